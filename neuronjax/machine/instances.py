@@ -109,9 +109,9 @@ def _torus_axes(link_bandwidth: int) -> tuple[Axis, Axis]:
     )
 
 
-# hw/inf1-arch for sizes. Links: neuron-ls of inf1.6xlarge (SDK 2.4 documentation) prints a line, the
-# next chip before the previous one; inf1.24xlarge is printed nowhere and taken to be a line too, the
-# least that NeuronCore Pipeline needs. 32 GiB/s per chip over two links.
+# hw/inf1-arch for sizes. Links: older editions of tools/neuron-sys-tools/neuron-ls.rst print a
+# line for inf1.6xlarge, the next chip before the previous one; inf1.24xlarge is printed nowhere and
+# taken to be a line too, the least that NeuronCore Pipeline needs. 32 GiB/s per chip, two links.
 _INF1 = (
     InstanceSpec(
         name="inf1.xlarge",
@@ -151,7 +151,7 @@ _INF1 = (
 
 # hw/inf2-arch for sizes; network: product (inf2). Links: the ring of twelve in hw/inf2-arch and
 # neuron-runtime/explore/runtime-performance-tips.rst; the public kernel driver
-# (aws-neuron/aws-neuron-driver, v2/neuron_dhal_v2.c) lists the six chips of inf2.24xlarge as a line.
+# (aws-neuron/aws-neuron-driver, v2/neuron_dhal_v2.c) lists the chips of inf2.24xlarge as a line.
 _INF2 = (
     InstanceSpec(
         name="inf2.xlarge",
@@ -189,8 +189,8 @@ _INF2 = (
     ),
 )
 
-# hw/trn1-arch. Its table has ten values under nine headings: 384 and 768 are read as NeuronLink GB/s
-# per chip, 800 and 1600 as EFA Gbit/s.
+# hw/trn1-arch. Its table has ten values under nine headings: 384 and 768 are read as NeuronLink
+# GB/s per chip, 800 and 1600 as EFA Gbit/s.
 _TRN1 = (
     InstanceSpec(
         name="trn1.2xlarge",
@@ -268,7 +268,8 @@ def _trn3_fabric(racks: int, servers: int) -> Topology:
     """Chips addressed as (rack, server, chip), hw/trn3-arch.
 
     The levels print 256, 320 and 128 GB/s per chip, 704 together, against 2,048 GiB/s per device on
-    the same page and 2.56 TB/s on the chip's. The levels are used: they alone say which path has what.
+    the same page and 2.56 TB/s on the chip's. The levels are used: they alone say which path has
+    what.
     """
     return Topology(
         (
@@ -280,9 +281,9 @@ def _trn3_fabric(racks: int, servers: int) -> Topology:
 
 
 # hw/trn3-arch. Gen1 is "four servers × 16 devices" in the text and "servers of 4 chips" in the
-# networking section: here four hosts, each with four switched groups of four, in one rack. Gen2 is 36
-# servers of 4; that direct links join chips of equal position across racks makes it two racks of 18
-# (derived).
+# networking section: here four hosts, each with four switched groups of four, in one rack. Gen2 is
+# 36 servers of 4; that direct links join chips of equal position across racks makes it two racks of
+# 18 (derived).
 _TRN3 = (
     InstanceSpec(
         name="trn3-gen1-ultraserver",
@@ -310,8 +311,8 @@ INSTANCES: Mapping[str, InstanceSpec] = {
     instance.name: instance for instance in (*_INF1, *_INF2, *_TRN1, *_TRN2, *_TRN3)
 }
 
-_BY_ANY_NAME: Mapping[str, InstanceSpec] = INSTANCES | {
-    alias: instance for instance in INSTANCES.values() for alias in instance.aliases
+_BY_ANY_NAME: Mapping[str, InstanceSpec] = {
+    name: instance for instance in INSTANCES.values() for name in (instance.name, *instance.aliases)
 }
 
 
@@ -320,9 +321,11 @@ def find_instance(name: str) -> InstanceSpec:
 
     UnknownTargetError: there is none; the message suggests close names.
     """
-    instance = _BY_ANY_NAME.get(name.strip().lower())
+    wanted = name.strip().lower()
+    instance = _BY_ANY_NAME.get(wanted)
     if instance is None:
-        close = difflib.get_close_matches(name.strip().lower(), _BY_ANY_NAME, n=3, cutoff=0.5)
+        family = [known for known in INSTANCES if wanted and known.startswith(wanted)]
+        close = family or difflib.get_close_matches(wanted, _BY_ANY_NAME, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         raise UnknownTargetError(
             f"NEURONJAX_TARGET={name!r} is not a known instance or UltraServer.{hint} "

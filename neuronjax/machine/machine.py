@@ -13,8 +13,8 @@ from neuronjax.machine.topology import Topology
 class LogicalCore:
     """One logical NeuronCore: what JAX sees as a device.
 
-    `id` counts over the whole machine, contiguous across chips, and so do `physical_cores`. `coords`
-    are those of the chip in the machine's topology. `hbm_stack` counts within the chip.
+    `id` counts over the whole machine, contiguous across chips, and so do `physical_cores`.
+    `coords` are those of the chip in the machine's topology. `hbm_stack` counts within the chip.
     """
 
     id: int
@@ -116,7 +116,7 @@ class Machine:
         return self.logical_cores[id]
 
     def distance(self, a: int, b: int) -> int:
-        """Chip-to-chip hops between two logical cores; 0 on one chip. TopologyError: no such core."""
+        """Chip-to-chip hops between two cores; 0 on one chip. TopologyError: no such core."""
         return self.topology.distance(self.core(a).chip, self.core(b).chip)
 
     def __str__(self) -> str:

@@ -121,7 +121,7 @@ class Topology:
 
     def _switched_peers(self, coords: tuple[int, ...]) -> Iterator[int]:
         """All other chips that differ from `coords` along switched axes only."""
-        peers = [()]
+        peers: list[tuple[int, ...]] = [()]
         for axis, position in zip(self.axes, coords, strict=True):
             choices = range(axis.size) if axis.wiring is Wiring.SWITCH else (position,)
             peers = [(*peer, choice) for peer in peers for choice in choices]
