@@ -1,0 +1,30 @@
+"""Token embedding, usable as output head too."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+
+class Embedding(nnx.Module):
+    """A table [vocab, dim] of token vectors."""
+
+    def __init__(
+        self, vocab_size: int, dim: int, *, stddev: float, param_dtype: DTypeLike, rngs: nnx.Rngs
+    ) -> None:
+        self.table = nnx.Param(
+            stddev * jax.random.normal(rngs.params(), (vocab_size, dim), param_dtype)
+        )
+
+    def __call__(self, tokens: jax.Array, dtype: DTypeLike) -> jax.Array:
+        """Vectors of tokens [B, T] in `dtype`: [B, T, dim]."""
+        return jnp.take(self.table[...], tokens, axis=0).astype(dtype)
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """Scores of x [B, T, dim] against every token, FP32: [B, T, vocab]."""
+        return jnp.einsum(
+            "btd,vd->btv",
+            x,
+            self.table[...].astype(x.dtype),
+            preferred_element_type=jnp.float32,
+        )
