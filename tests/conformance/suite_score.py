@@ -14,12 +14,13 @@ from tests.conformance import suite_runner
 
 PLATFORMS = ("cpu", "neuron")
 _VARYING = (
-    (re.compile(r"0x[0-9a-fA-F]+"), "0x…"),
+    (re.compile(r"0x[0-9a-fA-F]+"), "#"),
     (re.compile(r"\[[^\[\]]*\]"), "[…]"),
     (re.compile(r"'[^']*'|\"[^\"]*\""), "'…'"),
     (re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?"), "#"),
 )
 _CAUSE_CHARACTERS = 110
+_NOT_RUN = {"outcome": "not run", "error": "the file was given up, or has no such test"}
 
 Outcomes = dict[str, dict[str, Any]]
 
@@ -32,56 +33,51 @@ def cause(error: str) -> str:
 
 
 def read(work: Path, x64: bool) -> dict[str, dict[str, Outcomes]]:
-    """Platform to record name to the outcomes of its tests."""
+    """Platform to record name to the outcomes of its tests; files that were run to their end."""
     found: dict[str, dict[str, Outcomes]] = {}
     for platform in PLATFORMS:
         folder = suite_runner.records_folder(work, platform, x64)
         records = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
-        found[platform] = {r.stem: suite_runner.outcomes(r) for r in records}
+        finished = [record for record in records if suite_runner.is_finished(record)]
+        found[platform] = {record.stem: suite_runner.outcomes(record) for record in finished}
     return found
-
-
-def losses(cpu: Outcomes, neuron: Outcomes) -> Outcomes:
-    """The tests that pass on cpu, were run on neuron, and do not pass there."""
-    passing = {identity for identity, event in cpu.items() if event["outcome"] == "passed"}
-    return {i: e for i, e in neuron.items() if i in passing and e["outcome"] != "passed"}
 
 
 def scoreboard(results: dict[str, dict[str, Outcomes]]) -> dict[str, Any]:
     """Counts per file and in total, the score, and the lost tests grouped by cause.
 
-    Files without a neuron record do not enter the score.
+    A file enters the score when both platforms have run it; a test that passes on cpu and has no
+    outcome on neuron is lost.
     """
     files: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
     for platform, by_file in results.items():
-        for name, outcomes in by_file.items():
-            files[name][platform] = dict(Counter(e["outcome"] for e in outcomes.values()))
-    both = [name for name in results["neuron"] if name in results["cpu"]]
-    lost: Outcomes = {}
-    kept = 0
-    for name in both:
-        cpu, neuron = results["cpu"][name], results["neuron"][name]
-        lost |= losses(cpu, neuron)
-        kept += sum(
-            neuron[i]["outcome"] == "passed"
-            for i in cpu.keys() & neuron.keys()
-            if cpu[i]["outcome"] == "passed"
-        )
-    tried = kept + len(lost)
+        for name, tests in by_file.items():
+            files[name][platform] = _counts(tests)
+    both = results["cpu"].keys() & results["neuron"].keys()
+    cpu = {i: e for name in both for i, e in results["cpu"][name].items()}
+    neuron = {i: e for name in both for i, e in results["neuron"][name].items()}
+    passing = {i for i, event in cpu.items() if event["outcome"] == "passed"}
+    lost = {i: neuron.get(i, _NOT_RUN) for i in passing}
+    lost = {i: event for i, event in lost.items() if event["outcome"] != "passed"}
+    kept = len(passing) - len(lost)
     return {
-        "totals": {p: _total(results[p]) for p in results},
+        "totals": {platform: _total(results[platform]) for platform in results},
         "score": {
-            "passed_on_cpu": tried,
+            "passed_on_cpu": len(passing),
             "passed_on_both": kept,
-            "share": round(kept / tried, 5) if tried else None,
+            "share": round(kept / len(passing), 5) if passing else None,
         },
         "files": dict(sorted(files.items())),
         "causes": _by_cause(lost),
     }
 
 
+def _counts(tests: Outcomes) -> dict[str, int]:
+    return dict(sorted(Counter(event["outcome"] for event in tests.values()).items()))
+
+
 def _total(by_file: dict[str, Outcomes]) -> dict[str, int]:
-    return dict(Counter(e["outcome"] for o in by_file.values() for e in o.values()))
+    return _counts({i: event for tests in by_file.values() for i, event in tests.items()})
 
 
 def _by_cause(lost: Outcomes) -> list[dict[str, Any]]:
