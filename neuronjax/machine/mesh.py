@@ -69,8 +69,8 @@ def _machine_of(devices: Sequence[jax.Device]) -> Machine:
 def _unconnected_message(machine: Machine, name: str, group: tuple[int, ...]) -> str:
     chips = sorted({core // machine.cores_per_chip for core in group})
     return (
-        f"mesh axis {name!r} joins cores {list(group)} on chips {chips} of {machine}, which are not "
-        "all linked among themselves. Mesh configurations that use non-connected cores may crash on "
-        "the real platform. Reorder the axes or choose sizes that divide the rows of the topology: "
+        f"mesh axis {name!r} joins cores {list(group)} on chips {chips} of {machine}, which are "
+        "not all linked among themselves. Mesh configurations that use non-connected cores may "
+        "crash on the real platform. Reorder the axes or choose sizes that divide the topology: "
         f"{machine.topology}."
     )

@@ -54,7 +54,7 @@ def arrange_cores(
 def unconnected_groups(
     machine: Machine, axes: Mapping[str, int], ids: CoreIds
 ) -> dict[str, tuple[int, ...]]:
-    """The mesh axes along which some group of cores hangs together by no links of its own.
+    """The mesh axes along which some group of cores is not connected by its own links.
 
     `ids` is a mesh from `arrange_cores` or any other of shape `tuple(axes.values())`. Returns, by
     axis name, the first such group; empty if every group is connected.
