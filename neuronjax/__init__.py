@@ -1,0 +1,30 @@
+"""neuronjax: a JAX backend that emulates AWS Trainium and Inferentia.
+
+Contents:
+
+* ``neuronjax.make_mesh``: a ``jax.sharding.Mesh`` whose inner axes lie on the closest cores.
+* ``neuronjax.configure``: set options in Python, before the first use of the platform.
+* ``neuronjax.errors``: every exception the project raises on purpose.
+
+The platform itself needs no import: with the package installed, ``JAX_PLATFORMS=neuron`` selects it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "configure": "neuronjax.options",
+    "make_mesh": "neuronjax.machine.mesh",
+}
+
+__all__ = ["__version__", "configure", "make_mesh"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'neuronjax' has no attribute {name!r}; it has {__all__}")
+    return getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,0 +1,142 @@
+"""The compiler as a page: load, partition, legalize, host.
+
+A program arrives as StableHLO with compile options; what leaves is everything a device needs to run
+it and everything JAX asks about it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.hlo import module as hlo
+from neuronjax.hlo.module import Signature
+from neuronjax.hlo.proto import read_device_assignment
+from neuronjax.host import callbacks
+from neuronjax.host.client import HostClient
+from neuronjax.partition.spmd import partition
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A per-core program and its facts; it knows nothing of where it will run."""
+
+    per_core: bytes
+    """Per-core StableHLO as MLIR bytecode; collectives are between replicas."""
+    signature: Signature
+    """Types per core, donation and memory kinds."""
+    num_replicas: int
+    num_partitions: int
+    output_sharding: str | None
+    """HloSharding text of all results as a tuple; ``None`` when nothing was partitioned."""
+    parameter_shardings: str | None
+    xla_options: tuple[tuple[str, Any], ...]
+    fingerprint: str
+    callbacks: tuple[Callable[..., Any], ...] = ()
+
+    @property
+    def num_devices(self) -> int:
+        return self.num_replicas * self.num_partitions
+
+
+def compile_program(code: bytes, options: Any, host: HostClient) -> CompiledProgram:
+    """Compiles StableHLO ``code`` under jaxlib CompileOptions ``options``, up to the host's part.
+
+    Raises:
+      CompileError: not a module, or XLA's partitioner refuses it.
+      UnsupportedProgramError: replicas and partitions at once, dynamic shapes, unknown types.
+    """
+    build = options.executable_build_options
+    replicas, partitions = build.num_replicas, build.num_partitions
+    if replicas > 1 and partitions > 1:
+        raise UnsupportedProgramError(
+            f"the program asks for {replicas} replicas of {partitions} partitions; use one or the "
+            "other (jax.jit with a mesh uses partitions only)."
+        )
+    xla_options = tuple(options.env_option_overrides)
+    with hlo.context():
+        module = hlo.load(code)
+        strip_memory_placement(module)
+        global_signature = hlo.signature(module)
+        sharded = hlo.dump(module)
+    outputs = parameters = None
+    if partitions > 1:
+        cut = partition(
+            sharded,
+            partitions,
+            lambda text, extra: host.compile_partitions(
+                text, partitions, options, dict(xla_options) | extra
+            ),
+        )
+        sharded, outputs, parameters = cut.module, cut.output_sharding, cut.parameter_shardings
+    with hlo.context():
+        module = hlo.load(sharded)
+        functions = callbacks.bind(module)
+        _restore_donation(module, global_signature)
+        local = hlo.signature(module)
+        per_core = hlo.dump(module)
+    return CompiledProgram(
+        per_core=per_core,
+        signature=replace(
+            local,
+            name=global_signature.name,
+            donated=global_signature.donated,
+            result_memory_kinds=global_signature.result_memory_kinds,
+        ),
+        num_replicas=replicas,
+        num_partitions=partitions,
+        output_sharding=outputs,
+        parameter_shardings=parameters,
+        xla_options=xla_options,
+        fingerprint=hashlib.sha256(code + options.SerializeAsString()).hexdigest(),
+        callbacks=tuple(functions),
+    )
+
+
+def strip_memory_placement(module: ir.Module) -> None:
+    """Removes memory-kind annotations: host and device memory are the same to the host executor."""
+    placements: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if (
+            op.name == "stablehlo.custom_call"
+            and ir.StringAttr(op.attributes["call_target_name"]).value
+            == "annotate_device_placement"
+        ):
+            placements.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in placements:
+        for result, operand in zip(op.results, op.operands, strict=True):
+            result.replace_all_uses_with(operand)
+        op.erase()
+
+
+def _restore_donation(module: ir.Module, original: Signature) -> None:
+    """Donation marks get lost on the way through HLO; they are put back on the arguments."""
+    function = hlo.main_function(module)
+    attributes = hlo.attributes(function, "arg_attrs")
+    for index in original.donated:
+        if not {"tf.aliasing_output", "jax.buffer_donor"} & attributes[index].keys():
+            attributes[index]["jax.buffer_donor"] = ir.BoolAttr.get(True)
+    function.arg_attrs = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in attributes])
+
+
+def device_assignment(options: Any, default: int) -> np.ndarray:
+    """The (replicas, partitions) table of global device ids in ``options``.
+
+    Without one, consecutive devices from ``default`` on are taken.
+    """
+    build = options.executable_build_options
+    assignment = build.device_assignment or options.device_assignment
+    if assignment is None:
+        shape = (build.num_replicas, build.num_partitions)
+        return np.arange(default, default + shape[0] * shape[1]).reshape(shape)
+    return read_device_assignment(assignment.serialize())

@@ -1,0 +1,100 @@
+"""Every exception neuronjax raises on purpose: one class per cause, the message carries the remedy.
+
+``status`` is the PJRT status name under which the error crosses the C API into JAX.
+"""
+
+from __future__ import annotations
+
+
+class NeuronError(Exception):
+    """Base of all errors of the project."""
+
+    status = "INTERNAL"
+
+
+class ConfigurationError(NeuronError, ValueError):
+    """A variable, flag or ``configure`` argument has a value that is not allowed."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class UnknownTargetError(ConfigurationError):
+    """The named instance or UltraServer does not exist."""
+
+    status = "NOT_FOUND"
+
+
+class LogicalCoreError(ConfigurationError):
+    """The logical NeuronCore configuration is impossible on the target (compiler code EARG001)."""
+
+
+class VisibleCoresError(ConfigurationError):
+    """NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES name cores that are missing or overlap."""
+
+
+class TopologyError(NeuronError, ValueError):
+    """A mesh does not fit the machine or uses a group size that it does not support."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class CompileError(NeuronError):
+    """The program could not be compiled."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class PartitionError(CompileError):
+    """XLA's partitioner refused the program."""
+
+
+class UnsupportedProgramError(CompileError):
+    """The program contains something that the backend cannot run."""
+
+    status = "UNIMPLEMENTED"
+
+
+class DeviceMemoryError(NeuronError):
+    """An allocation exceeds the HBM of a logical core."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
+class HostMemoryError(NeuronError):
+    """An allocation would exhaust the memory of the host that runs the emulation."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
+class DeletedBufferError(NeuronError):
+    """A buffer was used after it had been deleted or donated."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class UnknownElementTypeError(NeuronError):
+    """An element type of the PJRT C API that the backend does not know."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class ArgumentMismatchError(NeuronError):
+    """An executable was called with the wrong number or kind of buffers."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class ExecutionError(NeuronError):
+    """The program failed while it ran."""
+
+
+class SerializationError(NeuronError):
+    """Bytes that were to become an executable or a topology are damaged or of another version."""
+
+    status = "DATA_LOSS"
+
+
+class NotImplementedCallError(NeuronError):
+    """A PJRT call this backend does not provide."""
+
+    status = "UNIMPLEMENTED"

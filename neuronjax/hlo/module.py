@@ -1,0 +1,158 @@
+"""Reading and writing StableHLO modules: bytes to MLIR and back, and the signature of ``main``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from jax._src.interpreters import mlir as jax_mlir
+from jaxlib import _jax
+from jaxlib.mlir import ir
+
+from neuronjax.errors import CompileError, UnsupportedProgramError
+
+ELEMENT_TYPES: dict[str, np.dtype] = {
+    "i1": np.dtype(np.bool_),
+    "i2": np.dtype(ml_dtypes.int2),
+    "i4": np.dtype(ml_dtypes.int4),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "ui2": np.dtype(ml_dtypes.uint2),
+    "ui4": np.dtype(ml_dtypes.uint4),
+    "ui8": np.dtype(np.uint8),
+    "ui16": np.dtype(np.uint16),
+    "ui32": np.dtype(np.uint32),
+    "ui64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "complex<f32>": np.dtype(np.complex64),
+    "complex<f64>": np.dtype(np.complex128),
+    "f8E3M4": np.dtype(ml_dtypes.float8_e3m4),
+    "f8E4M3": np.dtype(ml_dtypes.float8_e4m3),
+    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "f8E4M3B11FNUZ": np.dtype(ml_dtypes.float8_e4m3b11fnuz),
+    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "f8E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
+}
+"""MLIR element type -> numpy dtype, every type of the PJRT C API."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A static tensor type: shape in elements and numpy dtype."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory; types of less than a byte are packed."""
+        bits = _BITS.get(self.dtype.name, self.dtype.itemsize * 8)
+        return -(-int(np.prod(self.shape, dtype=np.int64)) * bits // 8)
+
+
+_BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the caller of ``main`` sees: types, donated arguments and memory kinds of results."""
+
+    name: str
+    arguments: tuple[TensorSpec, ...]
+    results: tuple[TensorSpec, ...]
+    donated: tuple[int, ...]
+    result_memory_kinds: tuple[str | None, ...]
+
+
+def context() -> ir.Context:
+    """A fresh MLIR context with every dialect that JAX emits."""
+    return jax_mlir.make_ir_context()
+
+
+def load(code: bytes) -> ir.Module:
+    """Parses a portable artifact, bytecode or text inside the current MLIR context.
+
+    Raises:
+      CompileError: the bytes are not a StableHLO module.
+    """
+    try:
+        if code.startswith(b"ML\xefR") and b"StableHLO_v" in code[:64]:
+            return _jax.mlir.deserialize_portable_artifact(code, ir.Context.current)
+        return ir.Module.parse(code)
+    except (ir.MLIRError, ValueError, RuntimeError) as error:
+        raise CompileError(f"the program is not a StableHLO module: {error}") from None
+
+
+def dump(module: ir.Module) -> bytes:
+    """The module as MLIR bytecode."""
+    return jax_mlir.module_to_bytecode(module)
+
+
+def main_function(module: ir.Module) -> Any:
+    """The entry function. Raises ``CompileError`` if there is none."""
+    for op in module.body.operations:
+        if op.operation.name == "func.func" and op.name.value == "main":
+            return op
+    raise CompileError("the program has no function named 'main'")
+
+
+def tensor_spec(type_: ir.Type) -> TensorSpec:
+    """Shape and dtype of a ranked tensor type.
+
+    Raises:
+      UnsupportedProgramError: a dynamic shape or an element type outside ``ELEMENT_TYPES``.
+    """
+    try:
+        tensor = ir.RankedTensorType(type_)
+    except ValueError:
+        raise UnsupportedProgramError(f"main has an argument or result of type {type_}") from None
+    if not tensor.has_static_shape:
+        raise UnsupportedProgramError(f"main has a dynamic shape, {type_}; shapes must be static")
+    element = str(tensor.element_type)
+    if element not in ELEMENT_TYPES:
+        raise UnsupportedProgramError(f"main has the unknown element type {element} in {type_}")
+    return TensorSpec(tuple(tensor.shape), ELEMENT_TYPES[element])
+
+
+def attributes(function: Any, which: str) -> list[dict[str, Any]]:
+    """The attribute dictionaries of ``arg_attrs`` or ``res_attrs``, one per value."""
+    count = len(function.type.inputs if which == "arg_attrs" else function.type.results)
+    if which not in function.attributes:
+        return [{} for _ in range(count)]
+    return [
+        {named.name: named.attr for named in ir.DictAttr(entry)}
+        for entry in ir.ArrayAttr(function.attributes[which])
+    ]
+
+
+def signature(module: ir.Module) -> Signature:
+    """Types, donation and memory kinds of ``main``."""
+    function = main_function(module)
+    arguments = attributes(function, "arg_attrs")
+    results = attributes(function, "res_attrs")
+    donated = [
+        index
+        for index, attrs in enumerate(arguments)
+        if "tf.aliasing_output" in attrs or "jax.buffer_donor" in attrs
+    ]
+    name = ir.StringAttr(module.operation.attributes["sym_name"]).value
+    return Signature(
+        name=name,
+        arguments=tuple(tensor_spec(t) for t in function.type.inputs),
+        results=tuple(tensor_spec(t) for t in function.type.results),
+        donated=tuple(donated),
+        result_memory_kinds=tuple(
+            ir.StringAttr(attrs["mhlo.memory_kind"]).value if "mhlo.memory_kind" in attrs else None
+            for attrs in results
+        ),
+    )

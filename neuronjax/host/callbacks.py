@@ -1,0 +1,66 @@
+"""Host callbacks: Python functions that programs name by a number.
+
+A lowering registers the function and writes the number into the custom call; the executor finds the
+function again when the program is compiled. The registry holds functions weakly: the lowered
+program and the loaded executable keep theirs alive.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from neuronjax.errors import UnsupportedProgramError
+
+CALLBACK_TARGETS = frozenset(
+    {"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"}
+)
+
+_numbers = itertools.count(1)
+_functions: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValueDictionary()
+
+
+def register(function: Callable[..., Any]) -> int:
+    """A number for ``function``, valid as long as somebody else keeps the function alive."""
+    number = next(_numbers)
+    _functions[number] = function
+    return number
+
+
+def bind(module: ir.Module) -> list[Callable[..., Any]]:
+    """Numbers the module's callbacks 0, 1, … in place and returns their functions in that order.
+
+    Raises:
+      UnsupportedProgramError: the program comes from another process, which kept the function.
+    """
+    functions: list[Callable[..., Any]] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == "stablehlo.custom_call" and _target(op) in CALLBACK_TARGETS:
+            functions.append(_rebind(op, len(functions)))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return functions
+
+
+def _target(op: Any) -> str:
+    return ir.StringAttr(op.attributes["call_target_name"]).value
+
+
+def _rebind(op: Any, position: int) -> Callable[..., Any]:
+    config = {named.name: named.attr for named in ir.DictAttr(op.attributes["backend_config"])}
+    number = ir.IntegerAttr(config["index"]).value
+    function = _functions.get(number)
+    if function is None:
+        raise UnsupportedProgramError(
+            f"the program calls host callback {number}, whose Python function no longer exists; "
+            "programs with host callbacks cannot be loaded in another process. Lower it again."
+        )
+    config["index"] = ir.IntegerAttr.get(config["index"].type, position)
+    op.attributes["backend_config"] = ir.DictAttr.get(config)
+    return function

@@ -1,0 +1,226 @@
+"""The private XLA:CPU client on which values live and programs run, apart from JAX's own.
+
+Every logical core is one of its devices. A value on N cores is one array of that client with N
+shards; JAX calls it replicated although the shards differ, because nothing here ever looks at the
+global value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import array as jax_array
+from jax._src import core as jax_core
+from jax._src.lib import xla_client
+from jaxlib import _jax
+
+from neuronjax.errors import CompileError, UnsupportedProgramError
+from neuronjax.hlo.module import TensorSpec
+
+_STUCK_SECONDS = 3600
+"""Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """An ordered set of logical cores as the private client sees it; one object per distinct set."""
+
+    ids: tuple[int, ...]
+    devices: tuple[Any, ...]
+
+    @cached_property
+    def device_list(self) -> Any:
+        return xla_client.DeviceList(self.devices)
+
+    @cached_property
+    def sharding(self) -> Any:
+        if len(self.devices) == 1:
+            return jax.sharding.SingleDeviceSharding(self.devices[0])
+        mesh = jax.sharding.Mesh(np.array(self.devices, dtype=object), ("core",))
+        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def _aval(spec: TensorSpec) -> Any:
+    return jax_core.ShapedArray(spec.shape, spec.dtype)
+
+
+class HostExecutable:
+    """A per-core program loaded on a placement."""
+
+    def __init__(self, loaded: Any, placement: Placement, results: Sequence[TensorSpec]) -> None:
+        self.placement = placement
+        self._loaded = loaded
+        self._handlers = [
+            _jax.array_result_handler(_aval(spec), placement.sharding, True, True)
+            for spec in results
+        ]
+        self._execute = loaded.execute_sharded
+
+    def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
+        """Enqueues one run; arrays in, arrays out, one shard per core each.
+
+        With ``with_token`` also a token that is ready when the run has ended, else ``None``.
+        """
+        if not with_token:
+            return self._execute(arguments).consume_with_handlers(self._handlers), None
+        results = self._execute(arguments, with_tokens=True)
+        token = results.consume_token()
+        return results.consume_with_handlers(self._handlers), token
+
+    def memory(self) -> Any:
+        """XLA's compiled memory statistics, in bytes per core."""
+        return self._loaded.get_compiled_memory_stats()
+
+    def cost(self) -> dict[str, Any]:
+        """XLA's cost analysis of the per-core program (flops, bytes accessed, …)."""
+        return self._loaded.cost_analysis()
+
+    def code_bytes(self) -> int:
+        return self._loaded.size_of_generated_code_in_bytes()
+
+    def optimized_hlo(self) -> bytes:
+        """The optimized per-core HLO module as a serialized HloModuleProto."""
+        return self._loaded.hlo_modules()[0].as_serialized_hlo_module_proto()
+
+    def serialize(self) -> bytes:
+        return self._loaded.serialize()
+
+
+class HostClient:
+    """A private XLA:CPU client with one device per logical core."""
+
+    def __init__(self, num_devices: int) -> None:
+        self._client = _jax.get_tfrt_cpu_client(asynchronous=True, num_devices=num_devices)
+        self._devices = tuple(self._client.devices())
+        self._placements: dict[tuple[int, ...], Placement] = {}
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def placement(self, ids: Sequence[int]) -> Placement:
+        """The one ``Placement`` of these local core ids."""
+        key = tuple(ids)
+        if key not in self._placements:
+            self._placements[key] = Placement(key, tuple(self._devices[i] for i in key))
+        return self._placements[key]
+
+    def put(self, value: np.ndarray, placement: Placement) -> Any:
+        """Copies a host array to the single core of ``placement``; returns the array there."""
+        return _jax.batched_device_put(
+            jax_core.ShapedArray(value.shape, value.dtype),
+            placement.sharding,
+            [value],
+            list(placement.devices),
+            True,
+            False,
+            _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
+            enable_x64=True,
+        )
+
+    def assemble(self, spec: TensorSpec, placement: Placement, shards: list[Any]) -> Any:
+        """One array of single-core arrays, in the order of ``placement``."""
+        return jax_array.ArrayImpl(_aval(spec), placement.sharding, shards, True, True)
+
+    def copy(self, shard: Any, spec: TensorSpec, placement: Placement) -> Any:
+        """A copy of a single-core array on the single core of ``placement``."""
+        (copied,) = _jax.batched_copy_array_to_devices_with_sharding(
+            [shard],
+            [placement.device_list],
+            [placement.sharding],
+            [_jax.ArrayCopySemantics.ALWAYS_COPY],
+        )
+        return jax_array.ArrayImpl(_aval(spec), placement.sharding, [copied], True, True)
+
+    def compile(
+        self,
+        module: bytes,
+        placement: Placement,
+        results: Sequence[TensorSpec],
+        options: dict[str, Any],
+        callbacks: Sequence[Callable[..., Any]],
+    ) -> HostExecutable:
+        """Compiles a per-core program to run as one replica per core of ``placement``.
+
+        Raises:
+          CompileError: XLA refused the program; UnsupportedProgramError: XLA:CPU lacks an op of it.
+        """
+        replicas = np.array(placement.ids).reshape(len(placement), 1)
+        compile_options = _compile_options(replicas, options)
+        keywords = {"host_callbacks": list(callbacks)} if callbacks else {}
+        with translated_errors():
+            loaded = self._client.compile_and_load(
+                module, placement.device_list, compile_options, **keywords
+            )
+        return HostExecutable(loaded, placement, results)
+
+    def compile_partitions(
+        self, module: bytes, devices: int, template: Any, options: dict[str, Any]
+    ) -> None:
+        """Compiles a global program for ``devices`` partitions, for its dumps alone.
+
+        ``template`` is the caller's CompileOptions: sharding propagation and partitioner are his.
+        """
+        partitions = np.arange(devices).reshape(1, devices)
+        compile_options = _compile_options(partitions, options)
+        build = compile_options.executable_build_options
+        wanted = template.executable_build_options
+        build.use_spmd_partitioning = True
+        build.use_shardy_partitioner = wanted.use_shardy_partitioner
+        for flag in (
+            "allow_spmd_sharding_propagation_to_parameters",
+            "allow_spmd_sharding_propagation_to_output",
+        ):
+            setattr(build, flag, getattr(wanted, flag))
+        device_list = self.placement(range(devices)).device_list
+        with translated_errors():
+            self._client.compile_and_load(module, device_list, compile_options)
+
+    def deserialize(
+        self, data: bytes, placement: Placement, results: Sequence[TensorSpec]
+    ) -> HostExecutable:
+        """Loads what ``HostExecutable.serialize`` returned."""
+        replicas = np.array(placement.ids).reshape(len(placement), 1)
+        with translated_errors():
+            loaded = self._client.deserialize_executable(
+                data, placement.device_list, _compile_options(replicas, {})
+            )
+        return HostExecutable(loaded, placement, results)
+
+
+def _compile_options(assignment: np.ndarray, options: dict[str, Any]) -> Any:
+    """CompileOptions for a (replicas, partitions) table of private device ids."""
+    replicas, partitions = assignment.shape
+    compile_options = xla_client.CompileOptions()
+    build = compile_options.executable_build_options
+    for target in (compile_options, build):
+        target.num_replicas = replicas
+        target.num_partitions = partitions
+        target.device_assignment = xla_client.DeviceAssignment.create(assignment)
+    timeouts = {
+        "xla_cpu_collective_call_warn_stuck_seconds": _STUCK_SECONDS,
+        "xla_cpu_collective_call_terminate_timeout_seconds": _STUCK_SECONDS,
+        "xla_cpu_collective_timeout_seconds": _STUCK_SECONDS,
+    }
+    compile_options.env_option_overrides = list((timeouts | options).items())
+    return compile_options
+
+
+class translated_errors:  # noqa: N801
+    """Turns XLA's compile errors into the project's, keeping XLA's words."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            text = str(error)
+            cause = UnsupportedProgramError if text.startswith("UNIMPLEMENTED") else CompileError
+            raise cause(text) from None

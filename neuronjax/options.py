@@ -1,0 +1,252 @@
+"""Every switch of the project in one frozen record. The only reader of the environment.
+
+Variables that begin with ``NEURON_`` keep the meaning they have in the Neuron SDK; the project's own
+begin with ``NEURONJAX_``. ``configure`` sets the same switches from Python.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from neuronjax.errors import ConfigurationError, VisibleCoresError
+
+DEFAULT_TARGET = "trn2.3xlarge"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the user chose. ``None`` means "the target's default"."""
+
+    target: str = DEFAULT_TARGET
+    """Instance or UltraServer to emulate, a name of ``neuronjax.machine.instances``."""
+    lnc: int | None = None
+    """Physical cores per logical core (1 or 2)."""
+    visible_cores: tuple[int, ...] | None = None
+    """Logical cores this process may use, in order."""
+    num_cores: int | None = None
+    """Use the first so many logical cores."""
+    executor: str = "host"
+    """Who computes values: ``host`` is XLA on the CPU."""
+    numerics: str = "ieee"
+    """Which arithmetic: ``ieee`` is plain XLA on the CPU."""
+    legality: str = "off"
+    """What happens with a program that the real compiler would refuse: ``off``, ``warn``, ``strict``."""
+    log_level: str = "warning"
+    """Least severity of messages on logger ``neuronjax``."""
+    native_stubs: bool = True
+    """Answer the hottest PJRT getters from generated machine code where the host allows it."""
+    cc_flags: tuple[tuple[str, str], ...] = ()
+    """NEURON_CC_FLAGS as (flag, value) pairs; a flag without a value has the value ``""``."""
+
+
+def _choice(*allowed: str) -> Callable[[str, str], str]:
+    def parse(variable: str, text: str) -> str:
+        if text not in allowed:
+            raise _refused(variable, text, f"one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+def _refused(variable: str, text: object, allowed: str) -> ConfigurationError:
+    return ConfigurationError(f"{variable}={text!r} is not allowed; it must be {allowed}.")
+
+
+def _text(variable: str, text: str) -> str:
+    if not text.strip():
+        raise _refused(variable, text, "a name, not empty")
+    return text.strip()
+
+
+def _positive(variable: str, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise _refused(variable, text, "a whole number of at least 1")
+    return number
+
+
+def _logical_cores(variable: str, text: str) -> int:
+    if text not in ("1", "2"):
+        raise _refused(variable, text, "1 or 2 (physical cores per logical core)")
+    return int(text)
+
+
+def _switch(variable: str, text: str) -> bool:
+    if text not in ("0", "1"):
+        raise _refused(variable, text, "0 or 1")
+    return text == "1"
+
+
+def parse_core_list(variable: str, text: str) -> tuple[int, ...]:
+    """``"0-3"`` or ``"0,2,5-6"`` as core ids. Raises ``VisibleCoresError`` if malformed or repeated."""
+    cores: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise VisibleCoresError(
+                f"{variable}={text!r} is malformed at {part!r}; write core ids and ranges such as "
+                '"0-3" or "0,2,5-6".'
+            )
+        span = range(int(first), int(last if dash else first) + 1)
+        if not span:
+            raise VisibleCoresError(f"{variable}={text!r}: the range {part!r} runs backwards.")
+        cores.extend(span)
+    repeated = sorted({core for core in cores if cores.count(core) > 1})
+    if repeated:
+        raise VisibleCoresError(f"{variable}={text!r} overlaps: core {repeated[0]} occurs twice.")
+    return tuple(cores)
+
+
+CC_FLAGS = frozenset({
+    "--model-type", "--auto-cast", "--auto-cast-type", "--enable-mixed-precision-accumulation",
+    "--disable-mixed-precision-accumulation", "--enable-saturate-infinity", "--native-int64",
+    "--implicit-integer-downcast", "--logical-nc-config", "-lnc", "--lnc", "--optlevel", "-O",
+    "-O1", "-O2", "-O3", "--distribution-strategy", "--enable-fast-context-switch",
+    "--enable-fast-loading-neuron-binaries", "--logfile", "--output", "--verbose", "--dump",
+    "--target", "--framework", "--hbm-scratchpad-page-size", "--tensorizer-options",
+    "--internal-hlo2tensorizer-options", "--internal-enable-dge-levels", "--pipeline",
+    "--execute-repetition", "--internal-max-instruction-limit", "--cache_dir", "--no_cache",
+    "--retry_failed_compilation", "--log_level", "--experimental-unsafe-fp8e4m3fn-as-fp8e4m3",
+})  # fmt: skip
+"""Flags of neuronx-cc and its wrapper that are known; any other is reported once."""
+
+
+def parse_cc_flags(variable: str, text: str) -> tuple[tuple[str, str], ...]:
+    """NEURON_CC_FLAGS as (flag, value) pairs, in order. Raises ``ConfigurationError`` if malformed."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise _refused(variable, text, f"flags quoted as in a shell ({error})") from None
+    pairs: list[tuple[str, str]] = []
+    for word in words:
+        if word.startswith("-"):
+            flag, _, value = word.partition("=")
+            pairs.append((flag, value))
+        elif pairs and not pairs[-1][1]:
+            pairs[-1] = (pairs[-1][0], word)
+        else:
+            raise _refused(variable, text, f"flags that begin with '-'; found {word!r}")
+    for flag in sorted({flag for flag, _ in pairs} - CC_FLAGS):
+        _warn_unknown(f"{variable}: unknown compiler flag {flag!r} is ignored.")
+    return tuple(pairs)
+
+
+_VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "NEURONJAX_TARGET": ("target", _text),
+    "NEURON_LOGICAL_NC_CONFIG": ("lnc", _logical_cores),
+    "NEURON_RT_VIRTUAL_CORE_SIZE": ("lnc", _logical_cores),
+    "NEURON_RT_VISIBLE_CORES": ("visible_cores", parse_core_list),
+    "NEURON_RT_NUM_CORES": ("num_cores", _positive),
+    "NEURONJAX_EXECUTOR": ("executor", _choice("host")),
+    "NEURONJAX_NUMERICS": ("numerics", _choice("ieee")),
+    "NEURONJAX_LEGALITY": ("legality", _choice("off", "warn", "strict")),
+    "NEURONJAX_LOG_LEVEL": ("log_level", _choice("debug", "info", "warning", "error")),
+    "NEURONJAX_NATIVE_STUBS": ("native_stubs", _switch),
+    "NEURON_CC_FLAGS": ("cc_flags", parse_cc_flags),
+}
+"""Environment variable -> (field, parser). Earlier rows win where two name one field."""
+
+_ACCEPTED_PREFIXES = (
+    "NEURON_RT_", "NEURON_PJRT_", "NEURON_COMPILE_CACHE_URL", "NEURON_FORCE_PJRT_PLUGIN",
+    "NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU", "NEURON_PLATFORM_TARGET_OVERRIDE",
+    "NEURON_FAIL_ON_NAN", "NEURON_PROCESS_TAG", "NEURON_SCRATCHPAD_PAGE_SIZE",
+    "NEURON_NUM_RECENT_MODELS_TO_KEEP", "NEURON_EXTRACT_GRAPHS_ONLY", "NEURON_FSDP",
+    "NEURON_LIBTORCH_REMOTE_CACHE", "NEURONJAX_CONFORMANCE_DIR",
+)  # fmt: skip
+"""Variables of the real runtime that are accepted although nothing depends on them here."""
+
+_configured: dict[str, Any] = {}
+_sealed: list[str] = []
+_warned: set[str] = set()
+
+
+def _warn_unknown(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, stacklevel=3)
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
+    for name in environ:
+        ours = name.startswith(("NEURON_", "NEURONJAX_"))
+        if ours and name not in _VARIABLES and not name.startswith(_ACCEPTED_PREFIXES):
+            yield name
+
+
+def load(environ: Mapping[str, str] | None = None) -> Options:
+    """Options from ``environ`` (default: the process environment) and ``configure``, which wins.
+
+    Raises:
+      ConfigurationError: a variable has a value that is not allowed; the message names both.
+    """
+    environ = os.environ if environ is None else environ
+    chosen: dict[str, Any] = {}
+    for variable, (field, parse) in _VARIABLES.items():
+        if variable in environ and field not in chosen:
+            chosen[field] = parse(variable, environ[variable])
+    for name in _unknown_variables(environ):
+        _warn_unknown(f"unknown variable {name} is ignored; see the list in the README.")
+    return _with_compiler_lnc(replace(Options(**chosen), **_configured))
+
+
+def _with_compiler_lnc(options: Options) -> Options:
+    """The runtime's and the compiler's logical core size must agree (unsupported otherwise)."""
+    for flag, value in options.cc_flags:
+        if flag in ("--logical-nc-config", "--lnc", "-lnc"):
+            lnc = _logical_cores(f"NEURON_CC_FLAGS {flag}", value)
+            if options.lnc not in (None, lnc):
+                raise ConfigurationError(
+                    f"NEURON_CC_FLAGS asks for {flag}={lnc} but NEURON_LOGICAL_NC_CONFIG is "
+                    f"{options.lnc}; make them equal."
+                )
+            options = replace(options, lnc=lnc)
+    return options
+
+
+def configure(**switches: Any) -> None:
+    """Sets options from Python, by the field names of ``Options``; they win over the environment.
+
+    Values may be given as the environment's text or as the field's type. Call it before the first
+    use of the platform.
+
+    Raises:
+      ConfigurationError: unknown switch, refused value, or the platform is already in use.
+    """
+    if _sealed:
+        raise ConfigurationError(
+            "neuronjax.configure was called after the neuron platform had started; call it before "
+            "the first JAX computation, or call jax.extend.backend.clear_backends() first."
+        )
+    names = {field.name for field in fields(Options)}
+    parsers = {field: parse for field, parse in reversed(_VARIABLES.values())}
+    for name, value in switches.items():
+        if name not in names:
+            raise ConfigurationError(
+                f"unknown option {name!r}; there are {', '.join(sorted(names))}."
+            )
+        if value is None:
+            _configured.pop(name, None)
+        elif isinstance(value, tuple):
+            _configured[name] = value
+        else:
+            text = str(int(value)) if isinstance(value, bool) else str(value)
+            _configured[name] = parsers[name](f"configure({name}=…)", text)
+
+
+def seal() -> None:
+    """Marks the options as in use: ``configure`` is refused until as many calls of ``unseal``."""
+    _sealed.append("client")
+
+
+def unseal() -> None:
+    """Undoes one ``seal``."""
+    if _sealed:
+        _sealed.pop()

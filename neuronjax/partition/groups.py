@@ -1,0 +1,112 @@
+"""Replica groups as HLO text writes them, and reading them off a partitioned module.
+
+Converting HLO to StableHLO loses the device ids of groups given over a mesh, so groups are taken
+from the HLO text, by the channel of their collective.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from neuronjax.errors import PartitionError
+
+Groups = tuple[tuple[int, ...], ...]
+
+_IOTA = r"\[(?P<dims>[\d,]+)\]<=\[(?P<reshape>[\d,]+)\](?:T\((?P<perm>[\d,]+)\))?"
+_IOTA_FORM = re.compile(_IOTA)
+_MESH_FORM = re.compile(
+    r"mesh\[(?P<axes>[^\]]*)\](?:, ?device_ids=\((?P<ids>[^)]*(?:\([^)]*\))?[^)]*)\))? ?"
+    r"\{(?P<over>[^}]*)\}"
+)
+_COLLECTIVE = re.compile(r"channel_id=(?P<channel>\d+), replica_groups=(?P<groups>\S.*)$")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",") if number.strip()]
+
+
+def _iota(match: re.Match[str]) -> np.ndarray:
+    reshape = _numbers(match["reshape"])
+    ids = np.arange(int(np.prod(reshape))).reshape(reshape)
+    if match["perm"]:
+        ids = ids.transpose(_numbers(match["perm"]))
+    return ids.reshape(_numbers(match["dims"]))
+
+
+def _axis(name: str, sizes: Mapping[str, int]) -> tuple[str, int, int]:
+    """An axis or sub-axis ``'x':(pre)size`` as (axis, size of what lies before it, own size)."""
+    axis, _, rest = name.partition(":")
+    axis = axis.strip().strip("'\"")
+    if not rest:
+        return axis, 1, sizes[axis]
+    match = re.fullmatch(r"\((\d+)\)(\d+)", rest.strip())
+    if match is None:
+        raise PartitionError(f"unknown sub-axis {name!r} in a mesh replica group")
+    return axis, int(match[1]), int(match[2])
+
+
+def _mesh(match: re.Match[str]) -> Groups:
+    sizes: dict[str, int] = {}
+    for entry in match["axes"].split(","):
+        name, _, size = entry.rpartition("=")
+        sizes[name.strip().strip("'\"")] = int(size)
+    ids = np.arange(int(np.prod(list(sizes.values()))))
+    if match["ids"]:
+        iota = _IOTA_FORM.search(match["ids"])
+        ids = _iota(iota).reshape(-1) if iota else np.array(_numbers(match["ids"].strip("[]")))
+    over = [_axis(name, sizes) for name in match["over"].split(",") if name.strip()]
+    shape: list[int] = []
+    chosen: list[int] = []
+    for name, size in sizes.items():
+        parts = sorted((pre, own) for axis, pre, own in over if axis == name)
+        done = 1
+        for pre, own in parts:
+            if pre > done:
+                shape.append(pre // done)
+            chosen.append(len(shape))
+            shape.append(own)
+            done = pre * own
+        shape.append(size // done)
+    rest = [dim for dim in range(len(shape)) if dim not in chosen]
+    grid = ids.reshape(shape).transpose(rest + _in_written_order(over, sizes, chosen))
+    members = int(np.prod([own for _, _, own in over])) if over else 1
+    return tuple(tuple(int(i) for i in row) for row in grid.reshape(-1, members))
+
+
+def _in_written_order(
+    over: list[tuple[str, int, int]], sizes: Mapping[str, int], chosen: list[int]
+) -> list[int]:
+    order = {name: position for position, name in enumerate(sizes)}
+    by_mesh = sorted(range(len(over)), key=lambda i: (order[over[i][0]], over[i][1]))
+    position = dict(zip(by_mesh, chosen, strict=True))
+    return [position[i] for i in range(len(over))]
+
+
+def parse_groups(text: str, devices: int) -> Groups:
+    """Replica groups from any of the forms HLO prints; empty braces mean one group of all.
+
+    Raises:
+      PartitionError: an unknown form.
+    """
+    text = text.strip()
+    if text.startswith("{"):
+        groups = tuple(tuple(_numbers(g)) for g in re.findall(r"\{([\d, ]+)\}", text[1:]))
+        return groups or (tuple(range(devices)),)
+    if iota := _IOTA_FORM.match(text):
+        return tuple(tuple(int(i) for i in row) for row in _iota(iota))
+    if mesh := _MESH_FORM.match(text):
+        return _mesh(mesh)
+    raise PartitionError(f"unknown form of replica groups: {text[:120]!r}")
+
+
+def groups_by_channel(hlo_text: str, devices: int) -> dict[int, Groups]:
+    """Channel id -> replica groups of every grouped collective in the text of an HLO module."""
+    found: dict[int, Groups] = {}
+    for line in hlo_text.splitlines():
+        match = _COLLECTIVE.search(line) if "channel_id=" in line else None
+        if match:
+            found[int(match["channel"])] = parse_groups(match["groups"], devices)
+    return found

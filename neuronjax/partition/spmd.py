@@ -1,0 +1,157 @@
+"""From the global program to the per-core program: XLA's own SPMD partitioner, run by a compile.
+
+The module is compiled once for N partitions with a dump of the partitioner's result; code
+generation after it is unwanted and done at the lowest effort. The per-core program then runs as N
+replicas: partition ids become replica ids, collectives lose their channels.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxlib import _hlo, _jax
+from jaxlib.mlir import ir
+
+from neuronjax.errors import PartitionError
+from neuronjax.hlo import module as hlo
+from neuronjax.hlo import proto
+from neuronjax.partition.groups import Groups, groups_by_channel
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """The per-core program and how its values were cut.
+
+    ``parameter_shardings`` and ``output_shardings`` are HloSharding texts or ``None`` where XLA
+    states none; the output's is one tuple text for all results.
+    """
+
+    module: bytes
+    output_sharding: str | None
+    parameter_shardings: str | None
+
+
+PartitionCompile = Callable[[bytes, dict[str, Any]], None]
+"""Compiles a module for its partitions with the given debug options; the result is thrown away."""
+
+_LOWEST_EFFORT = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+def partition(module: bytes, devices: int, compile_for_dump: PartitionCompile) -> Partitioned:
+    """Partitions ``module`` (bytecode with shardings) over ``devices`` cores.
+
+    Raises:
+      PartitionError: XLA did not produce a partitioned module.
+    """
+    with tempfile.TemporaryDirectory(prefix="neuronjax-partition-") as folder:
+        dump_options = {
+            "xla_dump_to": folder,
+            "xla_dump_hlo_pass_re": "spmd-partitioning",
+            "xla_dump_hlo_as_proto": True,
+        }
+        compile_for_dump(module, dump_options | _LOWEST_EFFORT)
+        dumps = glob.glob(os.path.join(glob.escape(folder), "*after_spmd-partitioning*.pb"))
+        if len(dumps) != 1:
+            raise PartitionError(
+                f"XLA wrote {len(dumps)} partitioned modules where one was expected; XLA_FLAGS "
+                "that redirect or filter dumps interfere with partitioning, unset them."
+            )
+        with open(dumps[0], "rb") as file:
+            serialized = _module_of_hlo_proto(file.read())
+    return _as_replicas(serialized, devices)
+
+
+def _module_of_hlo_proto(data: bytes) -> bytes:
+    """Field 1 (``hlo_module``) of a serialized HloProto."""
+    for field, value in proto.fields(data):
+        if field == 1 and isinstance(value, bytes):
+            return value
+    raise PartitionError("XLA's dump of the partitioned module is damaged")
+
+
+def _as_replicas(serialized: bytes, devices: int) -> Partitioned:
+    partitioned = _hlo.HloModule.from_serialized_hlo_module_proto(serialized)
+    groups = groups_by_channel(partitioned.to_string(_terse()), devices)
+    with hlo.context():
+        module = hlo.load(_jax.mlir.hlo_to_stablehlo(serialized))
+        rewrite_to_replicas(module, groups)
+        return Partitioned(
+            module=hlo.dump(module),
+            output_sharding=_sharding_text(partitioned.spmd_output_sharding),
+            parameter_shardings=_tuple_text(partitioned.spmd_parameters_shardings),
+        )
+
+
+def _terse() -> Any:
+    options = _hlo.HloPrintOptions.short_parsable()
+    options.print_metadata = False
+    options.print_backend_config = False
+    options.print_large_constants = False
+    return options
+
+
+def _sharding_text(sharding: Any) -> str | None:
+    return None if sharding is None else str(_hlo.HloSharding.from_proto(sharding))
+
+
+def _tuple_text(shardings: Any) -> str | None:
+    if not shardings:
+        return None
+    return "{" + ",".join(_sharding_text(sharding) or "" for sharding in shardings) + "}"
+
+
+_GROUPED = frozenset({
+    "stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.reduce_scatter",
+    "stablehlo.all_to_all", "stablehlo.collective_broadcast",
+})  # fmt: skip
+_CHANNELLED = _GROUPED | {"stablehlo.collective_permute"}
+
+
+def rewrite_to_replicas(module: ir.Module, groups: dict[int, Groups]) -> None:
+    """Turns partition-wise ops into replica-wise ones, in place. Needs a current MLIR context."""
+    partition_ids: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name in _CHANNELLED:
+            _strip_channel(op, groups)
+        elif op.name == "stablehlo.partition_id":
+            partition_ids.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in partition_ids:
+        with ir.InsertionPoint(op), op.location:
+            replica = ir.Operation.create("stablehlo.replica_id", results=[op.results[0].type])
+        op.results[0].replace_all_uses_with(replica.results[0])
+        op.erase()
+
+
+def _strip_channel(op: Any, groups: dict[int, Groups]) -> None:
+    channel = None
+    if "channel_handle" in op.attributes:
+        channel = _channel_id(op.attributes["channel_handle"])
+        del op.attributes["channel_handle"]
+    if "use_global_device_ids" in op.attributes:
+        del op.attributes["use_global_device_ids"]
+    if op.name in _GROUPED and channel in groups:
+        op.attributes["replica_groups"] = _groups_attribute(groups[channel])
+
+
+def _channel_id(attribute: ir.Attribute) -> int:
+    text = str(attribute)
+    return int(text.split("handle = ")[1].split(",")[0].split(">")[0])
+
+
+def _groups_attribute(groups: Groups) -> ir.Attribute:
+    """Groups as the dense attribute StableHLO wants; short groups are padded with -1."""
+    width = max(len(group) for group in groups)
+    table = np.full((len(groups), width), -1, np.int64)
+    for row, group in enumerate(groups):
+        table[row, : len(group)] = group
+    return ir.DenseIntElementsAttr.get(table)

@@ -1,0 +1,67 @@
+"""The boundary: a Python exception inside a callback becomes a PJRT error, never a crash."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from neuronjax.errors import NeuronError
+from neuronjax.pjrt import abi
+
+logger = logging.getLogger("neuronjax")
+
+_STATUS_PREFIX = re.compile(r"^([A-Z_]+): ")
+
+_STATUS_OF: tuple[tuple[type[BaseException], str], ...] = (
+    (KeyboardInterrupt, "CANCELLED"),
+    (MemoryError, "RESOURCE_EXHAUSTED"),
+    (NotImplementedError, "UNIMPLEMENTED"),
+    (ValueError, "INVALID_ARGUMENT"),
+    (TypeError, "INVALID_ARGUMENT"),
+)
+
+
+class ErrorRecord:
+    """An error on its way through the C API: code and message, kept until JAX destroys it."""
+
+    __slots__ = ("code", "message", "text")
+
+    def __init__(self, code: int, text: str) -> None:
+        data = text.encode()
+        self.code = code
+        self.text = text
+        self.message = ctypes.create_string_buffer(data, len(data) + 1)
+
+
+def describe(error: BaseException) -> ErrorRecord:
+    """Status code and message of an exception."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, NeuronError):
+        status = error.status
+    elif (prefix := _STATUS_PREFIX.match(text)) and prefix[1] in abi.ERROR_CODES:
+        status, text = prefix[1], text[prefix.end() :]
+    else:
+        status = next((name for kind, name in _STATUS_OF if isinstance(error, kind)), "INTERNAL")
+        where = traceback.extract_tb(error.__traceback__)
+        place = f" (at {where[-1].filename}:{where[-1].lineno})" if where else ""
+        text = f"{type(error).__name__}: {text}{place}"
+    return ErrorRecord(abi.ERROR_CODES[status], text)
+
+
+def guarded(plugin: Any, call: str, function: Callable[[Any, Any], None]) -> Any:
+    """``function(plugin, args)`` as the C callback of ``call``."""
+    from_address = abi.args(call).from_address
+
+    def callback(address: int) -> int | None:
+        try:
+            function(plugin, from_address(address))
+        except BaseException as error:  # noqa: BLE001
+            logger.debug("PJRT_%s failed", call, exc_info=True)
+            return plugin.new_error(error)
+        return None
+
+    return abi.CALLBACK(callback)

@@ -1,0 +1,88 @@
+"""Handles: the addresses that stand for Python objects on the other side of the C API.
+
+JAX holds a handle as an opaque pointer. Each points at a small record of its own, so that getters
+generated as machine code can read from it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from neuronjax.errors import NeuronError
+
+
+class Handles:
+    """Address -> object, for everything but buffers."""
+
+    def __init__(self) -> None:
+        self._objects: dict[int, Any] = {}
+        self._records: dict[int, Any] = {}
+
+    def add(self, obj: Any, words: Sequence[int] = (0,)) -> int:
+        """A new handle for ``obj``; ``words`` fill its record (64 bits each)."""
+        record = (ctypes.c_uint64 * len(words))(*words)
+        address = ctypes.addressof(record)
+        self._objects[address] = obj
+        self._records[address] = record
+        return address
+
+    def __getitem__(self, address: int | None) -> Any:
+        try:
+            return self._objects[address]  # type: ignore[index]
+        except KeyError:
+            raise NeuronError(
+                f"JAX used a handle ({address}) that does not exist or was destroyed"
+            ) from None
+
+    def __contains__(self, address: int) -> bool:
+        return address in self._objects
+
+    def drop(self, address: int) -> Any:
+        """Ends a handle; returns its object or ``None``."""
+        self._records.pop(address, None)
+        return self._objects.pop(address, None)
+
+    def counts(self) -> Counter[str]:
+        """Live handles by the class of their objects."""
+        return Counter(type(obj).__name__ for obj in list(self._objects.values()))
+
+
+class Strings:
+    """C strings that live as long as the process, one per distinct text."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Any] = {}
+
+    def __call__(self, text: str | bytes) -> tuple[int, int]:
+        """Address and size of ``text``, which is zero-terminated besides."""
+        data = text.encode() if isinstance(text, str) else text
+        if data not in self._kept:
+            self._kept[data] = ctypes.create_string_buffer(data)
+        return ctypes.addressof(self._kept[data]), len(data)
+
+
+def pointer_array(addresses: Sequence[int]) -> Any:
+    """A C array of pointers; keep the object as long as the array is in use."""
+    return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+
+
+def read_pointers(address: int | None, count: int) -> list[int]:
+    """``count`` pointers at ``address``."""
+    if not count or not address:
+        return []
+    return (ctypes.c_uint64 * count).from_address(address)[:]
+
+
+def read_int64s(address: int | None, count: int) -> tuple[int, ...]:
+    """``count`` signed 64-bit numbers at ``address``."""
+    if not count or not address:
+        return ()
+    return tuple((ctypes.c_int64 * count).from_address(address)[:])
+
+
+def read_bytes(address: int | None, size: int) -> bytes:
+    """``size`` bytes at ``address``."""
+    return ctypes.string_at(address, size) if address and size else b""

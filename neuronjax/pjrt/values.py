@@ -1,0 +1,109 @@
+"""Buffers on the C side: fixed records in slabs, the N shards of a value side by side.
+
+The layout of a record is shared with the machine code of ``native.py``. A handle is the address of a
+record; ``back`` leads to the record of shard 0, which counts the live shards, so that destroying a
+shard needs Python only for the last of them, and an argument list of N shards of one value is
+recognised by its addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from neuronjax.errors import NeuronError
+from neuronjax.runtime.value import ShardedValue
+
+RECORD_BYTES = 64
+RECORD = np.dtype(
+    {
+        "names": ["back", "live", "device", "memory", "dims", "rank", "type", "deleted", "ready"],
+        "formats": ["u8", "i8", "u8", "u8", "u8", "u8", "i4", "u1", "u1"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 53],
+        "itemsize": RECORD_BYTES,
+    }
+)
+_RECORDS_PER_SLAB = 4096
+
+
+def offset(field: str) -> int:
+    """Byte offset of a field in the record."""
+    fields = RECORD.fields
+    assert fields is not None
+    return fields[field][1]
+
+
+def template(
+    devices: Sequence[int], memories: Sequence[int], dims: int, rank: int, element_type: int
+) -> bytes:
+    """The records of a fresh value with a shard on each of ``devices`` (handles)."""
+    records = np.zeros(len(devices), RECORD)
+    records["back"] = np.arange(len(devices)) * RECORD_BYTES
+    records["live"][0] = len(devices)
+    records["device"] = devices
+    records["memory"] = memories
+    records["dims"] = dims
+    records["rank"] = rank
+    records["type"] = element_type
+    return records.tobytes()
+
+
+class ValueTable:
+    """Values by the address of their first record."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, ShardedValue] = {}
+        self._slabs: list[Any] = []
+        self._free: dict[int, list[int]] = {}
+        self._next = self._end = 0
+
+    def add(self, value: ShardedValue, records: bytes) -> int:
+        """Enters a value with the records of ``template``; returns the handle of shard 0."""
+        size = len(records)
+        free = self._free.get(size)
+        base = free.pop() if free else self._carve(size)
+        ctypes.memmove(base, records, size)
+        self.values[base] = value
+        return base
+
+    def _carve(self, size: int) -> int:
+        if self._next + size > self._end:
+            slab_bytes = max(size, RECORD_BYTES * _RECORDS_PER_SLAB)
+            slab = ctypes.create_string_buffer(slab_bytes + RECORD_BYTES)
+            self._slabs.append(slab)
+            self._next = -(-ctypes.addressof(slab) // RECORD_BYTES) * RECORD_BYTES
+            self._end = self._next + slab_bytes
+        base = self._next
+        self._next += size
+        return base
+
+    def find(self, handle: int) -> tuple[ShardedValue, int]:
+        """The value a handle belongs to, and the number of its shard."""
+        back = ctypes.c_uint64.from_address(handle).value
+        try:
+            return self.values[handle - back], back // RECORD_BYTES
+        except KeyError:
+            raise NeuronError(f"JAX used a buffer handle ({handle}) that was destroyed") from None
+
+    def release_shard(self, handle: int) -> None:
+        """Counts one shard as destroyed; forgets the value with the last."""
+        base = handle - ctypes.c_uint64.from_address(handle).value
+        live = ctypes.c_int64.from_address(base + offset("live"))
+        live.value -= 1
+        if live.value == 0:
+            self.forget(base)
+
+    def forget(self, base: int) -> None:
+        """Ends a value all of whose shards are destroyed."""
+        value = self.values.pop(base)
+        self._free.setdefault(len(value.spec.placement) * RECORD_BYTES, []).append(base)
+        value.release()
+
+    def mark(self, base: int, shards: range, field: str) -> None:
+        """Sets the flag ``deleted`` or ``ready`` of some shards."""
+        where = offset(field)
+        for shard in shards:
+            ctypes.c_uint8.from_address(base + shard * RECORD_BYTES + where).value = 1

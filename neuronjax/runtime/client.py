@@ -1,0 +1,167 @@
+"""A machine one can compute on: its devices, their memory, and programs loaded on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jax._src.lib import xla_client
+
+from neuronjax.compiler import CompiledProgram, compile_program, device_assignment
+from neuronjax.errors import CompileError
+from neuronjax.hlo.module import TensorSpec
+from neuronjax.host.client import HostClient, Placement
+from neuronjax.machine.machine import Machine
+from neuronjax.options import Options
+from neuronjax.runtime import executable
+from neuronjax.runtime.device import Device, visible_devices
+from neuronjax.runtime.event import Event, Waiters
+from neuronjax.runtime.executable import LoadedProgram
+from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
+from neuronjax.runtime.value import ShardedValue, ValueSpec
+
+
+class Client:
+    """The emulated machine of this process."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.machine = Machine.create(options.target, options.lnc)
+        self.devices: list[Device] = visible_devices(self.machine, options)
+        self.host = HostClient(len(self.devices))
+        self.waiters = Waiters()
+        self.ledger = HbmLedger(
+            labels=[device.label for device in self.devices],
+            limits=[device.core.hbm_bytes for device in self.devices],
+            reserved=MICROCODE_BYTES * self.machine.lnc,
+        )
+        self._specs: dict[tuple[Any, ...], ValueSpec] = {}
+
+    def spec(self, tensor: TensorSpec, placement: Placement, memory_kind: str) -> ValueSpec:
+        """The one ``ValueSpec`` of this type, placement and memory kind."""
+        key = (tensor, placement.ids, memory_kind)
+        if key not in self._specs:
+            nbytes = tensor.nbytes
+            hbm = nbytes if memory_kind == "device" else 0
+            self._specs[key] = ValueSpec(tensor, placement, memory_kind, nbytes, hbm)
+        return self._specs[key]
+
+    def put(self, value: np.ndarray, device: Device, memory_kind: str) -> ShardedValue:
+        """Copies a host array to one device.
+
+        Raises:
+          DeviceMemoryError, HostMemoryError: it does not fit.
+        """
+        placement = self.host.placement((device.id,))
+        spec = self.spec(TensorSpec(value.shape, value.dtype), placement, memory_kind)
+        self._admit(spec)
+        return self._owned(lambda: self.host.put(value, placement), spec)
+
+    def copy(
+        self, value: ShardedValue, index: int, device: Device, memory_kind: str
+    ) -> ShardedValue:
+        """A copy of one shard on a device, which may be the same one.
+
+        Raises:
+          DeletedBufferError, DeviceMemoryError, HostMemoryError.
+        """
+        shard = value.shard(index)
+        placement = self.host.placement((device.id,))
+        spec = self.spec(value.spec.tensor, placement, memory_kind)
+        self._admit(spec)
+        return self._owned(lambda: self.host.copy(shard, spec.tensor, placement), spec)
+
+    def _admit(self, spec: ValueSpec) -> None:
+        self.ledger.check(spec.placement.ids, spec.hbm_bytes)
+        protect_host(spec.shard_bytes, f"an array of shape {spec.tensor.shape}")
+        if spec.hbm_bytes:
+            self.ledger.allocate(spec.placement.ids, spec.hbm_bytes)
+
+    def _owned(self, make: Callable[[], Any], spec: ValueSpec) -> ShardedValue:
+        """A value whose memory has been admitted; gives it back if making the array fails."""
+        try:
+            return ShardedValue(make(), spec, self.ledger)
+        except BaseException:
+            self.ledger.free(spec.placement.ids, spec.hbm_bytes)
+            raise
+
+    def gather(
+        self, shards: Sequence[tuple[ShardedValue, int]], placement: Placement
+    ) -> ShardedValue:
+        """One value of single shards that lie on the cores of ``placement``; owns no memory."""
+        first = shards[0][0].spec
+        spec = ValueSpec(first.tensor, placement, first.memory_kind, first.shard_bytes, 0)
+        arrays = [value.shard(index) for value, index in shards]
+        if len(arrays) == 1:
+            return ShardedValue(arrays[0], spec, self.ledger)
+        return ShardedValue(
+            self.host.assemble(spec.tensor, placement, arrays), spec, self.ledger
+        )
+
+    def when_ready(self, work: Any) -> Event:
+        """An event that is set when ``work`` (an array or a token) is done, with its error."""
+        event = Event()
+        self.waiters.submit(lambda: event.set(_outcome(work)))
+        return event
+
+    def compile(self, code: bytes, options: Any) -> LoadedProgram:
+        """Compiles StableHLO and loads it on the devices its options assign.
+
+        Raises:
+          CompileError: see ``compile_program``; also devices that do not exist.
+        """
+        assignment = device_assignment(options, default=0)
+        self._check_assignment(assignment)
+        program = compile_program(code, options, self.host)
+        placement = self.host.placement(assignment.reshape(-1).tolist())
+        host = self.host.compile(
+            program.per_core,
+            placement,
+            program.signature.results,
+            dict(program.xla_options),
+            program.callbacks,
+        )
+        return self._loaded(program, host, assignment)
+
+    def load(self, data: bytes, options: Any | None) -> LoadedProgram:
+        """Loads a serialized program; ``options`` override the device assignment it was made for.
+
+        Raises:
+          SerializationError: damaged bytes.
+        """
+        program, host_bytes, own_options = executable.deserialize(data)
+        assignment = device_assignment(options or parse_options(own_options), default=0)
+        self._check_assignment(assignment)
+        placement = self.host.placement(assignment.reshape(-1).tolist())
+        host = self.host.deserialize(host_bytes, placement, program.signature.results)
+        return self._loaded(program, host, assignment)
+
+    def _check_assignment(self, assignment: np.ndarray) -> None:
+        if assignment.size and assignment.max() >= len(self.devices):
+            raise CompileError(
+                f"the program is assigned to device {assignment.max()}, but there are "
+                f"{len(self.devices)} devices (0-{len(self.devices) - 1}) on {self.machine}"
+            )
+
+    def _loaded(self, program: CompiledProgram, host: Any, assignment: np.ndarray) -> LoadedProgram:
+        results = [
+            self.spec(tensor, host.placement, kind or "device")
+            for tensor, kind in zip(
+                program.signature.results, program.signature.result_memory_kinds, strict=True
+            )
+        ]
+        return LoadedProgram(program, host, assignment, results, self.ledger)
+
+
+def parse_options(serialized: bytes) -> Any:
+    """jaxlib CompileOptions from their proto."""
+    return xla_client.CompileOptions.ParseFromString(serialized)
+
+
+def _outcome(work: Any) -> BaseException | None:
+    try:
+        work.block_until_ready()
+    except Exception as error:
+        return error
+    return None

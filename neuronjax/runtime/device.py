@@ -1,0 +1,103 @@
+"""Devices and their memories: what a logical core looks like from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from neuronjax.errors import VisibleCoresError
+from neuronjax.machine.machine import LogicalCore, Machine
+from neuronjax.options import Options
+
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
+"""HBM first: it is the default memory of every device."""
+
+Attribute = int | str | tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Memory:
+    """One memory space of one device."""
+
+    id: int
+    kind: str
+    device: Device
+
+    def __str__(self) -> str:
+        return f"NeuronMemory(id={self.id}, kind={self.kind}, device={self.device.id})"
+
+
+@dataclass(eq=False)
+class Device:
+    """A logical NeuronCore that this process may use; ``id`` counts the visible ones."""
+
+    id: int
+    core: LogicalCore
+    machine: Machine
+    memories: tuple[Memory, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.memories = tuple(
+            Memory(self.id * len(MEMORY_KINDS) + index, kind, self)
+            for index, kind in enumerate(MEMORY_KINDS)
+        )
+
+    @property
+    def kind(self) -> str:
+        return self.core.kind
+
+    @property
+    def label(self) -> str:
+        """As the Neuron runtime names it in its memory table."""
+        return f"ND {self.core.chip}:NC {self.core.id}"
+
+    def memory(self, kind: str) -> Memory:
+        return self.memories[MEMORY_KINDS.index(kind)]
+
+    def attributes(self) -> dict[str, Attribute]:
+        """What PJRT publishes about the device."""
+        core = self.core
+        return {
+            "coords": core.coords,
+            "core_on_chip": core.core_on_chip,
+            "chip": core.chip,
+            "core": core.id,
+            "instance": core.instance_index,
+            "hbm_bytes": core.hbm_bytes,
+            "hbm_stack": core.hbm_stack,
+            "target": self.machine.target,
+            "lnc": self.machine.lnc,
+        }
+
+    def __str__(self) -> str:
+        return f"NeuronDevice(id={self.id})"
+
+
+def visible_devices(machine: Machine, options: Options) -> list[Device]:
+    """The devices of ``machine`` that ``options`` let this process see, in their order.
+
+    Raises:
+      VisibleCoresError: cores the machine does not have.
+    """
+    return [Device(i, core, machine) for i, core in enumerate(_visible_cores(machine, options))]
+
+
+def _visible_cores(machine: Machine, options: Options) -> Sequence[LogicalCore]:
+    cores = machine.logical_cores
+    have = f"{machine} has logical cores 0-{len(cores) - 1}"
+    if options.visible_cores is not None:
+        missing = [core for core in options.visible_cores if core >= len(cores)]
+        if missing:
+            raise VisibleCoresError(
+                f"NEURON_RT_VISIBLE_CORES asks for core {missing[0]}, but {have}. Name only those, "
+                "or choose a larger machine with NEURONJAX_TARGET."
+            )
+        cores = tuple(cores[core] for core in options.visible_cores)
+    if options.num_cores is not None:
+        if options.num_cores > len(cores):
+            raise VisibleCoresError(
+                f"NEURON_RT_NUM_CORES={options.num_cores} asks for more than the {len(cores)} "
+                f"cores there are; {have}."
+            )
+        cores = cores[: options.num_cores]
+    return cores

@@ -1,0 +1,197 @@
+"""A compiled program loaded on its cores."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from neuronjax.compiler import CompiledProgram
+from neuronjax.errors import ArgumentMismatchError, DeletedBufferError, SerializationError
+from neuronjax.hlo.module import Signature, TensorSpec
+from neuronjax.host.client import HostExecutable, Placement
+from neuronjax.runtime.memory import HbmLedger, LoadedBytes, protect_host
+from neuronjax.runtime.value import ShardedValue, ValueSpec
+
+_MAGIC = b"NEURONJX"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ProgramMemory:
+    """Bytes per core."""
+
+    arguments: int
+    results: int
+    alias: int
+    temporaries: int
+    code: int
+
+
+class LoadedProgram:
+    """A program on its cores: values in, values out."""
+
+    def __init__(
+        self,
+        program: CompiledProgram,
+        host: HostExecutable,
+        assignment: np.ndarray,
+        results: list[ValueSpec],
+        ledger: HbmLedger,
+    ) -> None:
+        self.program = program
+        self.host = host
+        self.assignment = assignment
+        self.results = results
+        self.placement: Placement = host.placement
+        self._ledger = ledger
+        self._cores = host.placement.ids
+        self.memory = _program_memory(program.signature, host)
+        self._result_bytes = sum(spec.hbm_bytes for spec in results)
+        self._donated = frozenset(program.signature.donated)
+        self._transient = self._result_bytes + self.memory.temporaries - self.memory.alias
+        self._transient_on_host = max(self._transient, 0) * len(self._cores)
+        self._key: int | None = ledger.load(
+            self._cores,
+            LoadedBytes(program.signature.name, self.memory.code, self.memory.temporaries),
+        )
+
+    def execute(
+        self, values: list[ShardedValue], kept: frozenset[int], with_token: bool = False
+    ) -> tuple[list[ShardedValue], Any]:
+        """Enqueues one run on values that lie on the program's placement.
+
+        Donated arguments are consumed, except those numbered in ``kept``. Returns the results and,
+        if asked for, a token that is ready when the run has ended.
+
+        Raises:
+          ArgumentMismatchError, DeletedBufferError: wrong arguments.
+          DeviceMemoryError, HostMemoryError: results and temporaries do not fit.
+        """
+        if len(values) != len(self.program.signature.arguments):
+            raise ArgumentMismatchError(
+                f"program {self.program.signature.name!r} takes "
+                f"{len(self.program.signature.arguments)} arguments, {len(values)} were given"
+            )
+        arrays = [value.array for value in values]
+        if None in arrays:
+            raise DeletedBufferError(
+                f"argument {arrays.index(None)} of program {self.program.signature.name!r} was "
+                "deleted or donated before; keep a copy, or do not donate it."
+            )
+        donated = self._donated - kept if kept else self._donated
+        if len(donated) != len(self._donated):
+            arrays = [a.copy() if i in kept else a for i, a in enumerate(arrays)]
+        self._reserve()
+        try:
+            outputs, token = self.host.execute(arrays, with_token)
+        except BaseException:
+            self._ledger.free(self._cores, self._result_bytes)
+            raise
+        for index in donated:
+            values[index].release()
+        ledger = self._ledger
+        results = [
+            ShardedValue(array, spec, ledger)
+            for array, spec in zip(outputs, self.results, strict=True)
+        ]
+        return results, token
+
+    def _reserve(self) -> None:
+        protect_host(self._transient_on_host, f"program {self.program.signature.name!r}")
+        if self._transient > self._result_bytes:
+            self._ledger.check(self._cores, self._transient, "scratchpad")
+            self._ledger.note_peak(self._cores, self._transient)
+        self._ledger.allocate(self._cores, self._result_bytes)
+
+    def unload(self) -> None:
+        """Takes the program off its cores; running work is not disturbed."""
+        if self._key is not None:
+            self._ledger.unload(self._cores, self._key)
+            self._key = None
+
+
+def _program_memory(signature: Signature, host: HostExecutable) -> ProgramMemory:
+    stats = host.memory()
+    return ProgramMemory(
+        arguments=sum(spec.nbytes for spec in signature.arguments),
+        results=sum(spec.nbytes for spec in signature.results),
+        alias=int(stats.alias_size_in_bytes),
+        temporaries=int(stats.temp_size_in_bytes),
+        code=host.code_bytes(),
+    )
+
+
+def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) -> bytes:
+    """Program, host executable and compile options as bytes that ``deserialize`` reads."""
+    header = {
+        "format": _FORMAT,
+        "name": program.signature.name,
+        "arguments": [_spec_to_json(spec) for spec in program.signature.arguments],
+        "results": [_spec_to_json(spec) for spec in program.signature.results],
+        "donated": program.signature.donated,
+        "memory_kinds": program.signature.result_memory_kinds,
+        "num_replicas": program.num_replicas,
+        "num_partitions": program.num_partitions,
+        "output_sharding": program.output_sharding,
+        "parameter_shardings": program.parameter_shardings,
+        "xla_options": program.xla_options,
+        "fingerprint": program.fingerprint,
+    }
+    parts = (json.dumps(header).encode(), program.per_core, host.serialize(), options)
+    return _MAGIC + b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+
+
+def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
+    """The program, the host executable's bytes and the compile options in ``data``.
+
+    Raises:
+      SerializationError: not such bytes, damaged, or of another version.
+    """
+    try:
+        if data[: len(_MAGIC)] != _MAGIC:
+            raise ValueError("they do not begin with the format's mark")
+        parts, index = [], len(_MAGIC)
+        for _ in range(4):
+            (size,) = struct.unpack_from("<Q", data, index)
+            index += 8
+            if index + size > len(data):
+                raise ValueError("they end too early")
+            parts.append(data[index : index + size])
+            index += size
+        header = json.loads(parts[0])
+        if header["format"] != _FORMAT:
+            raise ValueError(f"they are of format {header['format']}, this is {_FORMAT}")
+        program = CompiledProgram(
+            per_core=parts[1],
+            signature=Signature(
+                name=header["name"],
+                arguments=tuple(_spec_from_json(entry) for entry in header["arguments"]),
+                results=tuple(_spec_from_json(entry) for entry in header["results"]),
+                donated=tuple(header["donated"]),
+                result_memory_kinds=tuple(header["memory_kinds"]),
+            ),
+            num_replicas=header["num_replicas"],
+            num_partitions=header["num_partitions"],
+            output_sharding=header["output_sharding"],
+            parameter_shardings=header["parameter_shardings"],
+            xla_options=tuple((key, value) for key, value in header["xla_options"]),
+            fingerprint=header["fingerprint"],
+        )
+    except (ValueError, KeyError, TypeError, struct.error) as error:
+        raise SerializationError(
+            f"these bytes are not a serialized neuron executable: {error}. Compile the program "
+            "again (delete the cache entry they came from)."
+        ) from None
+    return program, parts[2], parts[3]
+
+
+def _spec_to_json(spec: TensorSpec) -> list[Any]:
+    return [list(spec.shape), spec.dtype.name]
+
+
+def _spec_from_json(entry: list[Any]) -> TensorSpec:
+    return TensorSpec(tuple(entry[0]), np.dtype(entry[1]))

@@ -1,0 +1,170 @@
+"""HBM accounting of the logical cores, and protection of the host's own memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from neuronjax.errors import DeviceMemoryError, HostMemoryError
+
+GIB = 1 << 30
+MICROCODE_BYTES = 96 << 20
+"""Reserved per physical core (Neuron runtime, device memory guide)."""
+HOST_CHECK_BYTES = 64 << 20
+"""Smaller requests are not worth a look at the host's free memory."""
+HOST_RESERVE_BYTES = 512 << 20
+"""What an allocation must leave free on the host."""
+
+
+@dataclass(frozen=True)
+class MemoryStats:
+    """Bytes and counts of one logical core."""
+
+    bytes_in_use: int
+    peak_bytes_in_use: int
+    bytes_limit: int
+    bytes_reserved: int
+    num_allocs: int
+    largest_alloc_size: int
+
+
+@dataclass(frozen=True)
+class LoadedBytes:
+    """What a loaded program occupies on each of its cores beside its tensors."""
+
+    name: str
+    code: int
+    scratchpad: int
+
+
+class HbmLedger:
+    """Bytes in use per logical core: tensors, and code and scratchpad of loaded programs.
+
+    The scratchpad is shared: a core needs the largest of its programs' (Neuron runtime).
+    """
+
+    def __init__(self, labels: Sequence[str], limits: Sequence[int], reserved: int) -> None:
+        self._labels = labels
+        self._limits = [limit - reserved for limit in limits]
+        self._reserved = reserved
+        self._tensors = [0] * len(limits)
+        self._peak = [0] * len(limits)
+        self._allocs = [0] * len(limits)
+        self._largest = [0] * len(limits)
+        self._programs: list[dict[int, LoadedBytes]] = [{} for _ in limits]
+        self._keys = itertools.count()
+
+    def allocate(self, cores: Iterable[int], nbytes: int) -> None:
+        """Charges ``nbytes`` of tensors to each core; all or none.
+
+        Raises:
+          DeviceMemoryError: a core would exceed its HBM; the message has a table by core.
+        """
+        cores = tuple(cores)
+        self.check(cores, nbytes)
+        for core in cores:
+            in_use = self._tensors[core] = self._tensors[core] + nbytes
+            self._allocs[core] += 1
+            if in_use > self._peak[core]:
+                self._peak[core] = in_use
+            if nbytes > self._largest[core]:
+                self._largest[core] = nbytes
+
+    def free(self, cores: Iterable[int], nbytes: int) -> None:
+        """Returns ``nbytes`` of tensors of each core."""
+        for core in cores:
+            self._tensors[core] -= nbytes
+
+    def check(self, cores: Iterable[int], nbytes: int, usage: str = "tensors") -> None:
+        """Raises ``DeviceMemoryError`` if ``nbytes`` more do not fit one of ``cores``."""
+        for core in cores:
+            if self._tensors[core] + nbytes > self._limits[core]:
+                raise DeviceMemoryError(self._refusal(core, nbytes, usage))
+
+    def note_peak(self, cores: Iterable[int], nbytes: int) -> None:
+        """Records that ``nbytes`` beyond the tensors in use are needed for a moment."""
+        for core in cores:
+            self._peak[core] = max(self._peak[core], self._tensors[core] + nbytes)
+
+    def load(self, cores: Iterable[int], program: LoadedBytes) -> int:
+        """Enters a loaded program on its cores; returns the key for ``unload``."""
+        key = next(self._keys)
+        for core in cores:
+            self._programs[core][key] = program
+        return key
+
+    def unload(self, cores: Iterable[int], key: int) -> None:
+        """Takes a program off its cores."""
+        for core in cores:
+            self._programs[core].pop(key, None)
+
+    def stats(self, core: int) -> MemoryStats:
+        """The numbers of one core."""
+        return MemoryStats(
+            bytes_in_use=self._tensors[core],
+            peak_bytes_in_use=self._peak[core],
+            bytes_limit=self._limits[core],
+            bytes_reserved=self._reserved,
+            num_allocs=self._allocs[core],
+            largest_alloc_size=self._largest[core],
+        )
+
+    def _refusal(self, core: int, nbytes: int, usage: str) -> str:
+        rows = [_ROW.format("", "TOTAL", "Model Code", "Tensors", "Scratchpad", "Runtime", "Limit")]
+        shown = sorted({core, *range(max(0, core - 3), min(len(self._limits), core + 4))})
+        rows += [self._row(each) for each in shown]
+        return (
+            f"Failed to allocate {nbytes / GIB:.3f}GB (alignment: none, usage: {usage}) on "
+            f"{self._labels[core]}\n" + "\n".join(rows) + "\nReduce the batch or sequence length, "
+            "shard over more cores (tensor, pipeline or fully sharded parallelism), donate buffers "
+            "that are no longer needed, or choose a target with more memory (NEURONJAX_TARGET)."
+        )
+
+    def _row(self, core: int) -> str:
+        programs = self._programs[core].values()
+        code = sum(program.code for program in programs)
+        scratchpad = max((program.scratchpad for program in programs), default=0)
+        total = self._tensors[core] + code + scratchpad + self._reserved
+        cells = (total, code, self._tensors[core], scratchpad, self._reserved)
+        limit = self._limits[core] + self._reserved
+        return _ROW.format(self._labels[core], *map(_size, cells), _size(limit))
+
+
+_ROW = "{:<14}|{:>11}|{:>11}|{:>11}|{:>11}|{:>11}|{:>11}"
+
+
+def _size(nbytes: int) -> str:
+    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3f}{unit}"
+    return f"{nbytes:.3f}B"
+
+
+def host_available_bytes() -> int | None:
+    """Memory the host can still give, in bytes; ``None`` where the system does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) << 10
+    except OSError:
+        return None
+    return None
+
+
+def protect_host(nbytes: int, purpose: str) -> None:
+    """Refuses what would get the process killed by the host's out-of-memory handling.
+
+    Raises:
+      HostMemoryError: ``nbytes`` are not available on this machine.
+    """
+    if nbytes < HOST_CHECK_BYTES:
+        return
+    available = host_available_bytes()
+    if available is not None and nbytes > available - HOST_RESERVE_BYTES:
+        raise HostMemoryError(
+            f"{purpose} needs {nbytes / GIB:.2f} GiB of this machine's memory, of which "
+            f"{available / GIB:.2f} GiB are available. The emulated cores' memory lives there: use "
+            "a smaller model or batch, fewer cores (NEURON_RT_NUM_CORES), or a larger machine."
+        )

@@ -1,0 +1,86 @@
+"""Values in emulated memory: one value on one or several cores, a shard on each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from neuronjax.errors import DeletedBufferError
+from neuronjax.hlo.module import TensorSpec
+from neuronjax.host.client import Placement
+from neuronjax.runtime.memory import HbmLedger
+
+
+@dataclass(frozen=True, eq=False)
+class ValueSpec:
+    """Type, cores and memory kind of a value; one object per distinct combination."""
+
+    tensor: TensorSpec
+    """The type of each shard."""
+    placement: Placement
+    memory_kind: str
+    shard_bytes: int
+    hbm_bytes: int
+    """``shard_bytes`` in device memory, 0 in host memory."""
+
+
+class ShardedValue:
+    """A value with a shard on every core of its placement, as one array of the host client."""
+
+    __slots__ = ("_freed", "_ledger", "_shards", "array", "spec")
+
+    def __init__(self, array: Any, spec: ValueSpec, ledger: HbmLedger) -> None:
+        self.array = array
+        self.spec = spec
+        self._ledger = ledger
+        self._shards: list[Any] | None = None
+        self._freed: set[int] | None = None
+
+    def shard(self, index: int) -> Any:
+        """The shard on core number ``index`` of the placement, as a single-core array.
+
+        Raises:
+          DeletedBufferError: it was deleted or donated.
+        """
+        if self.is_deleted(index):
+            raise DeletedBufferError(
+                f"a buffer of shape {self.spec.tensor.shape} was used after it had been deleted "
+                "or donated to a computation; keep a copy, or do not donate it."
+            )
+        if len(self.spec.placement) == 1:
+            return self.array
+        if self._shards is None:
+            self._shards = self.array._arrays
+        return self._shards[index]
+
+    def numpy(self, index: int) -> np.ndarray:
+        """The shard's values; waits for them. Shares memory with the shard where it can."""
+        return np.asarray(self.shard(index))
+
+    def is_deleted(self, index: int) -> bool:
+        return self.array is None or (self._freed is not None and index in self._freed)
+
+    def delete(self, index: int) -> bool:
+        """Frees one shard; True when it was the last."""
+        if self.is_deleted(index):
+            return False
+        freed = self._freed = self._freed or set()
+        freed.add(index)
+        self._ledger.free((self.spec.placement.ids[index],), self.spec.hbm_bytes)
+        if len(freed) == len(self.spec.placement):
+            self.array = self._shards = None
+            return True
+        return False
+
+    def release(self) -> None:
+        """Frees whatever shards are left."""
+        if self.array is None:
+            return
+        ids = self.spec.placement.ids
+        if self._freed:
+            ids = tuple(core for index, core in enumerate(ids) if index not in self._freed)
+        self.array = self._shards = None
+        if self.spec.hbm_bytes:
+            self._ledger.free(ids, self.spec.hbm_bytes)
