@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """Mean of -log softmax(logits)[target] in nats: logits [..., V], targets [...] -> FP32 scalar.
+    """-log softmax(logits)[target] in nats: logits [..., V], targets [...] -> FP32 [...].
 
     The target's logit is picked by a comparison, not a gather, so that a vocabulary split over
     devices stays split.
@@ -13,4 +13,4 @@ def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
     logits = logits.astype(jnp.float32)
     is_target = targets[..., None] == jnp.arange(logits.shape[-1])
     target_logits = jnp.sum(jnp.where(is_target, logits, 0.0), axis=-1)
-    return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - target_logits)
+    return jax.nn.logsumexp(logits, axis=-1) - target_logits

@@ -1,0 +1,47 @@
+"""Choice of the next token from logits."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is drawn; the cuts apply in the order temperature, top-k, top-p.
+
+    Raises ValueError if a field is out of range.
+    """
+
+    temperature: float = 1.0  # divides the logits; 0 always takes the most likely token
+    top_k: int = 0  # draw from the k most likely tokens only; 0 = all
+    top_p: float = 1.0  # draw from the fewest most likely tokens whose probability reaches this
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature={self.temperature} is negative; use 0 for greedy")
+        if self.top_k < 0:
+            raise ValueError(f"top_k={self.top_k} is negative; use 0 for no limit")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p={self.top_p} is not in (0, 1]; use 1 for no limit")
+
+
+def sample(logits: jax.Array, key: jax.Array, sampling: Sampling) -> jax.Array:
+    """One token per row: logits [B, V] -> int32 [B]. Equally likely tokens at a cut all stay."""
+    if sampling.temperature == 0:
+        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    logits = logits.astype(jnp.float32) / sampling.temperature
+    if 0 < sampling.top_k < logits.shape[-1]:
+        best, _ = jax.lax.top_k(logits, sampling.top_k)
+        logits = jnp.where(logits < best[:, -1:], -jnp.inf, logits)
+    if sampling.top_p < 1:
+        logits = jnp.where(logits < _nucleus_floor(logits, sampling.top_p), -jnp.inf, logits)
+    return jax.random.categorical(key, logits, axis=-1).astype(jnp.int32)
+
+
+def _nucleus_floor(logits: jax.Array, top_p: float) -> jax.Array:
+    """The smallest logit [B, 1] in the nucleus of Holtzman et al., 2020."""
+    descending, _ = jax.lax.top_k(logits, logits.shape[-1])
+    probabilities = jax.nn.softmax(descending, axis=-1)
+    before = jnp.cumsum(probabilities, axis=-1) - probabilities
+    return jnp.min(jnp.where(before < top_p, descending, jnp.inf), axis=-1, keepdims=True)
