@@ -28,14 +28,12 @@ class CompiledProgram:
     """A per-core program and its facts; it knows nothing of where it will run."""
 
     per_core: bytes
-    """Per-core StableHLO as MLIR bytecode; collectives are between replicas."""
+    """Per-core StableHLO as MLIR bytecode; collectives are between replicas. When it was partitioned
+    its attributes ``mhlo.spmd_output_sharding`` and ``…parameters_shardings`` say how."""
     signature: Signature
     """Types per core, donation and memory kinds."""
     num_replicas: int
     num_partitions: int
-    output_sharding: str | None
-    """HloSharding text of all results as a tuple; ``None`` when nothing was partitioned."""
-    parameter_shardings: str | None
     xla_options: tuple[tuple[str, Any], ...]
     fingerprint: str
     callbacks: tuple[Callable[..., Any], ...] = ()
@@ -65,16 +63,14 @@ def compile_program(code: bytes, options: Any, host: HostClient) -> CompiledProg
         strip_memory_placement(module)
         global_signature = hlo.signature(module)
         sharded = hlo.dump(module)
-    outputs = parameters = None
     if partitions > 1:
-        cut = partition(
+        sharded = partition(
             sharded,
             partitions,
             lambda text, extra: host.compile_partitions(
                 text, partitions, options, dict(xla_options) | extra
             ),
         )
-        sharded, outputs, parameters = cut.module, cut.output_sharding, cut.parameter_shardings
     with hlo.context():
         module = hlo.load(sharded)
         functions = callbacks.bind(module)
@@ -91,8 +87,6 @@ def compile_program(code: bytes, options: Any, host: HostClient) -> CompiledProg
         ),
         num_replicas=replicas,
         num_partitions=partitions,
-        output_sharding=outputs,
-        parameter_shardings=parameters,
         xla_options=xla_options,
         fingerprint=hashlib.sha256(code + options.SerializeAsString()).hexdigest(),
         callbacks=tuple(functions),

@@ -20,6 +20,9 @@ CALLBACK_TARGETS = frozenset(
     {"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"}
 )
 
+_CONFIG_NAMES = ("backend_config", "mhlo.backend_config")
+"""Where a typed custom call keeps its dictionary: the second after a way through HLO."""
+
 _numbers = itertools.count(1)
 _functions: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValueDictionary()
 
@@ -53,7 +56,8 @@ def _target(op: Any) -> str:
 
 
 def _rebind(op: Any, position: int) -> Callable[..., Any]:
-    config = {named.name: named.attr for named in ir.DictAttr(op.attributes["backend_config"])}
+    name = next(name for name in _CONFIG_NAMES if name in op.attributes)
+    config = {named.name: named.attr for named in ir.DictAttr(op.attributes[name])}
     number = ir.IntegerAttr(config["index"]).value
     function = _functions.get(number)
     if function is None:
@@ -62,5 +66,5 @@ def _rebind(op: Any, position: int) -> Callable[..., Any]:
             "programs with host callbacks cannot be loaded in another process. Lower it again."
         )
     config["index"] = ir.IntegerAttr.get(config["index"].type, position)
-    op.attributes["backend_config"] = ir.DictAttr.get(config)
+    op.attributes[name] = ir.DictAttr.get(config)
     return function

@@ -20,6 +20,7 @@ from jax._src.lib import xla_client
 from jaxlib import _jax
 
 from neuronjax.errors import CompileError, UnsupportedProgramError
+from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TensorSpec
 
 _STUCK_SECONDS = 3600
@@ -52,6 +53,16 @@ def _aval(spec: TensorSpec) -> Any:
     return jax_core.ShapedArray(spec.shape, spec.dtype)
 
 
+def _copied(array: Any, spec: TensorSpec, placement: Placement) -> Any:
+    (copied,) = _jax.batched_copy_array_to_devices_with_sharding(
+        [array],
+        [placement.device_list],
+        [placement.sharding],
+        [_jax.ArrayCopySemantics.ALWAYS_COPY],
+    )
+    return copied
+
+
 class HostExecutable:
     """A per-core program loaded on a placement."""
 
@@ -74,6 +85,10 @@ class HostExecutable:
         results = self._execute(arguments, with_tokens=True)
         token = results.consume_token()
         return results.consume_with_handlers(self._handlers), token
+
+    def copied(self, array: Any, spec: TensorSpec) -> Any:
+        """A copy of an argument, for the program to take over in its place."""
+        return _copied(array, spec, self.placement)
 
     def memory(self) -> Any:
         """XLA's compiled memory statistics, in bytes per core."""
@@ -131,13 +146,7 @@ class HostClient:
 
     def copy(self, shard: Any, spec: TensorSpec, placement: Placement) -> Any:
         """A copy of a single-core array on the single core of ``placement``."""
-        (copied,) = _jax.batched_copy_array_to_devices_with_sharding(
-            [shard],
-            [placement.device_list],
-            [placement.sharding],
-            [_jax.ArrayCopySemantics.ALWAYS_COPY],
-        )
-        return jax_array.ArrayImpl(_aval(spec), placement.sharding, [copied], True, True)
+        return _copied(shard, spec, placement)
 
     def compile(
         self,
@@ -154,11 +163,15 @@ class HostClient:
         """
         replicas = np.array(placement.ids).reshape(len(placement), 1)
         compile_options = _compile_options(replicas, options)
-        keywords = {"host_callbacks": list(callbacks)} if callbacks else {}
+        target = placement.device_list
+        compile_and_load = self._client.compile_and_load
         with translated_errors():
-            loaded = self._client.compile_and_load(
-                module, placement.device_list, compile_options, **keywords
-            )
+            if not callbacks:
+                loaded = compile_and_load(module, target, compile_options)
+            else:  # functions are taken with a parsed module only
+                with hlo.context():
+                    parsed = hlo.load(module)
+                    loaded = compile_and_load(parsed, target, compile_options, list(callbacks))
         return HostExecutable(loaded, placement, results)
 
     def compile_partitions(

@@ -11,7 +11,6 @@ import glob
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,27 +23,17 @@ from neuronjax.hlo import proto
 from neuronjax.partition.groups import Groups, groups_by_channel
 
 
-@dataclass(frozen=True)
-class Partitioned:
-    """The per-core program and how its values were cut.
-
-    ``parameter_shardings`` and ``output_shardings`` are HloSharding texts or ``None`` where XLA
-    states none; the output's is one tuple text for all results.
-    """
-
-    module: bytes
-    output_sharding: str | None
-    parameter_shardings: str | None
-
-
 PartitionCompile = Callable[[bytes, dict[str, Any]], None]
 """Compiles a module for its partitions with the given debug options; the result is thrown away."""
 
 _LOWEST_EFFORT = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
-def partition(module: bytes, devices: int, compile_for_dump: PartitionCompile) -> Partitioned:
-    """Partitions ``module`` (bytecode with shardings) over ``devices`` cores.
+def partition(module: bytes, devices: int, compile_for_dump: PartitionCompile) -> bytes:
+    """The per-core program of ``module`` (bytecode with shardings) over ``devices`` cores.
+
+    Its module attributes ``mhlo.spmd_output_sharding`` and ``mhlo.spmd_parameters_shardings`` hold
+    the HloSharding texts of results and arguments.
 
     Raises:
       PartitionError: XLA did not produce a partitioned module.
@@ -75,17 +64,13 @@ def _module_of_hlo_proto(data: bytes) -> bytes:
     raise PartitionError("XLA's dump of the partitioned module is damaged")
 
 
-def _as_replicas(serialized: bytes, devices: int) -> Partitioned:
+def _as_replicas(serialized: bytes, devices: int) -> bytes:
     partitioned = _hlo.HloModule.from_serialized_hlo_module_proto(serialized)
     groups = groups_by_channel(partitioned.to_string(_terse()), devices)
     with hlo.context():
         module = hlo.load(_jax.mlir.hlo_to_stablehlo(serialized))
         rewrite_to_replicas(module, groups)
-        return Partitioned(
-            module=hlo.dump(module),
-            output_sharding=_sharding_text(partitioned.spmd_output_sharding),
-            parameter_shardings=_tuple_text(partitioned.spmd_parameters_shardings),
-        )
+        return hlo.dump(module)
 
 
 def _terse() -> Any:
@@ -94,16 +79,6 @@ def _terse() -> Any:
     options.print_backend_config = False
     options.print_large_constants = False
     return options
-
-
-def _sharding_text(sharding: Any) -> str | None:
-    return None if sharding is None else str(_hlo.HloSharding.from_proto(sharding))
-
-
-def _tuple_text(shardings: Any) -> str | None:
-    if not shardings:
-        return None
-    return "{" + ",".join(_sharding_text(sharding) or "" for sharding in shardings) + "}"
 
 
 _GROUPED = frozenset({

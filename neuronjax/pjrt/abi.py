@@ -322,10 +322,15 @@ def _structure(name: str, spec: str, header: bool) -> type[ctypes.Structure]:
     return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
+def argument_structure(call: str, spec: str) -> Any:
+    """The ctypes structure of an argument record with the fields ``spec``."""
+    return _structure(f"PJRT_{call}_Args", spec, header=True)
+
+
 @cache
 def args(call: str) -> Any:
     """The ctypes structure of the argument record of ``call`` (``"Buffer_Device"``)."""
-    return _structure(f"PJRT_{call}_Args", CALLS[call], header=True)
+    return argument_structure(call, CALLS[call])
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import re
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -52,11 +53,14 @@ def describe(error: BaseException) -> ErrorRecord:
     return ErrorRecord(abi.ERROR_CODES[status], text)
 
 
-def guarded(plugin: Any, call: str, function: Callable[[Any, Any], None]) -> Any:
-    """``function(plugin, args)`` as the C callback of ``call``."""
-    from_address = abi.args(call).from_address
+def guarded(plugin: Any, structure: Any, call: str, function: Callable[[Any, Any], None]) -> Any:
+    """``function(plugin, args)`` as the C callback of ``call``, whose arguments are ``structure``."""
+    from_address = structure.from_address
+    shutting_down = sys.is_finalizing
 
     def callback(address: int) -> int | None:
+        if shutting_down():  # modules are torn down: only destructors can still arrive
+            return None
         try:
             function(plugin, from_address(address))
         except BaseException as error:  # noqa: BLE001

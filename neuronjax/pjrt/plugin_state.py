@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from neuronjax.machine.machine import Machine
+from neuronjax.errors import NeuronError
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.guard import describe
 from neuronjax.pjrt.handles import Handles, Strings
 from neuronjax.pjrt.values import ValueTable
+from neuronjax.runtime.client import Client
 from neuronjax.runtime.event import Event
+from neuronjax.runtime.value import ShardedValue
 
 EVENT_READY, EVENT_STATIC = 0, 1
 """Byte offsets of the flags in an event's record, shared with ``native.py``."""
@@ -26,11 +27,50 @@ class Plugin:
         self.handles = Handles()
         self.values = ValueTable()
         self.strings = Strings()
-        self.lock = threading.Lock()
         ready = Event()
         ready.set()
         self.ready_event = self.handles.add(ready, (0x0101,))
-        self.machines: dict[tuple[str, int], Machine] = {}
+        self.clients: list[Any] = []
+        self.external_references: list[tuple[int, Any]] = []
+        self.attributes = self.named_values({"xla_version": 2})
+        self._orders: dict[int, Any] = {}
+        self._deleter = abi.CALLBACK(self._delete)
+        self._deleter_address = ctypes.cast(self._deleter, ctypes.c_void_p).value or 0
+
+    def _delete(self, handle: int) -> None:
+        self.handles.drop(handle)
+
+    def client_of(self, device: Any) -> Any:
+        """The ``ClientState`` whose device this is."""
+        for state in self.clients:
+            if device.id < len(state.client.devices) and state.client.devices[device.id] is device:
+                return state
+        raise NeuronError(f"{device} belongs to a client that was destroyed")
+
+    def client_of_value(self, value: ShardedValue) -> Client:
+        """The runtime client that made a value."""
+        for state in self.clients:
+            if state.client.ledger is value.ledger:
+                return state.client
+        raise NeuronError("a buffer outlived its client")
+
+    def minor_to_major(self, rank: int) -> int:
+        """Address of the row-major order of ``rank`` dimensions as C numbers."""
+        if rank not in self._orders:
+            self._orders[rank] = (ctypes.c_int64 * max(1, rank))(*reversed(range(rank)))
+        return ctypes.addressof(self._orders[rank])
+
+    def lend(self, data: bytes) -> tuple[int, int, int, int]:
+        """Bytes JAX owns until it calls the deleter: address, size, handle and deleter."""
+        buffer = ctypes.create_string_buffer(data, len(data) + 1)
+        handle = self.handles.add(buffer)
+        return ctypes.addressof(buffer), len(data), handle, self._deleter_address
+
+    def set_event(self, address: int, error: BaseException | None) -> None:
+        """Sets the event of a handle, and its record's flag if there was no error."""
+        self.handles[address].set(error)
+        if error is None:
+            ctypes.c_uint8.from_address(address + EVENT_READY).value = 1
 
     def new_error(self, error: BaseException) -> int:
         """A PJRT_Error for an exception."""
@@ -100,5 +140,3 @@ class Plugin:
         counts = self.handles.counts()
         counts["ShardedValue"] = len(self.values.values)
         return counts
-
-

@@ -11,13 +11,13 @@ from jax._src.lib import xla_client
 from neuronjax.compiler import CompiledProgram, compile_program, device_assignment
 from neuronjax.errors import CompileError
 from neuronjax.hlo.module import TensorSpec
-from neuronjax.host.client import HostClient, Placement
+from neuronjax.host.client import HostClient, HostExecutable, Placement
 from neuronjax.machine.machine import Machine
 from neuronjax.options import Options
 from neuronjax.runtime import executable
 from neuronjax.runtime.device import Device, visible_devices
 from neuronjax.runtime.event import Event, Waiters
-from neuronjax.runtime.executable import LoadedProgram
+from neuronjax.runtime.executable import LoadedProgram, ProgramMemory, program_memory
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
@@ -95,9 +95,7 @@ class Client:
         arrays = [value.shard(index) for value, index in shards]
         if len(arrays) == 1:
             return ShardedValue(arrays[0], spec, self.ledger)
-        return ShardedValue(
-            self.host.assemble(spec.tensor, placement, arrays), spec, self.ledger
-        )
+        return ShardedValue(self.host.assemble(spec.tensor, placement, arrays), spec, self.ledger)
 
     def when_ready(self, work: Any) -> Event:
         """An event that is set when ``work`` (an array or a token) is done, with its error."""
@@ -152,6 +150,31 @@ class Client:
             )
         ]
         return LoadedProgram(program, host, assignment, results, self.ledger)
+
+
+def compile_ahead(
+    code: bytes, options: Any, devices: int
+) -> tuple[CompiledProgram, HostExecutable, ProgramMemory]:
+    """Compiles for a machine of ``devices`` cores that need not exist in this process.
+
+    Raises:
+      CompileError: see ``compile_program``; also devices that the machine lacks.
+    """
+    assignment = device_assignment(options, default=0)
+    if assignment.size and assignment.max() >= devices:
+        raise CompileError(
+            f"the program is assigned to device {assignment.max()} of a machine of {devices} cores"
+        )
+    host = HostClient(devices)
+    program = compile_program(code, options, host)
+    host_executable = host.compile(
+        program.per_core,
+        host.placement(assignment.reshape(-1).tolist()),
+        program.signature.results,
+        dict(program.xla_options),
+        program.callbacks,
+    )
+    return program, host_executable, program_memory(program.signature, host_executable)
 
 
 def parse_options(serialized: bytes) -> Any:

@@ -49,7 +49,7 @@ class LoadedProgram:
         self.placement: Placement = host.placement
         self._ledger = ledger
         self._cores = host.placement.ids
-        self.memory = _program_memory(program.signature, host)
+        self.memory = program_memory(program.signature, host)
         self._result_bytes = sum(spec.hbm_bytes for spec in results)
         self._donated = frozenset(program.signature.donated)
         self._transient = self._result_bytes + self.memory.temporaries - self.memory.alias
@@ -84,7 +84,8 @@ class LoadedProgram:
             )
         donated = self._donated - kept if kept else self._donated
         if len(donated) != len(self._donated):
-            arrays = [a.copy() if i in kept else a for i, a in enumerate(arrays)]
+            for index in kept & self._donated:
+                arrays[index] = self.host.copied(arrays[index], values[index].spec.tensor)
         self._reserve()
         try:
             outputs, token = self.host.execute(arrays, with_token)
@@ -101,10 +102,11 @@ class LoadedProgram:
         return results, token
 
     def _reserve(self) -> None:
-        protect_host(self._transient_on_host, f"program {self.program.signature.name!r}")
         if self._transient > self._result_bytes:
             self._ledger.check(self._cores, self._transient, "scratchpad")
             self._ledger.note_peak(self._cores, self._transient)
+        self._ledger.check(self._cores, self._result_bytes)
+        protect_host(self._transient_on_host, f"program {self.program.signature.name!r}")
         self._ledger.allocate(self._cores, self._result_bytes)
 
     def unload(self) -> None:
@@ -114,7 +116,8 @@ class LoadedProgram:
             self._key = None
 
 
-def _program_memory(signature: Signature, host: HostExecutable) -> ProgramMemory:
+def program_memory(signature: Signature, host: HostExecutable) -> ProgramMemory:
+    """Bytes per core of a compiled program."""
     stats = host.memory()
     return ProgramMemory(
         arguments=sum(spec.nbytes for spec in signature.arguments),
@@ -136,8 +139,6 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
         "memory_kinds": program.signature.result_memory_kinds,
         "num_replicas": program.num_replicas,
         "num_partitions": program.num_partitions,
-        "output_sharding": program.output_sharding,
-        "parameter_shardings": program.parameter_shardings,
         "xla_options": program.xla_options,
         "fingerprint": program.fingerprint,
     }
@@ -176,8 +177,6 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             ),
             num_replicas=header["num_replicas"],
             num_partitions=header["num_partitions"],
-            output_sharding=header["output_sharding"],
-            parameter_shardings=header["parameter_shardings"],
             xla_options=tuple((key, value) for key, value in header["xla_options"]),
             fingerprint=header["fingerprint"],
         )

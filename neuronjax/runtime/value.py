@@ -29,12 +29,12 @@ class ValueSpec:
 class ShardedValue:
     """A value with a shard on every core of its placement, as one array of the host client."""
 
-    __slots__ = ("_freed", "_ledger", "_shards", "array", "spec")
+    __slots__ = ("_freed", "_shards", "array", "ledger", "spec")
 
     def __init__(self, array: Any, spec: ValueSpec, ledger: HbmLedger) -> None:
         self.array = array
         self.spec = spec
-        self._ledger = ledger
+        self.ledger = ledger
         self._shards: list[Any] | None = None
         self._freed: set[int] | None = None
 
@@ -68,7 +68,7 @@ class ShardedValue:
             return False
         freed = self._freed = self._freed or set()
         freed.add(index)
-        self._ledger.free((self.spec.placement.ids[index],), self.spec.hbm_bytes)
+        self.ledger.free((self.spec.placement.ids[index],), self.spec.hbm_bytes)
         if len(freed) == len(self.spec.placement):
             self.array = self._shards = None
             return True
@@ -83,4 +83,4 @@ class ShardedValue:
             ids = tuple(core for index, core in enumerate(ids) if index not in self._freed)
         self.array = self._shards = None
         if self.spec.hbm_bytes:
-            self._ledger.free(ids, self.spec.hbm_bytes)
+            self.ledger.free(ids, self.spec.hbm_bytes)

@@ -1,0 +1,221 @@
+"""PJRT_Buffer calls. The first ones are also generated as machine code, see ``native.py``."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from neuronjax.errors import DeletedBufferError
+from neuronjax.pjrt import abi
+from neuronjax.pjrt.handles import read_int64s
+from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.pjrt.values import RECORD_BYTES, offset
+from neuronjax.runtime.event import Event
+from neuronjax.runtime.value import ShardedValue
+
+
+def _field(kind: Any, handle: int, name: str) -> Any:
+    return kind.from_address(handle + offset(name)).value
+
+
+def Buffer_Device(plugin: Plugin, args: Any) -> None:
+    args.device = _field(ctypes.c_uint64, args.buffer, "device")
+
+
+def Buffer_Memory(plugin: Plugin, args: Any) -> None:
+    args.memory = _field(ctypes.c_uint64, args.buffer, "memory")
+
+
+def Buffer_ElementType(plugin: Plugin, args: Any) -> None:
+    args.type = _field(ctypes.c_int32, args.buffer, "type")
+
+
+def Buffer_Dimensions(plugin: Plugin, args: Any) -> None:
+    args.dims = _field(ctypes.c_uint64, args.buffer, "dims")
+    args.num_dims = _field(ctypes.c_uint64, args.buffer, "rank")
+
+
+def Buffer_UnpaddedDimensions(plugin: Plugin, args: Any) -> None:
+    args.unpadded_dims = _field(ctypes.c_uint64, args.buffer, "dims")
+    args.num_dims = _field(ctypes.c_uint64, args.buffer, "rank")
+
+
+def Buffer_IsDeleted(plugin: Plugin, args: Any) -> None:
+    args.is_deleted = bool(_field(ctypes.c_uint8, args.buffer, "deleted"))
+
+
+def Buffer_Destroy(plugin: Plugin, args: Any) -> None:
+    plugin.values.release_shard(args.buffer)
+
+
+def buffer_destroy_last(plugin: Plugin, args: Any) -> None:
+    """``Buffer_Destroy`` when machine code has counted down to the last shard of a value."""
+    back = ctypes.c_uint64.from_address(args.buffer).value
+    plugin.values.forget(args.buffer - back)
+
+
+def Buffer_ReadyEvent(plugin: Plugin, args: Any) -> None:
+    value, index = plugin.values.find(args.buffer)
+    array = value.array
+    if array is None:
+        raise DeletedBufferError("the ready event of a deleted buffer was asked for")
+    base = args.buffer - index * RECORD_BYTES
+    if array.is_ready():
+        event = Event()
+        event.set(_failure(array))
+        if event.error is None:
+            plugin.values.mark(base, range(len(value.spec.placement)), "ready")
+        args.event = plugin.new_event(event)
+        return
+    args.event = plugin.new_event(plugin.client_of_value(value).when_ready(array))
+
+
+def _failure(array: Any) -> BaseException | None:
+    try:
+        array.block_until_ready()
+    except Exception as error:
+        return error
+    return None
+
+
+def Buffer_DynamicDimensionIndices(plugin: Plugin, args: Any) -> None:
+    args.dynamic_dim_indices = None
+    args.num_dynamic_dims = 0
+
+
+def Buffer_GetMemoryLayout(plugin: Plugin, args: Any) -> None:
+    value, _ = plugin.values.find(args.buffer)
+    rank = len(value.spec.tensor.shape)
+    layout = args.layout
+    layout.struct_size = ctypes.sizeof(abi.MemoryLayout)
+    layout.type = abi.LAYOUT_TILED
+    layout.values = plugin.minor_to_major(rank)
+    layout.num_values = rank
+    layout.num_tiles = 0
+
+
+def Buffer_OnDeviceSizeInBytes(plugin: Plugin, args: Any) -> None:
+    args.on_device_size_in_bytes = plugin.values.find(args.buffer)[0].spec.shard_bytes
+
+
+def Buffer_Delete(plugin: Plugin, args: Any) -> None:
+    value, index = plugin.values.find(args.buffer)
+    value.delete(index)
+    plugin.values.mark(args.buffer - index * RECORD_BYTES, range(index, index + 1), "deleted")
+
+
+def Buffer_IsOnCpu(plugin: Plugin, args: Any) -> None:
+    args.is_on_cpu = False
+
+
+def Buffer_UnsafePointer(plugin: Plugin, args: Any) -> None:
+    value, index = plugin.values.find(args.buffer)
+    args.buffer_pointer = value.shard(index).unsafe_buffer_pointer()
+
+
+def Buffer_OpaqueDeviceMemoryDataPointer(plugin: Plugin, args: Any) -> None:
+    value, index = plugin.values.find(args.buffer)
+    args.device_memory_ptr = value.shard(index).unsafe_buffer_pointer()
+
+
+def Buffer_IncreaseExternalReferenceCount(plugin: Plugin, args: Any) -> None:
+    value, _ = plugin.values.find(args.buffer)
+    plugin.external_references.append((args.buffer, value.array))
+
+
+def Buffer_DecreaseExternalReferenceCount(plugin: Plugin, args: Any) -> None:
+    for position, (handle, _) in enumerate(plugin.external_references):
+        if handle == args.buffer:
+            del plugin.external_references[position]
+            return
+
+
+def Buffer_CopyToDevice(plugin: Plugin, args: Any) -> None:
+    device = plugin.handles[args.dst_device]
+    args.dst_buffer = _copy(plugin, args.buffer, device, device.memories[0].kind)
+
+
+def Buffer_CopyToMemory(plugin: Plugin, args: Any) -> None:
+    memory = plugin.handles[args.dst_memory]
+    args.dst_buffer = _copy(plugin, args.buffer, memory.device, memory.kind)
+
+
+def _copy(plugin: Plugin, handle: int, device: Any, kind: str) -> int:
+    value, index = plugin.values.find(handle)
+    state = plugin.client_of(device)
+    return state.add_value(state.client.copy(value, index, device, kind))
+
+
+def Buffer_ToHostBuffer(plugin: Plugin, args: Any) -> None:
+    value, index = plugin.values.find(args.src)
+    shard = value.shard(index)
+    spec = value.spec.tensor
+    size = int(np.prod(spec.shape, dtype=np.int64)) * spec.dtype.itemsize
+    if not args.dst:
+        args.dst_size = size
+        return
+    if args.dst_size < size:
+        raise ValueError(f"the destination has {args.dst_size} bytes; {size} are needed")
+    order = _minor_to_major(args.host_layout, spec.shape)
+    dst = args.dst
+    args.event = _when_copied(
+        plugin, value, shard, lambda array: _write(_ordered(array, order), dst)
+    )
+
+
+def Buffer_CopyRawToHost(plugin: Plugin, args: Any) -> None:
+    value, index = plugin.values.find(args.buffer)
+    offset_, size, dst = args.offset, args.transfer_size, args.dst
+    if offset_ < 0 or size < 0 or offset_ + size > value.spec.shard_bytes:
+        raise ValueError(
+            f"bytes {offset_}-{offset_ + size} are outside the buffer's {value.spec.shard_bytes}"
+        )
+
+    def write(array: np.ndarray) -> None:
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        _write(raw[offset_ : offset_ + size], dst)
+
+    args.event = _when_copied(plugin, value, value.shard(index), write)
+
+
+def _when_copied(plugin: Plugin, value: ShardedValue, shard: Any, write: Any) -> int:
+    """Runs ``write(numpy value)`` now if the shard is ready, else when it is; the copy's event."""
+    if shard.is_ready():
+        write(np.asarray(shard))
+        return plugin.ready_event
+    event = Event()
+
+    def job() -> None:
+        try:
+            write(np.asarray(shard))
+        except Exception as error:
+            event.set(error)
+        else:
+            event.set()
+
+    plugin.client_of_value(value).waiters.submit(job)
+    return plugin.new_event(event)
+
+
+def _minor_to_major(layout: int | None, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The dimension order a host layout asks for; ``None`` is row-major."""
+    if not layout:
+        return None
+    wanted = abi.MemoryLayout.from_address(layout)
+    if wanted.type == abi.LAYOUT_STRIDES:
+        strides = read_int64s(wanted.values, wanted.num_values)
+        order = tuple(sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] != 1, -d)))
+    else:
+        order = read_int64s(wanted.values, wanted.num_values)
+    return None if order == tuple(reversed(range(len(shape)))) else order
+
+
+def _ordered(array: np.ndarray, minor_to_major: tuple[int, ...] | None) -> np.ndarray:
+    return array if minor_to_major is None else array.transpose(minor_to_major[::-1])
+
+
+def _write(array: np.ndarray, address: int) -> None:
+    contiguous = np.ascontiguousarray(array)
+    ctypes.memmove(address, contiguous.ctypes.data, contiguous.nbytes)

@@ -1,0 +1,169 @@
+"""PJRT_Client and PJRT_Plugin calls."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from neuronjax import __version__, options
+from neuronjax.errors import ConfigurationError
+from neuronjax.pjrt import abi
+from neuronjax.pjrt.client_state import PLATFORM_NAME, ClientState, memory_at, platform_version
+from neuronjax.pjrt.element_types import dtype_of
+from neuronjax.pjrt.executable import LoadedState
+from neuronjax.pjrt.handles import read_bytes, read_int64s
+from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.runtime.client import Client, parse_options
+
+
+def Plugin_Initialize(plugin: Plugin, args: Any) -> None:
+    """Nothing to do: the state is made with the table."""
+
+
+def Plugin_Attributes(plugin: Plugin, args: Any) -> None:
+    args.attributes = ctypes.addressof(plugin.attributes[0])
+    args.num_attributes = plugin.attributes[1]
+
+
+def Client_Create(plugin: Plugin, args: Any) -> None:
+    chosen = options.load()
+    for name, value in plugin.read_named_values(args.create_options, args.num_options).items():
+        if name in ("target", "lnc", "num_cores"):
+            chosen = replace(chosen, **{name: value})
+        elif not name.startswith(("node_id", "num_nodes", "ml_framework", "jax_", "jaxlib_")):
+            raise ConfigurationError(
+                f"unknown client option {name!r}; known are target, lnc and num_cores"
+            )
+    state = ClientState(plugin, Client(chosen))
+    options.seal()
+    plugin.clients.append(state)
+    args.client = plugin.handles.add(state)
+
+
+def Client_Destroy(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles.drop(args.client)
+    plugin.clients.remove(state)
+    state.destroy()
+    options.unseal()
+
+
+def Client_PlatformName(plugin: Plugin, args: Any) -> None:
+    args.platform_name, args.platform_name_size = plugin.strings(PLATFORM_NAME)
+
+
+def Client_PlatformVersion(plugin: Plugin, args: Any) -> None:
+    machine = plugin.handles[args.client].client.machine
+    text = platform_version(__version__, machine.target, machine.lnc)
+    args.platform_version, args.platform_version_size = plugin.strings(text)
+
+
+def Client_ProcessIndex(plugin: Plugin, args: Any) -> None:
+    args.process_index = 0
+
+
+def Client_TopologyDescription(plugin: Plugin, args: Any) -> None:
+    args.topology = plugin.handles[args.client].topology_handle
+
+
+def Client_Devices(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.client]
+    args.devices = ctypes.addressof(state.devices)
+    args.num_devices = len(state.device_handles)
+
+
+def Client_AddressableDevices(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.client]
+    args.addressable_devices = ctypes.addressof(state.devices)
+    args.num_addressable_devices = len(state.device_handles)
+
+
+def _device_handle(state: ClientState, number: int) -> int:
+    if not 0 <= number < len(state.device_handles):
+        raise IndexError(f"there is no device {number}; there are {len(state.device_handles)}")
+    return state.device_handles[number]
+
+
+def Client_LookupDevice(plugin: Plugin, args: Any) -> None:
+    args.device = _device_handle(plugin.handles[args.client], args.id)
+
+
+def Client_LookupAddressableDevice(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.client]
+    args.addressable_device = _device_handle(state, args.local_hardware_id)
+
+
+def Client_AddressableMemories(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.client]
+    args.addressable_memories = ctypes.addressof(state.memories)
+    args.num_addressable_memories = len(state.memory_handles)
+
+
+def Client_UpdateGlobalProcessInfo(plugin: Plugin, args: Any) -> None:
+    """There is one process: nothing to learn of others."""
+
+
+def Client_DefaultDeviceAssignment(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.client]
+    count = args.num_replicas * args.num_partitions
+    if count > len(state.device_handles):
+        raise ValueError(
+            f"{args.num_replicas} replicas of {args.num_partitions} partitions need {count} "
+            f"devices; {state.client.machine} has {len(state.device_handles)} visible"
+        )
+    out = (ctypes.c_int * args.default_assignment_size).from_address(args.default_assignment)
+    out[:count] = range(count)
+
+
+def Client_DmaMap(plugin: Plugin, args: Any) -> None:
+    """Host memory needs no pinning."""
+
+
+def Client_DmaUnmap(plugin: Plugin, args: Any) -> None:
+    """Host memory needs no pinning."""
+
+
+def host_array(args: Any) -> np.ndarray:
+    """A copy of the host buffer that ``Client_BufferFromHostBuffer`` names, in row-major order."""
+    dtype = dtype_of(args.type)
+    shape = read_int64s(args.dims, args.num_dims)
+    strides = read_int64s(args.byte_strides, args.num_byte_strides)
+    result = np.empty(shape, dtype)
+    if result.size == 0:
+        return result
+    if not strides or strides == result.strides:
+        ctypes.memmove(result.ctypes.data, args.data, result.nbytes)
+        return result
+    low = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
+    high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
+    span = (ctypes.c_uint8 * (high - low + dtype.itemsize)).from_address(args.data + low)
+    source = np.ndarray(shape, np.dtype((np.void, dtype.itemsize)), span, -low, strides)
+    result.view(np.dtype((np.void, dtype.itemsize)))[...] = source
+    return result
+
+
+def Client_BufferFromHostBuffer(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.client]
+    memory = memory_at(state, args.device, args.memory)
+    value = state.client.put(host_array(args), memory.device, memory.kind)
+    args.buffer = state.add_value(value)
+    args.done_with_host_buffer = plugin.ready_event
+
+
+def Client_CreateUninitializedBuffer(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.client]
+    memory = memory_at(state, args.device, args.memory)
+    shape = read_int64s(args.shape_dims, args.shape_num_dims)
+    zeros = np.zeros(shape, dtype_of(args.shape_element_type))
+    args.buffer = state.add_value(state.client.put(zeros, memory.device, memory.kind))
+
+
+def Client_Compile(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.client]
+    program = abi.record("Program").from_address(args.program)
+    code = read_bytes(program.code, program.code_size)
+    serialized = read_bytes(args.compile_options, args.compile_options_size)
+    loaded = state.client.compile(code, parse_options(serialized))
+    args.executable = plugin.handles.add(LoadedState(state, loaded, serialized))

@@ -1,0 +1,125 @@
+"""A client as the C API shows it: the runtime's client and the handles of its parts."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from neuronjax.machine.machine import Machine
+from neuronjax.pjrt.element_types import code_of
+from neuronjax.pjrt.handles import pointer_array
+from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.pjrt.values import template
+from neuronjax.runtime.client import Client
+from neuronjax.runtime.device import MEMORY_KINDS, Attribute, Device, Memory
+from neuronjax.runtime.value import ShardedValue, ValueSpec
+
+PLATFORM_NAME = "neuron"
+
+
+class DeviceDescription:
+    """What is known of a device without a client."""
+
+    def __init__(self, plugin: Plugin, device: Device) -> None:
+        self.device = device
+        self.attributes: dict[str, Attribute] = device.attributes()
+        self.attribute_values = plugin.named_values(self.attributes)
+        self.debug_string = f"{device}: {device.label}, {device.core.kind}"
+
+
+class ClientState:
+    """Handles of devices, memories and descriptions, made once per client."""
+
+    def __init__(self, plugin: Plugin, client: Client) -> None:
+        self.plugin = plugin
+        self.client = client
+        self.device_handles: list[int] = []
+        self.description_handles: dict[int, int] = {}
+        self.memory_handles: dict[tuple[int, str], int] = {}
+        self.memories_of: dict[int, Any] = {}
+        self._dims: dict[tuple[int, ...], Any] = {}
+        self._templates: dict[ValueSpec, bytes] = {}
+        for device in client.devices:
+            self._add_device(device)
+        self.devices = pointer_array(self.device_handles)
+        self.memories = pointer_array(list(self.memory_handles.values()))
+        self.topology = TopologyState(plugin, client.machine, client.devices)
+        self.topology_handle = plugin.handles.add(self.topology)
+
+    def _add_device(self, device: Device) -> None:
+        handles = self.plugin.handles
+        self.device_handles.append(handles.add(device))
+        self.description_handles[device.id] = handles.add(DeviceDescription(self.plugin, device))
+        for memory in device.memories:
+            words = self.plugin.strings(memory.kind)
+            self.memory_handles[device.id, memory.kind] = handles.add(memory, words)
+        self.memories_of[device.id] = pointer_array(
+            [self.memory_handles[device.id, kind] for kind in MEMORY_KINDS]
+        )
+
+    def dims(self, shape: tuple[int, ...]) -> int:
+        """Address of a shape as C numbers, alive as long as the client."""
+        if shape not in self._dims:
+            self._dims[shape] = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+        return ctypes.addressof(self._dims[shape])
+
+    def template(self, spec: ValueSpec) -> bytes:
+        """The records of a fresh value of ``spec``."""
+        if spec not in self._templates:
+            ids = spec.placement.ids
+            self._templates[spec] = template(
+                devices=[self.device_handles[i] for i in ids],
+                memories=[self.memory_handles[i, spec.memory_kind] for i in ids],
+                dims=self.dims(spec.tensor.shape),
+                rank=len(spec.tensor.shape),
+                element_type=code_of(spec.tensor.dtype),
+            )
+        return self._templates[spec]
+
+    def add_value(self, value: ShardedValue) -> int:
+        """A handle (of shard 0) for a new value."""
+        return self.plugin.values.add(value, self.template(value.spec))
+
+    def destroy(self) -> None:
+        """Ends every handle of the client's parts."""
+        drop = self.plugin.handles.drop
+        for handle in (
+            *self.device_handles,
+            *self.description_handles.values(),
+            *self.memory_handles.values(),
+        ):
+            drop(handle)
+        self.topology.destroy()
+        drop(self.topology_handle)
+
+
+class TopologyState:
+    """A machine's devices for compiling ahead of time, with or without a client."""
+
+    def __init__(self, plugin: Plugin, machine: Machine, devices: Sequence[Device]) -> None:
+        self.plugin = plugin
+        self.machine = machine
+        self.devices = list(devices)
+        self.handles = [plugin.handles.add(DeviceDescription(plugin, d)) for d in self.devices]
+        self.descriptions = pointer_array(self.handles)
+        self.attributes = plugin.named_values({"target": machine.target, "lnc": machine.lnc})
+
+    def destroy(self) -> None:
+        for handle in self.handles:
+            self.plugin.handles.drop(handle)
+
+
+@cache
+def platform_version(version: str, target: str, lnc: int) -> str:
+    """What JAX puts into the keys of its compilation cache beside the program."""
+    return f"neuronjax {version} {target} lnc={lnc}"
+
+
+def memory_at(state: ClientState, device: int | None, memory: int | None) -> Memory:
+    """The memory a call names, or the default memory of the device it names."""
+    handles = state.plugin.handles
+    if memory:
+        return handles[memory]
+    return handles[device].memories[0]

@@ -1,0 +1,255 @@
+"""PJRT_Executable and PJRT_LoadedExecutable calls."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from neuronjax.compiler import CompiledProgram
+from neuronjax.errors import NeuronError
+from neuronjax.hlo.proto import write_device_assignment
+from neuronjax.host.client import HostExecutable
+from neuronjax.pjrt import abi
+from neuronjax.pjrt.client_state import ClientState
+from neuronjax.pjrt.element_types import code_of
+from neuronjax.pjrt.execute import Runner
+from neuronjax.pjrt.handles import pointer_array, read_bytes
+from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.runtime import executable as runtime_executable
+from neuronjax.runtime.client import parse_options
+from neuronjax.runtime.executable import LoadedProgram, ProgramMemory
+
+
+@dataclass
+class ExecutableState:
+    """A compiled program: what JAX asks of it whether it is loaded or not."""
+
+    plugin: Plugin
+    program: CompiledProgram
+    host: HostExecutable
+    memory: ProgramMemory
+    options: bytes
+    keep: list[Any] = field(default_factory=list)
+    """C arrays lent to JAX for as long as the executable lives."""
+
+    @cached_property
+    def element_types(self) -> Any:
+        results = self.program.signature.results
+        codes = [code_of(spec.dtype) for spec in results]
+        return (ctypes.c_int32 * max(1, len(codes)))(*codes)
+
+    @cached_property
+    def dimensions(self) -> tuple[Any, Any]:
+        """All result dimensions in a row, and the rank of each result."""
+        shapes = [spec.shape for spec in self.program.signature.results]
+        flat = [size for shape in shapes for size in shape]
+        ranks = [len(shape) for shape in shapes]
+        return (
+            (ctypes.c_int64 * max(1, len(flat)))(*flat),
+            (ctypes.c_size_t * max(1, len(ranks)))(*ranks),
+        )
+
+    @cached_property
+    def memory_kinds(self) -> tuple[Any, Any]:
+        kinds = [kind or "device" for kind in self.program.signature.result_memory_kinds]
+        texts = [self.plugin.strings(kind) for kind in kinds]
+        return (
+            pointer_array([address for address, _ in texts]),
+            (ctypes.c_size_t * max(1, len(texts)))(*(size for _, size in texts)),
+        )
+
+    @cached_property
+    def cost(self) -> tuple[Any, int]:
+        numbers = {
+            name: float(value)
+            for name, value in self.host.cost().items()
+            if isinstance(value, (int, float))
+        }
+        return self.plugin.named_values(numbers)
+
+
+class LoadedState:
+    """A program loaded on a client's devices."""
+
+    def __init__(self, state: ClientState, loaded: LoadedProgram, options: bytes) -> None:
+        self.client = state
+        self.loaded = loaded
+        self.executable = ExecutableState(
+            state.plugin, loaded.program, loaded.host, loaded.memory, options
+        )
+        self.runner: Runner | None = Runner(state, loaded)
+        self.devices = pointer_array([state.device_handles[i] for i in loaded.placement.ids])
+        self.assignment = write_device_assignment(loaded.assignment)
+
+    def delete(self) -> None:
+        self.runner = None
+        self.loaded.unload()
+
+
+def LoadedExecutable_Execute(plugin: Plugin, args: Any) -> None:
+    runner = plugin.handles[args.executable].runner
+    if runner is None:
+        raise NeuronError("the executable was deleted; compile it again")
+    runner.run(args)
+
+
+def LoadedExecutable_Destroy(plugin: Plugin, args: Any) -> None:
+    plugin.handles.drop(args.executable).delete()
+
+
+def LoadedExecutable_Delete(plugin: Plugin, args: Any) -> None:
+    plugin.handles[args.executable].delete()
+
+
+def LoadedExecutable_IsDeleted(plugin: Plugin, args: Any) -> None:
+    args.is_deleted = plugin.handles[args.executable].runner is None
+
+
+def LoadedExecutable_GetExecutable(plugin: Plugin, args: Any) -> None:
+    args.executable = plugin.handles.add(plugin.handles[args.loaded_executable].executable)
+
+
+def LoadedExecutable_AddressableDevices(plugin: Plugin, args: Any) -> None:
+    loaded = plugin.handles[args.executable]
+    args.addressable_devices = ctypes.addressof(loaded.devices)
+    args.num_addressable_devices = len(loaded.loaded.placement)
+
+
+def LoadedExecutable_GetDeviceAssignment(plugin: Plugin, args: Any) -> None:
+    (
+        args.serialized_bytes,
+        args.serialized_bytes_size,
+        args.serialized_device_assignment,
+        args.serialized_device_assignment_deleter,
+    ) = plugin.lend(plugin.handles[args.executable].assignment)
+
+
+def LoadedExecutable_Fingerprint(plugin: Plugin, args: Any) -> None:
+    fingerprint = plugin.handles[args.executable].loaded.program.fingerprint
+    args.executable_fingerprint, args.executable_fingerprint_size = plugin.strings(fingerprint)
+
+
+def Executable_Destroy(plugin: Plugin, args: Any) -> None:
+    plugin.handles.drop(args.executable)
+
+
+def Executable_Name(plugin: Plugin, args: Any) -> None:
+    name = plugin.handles[args.executable].program.signature.name
+    args.executable_name, args.executable_name_size = plugin.strings(name)
+
+
+def Executable_NumReplicas(plugin: Plugin, args: Any) -> None:
+    args.num_replicas = plugin.handles[args.executable].program.num_replicas
+
+
+def Executable_NumPartitions(plugin: Plugin, args: Any) -> None:
+    args.num_partitions = plugin.handles[args.executable].program.num_partitions
+
+
+def Executable_NumOutputs(plugin: Plugin, args: Any) -> None:
+    args.num_outputs = len(plugin.handles[args.executable].program.signature.results)
+
+
+def Executable_SizeOfGeneratedCodeInBytes(plugin: Plugin, args: Any) -> None:
+    args.size_in_bytes = plugin.handles[args.executable].memory.code
+
+
+def Executable_Fingerprint(plugin: Plugin, args: Any) -> None:
+    fingerprint = plugin.handles[args.executable].program.fingerprint
+    args.executable_fingerprint, args.executable_fingerprint_size = plugin.strings(fingerprint)
+
+
+def Executable_GetCostAnalysis(plugin: Plugin, args: Any) -> None:
+    array, count = plugin.handles[args.executable].cost
+    args.properties = ctypes.addressof(array)
+    args.num_properties = count
+
+
+_ON_HOST = tuple(
+    f"host_{what}_size_in_bytes"
+    for what in ("generated_code", "argument", "output", "alias", "temp")
+)
+
+
+def Executable_GetCompiledMemoryStats(plugin: Plugin, args: Any) -> None:
+    memory = plugin.handles[args.executable].memory
+    for name in _ON_HOST:
+        setattr(args, name, 0)
+    args.generated_code_size_in_bytes = memory.code
+    args.argument_size_in_bytes = memory.arguments
+    args.output_size_in_bytes = memory.results
+    args.alias_size_in_bytes = memory.alias
+    args.temp_size_in_bytes = memory.temporaries
+    total = memory.arguments + memory.results + memory.temporaries - memory.alias
+    args.peak_memory_in_bytes = total
+    args.total_size_in_bytes = total
+
+
+def Executable_OutputElementTypes(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.executable]
+    args.output_types = ctypes.addressof(state.element_types)
+    args.num_output_types = len(state.program.signature.results)
+
+
+def Executable_OutputDimensions(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.executable]
+    args.dims, args.dim_sizes = map(ctypes.addressof, state.dimensions)
+    args.num_outputs = len(state.program.signature.results)
+
+
+def Executable_OutputMemoryKinds(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.executable]
+    args.memory_kinds, args.memory_kind_sizes = map(ctypes.addressof, state.memory_kinds)
+    args.num_outputs = len(state.program.signature.results)
+
+
+def Executable_OptimizedProgram(plugin: Plugin, args: Any) -> None:
+    """Called twice: for the size, then with room for the code."""
+    program = abi.record("Program").from_address(args.program)
+    code = plugin.handles[args.executable].program.per_core
+    program.format, program.format_size = plugin.strings("mlir")
+    if program.code:
+        ctypes.memmove(program.code, code, len(code))
+    program.code_size = len(code)
+
+
+def Executable_GetCompileOptions(plugin: Plugin, args: Any) -> None:
+    (
+        args.serialized_bytes,
+        args.serialized_bytes_size,
+        args.serialized_compile_options,
+        args.serialized_compile_options_deleter,
+    ) = plugin.lend(plugin.handles[args.executable].options)
+
+
+def Executable_Serialize(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.executable]
+    data = runtime_executable.serialize(state.program, state.host, state.options)
+    (
+        args.serialized_bytes,
+        args.serialized_bytes_size,
+        args.serialized_executable,
+        args.serialized_executable_deleter,
+    ) = plugin.lend(data)
+
+
+def Executable_DeserializeAndLoad(plugin: Plugin, args: Any) -> None:
+    state = plugin.handles[args.client]
+    data = read_bytes(args.serialized_executable, args.serialized_executable_size)
+    override = read_bytes(
+        args.overridden_serialized_compile_options,
+        args.overridden_serialized_compile_options_size,
+    )
+    loaded = state.client.load(data, parse_options(override) if override else None)
+    options = override or runtime_executable.deserialize(data)[2]
+    args.loaded_executable = plugin.handles.add(LoadedState(state, loaded, options))
+
+
+def ExecuteContext_Create(plugin: Plugin, args: Any) -> None:
+    args.context = plugin.handles.add({})
+
+
+def ExecuteContext_Destroy(plugin: Plugin, args: Any) -> None:
+    plugin.handles.drop(args.context)

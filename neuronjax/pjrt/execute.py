@@ -1,0 +1,133 @@
+"""PJRT_LoadedExecutable_Execute: from lists of buffer handles to a run and back."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from neuronjax.pjrt import abi
+from neuronjax.pjrt.client_state import ClientState
+from neuronjax.pjrt.handles import read_int64s, read_pointers
+from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.pjrt.values import RECORD_BYTES
+from neuronjax.runtime.executable import LoadedProgram
+from neuronjax.runtime.value import ShardedValue
+
+Shard = tuple[ShardedValue, int]
+
+_NOTHING: frozenset[int] = frozenset()
+
+
+class Runner:
+    """One loaded program with everything a call needs prepared."""
+
+    def __init__(self, state: ClientState, loaded: LoadedProgram) -> None:
+        self.loaded = loaded
+        self._state = state
+        self._plugin = state.plugin
+        self._values = state.plugin.values
+        self._placement = loaded.placement
+        self._devices = len(loaded.placement)
+        signature = loaded.program.signature
+        self._argument_list = ctypes.c_uint64 * len(signature.arguments)
+        self._result_list = ctypes.c_uint64 * len(signature.results)
+        self._steps = np.arange(self._devices, dtype=np.uint64)[:, None] * np.uint64(RECORD_BYTES)
+        self._templates = [state.template(spec) for spec in loaded.results]
+        self._donated = signature.donated
+
+    def run(self, args: Any) -> None:
+        """Serves one call of ``LoadedExecutable_Execute``."""
+        count = args.num_args
+        if self._devices == 1:
+            first = ctypes.c_uint64.from_address(args.argument_lists).value if count else 0
+            handles = self._argument_list.from_address(first)[:] if count else []
+            values, gathered = self._single(handles)
+        else:
+            handles, values, gathered = self._many(
+                read_pointers(args.argument_lists, self._devices)
+            )
+        kept = self._kept(args.options) if self._donated else _NOTHING
+        events = args.device_complete_events
+        results, token = self.loaded.execute(
+            values, kept, with_token=bool(events) and not self._templates
+        )
+        add = self._values.add
+        bases = [add(*pair) for pair in zip(results, self._templates, strict=True)]
+        self._write(args.output_lists, bases)
+        for index in self._donated:
+            if index not in kept:
+                self._consume(handles[index], gathered.get(index))
+        if events:
+            self._complete(events, results[0].array if results else token)
+
+    def _single(self, handles: list[int]) -> tuple[list[ShardedValue], dict[int, list[Shard]]]:
+        table, placement = self._values.values, self._placement
+        values, gathered = [], {}
+        for index, handle in enumerate(handles):
+            value = table.get(handle)
+            if value is None or value.spec.placement is not placement:
+                shards = gathered[index] = [self._values.find(handle)]
+                value = self._state.client.gather(shards, placement)
+            values.append(value)
+        return values, gathered
+
+    def _many(
+        self, rows: list[int]
+    ) -> tuple[list[int], list[ShardedValue], dict[int, list[Shard]]]:
+        """Arguments that are whole values are recognised by evenly spaced handles."""
+        kind = self._argument_list
+        if not rows or not kind._length_:
+            return [], [], {}
+        table = np.stack([np.frombuffer(kind.from_address(row), np.uint64) for row in rows])
+        even = (table == table[0] + self._steps).all(axis=0).tolist()
+        handles = table[0].tolist()
+        known, placement = self._values.values, self._placement
+        values, gathered = [], {}
+        for index, handle in enumerate(handles):
+            value = known.get(handle) if even[index] else None
+            if value is None or value.spec.placement is not placement:
+                shards = [self._values.find(int(each)) for each in table[:, index]]
+                gathered[index] = shards
+                value = self._state.client.gather(shards, placement)
+            values.append(value)
+        return handles, values, gathered
+
+    def _kept(self, options: int | None) -> frozenset[int]:
+        """Arguments that must survive although the program would take them over."""
+        if not options:
+            return _NOTHING
+        record = abi.record("ExecuteOptions").from_address(options)
+        count = record.num_non_donatable_input_indices
+        return frozenset(read_int64s(record.non_donatable_input_indices, count))
+
+    def _consume(self, handle: int, shards: list[Shard] | None) -> None:
+        """Marks a donated argument's buffers as deleted."""
+        if shards is None:
+            self._values.mark(handle, range(self._devices), "deleted")
+            return
+        for value, index in shards:
+            self._values.mark_shard(value, index)
+            value.delete(index)
+
+    def _write(self, output_lists: int, bases: list[int]) -> None:
+        if not bases:
+            return
+        rows = read_pointers(output_lists, self._devices)
+        if self._devices == 1:
+            self._result_list.from_address(rows[0])[:] = bases
+            return
+        table = np.array(bases, np.uint64)[None, :] + self._steps
+        for row, handles in zip(rows, table, strict=True):
+            ctypes.memmove(row, handles.ctypes.data, handles.nbytes)
+
+    def _complete(self, events: int, work: Any) -> None:
+        """Fills the array of completion events, one per device."""
+        plugin: Plugin = self._plugin
+        out = (ctypes.c_uint64 * self._devices).from_address(events)
+        if work is None:
+            out[:] = [plugin.ready_event] * self._devices
+            return
+        event = self._state.client.when_ready(work)
+        out[:] = [plugin.new_event(event) for _ in range(self._devices)]

@@ -1,0 +1,90 @@
+"""The Layouts extension: every buffer is row-major, and says so."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from neuronjax.pjrt import abi
+from neuronjax.pjrt.plugin_state import Plugin
+
+CALLS: dict[str, str] = {
+    "Layouts_MemoryLayout_Destroy": "layout:p",
+    "Layouts_MemoryLayout_Serialize": (
+        "layout:p serialized_bytes:p serialized_bytes_size:z serialized_layout:p "
+        "serialized_layout_deleter:p"
+    ),
+    "Layouts_PJRT_Client_GetDefaultLayout": "client:p type:i dims:p num_dims:z layout:p",
+    "Layouts_PJRT_Buffer_MemoryLayout": "buffer:p layout:p",
+    "Layouts_PJRT_Topology_GetDefaultLayout": (
+        "topology_description:p type:i dims:p num_dims:z layout:p"
+    ),
+    "Layouts_PJRT_Executable_GetOutputLayouts": "executable:p num_outputs:z layouts:p",
+}
+"""Slots of ``PJRT_Layouts_Extension`` (version 3) after its base, in order."""
+
+
+class RowMajor:
+    """The layout of all values of one rank."""
+
+    def __init__(self, rank: int) -> None:
+        self.text = "{" + ",".join(str(d) for d in reversed(range(rank))) + "}"
+
+
+def _layout(plugin: Plugin, rank: int) -> int:
+    return plugin.handles.add(RowMajor(rank))
+
+
+def Layouts_MemoryLayout_Destroy(plugin: Plugin, args: Any) -> None:
+    plugin.handles.drop(args.layout)
+
+
+def Layouts_MemoryLayout_Serialize(plugin: Plugin, args: Any) -> None:
+    (
+        args.serialized_bytes,
+        args.serialized_bytes_size,
+        args.serialized_layout,
+        args.serialized_layout_deleter,
+    ) = plugin.lend(plugin.handles[args.layout].text.encode())
+
+
+def Layouts_PJRT_Client_GetDefaultLayout(plugin: Plugin, args: Any) -> None:
+    args.layout = _layout(plugin, args.num_dims)
+
+
+def Layouts_PJRT_Topology_GetDefaultLayout(plugin: Plugin, args: Any) -> None:
+    args.layout = _layout(plugin, args.num_dims)
+
+
+def Layouts_PJRT_Buffer_MemoryLayout(plugin: Plugin, args: Any) -> None:
+    value, _ = plugin.values.find(args.buffer)
+    args.layout = _layout(plugin, len(value.spec.tensor.shape))
+
+
+def Layouts_PJRT_Executable_GetOutputLayouts(plugin: Plugin, args: Any) -> None:
+    """The caller destroys each layout; the array of them lives as long as the executable."""
+    state = plugin.handles[args.executable]
+    results = state.program.signature.results
+    array = (ctypes.c_uint64 * max(1, len(results)))(
+        *(_layout(plugin, len(spec.shape)) for spec in results)
+    )
+    state.keep.append(array)
+    args.layouts = ctypes.addressof(array)
+    args.num_outputs = len(results)
+
+
+def extension(plugin: Plugin, wrap: Callable[[str, Any, Any], Any]) -> Any:
+    """The extension record; ``wrap(name, structure, function)`` makes a C callback."""
+    fields = [("struct_size", ctypes.c_size_t), ("type", ctypes.c_int32), ("next", ctypes.c_void_p)]
+    fields += [(name, ctypes.c_void_p) for name in CALLS]
+    record = type("PJRT_Layouts_Extension", (ctypes.Structure,), {"_fields_": fields})()
+    record.struct_size = ctypes.sizeof(record)
+    record.type = abi.EXTENSION_LAYOUTS
+    callbacks = []
+    for name, spec in CALLS.items():
+        callback = wrap(name, abi.argument_structure(name, spec), globals()[name])
+        callbacks.append(callback)
+        setattr(record, name, ctypes.cast(callback, ctypes.c_void_p).value)
+    record.callbacks = callbacks
+    return record

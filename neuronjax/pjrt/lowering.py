@@ -1,0 +1,85 @@
+"""Lowering rules for platform ``neuron``.
+
+JAX has rules for linear algebra, FFT, random bits, callbacks and more under ``cpu`` that an unknown
+platform does not get. The program runs on XLA:CPU here, so they are all valid: a lookup for
+``neuron`` falls back to ``cpu``, also for rules registered later. Host callbacks are numbered by the
+project's registry, because the C API has no way to pass Python functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jax._src import callback as jax_callback
+from jax._src import debugging as jax_debugging
+from jax._src.interpreters import mlir
+
+from neuronjax.host import callbacks
+
+PLATFORM = "neuron"
+FALLBACK = "cpu"
+
+CALLBACK_PRIMITIVES = (
+    jax_callback.pure_callback_p,
+    jax_callback.io_callback_p,
+    jax_debugging.debug_callback_p,
+    jax_debugging.debug_print_p,
+)
+
+
+class _CallbackNumbers(list[Any]):
+    """Stands in for a module's list of host callbacks: an index is a registry number."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__()
+        self._context = context
+        self._number = 0
+
+    def append(self, function: Any) -> None:
+        self._number = callbacks.register(function)
+        self._context.add_keepalive(function)
+
+    def __len__(self) -> int:
+        return self._number + 1
+
+
+def _as_cpu(rule: Any) -> Any:
+    """A rule that sees platform ``cpu`` and the project's callback registry."""
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        context = ctx.module_context
+        host_callbacks = _CallbackNumbers(context)
+        cpu_context = context.replace(
+            platforms=(FALLBACK,), backend=None, host_callbacks=host_callbacks
+        )
+        cpu_ctx = dataclasses.replace(ctx, module_context=cpu_context)
+        outputs = rule(cpu_ctx, *args, **params)
+        if cpu_ctx.tokens_out is not None and ctx.tokens_out is None:
+            ctx.set_tokens_out(cpu_ctx.tokens_out)
+        return outputs
+
+    return lower
+
+
+class NeuronRules(dict[Any, Any]):
+    """Primitive -> rule; what is missing is taken from ``cpu``."""
+
+    def __init__(self, cpu_rules: dict[Any, Any], common_rules: dict[Any, Any]) -> None:
+        super().__init__()
+        self._cpu = cpu_rules
+        for primitive in CALLBACK_PRIMITIVES:
+            entry = cpu_rules.get(primitive) or common_rules[primitive]
+            self[primitive] = dataclasses.replace(entry, rule=_as_cpu(entry.rule))
+
+    def __contains__(self, primitive: object) -> bool:
+        return super().__contains__(primitive) or primitive in self._cpu
+
+    def __missing__(self, primitive: Any) -> Any:
+        return self._cpu[primitive]
+
+
+def register() -> None:
+    """Makes the rules known to JAX."""
+    tables = mlir._platform_specific_lowerings
+    tables[PLATFORM] = NeuronRules(tables[FALLBACK], mlir._lowerings)

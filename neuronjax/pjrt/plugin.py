@@ -1,0 +1,52 @@
+"""Entry point of the plugin: JAX calls ``initialize`` when it looks for platforms."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from typing import Any
+
+import jax
+from jax._src import xla_bridge
+
+from neuronjax import options
+from neuronjax.pjrt import lowering
+from neuronjax.pjrt.client_state import PLATFORM_NAME
+from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.pjrt.table import Table
+
+PRIORITY = -100
+"""Below JAX's own platforms: installing the package must not take over anybody's CPU or GPU."""
+
+_tables: list[Table] = []
+
+
+def initialize() -> None:
+    """Registers platform ``neuron`` with JAX; selected by ``JAX_PLATFORMS=neuron``."""
+    chosen = options.load()
+    logging.getLogger("neuronjax").setLevel(chosen.log_level.upper())
+    table = Table(Plugin(), chosen.native_stubs)
+    _tables.append(table)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
+    xla_bridge.register_plugin(PLATFORM_NAME, priority=PRIORITY, c_api=_capsule(table))
+    lowering.register()
+    _keep_cpu_beside_neuron()
+
+
+def _keep_cpu_beside_neuron() -> None:
+    """``JAX_PLATFORMS=neuron`` alone also gets ``cpu``: JAX places callbacks' operands there."""
+    platforms = (jax.config.jax_platforms or "").split(",")
+    if PLATFORM_NAME in platforms and "cpu" not in platforms:
+        jax.config.update("jax_platforms", ",".join([*platforms, "cpu"]))
+
+
+def tables() -> tuple[Table, ...]:
+    """The live tables, for tests that look at handles and generated code."""
+    return tuple(_tables)
+
+
+def _capsule(table: Table) -> Any:
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype = ctypes.py_object
+    make.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return make(ctypes.addressof(table.api), b"pjrt_c_api", None)
