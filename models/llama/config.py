@@ -14,10 +14,10 @@ class LlamaConfig:
     num_layers: int = 4  # decoder blocks
     dim: int = 192  # width of the residual stream
     hidden_dim: int = 512  # width of the feed-forward block
-    num_heads: int = 6  # query heads
+    num_heads: int = 4  # query heads
     num_kv_heads: int = 2  # key and value heads; each serves num_heads / num_kv_heads queries
-    head_dim: int = 32  # width of one head; even, because rotary positions turn pairs
-    max_seq_len: int = 256  # longest context, in tokens
+    head_dim: int = 48  # width of one head; even, because rotary positions turn pairs
+    max_seq_len: int = 128  # longest context, in tokens
     rope_theta: float = 10_000.0  # base of the rotary wavelengths
     norm_eps: float = 1e-5  # added to the mean square in RMSNorm
     tie_embeddings: bool = True  # the head is the transposed embedding table

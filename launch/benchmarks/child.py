@@ -1,0 +1,122 @@
+"""What the benchmarks measure in a process of its own: `python -m launch.benchmarks.child WHAT`.
+
+The last line of the output is one JSON object of numbers. The environment chooses the platform.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+STARTED = time.perf_counter()  # before anything heavy is imported
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
+
+_WARMUP_CALLS = 1_000
+_MLP_WIDTHS = (64, 256, 64)
+_MLP_STEPS = 3
+_COLLECTIONS = 3
+
+
+def first_jit(arguments: argparse.Namespace) -> dict[str, float]:
+    """Imports jax, jits and runs one function; its whole process is what gets timed."""
+    jax.jit(lambda x: x + 1)(1.0).block_until_ready()
+    return {"seconds": time.perf_counter() - STARTED}
+
+
+def many_cores(arguments: argparse.Namespace) -> dict[str, float]:
+    """Seconds until all devices are there, and of compiling and stepping an MLP on all of them."""
+    devices = jax.devices()
+    start = time.perf_counter() - STARTED
+    mesh = jax.make_mesh((len(devices),), ("data",), devices=devices)
+    shapes = pairwise(_MLP_WIDTHS)
+    random = np.random.default_rng(0)
+    weights = [random.normal(0, 0.1, shape).astype(np.float32) for shape in shapes]
+    weights = jax.device_put(weights, NamedSharding(mesh, PartitionSpec()))
+    batch = random.normal(size=(len(devices), _MLP_WIDTHS[0])).astype(np.float32)
+    batch = jax.device_put(batch, NamedSharding(mesh, PartitionSpec("data")))
+
+    def loss(weights: list[jax.Array], x: jax.Array) -> jax.Array:
+        return ((jax.nn.relu(x @ weights[0]) @ weights[1] - x) ** 2).mean()
+
+    @jax.jit
+    def step(weights: list[jax.Array], x: jax.Array) -> list[jax.Array]:
+        gradients = jax.grad(loss)(weights, x)
+        return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)]
+
+    seconds = []
+    for _ in range(1 + _MLP_STEPS):
+        began = time.perf_counter()
+        weights = jax.block_until_ready(step(weights, batch))
+        seconds.append(time.perf_counter() - began)
+    return {
+        "devices": len(devices),
+        "start": start,
+        "first_step": seconds[0],
+        "step": float(np.median(seconds[1:])),
+    }
+
+
+def growth(arguments: argparse.Namespace) -> dict[str, float]:
+    """MB by which resident memory grows over `--calls` calls, each with a fresh argument."""
+    add_one = jax.jit(lambda x: x + 1)
+    host = np.arange(1024, dtype=np.float32)
+
+    def call(times: int) -> float:
+        for _ in range(times):
+            np.asarray(add_one(jax.device_put(host)))
+        gc.collect()
+        return _resident_megabytes()
+
+    before = call(_WARMUP_CALLS)
+    return {"megabytes": call(arguments.calls) - before}
+
+
+def handles(arguments: argparse.Namespace) -> dict[str, float]:
+    """Objects the plugin still holds after all arrays and executables of a workload are gone."""
+    count: Callable[[], int] = importlib.import_module(arguments.module).count
+    jax.devices()
+    before = count()
+    mesh = jax.make_mesh((jax.device_count(),), ("x",))
+    split = NamedSharding(mesh, PartitionSpec("x"))
+    x = jax.device_put(np.arange(8.0 * jax.device_count(), dtype=np.float32), split)
+    result = jax.jit(lambda x: (x + 1, x.sum(), x[::2]))(x)
+    jax.block_until_ready(result)
+    during = count()
+    del x, result, mesh, split
+    jax.clear_caches()
+    for _ in range(_COLLECTIONS):
+        gc.collect()
+    return {"during": during - before, "left": count() - before}
+
+
+def _resident_megabytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+TASKS = {task.__name__: task for task in (first_jit, many_cores, growth, handles)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=sorted(TASKS))
+    parser.add_argument("--calls", type=int, default=10_000, help="calls that `growth` makes")
+    parser.add_argument("--module", help="module whose count() tells the number of live handles")
+    arguments = parser.parse_args()
+    print(json.dumps(TASKS[arguments.task](arguments)))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

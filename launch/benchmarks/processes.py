@@ -1,0 +1,90 @@
+"""Measurements that need a process of their own: starting, 512 cores, memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from launch.benchmarks.paired import Measurement, compare, summary, time_pairs
+from launch.benchmarks.platforms import (
+    ONE_CHIP,
+    ULTRASERVER,
+    ULTRASERVER_DEVICES,
+    Settings,
+)
+
+HANDLES_MODULE = "neuronjax.pjrt.handles"
+
+_PROJECT = Path(__file__).resolve().parents[2]
+_SECONDS = 600
+
+
+def run_child(platform: str, task: Sequence[str], variables: Mapping[str, str]) -> dict[str, float]:
+    """What `launch.benchmarks.child` prints for `task` with JAX's default platform `platform`.
+
+    Raises:
+      RuntimeError: the process failed; the message ends with the end of its error output.
+    """
+    search = [str(_PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {
+        **os.environ,
+        **variables,
+        "JAX_PLATFORMS": platform,
+        "PYTHONPATH": os.pathsep.join(search),
+    }
+    process = subprocess.run(
+        [sys.executable, "-m", "launch.benchmarks.child", *task],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+    )
+    if process.returncode:
+        raise RuntimeError(
+            f"benchmark process {' '.join(task)} on {platform} ended with "
+            f"{process.returncode}: {process.stderr[-800:]}"
+        )
+    numbers: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
+    return numbers
+
+
+def first_jit(settings: Settings, repetitions: int) -> Measurement:
+    """Seconds that a whole process with one jitted call takes longer than on the baseline."""
+    seconds = time_pairs(
+        lambda: run_child(settings.platform, ["first_jit"], ONE_CHIP),
+        lambda: run_child(settings.baseline, ["first_jit"], {}),
+        repetitions,
+        warmup=1,
+    )
+    return compare(*seconds, how="difference")
+
+
+def many_cores(settings: Settings, repetitions: int, number: str) -> Measurement:
+    """One `number` of the child's `many_cores` on ULTRASERVER_DEVICES devices, in seconds."""
+    variables = ULTRASERVER | {"JAX_NUM_CPU_DEVICES": str(ULTRASERVER_DEVICES)}
+    runs = [run_child(settings.platform, ["many_cores"], variables) for _ in range(repetitions)]
+    if runs[0]["devices"] != ULTRASERVER_DEVICES:
+        raise RuntimeError(
+            f"asked for {ULTRASERVER_DEVICES} devices, found {runs[0]['devices']:.0f} "
+            f"on {settings.platform}"
+        )
+    return summary([run[number] for run in runs], {"first_step_seconds": runs[0]["first_step"]})
+
+
+def growth(settings: Settings, repetitions: int, calls: int) -> Measurement:
+    """MB of resident memory that `calls` calls leave behind."""
+    task = ["growth", f"--calls={calls}"]
+    return summary(
+        [run_child(settings.platform, task, ONE_CHIP)["megabytes"] for _ in range(repetitions)]
+    )
+
+
+def handles(settings: Settings, repetitions: int) -> Measurement:
+    """Handles of the plugin that outlive what they stood for."""
+    task = ["handles", f"--module={HANDLES_MODULE}"]
+    runs = [run_child(settings.platform, task, ONE_CHIP) for _ in range(repetitions)]
+    return summary([run["left"] for run in runs], {"during": runs[0]["during"]})

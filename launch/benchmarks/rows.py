@@ -1,0 +1,64 @@
+"""The table of benchmarks: what is measured, and what it should come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+
+from launch.benchmarks import calls, processes, training
+from launch.benchmarks.paired import Measurement, Thunk, compare, time_pairs
+from launch.benchmarks.platforms import DEVICES, Settings, devices
+
+Measure = Callable[[Settings, int], Measurement]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One benchmark.
+
+    Attributes:
+      name: what is measured.
+      target: the value should not exceed it.
+      unit: of value and target; "×" is a ratio to the baseline.
+      repetitions: how often it is measured, unless the settings say otherwise.
+      measure: called with the settings and the number of repetitions.
+    """
+
+    name: str
+    target: float
+    unit: str
+    repetitions: int
+    measure: Measure
+
+
+def in_process(
+    settings: Settings,
+    repetitions: int,
+    prepare: Callable[[Sequence[jax.Device]], Thunk],
+    count: int,
+    warmup: int,
+) -> Measurement:
+    """Ratio of platform to baseline for what `prepare` makes ready on `count` devices of each."""
+    subject = prepare(devices(settings.platform, count))
+    baseline = prepare(devices(settings.baseline, count))
+    return compare(*time_pairs(subject, baseline, repetitions, warmup), how="ratio")
+
+
+def _ratio(prepare: Callable[[Sequence[jax.Device]], Thunk], count: int, warmup: int) -> Measure:
+    return partial(in_process, prepare=prepare, count=count, warmup=warmup)
+
+
+ROWS = (
+    Row("training step", 1.25, "×", 11, _ratio(training.training_step, DEVICES, 3)),
+    Row("tiny call", 5.0, "×", 15, _ratio(calls.tiny, 1, 3)),
+    Row("300 arguments", 5.0, "×", 15, _ratio(calls.many_arguments, DEVICES, 3)),
+    Row("compile 12 layers", 2.0, "×", 3, _ratio(training.compiling, DEVICES, 1)),
+    Row("import and first jit", 1.0, "s", 5, processes.first_jit),
+    Row("512 cores: start", 3.0, "s", 3, partial(processes.many_cores, number="start")),
+    Row("512 cores: step", 5.0, "s", 3, partial(processes.many_cores, number="step")),
+    Row("growth in 10,000 calls", 20.0, "MB", 1, partial(processes.growth, calls=10_000)),
+    Row("handles left", 0.0, "", 1, processes.handles),
+)

@@ -1,0 +1,162 @@
+"""Checkpoints of a run: `directory`/<step>/ with `parameters`, `optimizer` and `record`.
+
+A checkpoint is written beside the others under a temporary name, with the checksums of its
+files, and renamed when it is complete: after a kill at any moment a step is there whole or not
+at all.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import orbax.checkpoint as ocp
+
+from launch.errors import CheckpointError
+from launch.manifest import find_damage, write_manifest
+from launch.program import say
+
+PARAMETERS, OPTIMIZER, RECORD = "parameters", "optimizer", "record"
+ITEMS = (PARAMETERS, OPTIMIZER, RECORD)
+ASIDE = "corrupt"  # folder of damaged checkpoints
+
+
+class Checkpoint(NamedTuple):
+    """What one checkpoint holds, besides the step in its name."""
+
+    parameters: Any  # tree of arrays
+    optimizer: Any  # tree of arrays
+    record: dict[str, Any]  # JSON: what the run is, and its position in the data
+
+
+class CheckpointWriter:
+    """Saves checkpoints in the background and keeps the newest `keep`."""
+
+    def __init__(self, directory: Path, keep: int) -> None:
+        self._directory = directory.absolute()
+        self._manager = ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                cleanup_tmp_directories=True,
+                # Runs when all files are written, before the rename that makes them count.
+                async_options=ocp.AsyncOptions(post_finalization_callback=self._add_manifest),
+            ),
+        )
+
+    def save(self, step: int, checkpoint: Checkpoint) -> None:
+        """Starts to save; the arrays may be donated once this returns. Waits for the save before.
+
+        Raises CheckpointError if either fails, for instance because the disk is full.
+        """
+        args = ocp.args.Composite(
+            parameters=ocp.args.StandardSave(checkpoint.parameters),
+            optimizer=ocp.args.StandardSave(checkpoint.optimizer),
+            record=ocp.args.JsonSave(checkpoint.record),
+        )
+        try:
+            self._manager.save(step, args=args, force=True)
+        except (OSError, ValueError) as error:
+            raise self._failure(error) from error
+
+    def close(self) -> None:
+        """Waits until everything is saved. Raises CheckpointError if that fails."""
+        try:
+            self._manager.wait_until_finished()
+        except (OSError, ValueError) as error:
+            raise self._failure(error) from error
+        finally:
+            self._manager.close()
+
+    def _failure(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"cannot save a checkpoint in {self._directory}: {error}. Earlier checkpoints are "
+            "untouched. Free some space or give another --checkpoint_dir, then start again."
+        )
+
+    def _add_manifest(self) -> None:
+        # Only one save is under way at a time, and leftovers were removed at the start.
+        for unfinished in self._directory.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+            write_manifest(unfinished, ITEMS)
+
+
+def steps(directory: Path) -> list[int]:
+    """The steps of the complete checkpoints in the directory, newest first."""
+    if not directory.is_dir():
+        return []
+    names = [entry.name for entry in directory.iterdir() if entry.is_dir()]
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+
+def sound_steps(directory: Path, *, move_aside: bool) -> Iterator[int]:
+    """The steps whose files match their checksums, newest first; damaged ones are reported.
+
+    With `move_aside` a damaged checkpoint is moved to `directory`/corrupt/, never deleted.
+    """
+    for step in steps(directory):
+        damage = find_damage(directory / str(step))
+        if damage is None:
+            yield step
+            continue
+        kept_at = _move_aside(directory, step) if move_aside else directory / str(step)
+        say(
+            f"WARNING: checkpoint {step} in {directory} is damaged: {damage}. It is kept at "
+            f"{kept_at}; falling back to the checkpoint before it."
+        )
+
+
+def newest(directory: Path, *, move_aside: bool) -> int | None:
+    """The newest sound step; None if there has never been a checkpoint.
+
+    Raises CheckpointError if there are checkpoints and all of them are damaged.
+    """
+    there = steps(directory)
+    step = next(sound_steps(directory, move_aside=move_aside), None)
+    if step is None and there:
+        raise CheckpointError(
+            f"every checkpoint in {directory} (steps {there}) is damaged; none was deleted. "
+            "Restore one from a backup, or start again with another --checkpoint_dir."
+        )
+    return step
+
+
+def read_record(directory: Path, step: int) -> dict[str, Any]:
+    """The record of a sound checkpoint."""
+    record: dict[str, Any] = json.loads((directory / str(step) / RECORD / "metadata").read_text())
+    return record
+
+
+def restore(directory: Path, step: int, item: str, target: Any) -> Any:
+    """The arrays of `item` (PARAMETERS or OPTIMIZER), read straight into the shardings of
+    `target`, a tree of jax.ShapeDtypeStruct with shardings.
+
+    Raises CheckpointError if the stored arrays have other paths or shapes.
+    """
+    place = (directory / str(step) / item).absolute()
+    with ocp.StandardCheckpointer() as checkpointer:
+        try:
+            return checkpointer.restore(place, target)
+        except (ValueError, KeyError, FileNotFoundError) as error:
+            raise CheckpointError(
+                f"the {item} in {place} do not have the shapes that were asked for: {error}. Use "
+                "the model flags this checkpoint was made with, or another --checkpoint_dir."
+            ) from error
+
+
+def abstract(tree: Any, shardings: Any) -> Any:
+    """The `target` of `restore` for a tree of arrays or jax.ShapeDtypeStruct."""
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        tree,
+        shardings,
+    )
+
+
+def _move_aside(directory: Path, step: int) -> Path:
+    aside = directory / ASIDE
+    aside.mkdir(exist_ok=True)
+    taken = {entry.name for entry in aside.iterdir()}
+    candidates = (f"{step}-{attempt}" for attempt in range(1, len(taken) + 2))
+    target = aside / next(name for name in candidates if name not in taken)
+    return (directory / str(step)).rename(target)

@@ -1,0 +1,25 @@
+"""Faults the user can act on. The message says what was asked, what was found and what to do."""
+
+
+class LaunchError(Exception):
+    """Anything below: a program prints its message alone and exits with code 1."""
+
+
+class DataError(LaunchError):
+    """The text cannot be read or does not suit the run."""
+
+
+class MeshError(LaunchError):
+    """The mesh does not fit the devices, the model or the batch."""
+
+
+class ModelError(LaunchError):
+    """The model's dimensions do not fit together."""
+
+
+class CheckpointError(LaunchError):
+    """No usable checkpoint, or one that belongs to another run."""
+
+
+class DivergenceError(LaunchError):
+    """The loss is not a finite number any more."""

@@ -1,0 +1,87 @@
+"""The jitted pieces of training: initial state, one step, one evaluation."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax.sharding import Mesh
+
+from launch.meshes import batch_sharding, parameter_shardings, state_shardings
+from models.llama.config import LlamaConfig
+from models.llama.model import Llama
+from models.losses import cross_entropy
+from models.parameters import Parameters, merge, split
+
+
+class TrainState(NamedTuple):
+    """All that a step changes, besides the position in the data."""
+
+    parameters: Parameters
+    optimizer: Any  # the state of the optax transformation
+
+
+class Training(NamedTuple):
+    """The compiled functions of a run and the layout of what they take."""
+
+    init: Callable[[], TrainState]
+    step: Callable[[TrainState, jax.Array], tuple[TrainState, dict[str, jax.Array]]]
+    evaluate: Callable[[Parameters, jax.Array], jax.Array]
+    state: TrainState  # of jax.ShapeDtypeStruct
+    shardings: TrainState
+    batch_sharding: jax.sharding.NamedSharding
+
+
+def abstract_model(config: LlamaConfig) -> tuple[nnx.GraphDef[Any], Parameters]:
+    """The model's structure, and its parameters as jax.ShapeDtypeStruct; nothing is computed."""
+    return split(nnx.eval_shape(lambda: Llama(config, rngs=nnx.Rngs(0))))
+
+
+def make_training(
+    config: LlamaConfig,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    *,
+    batch_size: int,
+    seed: int,
+) -> Training:
+    """Everything jitted for `mesh`. Batches are int32 [batch_size, T + 1].
+
+    `step` donates its state and reports `loss` (mean nats per token) and `grad_norm`, before
+    clipping; `evaluate` gives the mean nats per token of each row [batch_size]. Raises MeshError
+    if the mesh fits neither model nor batch.
+    """
+    graph, parameters = abstract_model(config)
+
+    def init() -> TrainState:
+        _, parameters = split(Llama(config, rngs=nnx.Rngs(seed)))
+        return TrainState(parameters, optimizer.init(parameters))
+
+    def row_losses(parameters: Parameters, batch: jax.Array) -> jax.Array:
+        logits = merge(graph, parameters)(batch[:, :-1])
+        return jnp.mean(cross_entropy(logits, batch[:, 1:]), axis=1)
+
+    def step(state: TrainState, batch: jax.Array) -> tuple[TrainState, dict[str, jax.Array]]:
+        loss, gradients = jax.value_and_grad(
+            lambda parameters: jnp.mean(row_losses(parameters, batch))
+        )(state.parameters)
+        updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.parameters)
+        new_state = TrainState(optax.apply_updates(state.parameters, updates), optimizer_state)
+        return new_state, {"loss": loss, "grad_norm": optax.global_norm(gradients)}
+
+    by_path = parameter_shardings(mesh, parameters)
+    state = jax.eval_shape(init)
+    shardings = state_shardings(mesh, state, by_path)
+    rows = batch_sharding(mesh, batch_size)
+    sharded = partial(jax.jit, in_shardings=(shardings, rows), out_shardings=(shardings, None))
+    return Training(
+        init=jax.jit(init, out_shardings=shardings),
+        step=sharded(step, donate_argnums=0),
+        evaluate=jax.jit(row_losses, in_shardings=(by_path, rows)),
+        state=state,
+        shardings=shardings,
+        batch_sharding=rows,
+    )

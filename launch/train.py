@@ -1,0 +1,80 @@
+"""Trains a byte-level Llama-style decoder: `python -m launch.train --checkpoint_dir=DIR`.
+
+Runs on whatever JAX_PLATFORMS selects. Started again with the same directory it goes on from the
+newest checkpoint; Ctrl-C saves the last completed step first.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from launch.config import TrainConfig
+from launch.errors import ModelError
+from launch.program import run
+from launch.trainer import train
+from models.llama.config import LlamaConfig
+
+_RUN = TrainConfig(checkpoint_dir=Path("runs/llama"))
+_MODEL = LlamaConfig()
+
+_STRINGS = {
+    "checkpoint_dir": "Run directory: checkpoints and metrics.jsonl.",
+    "data": "UTF-8 text file to train on; default: the topics of the Python language reference.",
+    "mesh": "Device mesh such as data=4,model=2; default: fitted to the devices.",
+}
+_RUN_INTEGERS = {
+    "steps": "Optimizer steps.",
+    "batch_size": "Sequences per step, over all devices.",
+    "seed": "Seed of the initial weights and of the order of the data.",
+    "warmup_steps": "Steps of linear warm-up.",
+    "checkpoint_every": "Steps between checkpoints.",
+    "keep": "How many of the newest checkpoints to keep.",
+    "eval_every": "Steps between evaluations on held-out text.",
+}
+_RUN_FLOATS = {
+    "learning_rate": "Largest learning rate.",
+    "weight_decay": "Weight decay of the matrices.",
+    "clip_norm": "Largest global norm of the gradient.",
+}
+_MODEL_INTEGERS = {
+    "num_layers": "Decoder blocks.",
+    "dim": "Width of the residual stream.",
+    "hidden_dim": "Width of the feed-forward block.",
+    "num_heads": "Query heads.",
+    "num_kv_heads": "Key-value heads.",
+    "head_dim": "Width of a head.",
+    "max_seq_len": "Context and training window, in tokens.",
+}
+_MAY_BE_ZERO = ("seed", "warmup_steps", "weight_decay")
+
+
+def _define_flags() -> None:
+    for name, text in _STRINGS.items():
+        default = getattr(_RUN, name)
+        flags.DEFINE_string(name, None if default is None else str(default), text)
+    for record, names in ((_RUN, _RUN_INTEGERS), (_MODEL, _MODEL_INTEGERS)):
+        for name, text in names.items():
+            lowest = 0 if name in _MAY_BE_ZERO else 1
+            flags.DEFINE_integer(name, getattr(record, name), text, lower_bound=lowest)
+    for name, text in _RUN_FLOATS.items():
+        flags.DEFINE_float(name, getattr(_RUN, name), text, lower_bound=0.0)
+    flags.DEFINE_bool("tie_embeddings", _MODEL.tie_embeddings, "Head = transposed embedding.")
+    flags.DEFINE_enum("dtype", _MODEL.dtype, ["float32", "bfloat16"], "Of the activations.")
+
+
+def main() -> int:
+    values = flags.FLAGS.flag_values_dict()
+    model_fields = [*_MODEL_INTEGERS, "tie_embeddings", "dtype"]
+    try:
+        model = LlamaConfig(**{name: values[name] for name in model_fields})
+    except ValueError as error:
+        raise ModelError(f"{error}. Change the flags of the model.") from error
+    run_fields = [*_STRINGS, *_RUN_INTEGERS, *_RUN_FLOATS]
+    settings = {name: values[name] for name in run_fields}
+    settings["checkpoint_dir"] = Path(settings["checkpoint_dir"])
+    return train(model, TrainConfig(**settings))
+
+
+if __name__ == "__main__":
+    _define_flags()
+    run(main)

@@ -1,0 +1,207 @@
+"""A training run from start, or from its newest checkpoint, to its end."""
+
+import math
+import time
+from dataclasses import asdict
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from launch import checkpoints
+from launch.config import TrainConfig
+from launch.data import (
+    fingerprint,
+    held_out_batches,
+    read_text,
+    split,
+    training_batches,
+)
+from launch.errors import CheckpointError, DivergenceError
+from launch.interrupts import StopRequest, stop_requests
+from launch.meshes import choose_mesh
+from launch.metrics import MetricsFile
+from launch.optimizer import learning_rate_schedule, make_optimizer
+from launch.program import say
+from launch.step import Training, TrainState, make_training
+from models.llama.config import LlamaConfig
+
+
+def train(model: LlamaConfig, config: TrainConfig) -> int:
+    """Trains until `config.steps`, resuming from the newest sound checkpoint; returns the exit
+    code: 0, or 130 (143) when SIGINT (SIGTERM) asked to stop after a step.
+
+    Raises LaunchError for anything the user can put right.
+    """
+    _make_directory(config)
+    with stop_requests() as stop:
+        run = Run(model, config)
+        try:
+            run.train_on(stop)
+        finally:
+            run.close()
+        if stop.signal_number:
+            say(
+                f"stopped after step {run.step}; checkpoint {run.step} is saved in "
+                f"{config.checkpoint_dir}. The same command goes on from there."
+            )
+            return stop.exit_code
+    return 0
+
+
+class Run:
+    """A run between two steps: its state, its position in the data, and its files."""
+
+    def __init__(self, model: LlamaConfig, config: TrainConfig) -> None:
+        text = read_text(config.data)
+        training_text, self._held_out = split(text, model.max_seq_len)
+        self._config = config
+        self._context = model.max_seq_len
+        self._identity = {
+            "model": asdict(model),
+            "data": {
+                "text": fingerprint(text),
+                "batch_size": config.batch_size,
+                "seed": config.seed,
+            },
+            "optimizer": config.optimizer_settings(),
+        }
+        mesh = choose_mesh(config.mesh, model, config.batch_size)
+        self._training = make_training(
+            model, make_optimizer(config), mesh, batch_size=config.batch_size, seed=config.seed
+        )
+        self._batches = training_batches(
+            training_text,
+            batch_size=config.batch_size,
+            seq_len=model.max_seq_len,
+            seed=config.seed,
+        )
+        self.step, self._state = self._start()
+        # Only now, so that a run that may not start changes nothing.
+        self._writer = checkpoints.CheckpointWriter(config.checkpoint_dir, config.keep)
+        self._metrics = MetricsFile(config.checkpoint_dir / "metrics.jsonl", self.step)
+        self._saved_step = self.step
+        say(_description(self._training, mesh, len(training_text), self.step))
+
+    def train_on(self, stop: StopRequest) -> None:
+        """Steps until the last one or until asked to stop; saves, evaluates and prints."""
+        last = self._config.steps
+        with tqdm(total=last, initial=self.step, unit="step", dynamic_ncols=True) as bar:
+            while self.step < last and not stop.signal_number:
+                bar.set_postfix_str(self._take_step())
+                bar.update()
+                if self.step % self._config.checkpoint_every == 0:
+                    self._save()
+                if self.step % self._config.eval_every == 0 and self.step < last:
+                    bar.write(self._evaluate())
+        self._save()
+        if self.step >= last:
+            print(self._evaluate(), flush=True)
+
+    def close(self) -> None:
+        """Waits for what is being saved and closes the files."""
+        self._metrics.close()
+        self._writer.close()
+
+    def _start(self) -> tuple[int, TrainState]:
+        """The first state, or the newest checkpoint's, with the data at its position."""
+        directory = self._config.checkpoint_dir
+        step = checkpoints.newest(directory, move_aside=True)
+        if step is None:
+            return 0, self._training.init()
+        record = checkpoints.read_record(directory, step)
+        _check_identity(record, self._identity, self._config)
+        self._batches.set_state(record["position"])
+        target = checkpoints.abstract(self._training.state, self._training.shardings)
+        return step, TrainState(
+            checkpoints.restore(directory, step, checkpoints.PARAMETERS, target.parameters),
+            checkpoints.restore(directory, step, checkpoints.OPTIMIZER, target.optimizer),
+        )
+
+    def _take_step(self) -> str:
+        """One optimizer step; returns what the progress bar shows of it."""
+        began = time.perf_counter()
+        batch = jax.device_put(next(self._batches), self._training.batch_sharding)
+        self._state, values = self._training.step(self._state, batch)
+        loss, grad_norm = float(values["loss"]), float(values["grad_norm"])
+        if not math.isfinite(loss) or not math.isfinite(grad_norm):
+            raise DivergenceError(
+                f"step {self.step + 1} gave loss {loss} and gradient norm {grad_norm}; it is not "
+                f"saved. The newest checkpoint in {self._config.checkpoint_dir} is step "
+                f"{self._saved_step}. Lower --learning_rate or raise --warmup_steps."
+            )
+        self.step += 1
+        seconds = time.perf_counter() - began
+        tokens_per_second = self._config.batch_size * self._context / seconds
+        self._metrics.write(
+            step=self.step,
+            loss=loss,
+            grad_norm=grad_norm,
+            learning_rate=float(learning_rate_schedule(self._config)(self.step - 1)),
+            tokens_per_second=round(tokens_per_second, 1),
+        )
+        return f"loss {loss:.3f}, {tokens_per_second:.0f} tokens/s"
+
+    def _evaluate(self) -> str:
+        """Mean loss over the whole held-out text."""
+        batches = held_out_batches(
+            self._held_out, batch_size=self._config.batch_size, seq_len=self._context
+        )
+        rows = [
+            np.asarray(self._training.evaluate(self._state.parameters, batch))[:count]
+            for batch, count in batches
+        ]
+        loss = float(np.mean(np.concatenate(rows), dtype=np.float64))
+        self._metrics.write(step=self.step, held_out_loss=loss)
+        return f"step {self.step}: held-out loss {loss:.4f} nats per byte"
+
+    def _save(self) -> None:
+        if self._saved_step == self.step:
+            return
+        record = {**self._identity, "position": self._batches.get_state()}
+        self._writer.save(self.step, checkpoints.Checkpoint(*self._state, record=record))
+        self._saved_step = self.step
+
+
+def _make_directory(config: TrainConfig) -> None:
+    try:
+        config.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot create --checkpoint_dir={config.checkpoint_dir}: {error.strerror}. Give a "
+            "directory that can be written to."
+        ) from error
+
+
+def _check_identity(
+    record: dict[str, Any], identity: dict[str, dict[str, Any]], config: TrainConfig
+) -> None:
+    """Raises CheckpointError if the checkpoint is of another model or other data; reports
+    changed optimizer settings."""
+    changed = {
+        part: [
+            f"{name} was {record[part].get(name)}, now {value}"
+            for name, value in values.items()
+            if record[part].get(name) != value
+        ]
+        for part, values in identity.items()
+    }
+    if changed["model"] or changed["data"]:
+        raise CheckpointError(
+            f"the checkpoints in {config.checkpoint_dir} are of another run: "
+            f"{'; '.join(changed['model'] + changed['data'])}. Use its settings to go on with it, "
+            "or another --checkpoint_dir to start a new run."
+        )
+    if changed["optimizer"]:
+        say(f"WARNING: resuming with other settings: {'; '.join(changed['optimizer'])}")
+
+
+def _description(training: Training, mesh: jax.sharding.Mesh, num_bytes: int, step: int) -> str:
+    count = sum(math.prod(array.shape) for array in training.state.parameters.values())
+    sizes = ",".join(f"{axis}={size}" for axis, size in mesh.shape.items())
+    return (
+        f"{count:,} parameters on {mesh.devices.flat[0].platform} mesh {sizes}; "
+        f"{num_bytes:,} bytes of training text; "
+        f"{'starting' if step == 0 else f'resuming after step {step}'}"
+    )
