@@ -58,7 +58,7 @@ def settings(tmp_path: Path) -> Settings:
         x64=False,
         work=tmp_path / "work",
         cases=1,
-        timeout=4.0,
+        timeout=10.0,
         crashes=10,
     )
 
