@@ -61,15 +61,18 @@ def Buffer_ReadyEvent(plugin: Plugin, args: Any) -> None:
     array = value.array
     if array is None:
         raise DeletedBufferError("the ready event of a deleted buffer was asked for")
-    base = args.buffer - index * RECORD_BYTES
-    if array.is_ready():
-        event = Event()
-        event.set(_failure(array))
-        if event.error is None:
-            plugin.values.mark(base, range(len(value.spec.placement)), "ready")
-        args.event = plugin.new_event(event)
+    if value.event is not None:
+        args.event = plugin.new_event(value.event)
         return
-    args.event = plugin.new_event(plugin.client_of_value(value).when_ready(array))
+    if not array.is_ready():
+        args.event = plugin.new_event(plugin.client_of_value(value).when_ready(array))
+        return
+    event = Event()
+    event.set(_failure(array))
+    if event.error is None:
+        base = args.buffer - index * RECORD_BYTES
+        plugin.values.mark(base, range(len(value.spec.placement)), "ready")
+    args.event = plugin.new_event(event)
 
 
 def _failure(array: Any) -> BaseException | None:

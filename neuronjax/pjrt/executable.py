@@ -34,6 +34,12 @@ class ExecutableState:
     keep: list[Any] = field(default_factory=list)
     """C arrays lent to JAX for as long as the executable lives."""
 
+    def new_handle(self) -> int:
+        """A handle whose record holds what JAX asks at every call, see ``native.py``."""
+        program = self.program
+        words = (program.num_replicas, program.num_partitions, len(program.signature.results))
+        return self.plugin.handles.add(self, words)
+
     @cached_property
     def element_types(self) -> Any:
         results = self.program.signature.results
@@ -108,7 +114,7 @@ def LoadedExecutable_IsDeleted(plugin: Plugin, args: Any) -> None:
 
 
 def LoadedExecutable_GetExecutable(plugin: Plugin, args: Any) -> None:
-    args.executable = plugin.handles.add(plugin.handles[args.loaded_executable].executable)
+    args.executable = plugin.handles[args.loaded_executable].executable.new_handle()
 
 
 def LoadedExecutable_AddressableDevices(plugin: Plugin, args: Any) -> None:

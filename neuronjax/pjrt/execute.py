@@ -11,7 +11,7 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.handles import read_int64s, read_pointers
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.pjrt.values import RECORD_BYTES
+from neuronjax.pjrt.values import RECORD_BYTES, ready_template
 from neuronjax.runtime.executable import LoadedProgram
 from neuronjax.runtime.value import ShardedValue
 
@@ -35,6 +35,7 @@ class Runner:
         self._result_list = ctypes.c_uint64 * len(signature.results)
         self._steps = np.arange(self._devices, dtype=np.uint64)[:, None] * np.uint64(RECORD_BYTES)
         self._templates = [state.template(spec) for spec in loaded.results]
+        self._ready_templates = [ready_template(records) for records in self._templates]
         self._donated = signature.donated
 
     def run(self, args: Any) -> None:
@@ -53,14 +54,20 @@ class Runner:
         results, token = self.loaded.execute(
             values, kept, with_token=bool(events) and not self._templates
         )
+        work = results[0].array if results else token
+        done = work is None or _succeeded(work)
+        templates = self._ready_templates if done else self._templates
         add = self._values.add
-        bases = [add(*pair) for pair in zip(results, self._templates, strict=True)]
+        bases = [add(*pair) for pair in zip(results, templates, strict=True)]
         self._write(args.output_lists, bases)
         for index in self._donated:
             if index not in kept:
                 self._consume(handles[index], gathered.get(index))
-        if events:
-            self._complete(events, results[0].array if results else token)
+        if not done:
+            self._watch(work, results, bases, events)
+        elif events:
+            ready = self._plugin.ready_event
+            (ctypes.c_uint64 * self._devices).from_address(events)[:] = [ready] * self._devices
 
     def _single(self, handles: list[int]) -> tuple[list[ShardedValue], dict[int, list[Shard]]]:
         table, placement = self._values.values, self._placement
@@ -122,12 +129,32 @@ class Runner:
         for row, handles in zip(rows, table, strict=True):
             ctypes.memmove(row, handles.ctypes.data, handles.nbytes)
 
-    def _complete(self, events: int, work: Any) -> None:
-        """Fills the array of completion events, one per device."""
+    def _watch(
+        self, work: Any, results: list[ShardedValue], bases: list[int], events: int | None
+    ) -> None:
+        """Lets results and completion events become ready when the run has ended."""
         plugin: Plugin = self._plugin
-        out = (ctypes.c_uint64 * self._devices).from_address(events)
-        if work is None:
-            out[:] = [plugin.ready_event] * self._devices
-            return
         event = self._state.client.when_ready(work)
-        out[:] = [plugin.new_event(event) for _ in range(self._devices)]
+        for value in results:
+            value.event = event
+
+        def mark(error: BaseException | None) -> None:
+            for base, value in zip(bases, results, strict=True):
+                if error is None and self._values.values.get(base) is value:
+                    self._values.mark(base, range(self._devices), "ready")
+
+        event.on_ready(mark)
+        if events:
+            out = (ctypes.c_uint64 * self._devices).from_address(events)
+            out[:] = [plugin.new_event(event) for _ in range(self._devices)]
+
+
+def _succeeded(work: Any) -> bool:
+    """Whether a run is over already, and without an error."""
+    if not work.is_ready():
+        return False
+    try:
+        work.block_until_ready()
+    except Exception:  # the event of the run will carry it
+        return False
+    return True

@@ -51,6 +51,12 @@ def _if_flag(flag: int, then: bytes, otherwise: int) -> bytes:
     return _LOAD_OBJECT + test + skip + then + _jump(otherwise)
 
 
+def _if_object(then: int) -> bytes:
+    """A jump to a function unless the object is NULL."""
+    test = b"\x48\x85\xc0\x75" + bytes([len(_RETURN_NULL)])  # test rax, rax; jne
+    return _LOAD_OBJECT + test + _RETURN_NULL + _jump(then)
+
+
 def _jump(address: int) -> bytes:
     return b"\x48\xb8" + struct.pack("<Q", address) + b"\xff\xe0"  # mov rax, imm; jmp rax
 
@@ -116,6 +122,10 @@ def stubs(slow: Slow, ready_event: int) -> dict[str, bytes]:
         "Event_Error": _if_flag(EVENT_READY, _RETURN_NULL, slot["Event_Error"]),
         "Event_Await": _if_flag(EVENT_READY, _RETURN_NULL, slot["Event_Await"]),
         "Event_OnReady": _if_flag(EVENT_READY, _call_back("Event_OnReady"), slot["Event_OnReady"]),
+        "Error_Destroy": _if_object(slot["Error_Destroy"]),
+        "Executable_NumReplicas": _getter("Executable_NumReplicas", ("num_replicas", 0, 8)),
+        "Executable_NumPartitions": _getter("Executable_NumPartitions", ("num_partitions", 8, 8)),
+        "Executable_NumOutputs": _getter("Executable_NumOutputs", ("num_outputs", 16, 8)),
         "Event_Destroy": _if_flag(EVENT_STATIC, _RETURN_NULL, slot["Event_Destroy"]),
     }
 

@@ -101,4 +101,4 @@ def Compile(plugin: Plugin, args: Any) -> None:
     devices = len(plugin.handles[args.topology].devices)
     compiled, host, memory = compile_ahead(code, parse_options(serialized), devices)
     state = ExecutableState(plugin, compiled, host, memory, serialized)
-    args.executable = plugin.handles.add(state)
+    args.executable = state.new_handle()

@@ -51,6 +51,13 @@ def template(
     return records.tobytes()
 
 
+def ready_template(records: bytes) -> bytes:
+    """The same records for a value that is ready from the start."""
+    table = np.frombuffer(records, RECORD).copy()
+    table["ready"] = 1
+    return table.tobytes()
+
+
 class ValueTable:
     """Values by the address of their first record."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from neuronjax.errors import DeletedBufferError
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import Placement
+from neuronjax.runtime.event import Event
 from neuronjax.runtime.memory import HbmLedger
 
 
@@ -29,7 +30,7 @@ class ValueSpec:
 class ShardedValue:
     """A value with a shard on every core of its placement, as one array of the host client."""
 
-    __slots__ = ("_freed", "_shards", "array", "ledger", "spec")
+    __slots__ = ("_freed", "_shards", "array", "event", "ledger", "spec")
 
     def __init__(self, array: Any, spec: ValueSpec, ledger: HbmLedger) -> None:
         self.array = array
@@ -37,6 +38,8 @@ class ShardedValue:
         self.ledger = ledger
         self._shards: list[Any] | None = None
         self._freed: set[int] | None = None
+        self.event: Event | None = None
+        """The end of the run that computes the value, if it was pending when the run began."""
 
     def shard(self, index: int) -> Any:
         """The shard on core number ``index`` of the placement, as a single-core array.
