@@ -15,8 +15,6 @@ from neuronjax.pjrt.values import RECORD_BYTES, ready_template
 from neuronjax.runtime.executable import LoadedProgram
 from neuronjax.runtime.value import ShardedValue
 
-Shard = tuple[ShardedValue, int]
-
 _NOTHING: frozenset[int] = frozenset()
 
 
@@ -55,7 +53,7 @@ class Runner:
             values, kept, with_token=bool(events) and not self._templates
         )
         work = results[0].array if results else token
-        done = work is None or _succeeded(work)
+        done = work is None or (token is None and _succeeded(work))
         templates = self._ready_templates if done else self._templates
         add = self._values.add
         bases = [add(*pair) for pair in zip(results, templates, strict=True)]
@@ -69,20 +67,20 @@ class Runner:
             ready = self._plugin.ready_event
             (ctypes.c_uint64 * self._devices).from_address(events)[:] = [ready] * self._devices
 
-    def _single(self, handles: list[int]) -> tuple[list[ShardedValue], dict[int, list[Shard]]]:
+    def _single(self, handles: list[int]) -> tuple[list[ShardedValue], dict[int, list[int]]]:
         table, placement = self._values.values, self._placement
         values, gathered = [], {}
         for index, handle in enumerate(handles):
             value = table.get(handle)
             if value is None or value.spec.placement is not placement:
-                shards = gathered[index] = [self._values.find(handle)]
-                value = self._state.client.gather(shards, placement)
+                gathered[index] = [handle]
+                value = self._joined([handle])
             values.append(value)
         return values, gathered
 
     def _many(
         self, rows: list[int]
-    ) -> tuple[list[int], list[ShardedValue], dict[int, list[Shard]]]:
+    ) -> tuple[list[int], list[ShardedValue], dict[int, list[int]]]:
         """Arguments that are whole values are recognised by evenly spaced handles."""
         kind = self._argument_list
         if not rows or not kind._length_:
@@ -95,11 +93,26 @@ class Runner:
         for index, handle in enumerate(handles):
             value = known.get(handle) if even[index] else None
             if value is None or value.spec.placement is not placement:
-                shards = [self._values.find(int(each)) for each in table[:, index]]
-                gathered[index] = shards
-                value = self._state.client.gather(shards, placement)
+                column = table[:, index].tolist()
+                gathered[index] = column
+                value = self._joined(column)
             values.append(value)
         return handles, values, gathered
+
+    def _joined(self, column: list[int]) -> ShardedValue:
+        """The value made of single shards; kept with the first of them for the next call."""
+        known = self._values.values
+        parts = [known.get(handle) for handle in column]
+        first = parts[0]
+        if first is not None and first.joined is not None:
+            joined_parts, joined = first.joined
+            if joined_parts == parts and joined.spec.placement is self._placement:
+                return joined
+        shards = [self._values.find(handle) for handle in column]
+        value = self._state.client.gather(shards, self._placement)
+        if first is not None and None not in parts:
+            first.joined = (parts, value)
+        return value
 
     def _kept(self, options: int | None) -> frozenset[int]:
         """Arguments that must survive although the program would take them over."""
@@ -109,22 +122,24 @@ class Runner:
         count = record.num_non_donatable_input_indices
         return frozenset(read_int64s(record.non_donatable_input_indices, count))
 
-    def _consume(self, handle: int, shards: list[Shard] | None) -> None:
-        """Marks a donated argument's buffers as deleted."""
+    def _consume(self, handle: int, shards: list[int] | None) -> None:
+        """Marks a donated argument's buffers as deleted; ``shards`` if it was joined from some."""
         if shards is None:
             self._values.mark(handle, range(self._devices), "deleted")
             return
-        for value, index in shards:
-            self._values.mark_shard(value, index)
+        for each in shards:
+            value, index = self._values.find(each)
             value.delete(index)
+            self._values.mark(each, range(1), "deleted")
 
     def _write(self, output_lists: int, bases: list[int]) -> None:
         if not bases:
             return
-        rows = read_pointers(output_lists, self._devices)
         if self._devices == 1:
-            self._result_list.from_address(rows[0])[:] = bases
+            row = ctypes.c_uint64.from_address(output_lists).value
+            self._result_list.from_address(row)[:] = bases
             return
+        rows = read_pointers(output_lists, self._devices)
         table = np.array(bases, np.uint64)[None, :] + self._steps
         for row, handles in zip(rows, table, strict=True):
             ctypes.memmove(row, handles.ctypes.data, handles.nbytes)
@@ -149,12 +164,12 @@ class Runner:
             out[:] = [plugin.new_event(event) for _ in range(self._devices)]
 
 
-def _succeeded(work: Any) -> bool:
-    """Whether a run is over already, and without an error."""
-    if not work.is_ready():
+def _succeeded(array: Any) -> bool:
+    """Whether a run with this result is over already, and without an error."""
+    if not array.is_ready():
         return False
     try:
-        work.block_until_ready()
+        array.block_until_ready()
     except Exception:  # the event of the run will carry it
         return False
     return True

@@ -114,8 +114,3 @@ class ValueTable:
         where = offset(field)
         for shard in shards:
             ctypes.c_uint8.from_address(base + shard * RECORD_BYTES + where).value = 1
-
-    def mark_shard(self, value: ShardedValue, shard: int) -> None:
-        """Sets the flag ``deleted`` of one shard of a value that is in the table."""
-        base = next(base for base, each in self.values.items() if each is value)
-        self.mark(base, range(shard, shard + 1), "deleted")

@@ -13,7 +13,7 @@ from neuronjax.compiler import CompiledProgram
 from neuronjax.errors import ArgumentMismatchError, DeletedBufferError, SerializationError
 from neuronjax.hlo.module import Signature, TensorSpec
 from neuronjax.host.client import HostExecutable, Placement
-from neuronjax.runtime.memory import HbmLedger, LoadedBytes, protect_host
+from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, LoadedBytes, protect_host
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
 _MAGIC = b"NEURONJX"
@@ -105,8 +105,9 @@ class LoadedProgram:
         if self._transient > self._result_bytes:
             self._ledger.check(self._cores, self._transient, "scratchpad")
             self._ledger.note_peak(self._cores, self._transient)
-        self._ledger.check(self._cores, self._result_bytes)
-        protect_host(self._transient_on_host, f"program {self.program.signature.name!r}")
+        if self._transient_on_host >= HOST_CHECK_BYTES:
+            self._ledger.check(self._cores, self._result_bytes)
+            protect_host(self._transient_on_host, f"program {self.program.signature.name!r}")
         self._ledger.allocate(self._cores, self._result_bytes)
 
     def unload(self) -> None:

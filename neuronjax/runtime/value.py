@@ -30,7 +30,7 @@ class ValueSpec:
 class ShardedValue:
     """A value with a shard on every core of its placement, as one array of the host client."""
 
-    __slots__ = ("_freed", "_shards", "array", "event", "ledger", "spec")
+    __slots__ = ("_freed", "_shards", "array", "event", "joined", "ledger", "spec")
 
     def __init__(self, array: Any, spec: ValueSpec, ledger: HbmLedger) -> None:
         self.array = array
@@ -38,6 +38,8 @@ class ShardedValue:
         self.ledger = ledger
         self._shards: list[Any] | None = None
         self._freed: set[int] | None = None
+        self.joined: tuple[list[ShardedValue | None], ShardedValue] | None = None
+        """Shards that were used as one value, beginning with this one, and that value."""
         self.event: Event | None = None
         """The end of the run that computes the value, if it was pending when the run began."""
 
@@ -73,7 +75,7 @@ class ShardedValue:
         freed.add(index)
         self.ledger.free((self.spec.placement.ids[index],), self.spec.hbm_bytes)
         if len(freed) == len(self.spec.placement):
-            self.array = self._shards = None
+            self.array = self._shards = self.joined = None
             return True
         return False
 
@@ -84,6 +86,6 @@ class ShardedValue:
         ids = self.spec.placement.ids
         if self._freed:
             ids = tuple(core for index, core in enumerate(ids) if index not in self._freed)
-        self.array = self._shards = None
+        self.array = self._shards = self.joined = None
         if self.spec.hbm_bytes:
             self.ledger.free(ids, self.spec.hbm_bytes)
