@@ -16,7 +16,7 @@ import pytest
 from tests.conformance.stablehlo_data import PROJECT, archive_path, read_programs
 
 PLATFORM = os.environ.get("NEURONJAX_CONFORMANCE_PLATFORM", "neuron")
-SECONDS = 180
+SECONDS = 600
 
 if not archive_path().exists():
     pytest.skip(
