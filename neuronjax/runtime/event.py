@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+_MOST_WAITING = 1 << 14
+"""Far more than runs can be pending."""
 
 OnReady = Callable[[BaseException | None], None]
 
@@ -51,27 +54,17 @@ class Event:
 class Waiters:
     """Threads that wait for work in place of callers who must not.
 
-    One job may wait for another (a host callback may use the platform), so a job never queues
-    behind a busy thread: there are as many threads as waiting jobs, and idle ones are reused.
+    One job may wait for another (a host callback may use the platform), so a job must never queue
+    behind a busy thread: the pool grows with the jobs that wait, and reuses idle threads. The
+    interpreter waits for it before it shuts down; jobs that come later run at once.
     """
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._idle = 0
-        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(_MOST_WAITING, thread_name_prefix="neuronjax-waiter")
 
     def submit(self, job: Callable[[], None]) -> None:
         """Runs ``job`` on a thread of its own; ``job`` must not raise."""
-        with self._lock:
-            spawn = self._idle == 0
-            if not spawn:
-                self._idle -= 1
-        self._jobs.put(job)
-        if spawn:
-            threading.Thread(target=self._work, name="neuronjax-waiter", daemon=True).start()
-
-    def _work(self) -> None:
-        while True:
-            self._jobs.get()()
-            with self._lock:
-                self._idle += 1
+        try:
+            self._pool.submit(job)
+        except RuntimeError:  # the interpreter is shutting down
+            job()
