@@ -5,12 +5,6 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from pathlib import Path
 
-PACKAGES = (
-    "absl-py cloudpickle filelock flatbuffers hypothesis matplotlib mpmath pillow portpicker "
-    "pytest rich scipy"
-)
-"""What the tests import besides jax; anything else they skip when absent."""
-
 EXCLUDED: dict[str, str] = {
     "pallas/*": "Pallas kernels have compilers for TPU and GPU only",
     "mosaic/*": "Mosaic is the kernel compiler of TPU and GPU",

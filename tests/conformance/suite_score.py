@@ -65,6 +65,7 @@ def scoreboard(results: dict[str, dict[str, Outcomes]]) -> dict[str, Any]:
         "score": {
             "passed_on_cpu": len(passing),
             "passed_on_both": kept,
+            "skipped_on_neuron": sum(event["outcome"] == "skipped" for event in lost.values()),
             "share": round(kept / len(passing), 5) if passing else None,
         },
         "files": dict(sorted(files.items())),

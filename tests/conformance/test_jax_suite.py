@@ -131,7 +131,7 @@ def event(outcome: str, error: str = "") -> dict[str, str]:
 
 
 def test_score_counts_what_passes_on_cpu_only() -> None:
-    cpu = {i: event("passed") for i in "abcde"} | {"f": event("failed"), "g": event("skipped")}
+    cpu = {i: event("passed") for i in "abcdei"} | {"f": event("failed"), "g": event("skipped")}
     neuron = {
         "a": event("passed"),
         "b": event("failed", "ValueError: shape [1, 2] at 0x7f"),
@@ -139,14 +139,21 @@ def test_score_counts_what_passes_on_cpu_only() -> None:
         "d": event("crashed", "SIGSEGV: "),
         "f": event("failed", "not counted"),
         "g": event("passed"),
+        "i": event("skipped", "Skipped: cpu only"),
     }
     board = suite_score.scoreboard(
         {"cpu": {"x": cpu, "y": {"h": event("passed")}}, "neuron": {"x": neuron}}
     )
-    assert board["score"] == {"passed_on_cpu": 5, "passed_on_both": 1, "share": 0.2}
+    assert board["score"] == {
+        "passed_on_cpu": 6,
+        "passed_on_both": 1,
+        "skipped_on_neuron": 1,
+        "share": 0.16667,
+    }
     assert [(group["cause"], group["count"]) for group in board["causes"]] == [
         ("failed: ValueError: shape […] at #", 2),
         ("crashed: SIGSEGV: ", 1),
         ("not run: the file was given up, or has no such test", 1),
+        ("skipped: Skipped: cpu only", 1),
     ]
-    assert board["totals"]["neuron"] == {"crashed": 1, "failed": 3, "passed": 2}
+    assert board["totals"]["neuron"] == {"crashed": 1, "failed": 3, "passed": 2, "skipped": 1}
