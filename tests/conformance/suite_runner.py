@@ -26,7 +26,16 @@ PROJECT = WORKER.parents[2]
 DEVICES = 8
 
 _POLL_SECONDS = 0.25
-_DEATH_CRY = re.compile(r"Fatal Python error|Check fail|^F\d{4} |terminate called|LLVM ERROR")
+_DEATH_CRIES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\bF\d{4} [\d:.]+ +\d+ (.*)",
+        r"(LLVM ERROR.*)",
+        r"(terminate called.*)",
+        r"(Fatal Python error.*)",
+    )
+)
+"""What C++ and Python print before they abort, the most telling first."""
 
 PLATFORM_VARIABLES: dict[str, dict[str, str]] = {
     "cpu": {
@@ -203,7 +212,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 def _last_words(log: Path, code: int, timeout: float | None) -> str:
     if timeout is not None:
         return f"no progress in {timeout:g} s"
-    lines = log.read_text(errors="replace").splitlines()
+    text = log.read_text(errors="replace")
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    cry = next((line for line in reversed(lines) if _DEATH_CRY.search(line)), "")
-    return f"{how}: {cry.strip()}"[:300]
+    cries = [found[-1] for pattern in _DEATH_CRIES if (found := pattern.findall(text))]
+    return f"{how}: {cries[0] if cries else ''}"[:300]

@@ -13,6 +13,7 @@ from typing import Any
 from tests.conformance import suite_runner
 
 PLATFORMS = ("cpu", "neuron")
+_INNER_PARENTHESES = re.compile(r"\([^()]*\)")
 _VARYING = (
     (re.compile(r"0x[0-9a-fA-F]+"), "#"),
     (re.compile(r"\[[^\[\]]*\]"), "[…]"),
@@ -26,7 +27,11 @@ Outcomes = dict[str, dict[str, Any]]
 
 
 def cause(error: str) -> str:
-    """The error line without what differs between tests of one cause: numbers, names, lists."""
+    """The error line without what differs between tests of one cause: numbers, names, lists,
+    and what stands in parentheses, such as source locations."""
+    nested = 1
+    while nested:
+        error, nested = _INNER_PARENTHESES.subn("", error)
     for pattern, stand_in in _VARYING:
         error = pattern.sub(stand_in, error)
     return error[:_CAUSE_CHARACTERS]

@@ -99,7 +99,8 @@ def main(arguments: Sequence[str]) -> int:
     checkout, name, record = arguments
     tests = Path(checkout).resolve() / "tests"
     sys.argv = [name]  # absl flags of the tests read it
-    flags = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    # capture=sys lets the last words of dying C++ code through.
+    flags = ["-q", "--tb=short", "--capture=sys", "-p", "no:cacheprovider", "-p", "no:xdist"]
     settings = ["-c", str(tests.parent / "pyproject.toml"), "--rootdir", str(tests)]
     recorder = Recorder(Path(record))
     return int(pytest.main([*flags, *settings, str(tests / name)], plugins=[recorder]))

@@ -126,6 +126,29 @@ def test_a_folder_without_tests_is_refused(tmp_path: Path) -> None:
         suite_files.test_files(tmp_path, "*")
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("shape [1, 2] at 0x7f1a", "shape [3] at 0x80"),
+        ("error 5 in 'f' (file.py:3 (called (twice)))", 'error -1.5e3 in "g" (other.py:20)'),
+    ],
+)
+def test_errors_of_one_cause_look_alike(one: str, other: str) -> None:
+    assert suite_score.cause(one) == suite_score.cause(other)
+    assert suite_score.cause(one) != suite_score.cause("another " + one)
+
+
+def test_the_message_of_a_failed_check_is_kept(settings: Settings) -> None:
+    message = "F1120 20:00:34.613474 24449 client.cc:139] no such handle"
+    (settings.checkout / "tests" / "lax_test.py").write_text(
+        f"import os\ndef test():\n  os.write(2, b'{message}')\n  os.abort()\n"
+    )
+    suite_runner.run_file(settings, "lax_test.py")
+    record = suite_runner.record_path(settings.folder(), "lax_test.py")
+    (found,) = suite_runner.outcomes(record).values()
+    assert found["error"].startswith("SIGABRT: client.cc:139] no such handle")
+
+
 def event(outcome: str, error: str = "") -> dict[str, str]:
     return {"outcome": outcome, "error": error}
 
