@@ -234,11 +234,19 @@ def configure(**switches: Any) -> None:
             )
         if value is None:
             _configured.pop(name, None)
-        elif isinstance(value, tuple):
-            _configured[name] = value
         else:
-            text = str(int(value)) if isinstance(value, bool) else str(value)
-            _configured[name] = parsers[name](f"configure({name}=…)", text)
+            _configured[name] = parsers[name](f"configure({name}=…)", _as_text(value))
+
+
+def _as_text(value: Any) -> str:
+    """A typed value as the environment would write it."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if not isinstance(value, (tuple, list)):
+        return str(value)
+    if all(isinstance(entry, tuple) for entry in value):
+        return shlex.join("=".join(filter(None, entry)) for entry in value)
+    return ",".join(map(str, value))
 
 
 def seal() -> None:
