@@ -1,0 +1,83 @@
+"""The machine every test runs on, and how tests start other processes.
+
+The environment is set here, before anything imports jax: one trn2 chip with eight logical cores,
+and JAX's own `cpu` platform with as many devices to compare with.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[1]
+HOST_DEVICES = "--xla_force_host_platform_device_count=8"
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "neuron,cpu",
+    "NEURONJAX_TARGET": "trn2.3xlarge",
+    "NEURON_LOGICAL_NC_CONFIG": "1",
+    "NEURONJAX_NUMERICS": "ieee",
+}
+
+os.environ.update(ENVIRONMENT)
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {HOST_DEVICES}".strip()
+
+import jax  # noqa: E402
+
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
+
+JAX_NOTICE = (
+    "Platform 'neuron' is experimental and not all JAX functionality may be correctly supported!\n"
+)
+"""What JAX prints about every platform that it does not know by name."""
+
+RunPython = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def neuron_devices() -> list[jax.Device]:
+    """The eight logical cores."""
+    devices = jax.devices("neuron")
+    assert len(devices) == 8
+    return devices
+
+
+@pytest.fixture(scope="session")
+def cpu_devices() -> list[jax.Device]:
+    """Eight devices of JAX's own cpu platform."""
+    devices = jax.devices("cpu")
+    assert len(devices) == 8, "XLA_FLAGS must keep xla_force_host_platform_device_count=8"
+    return devices
+
+
+@pytest.fixture(scope="session")
+def run_python() -> RunPython:
+    """Runs code in a process of its own, on the machine of the tests unless ``env`` says else.
+
+    A variable whose value is ``None`` is unset. Standard error comes without JAX's notice.
+    """
+
+    def run(
+        code: str, env: dict[str, str | None] | None = None, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | (env or {})
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            env={name: value for name, value in environment.items() if value is not None},
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        done.stderr = done.stderr.replace(JAX_NOTICE, "", 1)
+        return done
+
+    return run

@@ -1,0 +1,206 @@
+"""Options: what every variable means, which values are refused, and who wins."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from neuronjax import options
+from neuronjax.errors import ConfigurationError, NeuronError, VisibleCoresError
+from neuronjax.options import Options
+from tests.conftest import RunPython
+
+
+@pytest.fixture(autouse=True)
+def fresh_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has not yet used the platform."""
+    monkeypatch.setattr(options, "_configured", {})
+    monkeypatch.setattr(options, "_sealed", [])
+    monkeypatch.setattr(options, "_warned", set())
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, Options()),
+        ({"HOME": "/root", "XLA_FLAGS": "--nonsense"}, Options()),
+        ({"NEURONJAX_TARGET": "inf2.xlarge"}, Options(target="inf2.xlarge")),
+        ({"NEURONJAX_TARGET": " trn1.2xlarge "}, Options(target="trn1.2xlarge")),
+        ({"NEURON_LOGICAL_NC_CONFIG": "1"}, Options(lnc=1)),
+        ({"NEURON_RT_VIRTUAL_CORE_SIZE": "2"}, Options(lnc=2)),
+        (
+            {"NEURON_RT_VIRTUAL_CORE_SIZE": "2", "NEURON_LOGICAL_NC_CONFIG": "1"},
+            Options(lnc=1),
+        ),
+        ({"NEURON_RT_VISIBLE_CORES": "3"}, Options(visible_cores=(3,))),
+        ({"NEURON_RT_VISIBLE_CORES": "0-3"}, Options(visible_cores=(0, 1, 2, 3))),
+        ({"NEURON_RT_VISIBLE_CORES": "5, 0-1,7"}, Options(visible_cores=(5, 0, 1, 7))),
+        ({"NEURON_RT_NUM_CORES": "4"}, Options(num_cores=4)),
+        ({"NEURONJAX_EXECUTOR": "host"}, Options(executor="host")),
+        ({"NEURONJAX_NUMERICS": "ieee"}, Options(numerics="ieee")),
+        ({"NEURONJAX_LEGALITY": "strict"}, Options(legality="strict")),
+        ({"NEURONJAX_LOG_LEVEL": "debug"}, Options(log_level="debug")),
+        ({"NEURONJAX_NATIVE_STUBS": "0"}, Options(native_stubs=False)),
+        (
+            {"NEURON_CC_FLAGS": "--auto-cast=none --model-type gpt -O1"},
+            Options(cc_flags=(("--auto-cast", "none"), ("--model-type", "gpt"), ("-O1", ""))),
+        ),
+        (
+            {"NEURON_CC_FLAGS": "--tensorizer-options='--a --b=1' --lnc=2"},
+            Options(cc_flags=(("--tensorizer-options", "--a --b=1"), ("--lnc", "2")), lnc=2),
+        ),
+        (
+            {"NEURON_CC_FLAGS": "--lnc 1", "NEURON_LOGICAL_NC_CONFIG": "1"},
+            Options(cc_flags=(("--lnc", "1"),), lnc=1),
+        ),
+        ({"NEURON_RT_LOG_LEVEL": "INFO", "NEURON_FSDP": "1"}, Options()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_environment(environ: dict[str, str], expected: Options) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert options.load(environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed", "kind"),
+    [
+        ("NEURONJAX_TARGET", "", "not empty", ConfigurationError),
+        ("NEURONJAX_TARGET", "  ", "not empty", ConfigurationError),
+        ("NEURON_LOGICAL_NC_CONFIG", "3", "1 or 2", ConfigurationError),
+        ("NEURON_LOGICAL_NC_CONFIG", "one", "1 or 2", ConfigurationError),
+        ("NEURON_RT_VIRTUAL_CORE_SIZE", "0", "1 or 2", ConfigurationError),
+        ("NEURON_RT_VISIBLE_CORES", "", "core ids and ranges", VisibleCoresError),
+        ("NEURON_RT_VISIBLE_CORES", "a", "core ids and ranges", VisibleCoresError),
+        ("NEURON_RT_VISIBLE_CORES", "0-", "core ids and ranges", VisibleCoresError),
+        ("NEURON_RT_VISIBLE_CORES", "-1", "core ids and ranges", VisibleCoresError),
+        ("NEURON_RT_VISIBLE_CORES", "1,,2", "core ids and ranges", VisibleCoresError),
+        ("NEURON_RT_VISIBLE_CORES", "3-1", "runs backwards", VisibleCoresError),
+        ("NEURON_RT_VISIBLE_CORES", "0-2,2", "core 2 occurs twice", VisibleCoresError),
+        ("NEURON_RT_NUM_CORES", "0", "at least 1", ConfigurationError),
+        ("NEURON_RT_NUM_CORES", "-2", "at least 1", ConfigurationError),
+        ("NEURON_RT_NUM_CORES", "1.5", "at least 1", ConfigurationError),
+        ("NEURONJAX_EXECUTOR", "gpu", "one of host", ConfigurationError),
+        ("NEURONJAX_NUMERICS", "exact", "ieee", ConfigurationError),
+        ("NEURONJAX_LEGALITY", "on", "one of off, warn, strict", ConfigurationError),
+        ("NEURONJAX_LOG_LEVEL", "loud", "one of debug, info, warning, error", ConfigurationError),
+        ("NEURONJAX_NATIVE_STUBS", "yes", "0 or 1", ConfigurationError),
+        ("NEURON_CC_FLAGS", "--dump='", "quoted as in a shell", ConfigurationError),
+        ("NEURON_CC_FLAGS", "transformer", "begin with '-'", ConfigurationError),
+        ("NEURON_CC_FLAGS", "--lnc=4", "1 or 2", ConfigurationError),
+    ],
+)
+def test_refused_value_names_variable_value_and_what_is_allowed(
+    variable: str, value: str, allowed: str, kind: type[NeuronError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        options.load({variable: value})
+    message = str(caught.value)
+    assert variable in message
+    assert allowed in message
+    assert (value if "lnc" not in value else "4") in message
+
+
+def test_compiler_and_runtime_must_agree_on_the_logical_core() -> None:
+    with pytest.raises(ConfigurationError, match=r"--lnc=2 .* NEURON_LOGICAL_NC_CONFIG is 1"):
+        options.load({"NEURON_CC_FLAGS": "--lnc=2", "NEURON_LOGICAL_NC_CONFIG": "1"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"NEURON_TYPO": "1"}, "unknown variable NEURON_TYPO"),
+        ({"NEURONJAX_TRAGET": "trn1.2xlarge"}, "unknown variable NEURONJAX_TRAGET"),
+        ({"NEURON_CC_FLAGS": "--auto-cats=all"}, "unknown compiler flag '--auto-cats'"),
+    ],
+)
+def test_what_is_unknown_warns_exactly_once(environ: dict[str, str], message: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            options.load(environ)
+    assert [message in str(warning.message) for warning in caught] == [True]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("target", "trn1.2xlarge", "trn1.2xlarge"),
+        ("lnc", "2", 2),
+        ("lnc", 2, 2),
+        ("visible_cores", "0-2", (0, 1, 2)),
+        ("visible_cores", (4, 0), (4, 0)),
+        ("visible_cores", [4, 0], (4, 0)),
+        ("num_cores", 3, 3),
+        ("num_cores", "3", 3),
+        ("legality", "warn", "warn"),
+        ("native_stubs", False, False),
+        ("native_stubs", "0", False),
+        ("cc_flags", "--auto-cast=all", (("--auto-cast", "all"),)),
+        ("cc_flags", (("--auto-cast", "all"), ("-O1", "")), (("--auto-cast", "all"), ("-O1", ""))),
+    ],
+)
+def test_configure_takes_text_and_typed_values(field: str, value: Any, expected: Any) -> None:
+    options.configure(**{field: value})
+    assert getattr(options.load({}), field) == expected
+
+
+def test_configure_wins_over_the_environment_until_it_is_taken_back() -> None:
+    environ = {"NEURONJAX_TARGET": "inf2.xlarge"}
+    options.configure(target="trn1.2xlarge")
+    assert options.load(environ).target == "trn1.2xlarge"
+    options.configure(target=None)
+    assert options.load(environ).target == "inf2.xlarge"
+
+
+@pytest.mark.parametrize(
+    ("switches", "message"),
+    [
+        ({"tarjet": "trn1.2xlarge"}, "unknown option 'tarjet'; there are .*target"),
+        ({"lnc": 3}, "lnc=.* must be 1 or 2"),
+        ({"num_cores": 0}, "num_cores.* at least 1"),
+        ({"legality": "on"}, "one of off, warn, strict"),
+        ({"visible_cores": "0,0"}, "core 0 occurs twice"),
+        ({"visible_cores": (0, 0)}, "occurs twice"),
+        ({"visible_cores": (0, -1)}, "visible_cores"),
+    ],
+)
+def test_configure_refuses(switches: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        options.configure(**switches)
+    assert options.load({}) == Options()
+
+
+def test_configure_is_refused_while_the_platform_is_in_use() -> None:
+    options.seal()
+    options.seal()
+    options.unseal()
+    with pytest.raises(ConfigurationError, match="before the first JAX computation"):
+        options.configure(target="trn1.2xlarge")
+    options.unseal()
+    options.configure(target="trn1.2xlarge")
+    assert options.load({}).target == "trn1.2xlarge"
+
+
+def test_configure_before_and_after_the_start_of_the_platform(run_python: RunPython) -> None:
+    done = run_python(
+        """
+        import neuronjax
+        neuronjax.configure(target="trn1.2xlarge")
+        import jax
+        print(len(jax.devices()), jax.devices()[0].device_kind)
+        try:
+            neuronjax.configure(target="trn2.3xlarge")
+        except ValueError as error:
+            print(type(error).__name__, error)
+        """,
+        {"NEURON_LOGICAL_NC_CONFIG": None},
+    )
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == "2 NC_v2"
+    assert lines[1].startswith("ConfigurationError")
+    assert "clear_backends()" in lines[1]
