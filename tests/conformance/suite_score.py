@@ -20,7 +20,7 @@ _VARYING = (
     (re.compile(r"'[^']*'|\"[^\"]*\""), "'…'"),
     (re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?"), "#"),
 )
-_CAUSE_CHARACTERS = 110
+_CAUSE_CHARACTERS = 200
 _NOT_RUN = {"outcome": "not run", "error": "the file was given up, or has no such test"}
 
 Outcomes = dict[str, dict[str, Any]]
