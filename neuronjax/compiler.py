@@ -64,13 +64,13 @@ def compile_program(code: bytes, options: Any, host: HostClient) -> CompiledProg
         global_signature = hlo.signature(module)
         sharded = hlo.dump(module)
     if partitions > 1:
-        sharded = partition(
-            sharded,
-            partitions,
-            lambda text, extra: host.compile_partitions(
-                text, partitions, options, dict(xla_options) | extra
-            ),
-        )
+        results = len(global_signature.results)
+
+        def compile_for_dump(text: bytes, dump_options: dict[str, Any]) -> None:
+            merged = dict(xla_options) | dump_options
+            host.compile_partitions(text, partitions, results, options, merged)
+
+        sharded = partition(sharded, partitions, compile_for_dump)
     with hlo.context():
         module = hlo.load(sharded)
         functions = callbacks.bind(module)

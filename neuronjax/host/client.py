@@ -175,11 +175,17 @@ class HostClient:
         return HostExecutable(loaded, placement, results)
 
     def compile_partitions(
-        self, module: bytes, devices: int, template: Any, options: dict[str, Any]
+        self,
+        module: bytes,
+        devices: int,
+        results: int,
+        template: Any,
+        options: dict[str, Any],
     ) -> None:
         """Compiles a global program for ``devices`` partitions, for its dumps alone.
 
         ``template`` is the caller's CompileOptions: sharding propagation and partitioner are his.
+        The module has one more result than the caller's program of ``results``.
         """
         partitions = np.arange(devices).reshape(1, devices)
         compile_options = _compile_options(partitions, options)
@@ -187,11 +193,10 @@ class HostClient:
         wanted = template.executable_build_options
         build.use_spmd_partitioning = True
         build.use_shardy_partitioner = wanted.use_shardy_partitioner
-        for flag in (
-            "allow_spmd_sharding_propagation_to_parameters",
-            "allow_spmd_sharding_propagation_to_output",
-        ):
-            setattr(build, flag, getattr(wanted, flag))
+        parameters = "allow_spmd_sharding_propagation_to_parameters"
+        setattr(build, parameters, getattr(wanted, parameters))
+        outputs = "allow_spmd_sharding_propagation_to_output"
+        setattr(build, outputs, _of_each(getattr(wanted, outputs), results) + [False])
         device_list = self.placement(range(devices)).device_list
         with translated_errors():
             self._client.compile_and_load(module, device_list, compile_options)
@@ -206,6 +211,11 @@ class HostClient:
                 data, placement.device_list, _compile_options(replicas, {})
             )
         return HostExecutable(loaded, placement, results)
+
+
+def _of_each(flags: Sequence[bool], count: int) -> list[bool]:
+    """XLA takes one flag for all results or one for each."""
+    return list(flags) * count if len(flags) == 1 else list(flags)
 
 
 def _compile_options(assignment: np.ndarray, options: dict[str, Any]) -> Any:

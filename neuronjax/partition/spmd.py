@@ -1,8 +1,8 @@
 """From the global program to the per-core program: XLA's own SPMD partitioner, run by a compile.
 
-The module is compiled once for N partitions with a dump of the partitioner's result; code
-generation after it is unwanted and done at the lowest effort. The per-core program then runs as N
-replicas: partition ids become replica ids, collectives lose their channels.
+The module is compiled once for N partitions with a dump of the partitioner's result, and made to
+stop before code generation (``stop.py``). The per-core program then runs as N replicas: partition
+ids become replica ids, collectives lose their channels.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from jaxlib.mlir import ir
 from neuronjax.errors import PartitionError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo import proto
+from neuronjax.partition import stop
 from neuronjax.partition.groups import Groups, groups_by_channel
 
 
 PartitionCompile = Callable[[bytes, dict[str, Any]], None]
-"""Compiles a module for its partitions with the given debug options; the result is thrown away."""
-
-_LOWEST_EFFORT = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Compiles a module, whose main has got one more result, for its partitions with the given debug
+options; what it returns or raises does not matter once the dump is there."""
 
 
 def partition(module: bytes, devices: int, compile_for_dump: PartitionCompile) -> bytes:
@@ -39,13 +39,19 @@ def partition(module: bytes, devices: int, compile_for_dump: PartitionCompile) -
       PartitionError: XLA did not produce a partitioned module.
     """
     with tempfile.TemporaryDirectory(prefix="neuronjax-partition-") as folder:
-        dump_options = {
+        options = {
             "xla_dump_to": folder,
             "xla_dump_hlo_pass_re": "spmd-partitioning",
             "xla_dump_hlo_as_proto": True,
         }
-        compile_for_dump(module, dump_options | _LOWEST_EFFORT)
+        failure: Exception | None = None
+        try:
+            compile_for_dump(stop.insert(module), options)
+        except Exception as error:  # expected: see stop.py; what matters is the dump
+            failure = error
         dumps = glob.glob(os.path.join(glob.escape(folder), "*after_spmd-partitioning*.pb"))
+        if not dumps and failure is not None:
+            raise failure
         if len(dumps) != 1:
             raise PartitionError(
                 f"XLA wrote {len(dumps)} partitioned modules where one was expected; XLA_FLAGS "
@@ -69,6 +75,7 @@ def _as_replicas(serialized: bytes, devices: int) -> bytes:
     groups = groups_by_channel(partitioned.to_string(_terse()), devices)
     with hlo.context():
         module = hlo.load(_jax.mlir.hlo_to_stablehlo(serialized))
+        stop.remove(module)
         rewrite_to_replicas(module, groups)
         return hlo.dump(module)
 
