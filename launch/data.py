@@ -74,7 +74,7 @@ def split(text: np.ndarray, seq_len: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Windows:
-    """Every run of seq_len + 1 bytes of a text, by where it starts: a grain random-access source."""
+    """Every run of seq_len + 1 bytes of a text, by its start: a grain random-access source."""
 
     def __init__(self, text: np.ndarray, seq_len: int) -> None:
         self._text, self._seq_len = text, seq_len
@@ -106,6 +106,4 @@ def held_out_batches(
     starts = range(0, len(text) - seq_len, seq_len)
     windows = np.stack([text[start : start + seq_len + 1] for start in starts]).astype(np.int32)
     groups = [windows[i : i + batch_size] for i in range(0, len(windows), batch_size)]
-    return [
-        (np.pad(group, ((0, batch_size - len(group)), (0, 0))), len(group)) for group in groups
-    ]
+    return [(np.pad(group, ((0, batch_size - len(group)), (0, 0))), len(group)) for group in groups]

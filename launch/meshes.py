@@ -15,7 +15,7 @@ MESH_AXES = ("data", "model")
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """"data=4,model=2" -> {"data": 4, "model": 2}; an axis left out has size 1.
+    """ "data=4,model=2" -> {"data": 4, "model": 2}; an axis left out has size 1.
 
     Raises MeshError for anything else.
     """

@@ -29,7 +29,7 @@ class Training(NamedTuple):
 
     init: Callable[[], TrainState]
     step: Callable[[TrainState, jax.Array], tuple[TrainState, dict[str, jax.Array]]]
-    evaluate: Callable[[Parameters, jax.Array], jax.Array]
+    evaluate: Callable[[Parameters, jax.typing.ArrayLike], jax.Array]
     state: TrainState  # of jax.ShapeDtypeStruct
     shardings: TrainState
     batch_sharding: jax.sharding.NamedSharding
@@ -70,7 +70,7 @@ def make_training(
         )(state.parameters)
         updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.parameters)
         new_state = TrainState(optax.apply_updates(state.parameters, updates), optimizer_state)
-        return new_state, {"loss": loss, "grad_norm": optax.global_norm(gradients)}
+        return new_state, {"loss": loss, "grad_norm": optax.tree.norm(gradients)}
 
     by_path = parameter_shardings(mesh, parameters)
     state = jax.eval_shape(init)

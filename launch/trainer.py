@@ -42,10 +42,7 @@ def train(model: LlamaConfig, config: TrainConfig) -> int:
         finally:
             run.close()
         if stop.signal_number:
-            say(
-                f"stopped after step {run.step}; checkpoint {run.step} is saved in "
-                f"{config.checkpoint_dir}. The same command goes on from there."
-            )
+            say(_farewell(run.step, config))
             return stop.exit_code
     return 0
 
@@ -162,6 +159,15 @@ class Run:
         record = {**self._identity, "position": self._batches.get_state()}
         self._writer.save(self.step, checkpoints.Checkpoint(*self._state, record=record))
         self._saved_step = self.step
+
+
+def _farewell(step: int, config: TrainConfig) -> str:
+    if step == 0:
+        return "stopped before the first step was complete: there is nothing to save"
+    return (
+        f"stopped after step {step}; checkpoint {step} is saved in {config.checkpoint_dir}. The "
+        "same command goes on from there."
+    )
 
 
 def _make_directory(config: TrainConfig) -> None:

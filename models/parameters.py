@@ -18,8 +18,12 @@ def split(model: nnx.Module) -> tuple[nnx.GraphDef[Any], Parameters]:
 
 def merge(graph: nnx.GraphDef[Any], parameters: Mapping[str, jax.Array]) -> Any:
     """The model of `split` with the given weights."""
-    paths = {_path(name): nnx.Param(value) for name, value in parameters.items()}
-    return nnx.merge(graph, nnx.from_flat_state(paths))
+    state: nnx.State[Any, Any] = nnx.State(
+        nnx.traversals.unflatten_mapping(
+            {_path(name): nnx.Param(value) for name, value in parameters.items()}
+        )
+    )
+    return nnx.merge(graph, state)
 
 
 def _name(path: tuple[Any, ...]) -> str:

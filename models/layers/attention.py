@@ -16,7 +16,7 @@ from models.layers.rotary import apply_rotary
 
 
 class KVCache(NamedTuple):
-    """Keys (already rotated) and values of one layer, both [B, S, K, H]. Slot s holds position s."""
+    """Keys (already rotated) and values of one layer [B, S, K, H]; slot s holds position s."""
 
     keys: jax.Array
     values: jax.Array
@@ -33,7 +33,7 @@ class KVCache(NamedTuple):
 
 
 def causal_mask(query_positions: jax.Array, key_positions: jax.Array) -> jax.Array:
-    """mask[t, s] is true where query t may look at key s: key_positions[s] <= query_positions[t]."""
+    """mask[t, s] = key_positions[s] <= query_positions[t]: where query t may look at key s."""
     return key_positions[None, :] <= query_positions[:, None]
 
 

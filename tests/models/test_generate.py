@@ -25,7 +25,7 @@ def greedy_by_forward_passes(tokens: np.ndarray, count: int, context: int) -> np
     return np.stack(new, axis=1)
 
 
-@pytest.mark.parametrize("prompt_length", [1, 3, 17])
+@pytest.mark.parametrize("prompt_length", [1, 17])
 def test_greedy_is_the_argmax_of_forward_passes(
     devices: list[jax.Device], prompt_length: int
 ) -> None:

@@ -1,0 +1,52 @@
+"""Small runs of the programs, in this process and in others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from launch.config import TrainConfig
+from launch.metrics import read_metrics
+from models.llama.config import LlamaConfig
+
+ROOT = Path(__file__).parents[2]
+MODEL = LlamaConfig(
+    num_layers=1, dim=16, hidden_dim=32, num_heads=4, num_kv_heads=2, head_dim=8, max_seq_len=32
+)
+MODEL_FLAGS = [
+    "--num_layers=1",
+    "--dim=16",
+    "--hidden_dim=32",
+    "--head_dim=8",
+    "--max_seq_len=32",
+    "--batch_size=8",
+    "--warmup_steps=2",
+]
+
+
+def config(directory: Path, **changes: object) -> TrainConfig:
+    settings = {"batch_size": 8, "steps": 4, "checkpoint_every": 2, "warmup_steps": 2, **changes}
+    return TrainConfig(checkpoint_dir=directory, **settings)  # type: ignore[arg-type]
+
+
+def start(program: str, *flags: str, devices: int = 4) -> "subprocess.Popen[str]":
+    """`python -m launch.<program>` on that many CPU devices."""
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", f"launch.{program}", *flags],
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def losses(directory: Path) -> list[tuple[int, float]]:
+    """(step, loss) of every step in the metrics, in order, at full precision."""
+    records = read_metrics(directory / "metrics.jsonl")
+    return [(record["step"], record["loss"]) for record in records if "loss" in record]

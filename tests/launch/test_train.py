@@ -1,0 +1,236 @@
+"""Training runs: resumption after kills and interrupts, damage, other meshes, refusals."""
+
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from launch import checkpoints
+from launch.errors import LaunchError
+from launch.generator import generate_text
+from launch.meshes import parameter_shardings, state_shardings
+from launch.optimizer import make_optimizer
+from launch.step import make_training
+from launch.trainer import train
+from models.sampling import Sampling
+from tests.launch.programs import MODEL, MODEL_FLAGS, config, losses, start
+
+STEPS = 16
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run of 4 steps, with checkpoints 2 and 4."""
+    directory = tmp_path_factory.mktemp("finished")
+    assert train(MODEL, config(directory)) == 0
+    return directory
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the run did not get there in time"
+        time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, float]]:
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    process = start("train", *MODEL_FLAGS, f"--steps={STEPS}", f"--checkpoint_dir={directory}")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return losses(directory)
+
+
+def run_flags(directory: Path) -> list[str]:
+    return [
+        *MODEL_FLAGS,
+        f"--steps={STEPS}",
+        "--checkpoint_every=1",
+        f"--checkpoint_dir={directory}",
+    ]
+
+
+def finish(directory: Path) -> None:
+    process = start("train", *run_flags(directory))
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert "resuming after step" in errors
+
+
+def test_killed_while_saving_resumes_to_the_same_losses(
+    tmp_path: Path, uninterrupted: list[tuple[int, float]]
+) -> None:
+    process = start("train", *run_flags(tmp_path))
+    wait_for(lambda: bool(checkpoints.steps(tmp_path)) and any(tmp_path.glob("*tmp*")))
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    finish(tmp_path)
+    assert losses(tmp_path) == uninterrupted
+
+
+def test_interrupt_saves_the_last_step_and_resumes_to_the_same_losses(
+    tmp_path: Path, uninterrupted: list[tuple[int, float]]
+) -> None:
+    flags = [flag for flag in run_flags(tmp_path) if "every" not in flag]
+    process = start("train", *flags)
+    wait_for(lambda: len(losses(tmp_path)) >= 1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130, errors
+    last = losses(tmp_path)[-1][0]
+    assert last < STEPS
+    assert f"checkpoint {last} is saved" in errors
+    assert "Traceback" not in errors
+    assert checkpoints.steps(tmp_path) == [last]
+    finish(tmp_path)
+    assert losses(tmp_path) == uninterrupted
+
+
+def test_a_finished_run_trains_no_further(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = losses(copy)
+    assert train(MODEL, config(copy)) == 0
+    assert losses(copy) == before
+    assert "held-out loss" in capsys.readouterr().out
+
+
+def damage_newest(directory: Path, how: str) -> None:
+    largest = max((directory / "4").rglob("*"), key=lambda file: file.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    if how == "truncated":
+        largest.write_bytes(content[: len(content) // 2])
+    elif how == "flipped":
+        content[len(content) // 2] ^= 4
+        largest.write_bytes(content)
+    else:
+        largest.unlink()
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped", "deleted"])
+def test_damaged_newest_falls_back_and_is_kept(
+    finished: Path, copy: Path, capfd: pytest.CaptureFixture[str], how: str
+) -> None:
+    damage_newest(copy, how)
+    damaged = {file.name for file in (copy / "4").rglob("*")}
+    assert train(MODEL, config(copy)) == 0
+    messages = capfd.readouterr().err
+    assert "WARNING: checkpoint 4" in messages
+    assert "resuming after step 2" in messages
+    assert {file.name for file in (copy / "corrupt" / "4-1").rglob("*")} == damaged
+    assert losses(copy) == losses(finished)
+
+
+def test_generation_leaves_damaged_checkpoints_where_they_are(
+    copy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    damage_newest(copy, "flipped")
+    generate_text(
+        copy, mesh=None, prompt="a", max_new_tokens=3, sampling=Sampling(temperature=0), seed=0
+    )
+    output = capfd.readouterr()
+    assert output.out.startswith("a")
+    assert "checkpoint 2 of" in output.err
+    assert checkpoints.steps(copy) == [4, 2]
+
+
+def test_all_damaged_is_an_error_that_deletes_nothing(copy: Path) -> None:
+    for step in (2, 4):
+        (copy / str(step) / "manifest.json").unlink()
+    with pytest.raises(LaunchError, match=r"every checkpoint .*\[4, 2\].* is damaged; none was"):
+        train(MODEL, config(copy))
+    assert sorted(path.name for path in (copy / "corrupt").iterdir()) == ["2-1", "4-1"]
+
+
+def test_checkpoint_is_the_same_on_another_mesh(devices: list[jax.Device], tmp_path: Path) -> None:
+    def training(data: int, model: int) -> tuple[object, jax.sharding.Mesh]:
+        mesh = jax.sharding.Mesh(
+            np.array(devices[: data * model]).reshape(data, model), ("data", "model")
+        )
+        optimizer = make_optimizer(config(tmp_path))
+        return make_training(MODEL, optimizer, mesh, batch_size=8, seed=0), mesh
+
+    first, _ = training(4, 2)
+    tokens = np.random.default_rng(0).integers(0, 256, (8, 33)).astype(np.int32)
+    state, _ = first.step(first.init(), jax.device_put(tokens, first.batch_sharding))
+    expected = jax.tree.map(np.asarray, state)
+    writer = checkpoints.CheckpointWriter(tmp_path, keep=1)
+    writer.save(1, checkpoints.Checkpoint(*state, record={"position": 1}))
+    first.step(state, jax.device_put(tokens, first.batch_sharding))  # donates what is being saved
+    writer.close()
+    assert checkpoints.read_record(tmp_path, 1) == {"position": 1}
+    for shape in ((1, 1), (1, 2), (8, 1)):
+        second, mesh = training(*shape)
+        by_path = parameter_shardings(mesh, second.state.parameters)
+        target = checkpoints.abstract(second.state, state_shardings(mesh, second.state, by_path))
+        for item in (checkpoints.PARAMETERS, checkpoints.OPTIMIZER):
+            part = getattr(target, item)
+            got = checkpoints.restore(tmp_path, 1, item, part)
+            jax.tree.map(np.testing.assert_array_equal, got, getattr(expected, item))
+            jax.tree.map(lambda array, leaf: array.sharding == leaf.sharding or 1 / 0, got, part)
+
+
+def test_oldest_checkpoints_go(tmp_path: Path) -> None:
+    assert train(MODEL, config(tmp_path, steps=5, checkpoint_every=1, keep=2)) == 0
+    assert checkpoints.steps(tmp_path) == [5, 4]
+
+
+def test_changed_schedule_is_reported_and_followed(
+    copy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert train(MODEL, config(copy, steps=6)) == 0
+    assert "resuming with other settings: steps was 4, now 6" in capfd.readouterr().err
+    assert [step for step, _ in losses(copy)] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 1}, r"of another run: seed was 0, now 1.*another --checkpoint_dir"),
+        ({"batch_size": 16}, "batch_size was 8, now 16"),
+        ({"data": "missing.txt"}, r"cannot read --data=missing.txt: No such file"),
+        ({"mesh": "data=3,model=1"}, "--mesh=data=3,model=1 needs 3 devices"),
+        ({"mesh": "4x2"}, r"cannot read '4x2'\. Write it as"),
+        ({"mesh": "data=1,model=8"}, "splits kv_heads over model=8|splits heads over model=8"),
+        ({"batch_size": 6, "mesh": "data=8,model=1"}, "--batch_size=6 is not a multiple of data=8"),
+    ],
+)
+def test_refusals_change_nothing(copy: Path, changes: dict[str, object], message: str) -> None:
+    before = {file: file.stat().st_mtime_ns for file in copy.rglob("*")}
+    with pytest.raises(LaunchError, match=message):
+        train(MODEL, config(copy, **changes))
+    assert {file: file.stat().st_mtime_ns for file in copy.rglob("*")} == before
+
+
+def test_divergence_is_an_error_and_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"gave loss .*Lower --learning_rate"):
+        train(MODEL, config(tmp_path, steps=9, learning_rate=1e30, checkpoint_every=9))
+    assert checkpoints.steps(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "flags", "message"),
+    [
+        ("train", ["--num_heads=3"], "num_heads=3 is not a multiple of num_kv_heads=2"),
+        ("generate", [], "no checkpoint in --checkpoint_dir="),
+    ],
+)
+def test_a_user_error_is_one_message(
+    tmp_path: Path, program: str, flags: list[str], message: str
+) -> None:
+    process = start(program, *flags, f"--checkpoint_dir={tmp_path / 'none'}")
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output) == (1, "")
+    assert errors.startswith("error: ")
+    assert message in errors
+    assert errors.count("\n") == 1
