@@ -15,8 +15,10 @@ from neuronjax.errors import PartitionError
 
 Groups = tuple[tuple[int, ...], ...]
 
-_IOTA = r"\[(?P<dims>[\d,]+)\]<=\[(?P<reshape>[\d,]+)\](?:T\((?P<perm>[\d,]+)\))?"
-_IOTA_FORM = re.compile(_IOTA)
+_PERMUTED = r"\[(?P<reshape>[\d,]+)\](?:T\((?P<perm>[\d,]+)\))?"
+_PERMUTED_FORM = re.compile(_PERMUTED)
+_IOTA_FORM = re.compile(r"\[(?P<dims>[\d,]+)\]<=" + _PERMUTED)
+_LIST_FORM = re.compile(r"\{(?P<groups>(?:\{[\d, ]+\}[, ]*)*)\}")
 _MESH_FORM = re.compile(
     r"mesh\[(?P<axes>[^\]]*)\](?:, ?device_ids=\((?P<ids>[^)]*(?:\([^)]*\))?[^)]*)\))? ?"
     r"\{(?P<over>[^}]*)\}"
@@ -28,12 +30,16 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",") if number.strip()]
 
 
-def _iota(match: re.Match[str]) -> np.ndarray:
+def _permuted(match: re.Match[str]) -> np.ndarray:
     reshape = _numbers(match["reshape"])
     ids = np.arange(int(np.prod(reshape))).reshape(reshape)
     if match["perm"]:
         ids = ids.transpose(_numbers(match["perm"]))
-    return ids.reshape(_numbers(match["dims"]))
+    return ids.reshape(-1)
+
+
+def _iota(match: re.Match[str]) -> np.ndarray:
+    return _permuted(match).reshape(_numbers(match["dims"]))
 
 
 def _axis(name: str, sizes: Mapping[str, int]) -> tuple[str, int, int]:
@@ -55,8 +61,8 @@ def _mesh(match: re.Match[str]) -> Groups:
         sizes[name.strip().strip("'\"")] = int(size)
     ids = np.arange(int(np.prod(list(sizes.values()))))
     if match["ids"]:
-        iota = _IOTA_FORM.search(match["ids"])
-        ids = _iota(iota).reshape(-1) if iota else np.array(_numbers(match["ids"].strip("[]")))
+        iota = _PERMUTED_FORM.match(match["ids"])
+        ids = _permuted(iota) if iota else np.array(_numbers(match["ids"]))
     over = [_axis(name, sizes) for name in match["over"].split(",") if name.strip()]
     shape: list[int] = []
     chosen: list[int] = []
@@ -92,8 +98,8 @@ def parse_groups(text: str, devices: int) -> Groups:
       PartitionError: an unknown form.
     """
     text = text.strip()
-    if text.startswith("{"):
-        groups = tuple(tuple(_numbers(g)) for g in re.findall(r"\{([\d, ]+)\}", text[1:]))
+    if listed := _LIST_FORM.match(text):
+        groups = tuple(tuple(_numbers(g)) for g in re.findall(r"\{([^}]+)\}", listed["groups"]))
         return groups or (tuple(range(devices)),)
     if iota := _IOTA_FORM.match(text):
         return tuple(tuple(int(i) for i in row) for row in _iota(iota))
