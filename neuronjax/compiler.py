@@ -20,6 +20,7 @@ from neuronjax.hlo.module import Signature
 from neuronjax.hlo.proto import read_device_assignment
 from neuronjax.host import callbacks
 from neuronjax.host.client import HostClient
+from neuronjax.legalize.numerics import ignore_dot_algorithms
 from neuronjax.partition.spmd import partition
 
 
@@ -73,6 +74,7 @@ def compile_program(code: bytes, options: Any, host: HostClient) -> CompiledProg
         sharded = partition(sharded, partitions, compile_for_dump)
     with hlo.context():
         module = hlo.load(sharded)
+        ignore_dot_algorithms(module)
         functions = callbacks.bind(module)
         _restore_donation(module, global_signature)
         local = hlo.signature(module)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -28,17 +28,62 @@ def write_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of a message of varints and length-delimited fields."""
+def message(field: int, data: bytes) -> bytes:
+    """``data`` as a length-delimited field."""
+    return write_varint(field << 3 | 2) + write_varint(len(data)) + data
+
+
+def number(field: int, value: int) -> bytes:
+    """``value`` as a varint field."""
+    return write_varint(field << 3) + write_varint(value)
+
+
+_FIXED_BYTES = {1: 8, 5: 4}
+"""Wire type -> size of fixed-width fields."""
+
+
+def _spans(data: bytes) -> Iterator[tuple[int, int, int, int | bytes]]:
+    """(field number, start, end, value) of every field of a message."""
     index = 0
     while index < len(data):
+        start = index
         tag, index = read_varint(data, index)
-        value, index = read_varint(data, index)
-        if tag & 7 == 2:
-            yield tag >> 3, data[index : index + value]
-            index += value
+        wire = tag & 7
+        value: int | bytes
+        if wire == 0:
+            value, index = read_varint(data, index)
         else:
-            yield tag >> 3, value
+            size = _FIXED_BYTES.get(wire)
+            if size is None:
+                size, index = read_varint(data, index)
+            value = data[index : index + size]
+            index += size
+        yield tag >> 3, start, index, value
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """(field number, value) of a message: an int for a varint, bytes for anything else."""
+    for field, _, _, value in _spans(data):
+        yield field, value
+
+
+def first(data: bytes, field: int) -> bytes:
+    """The first value of a length-delimited field; empty if there is none."""
+    for number, value in fields(data):
+        if number == field and isinstance(value, bytes):
+            return value
+    return b""
+
+
+def rewrite(data: bytes, field: int, change: Callable[[bytes], bytes]) -> bytes:
+    """The message with ``change`` applied to every value of a length-delimited field."""
+    parts: list[bytes] = []
+    for number, start, end, value in _spans(data):
+        if number == field and isinstance(value, bytes):
+            parts.append(message(field, change(value)))
+        else:
+            parts.append(data[start:end])
+    return b"".join(parts)
 
 
 def _packed(data: bytes) -> list[int]:
@@ -68,9 +113,7 @@ def read_device_assignment(data: bytes) -> np.ndarray:
 def write_device_assignment(table: Sequence[Sequence[int]] | np.ndarray) -> bytes:
     """The inverse of ``read_device_assignment``."""
     ids = np.asarray(table)
-    message = b"\x08" + write_varint(ids.shape[0]) + b"\x10" + write_varint(ids.shape[1])
+    data = b"\x08" + write_varint(ids.shape[0]) + b"\x10" + write_varint(ids.shape[1])
     for column in ids.T:
-        packed = b"".join(write_varint(int(i)) for i in column)
-        entry = b"\x0a" + write_varint(len(packed)) + packed
-        message += b"\x1a" + write_varint(len(entry)) + entry
-    return message
+        data += message(3, message(1, b"".join(write_varint(int(i)) for i in column)))
+    return data

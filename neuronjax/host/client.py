@@ -236,7 +236,7 @@ def _compile_options(assignment: np.ndarray, options: dict[str, Any]) -> Any:
     return compile_options
 
 
-class translated_errors:  # noqa: N801
+class translated_errors:
     """Turns XLA's compile errors into the project's, keeping XLA's words."""
 
     def __enter__(self) -> None:

@@ -1,7 +1,7 @@
 """Replica groups as HLO text writes them, and reading them off a partitioned module.
 
-Converting HLO to StableHLO loses the device ids of groups given over a mesh, so groups are taken
-from the HLO text, by the channel of their collective.
+Converting HLO to StableHLO mistakes groups given over a mesh: it loses their device ids. Such groups
+are read off the HLO text, where they are complete, and written into the module as lists.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from neuronjax.errors import PartitionError
+from neuronjax.hlo import proto
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -23,7 +24,9 @@ _MESH_FORM = re.compile(
     r"mesh\[(?P<axes>[^\]]*)\](?:, ?device_ids=\((?P<ids>[^)]*(?:\([^)]*\))?[^)]*)\))? ?"
     r"\{(?P<over>[^}]*)\}"
 )
-_COLLECTIVE = re.compile(r"channel_id=(?P<channel>\d+), replica_groups=(?P<groups>\S.*)$")
+_COLLECTIVE = re.compile(
+    r"^\s*(?:ROOT )?%?(?P<name>\S+) = .*?, replica_groups=(?P<groups>mesh\[.*)$"
+)
 
 
 def _numbers(text: str) -> list[int]:
@@ -108,11 +111,40 @@ def parse_groups(text: str, devices: int) -> Groups:
     raise PartitionError(f"unknown form of replica groups: {text[:120]!r}")
 
 
-def groups_by_channel(hlo_text: str, devices: int) -> dict[int, Groups]:
-    """Channel id -> replica groups of every grouped collective in the text of an HLO module."""
-    found: dict[int, Groups] = {}
+def mesh_groups(hlo_text: str, devices: int) -> dict[str, Groups]:
+    """Instruction name -> replica groups of the collectives whose groups are given over a mesh."""
+    found: dict[str, Groups] = {}
     for line in hlo_text.splitlines():
-        match = _COLLECTIVE.search(line) if "channel_id=" in line else None
+        match = _COLLECTIVE.match(line) if "=mesh[" in line else None
         if match:
-            found[int(match["channel"])] = parse_groups(match["groups"], devices)
+            found[match["name"]] = parse_groups(match["groups"], devices)
     return found
+
+
+_COMPUTATIONS, _INSTRUCTIONS = 3, 2
+"""Fields of HloModuleProto and HloComputationProto."""
+_NAME, _DEVICE_LIST = 1, 87
+"""Fields of HloInstructionProto: its name, and its CollectiveDeviceListProto, whose field 1 is a
+repeated ReplicaGroup, whose field 1 is a packed list of ids."""
+
+
+def write_groups(module: bytes, groups: Mapping[str, Groups]) -> bytes:
+    """A serialized HloModuleProto with the groups of the named instructions written as lists."""
+    return proto.rewrite(
+        module,
+        _COMPUTATIONS,
+        lambda computation: proto.rewrite(
+            computation, _INSTRUCTIONS, lambda instruction: _write(instruction, groups)
+        ),
+    )
+
+
+def _write(instruction: bytes, groups: Mapping[str, Groups]) -> bytes:
+    name = proto.first(instruction, _NAME).decode()
+    if name not in groups:
+        return instruction
+    lists = b"".join(
+        proto.message(1, proto.message(1, b"".join(map(proto.write_varint, group))))
+        for group in groups[name]
+    )
+    return proto.rewrite(instruction, _DEVICE_LIST, lambda _: lists)

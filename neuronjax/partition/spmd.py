@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from jaxlib import _hlo, _jax
 from jaxlib.mlir import ir
 
@@ -21,8 +20,7 @@ from neuronjax.errors import PartitionError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo import proto
 from neuronjax.partition import stop
-from neuronjax.partition.groups import Groups, groups_by_channel
-
+from neuronjax.partition.groups import mesh_groups, write_groups
 
 PartitionCompile = Callable[[bytes, dict[str, Any]], None]
 """Compiles a module, whose main has got one more result, for its partitions with the given debug
@@ -72,11 +70,13 @@ def _module_of_hlo_proto(data: bytes) -> bytes:
 
 def _as_replicas(serialized: bytes, devices: int) -> bytes:
     partitioned = _hlo.HloModule.from_serialized_hlo_module_proto(serialized)
-    groups = groups_by_channel(partitioned.to_string(_terse()), devices)
+    groups = mesh_groups(partitioned.to_string(_terse()), devices)
+    if groups:
+        serialized = write_groups(serialized, groups)
     with hlo.context():
         module = hlo.load(_jax.mlir.hlo_to_stablehlo(serialized))
         stop.remove(module)
-        rewrite_to_replicas(module, groups)
+        rewrite_to_replicas(module)
         return hlo.dump(module)
 
 
@@ -88,20 +88,21 @@ def _terse() -> Any:
     return options
 
 
-_GROUPED = frozenset({
+_CHANNELLED = frozenset({
     "stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.reduce_scatter",
-    "stablehlo.all_to_all", "stablehlo.collective_broadcast",
+    "stablehlo.all_to_all", "stablehlo.collective_broadcast", "stablehlo.collective_permute",
 })  # fmt: skip
-_CHANNELLED = _GROUPED | {"stablehlo.collective_permute"}
 
 
-def rewrite_to_replicas(module: ir.Module, groups: dict[int, Groups]) -> None:
+def rewrite_to_replicas(module: ir.Module) -> None:
     """Turns partition-wise ops into replica-wise ones, in place. Needs a current MLIR context."""
     partition_ids: list[Any] = []
 
     def visit(op: Any) -> ir.WalkResult:
         if op.name in _CHANNELLED:
-            _strip_channel(op, groups)
+            for attribute in ("channel_handle", "use_global_device_ids"):
+                if attribute in op.attributes:
+                    del op.attributes[attribute]
         elif op.name == "stablehlo.partition_id":
             partition_ids.append(op)
         return ir.WalkResult.ADVANCE
@@ -112,28 +113,3 @@ def rewrite_to_replicas(module: ir.Module, groups: dict[int, Groups]) -> None:
             replica = ir.Operation.create("stablehlo.replica_id", results=[op.results[0].type])
         op.results[0].replace_all_uses_with(replica.results[0])
         op.erase()
-
-
-def _strip_channel(op: Any, groups: dict[int, Groups]) -> None:
-    channel = None
-    if "channel_handle" in op.attributes:
-        channel = _channel_id(op.attributes["channel_handle"])
-        del op.attributes["channel_handle"]
-    if "use_global_device_ids" in op.attributes:
-        del op.attributes["use_global_device_ids"]
-    if op.name in _GROUPED and channel in groups:
-        op.attributes["replica_groups"] = _groups_attribute(groups[channel])
-
-
-def _channel_id(attribute: ir.Attribute) -> int:
-    text = str(attribute)
-    return int(text.split("handle = ")[1].split(",")[0].split(">")[0])
-
-
-def _groups_attribute(groups: Groups) -> ir.Attribute:
-    """Groups as the dense attribute StableHLO wants; short groups are padded with -1."""
-    width = max(len(group) for group in groups)
-    table = np.full((len(groups), width), -1, np.int64)
-    for row, group in enumerate(groups):
-        table[row, : len(group)] = group
-    return ir.DenseIntElementsAttr.get(table)

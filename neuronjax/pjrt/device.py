@@ -9,7 +9,6 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime.device import MEMORY_KINDS
 
-
 _OPTIONAL_STATS = tuple(
     name.removesuffix("_is_set")
     for name, *_ in abi.args("Device_MemoryStats")._fields_

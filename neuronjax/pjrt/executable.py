@@ -9,6 +9,7 @@ from typing import Any
 
 from neuronjax.compiler import CompiledProgram
 from neuronjax.errors import NeuronError
+from neuronjax.hlo.module import hlo_with_config
 from neuronjax.hlo.proto import write_device_assignment
 from neuronjax.host.client import HostExecutable
 from neuronjax.pjrt import abi
@@ -39,6 +40,11 @@ class ExecutableState:
         program = self.program
         words = (program.num_replicas, program.num_partitions, len(program.signature.results))
         return self.plugin.handles.add(self, words)
+
+    @cached_property
+    def optimized(self) -> bytes:
+        program = self.program
+        return hlo_with_config(program.per_core, program.num_replicas, program.num_partitions)
 
     @cached_property
     def element_types(self) -> Any:
@@ -214,8 +220,8 @@ def Executable_OutputMemoryKinds(plugin: Plugin, args: Any) -> None:
 def Executable_OptimizedProgram(plugin: Plugin, args: Any) -> None:
     """Called twice: for the size, then with room for the code."""
     program = abi.record("Program").from_address(args.program)
-    code = plugin.handles[args.executable].program.per_core
-    program.format, program.format_size = plugin.strings("mlir")
+    code = plugin.handles[args.executable].optimized
+    program.format, program.format_size = plugin.strings("hlo_with_config")
     if program.code:
         ctypes.memmove(program.code, code, len(code))
     program.code_size = len(code)

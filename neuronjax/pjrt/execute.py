@@ -78,9 +78,7 @@ class Runner:
             values.append(value)
         return values, gathered
 
-    def _many(
-        self, rows: list[int]
-    ) -> tuple[list[int], list[ShardedValue], dict[int, list[int]]]:
+    def _many(self, rows: list[int]) -> tuple[list[int], list[ShardedValue], dict[int, list[int]]]:
         """Arguments that are whole values are recognised by evenly spaced handles."""
         kind = self._argument_list
         if not rows or not kind._length_:

@@ -63,7 +63,7 @@ def guarded(plugin: Any, structure: Any, call: str, function: Callable[[Any, Any
             return None
         try:
             function(plugin, from_address(address))
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             logger.debug("PJRT_%s failed", call, exc_info=True)
             return plugin.new_error(error)
         return None

@@ -14,6 +14,7 @@ from typing import Any
 from jax._src import callback as jax_callback
 from jax._src import debugging as jax_debugging
 from jax._src.interpreters import mlir
+from jax._src.lax import lax
 
 from neuronjax.host import callbacks
 
@@ -26,6 +27,10 @@ CALLBACK_PRIMITIVES = (
     jax_debugging.debug_callback_p,
     jax_debugging.debug_print_p,
 )
+
+
+COMMON_PRIMITIVES = frozenset({lax.dot_general_p})
+"""Their rule for ``cpu`` refuses what the chip takes; they keep the rule for all platforms."""
 
 
 class _CallbackNumbers(list[Any]):
@@ -73,7 +78,9 @@ class NeuronRules(dict[Any, Any]):
             self[primitive] = dataclasses.replace(entry, rule=_as_cpu(entry.rule))
 
     def __contains__(self, primitive: object) -> bool:
-        return super().__contains__(primitive) or primitive in self._cpu
+        return super().__contains__(primitive) or (
+            primitive in self._cpu and primitive not in COMMON_PRIMITIVES
+        )
 
     def __missing__(self, primitive: Any) -> Any:
         return self._cpu[primitive]

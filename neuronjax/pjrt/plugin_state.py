@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from neuronjax.errors import NeuronError

@@ -1,0 +1,1 @@
+"""Graph-level numerics and legality: the only place where they live."""
