@@ -25,7 +25,7 @@ def fresh_options(monkeypatch: pytest.MonkeyPatch) -> None:
     ("environ", "expected"),
     [
         ({}, Options()),
-        ({"HOME": "/root", "XLA_FLAGS": "--nonsense"}, Options()),
+        ({"SHELL": "zsh", "XLA_FLAGS": "--nonsense"}, Options()),
         ({"NEURONJAX_TARGET": "inf2.xlarge"}, Options(target="inf2.xlarge")),
         ({"NEURONJAX_TARGET": " trn1.2xlarge "}, Options(target="trn1.2xlarge")),
         ({"NEURON_LOGICAL_NC_CONFIG": "1"}, Options(lnc=1)),

@@ -1,0 +1,89 @@
+"""Who may import whom, who may touch the outside, and that no file names somebody's machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from importlinter.cli import lint_imports_command
+
+from tests.conftest import PROJECT
+
+BACKEND = sorted((PROJECT / "neuronjax").rglob("*.py"))
+TEXTS = sorted(
+    path
+    for pattern in ("*.py", "*.md", "*.toml", "*.txt", "*.json", "*.yml", "Makefile", ".ci/*")
+    for folder in (
+        PROJECT,
+        *(PROJECT / name for name in ("neuronjax", "models", "launch", "tests")),
+    )
+    for path in (folder.glob(pattern) if folder == PROJECT else folder.rglob(pattern))
+    if path.is_file()
+)
+MACHINE_PATH = re.compile(r"(?<![\w.}/:~-])/(?:work|tmp|root|home|usr|opt|mnt|srv|Users)/\w")
+
+
+def test_import_contracts() -> None:
+    """The contracts of pyproject.toml."""
+    result = CliRunner().invoke(
+        lint_imports_command, ["--config", str(PROJECT / "pyproject.toml"), "--no-cache"]
+    )
+    assert result.exit_code == 0, result.output
+
+
+def names(path: Path) -> Iterator[str]:
+    """Modules that a file imports, and the dotted attributes it uses."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            yield ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "room"),
+    [
+        ({"ctypes", "mmap"}, "pjrt/"),
+        ({"os.environ", "os.getenv", "os.environb", "os.putenv"}, "options.py"),
+    ],
+)
+def test_only_one_room_touches(forbidden: set[str], room: str) -> None:
+    users = {
+        path.relative_to(PROJECT / "neuronjax").as_posix()
+        for path in BACKEND
+        if forbidden & set(names(path))
+    }
+    assert users, f"nothing uses {forbidden}: the rule is out of date"
+    assert {user for user in users if not user.startswith(room)} == set()
+
+
+def test_files_import_the_project_at_their_top() -> None:
+    """An import of the project inside a function hides a dependency."""
+    hidden = [
+        f"{path.relative_to(PROJECT)}:{node.lineno}"
+        for path in BACKEND
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("neuronjax")
+    ]
+    assert hidden == []
+
+
+def test_no_file_names_a_path_of_somebodys_machine() -> None:
+    found = [
+        f"{path.relative_to(PROJECT)}:{number}: {line.strip()}"
+        for path in TEXTS
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if MACHINE_PATH.search(line)
+    ]
+    assert len(TEXTS) > 50
+    assert found == []
