@@ -6,7 +6,7 @@ Contents:
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
 * ``neuronjax.errors``: every exception the project raises on purpose.
 
-The platform itself needs no import: with the package installed, ``JAX_PLATFORMS=neuron`` selects it.
+The platform needs no import: with the package installed, ``JAX_PLATFORMS=neuron`` selects it.
 """
 
 from __future__ import annotations

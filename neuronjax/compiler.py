@@ -29,7 +29,7 @@ class CompiledProgram:
     """A per-core program and its facts; it knows nothing of where it will run."""
 
     per_core: bytes
-    """Per-core StableHLO as MLIR bytecode; collectives are between replicas. When it was partitioned
+    """Per-core StableHLO as MLIR bytecode; collectives are between replicas. If it was partitioned
     its attributes ``mhlo.spmd_output_sharding`` and ``…parameters_shardings`` say how."""
     signature: Signature
     """Types per core, donation and memory kinds."""

@@ -1,7 +1,7 @@
 """Every switch of the project in one frozen record. The only reader of the environment.
 
-Variables that begin with ``NEURON_`` keep the meaning they have in the Neuron SDK; the project's own
-begin with ``NEURONJAX_``. ``configure`` sets the same switches from Python.
+Variables that begin with ``NEURON_`` keep the meaning they have in the Neuron SDK; the project's
+own begin with ``NEURONJAX_``. ``configure`` sets the same switches from Python.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Options:
     numerics: str = "ieee"
     """Which arithmetic: ``ieee`` is plain XLA on the CPU."""
     legality: str = "off"
-    """What happens with a program that the real compiler would refuse: ``off``, ``warn``, ``strict``."""
+    """What to do with programs the real compiler would refuse: ``off``, ``warn``, ``strict``."""
     log_level: str = "warning"
     """Least severity of messages on logger ``neuronjax``."""
     native_stubs: bool = True
@@ -86,7 +86,7 @@ def _switch(variable: str, text: str) -> bool:
 
 
 def parse_core_list(variable: str, text: str) -> tuple[int, ...]:
-    """``"0-3"`` or ``"0,2,5-6"`` as core ids. Raises ``VisibleCoresError`` if malformed or repeated."""
+    """``"0-3"`` or ``"0,2,5-6"`` as core ids. Raises ``VisibleCoresError``: malformed, repeated."""
     cores: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -120,7 +120,7 @@ CC_FLAGS = frozenset({
 
 
 def parse_cc_flags(variable: str, text: str) -> tuple[tuple[str, str], ...]:
-    """NEURON_CC_FLAGS as (flag, value) pairs, in order. Raises ``ConfigurationError`` if malformed."""
+    """NEURON_CC_FLAGS as (flag, value) pairs. Raises ``ConfigurationError`` if malformed."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -226,7 +226,7 @@ def configure(**switches: Any) -> None:
             "the first JAX computation, or call jax.extend.backend.clear_backends() first."
         )
     names = {field.name for field in fields(Options)}
-    parsers = {field: parse for field, parse in reversed(_VARIABLES.values())}
+    parsers = dict(reversed(_VARIABLES.values()))
     for name, value in switches.items():
         if name not in names:
             raise ConfigurationError(

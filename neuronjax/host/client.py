@@ -29,7 +29,7 @@ _STUCK_SECONDS = 3600
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """An ordered set of logical cores as the private client sees it; one object per distinct set."""
+    """An ordered set of logical cores as the private client sees it; one object per set."""
 
     ids: tuple[int, ...]
     devices: tuple[Any, ...]
@@ -196,7 +196,7 @@ class HostClient:
         parameters = "allow_spmd_sharding_propagation_to_parameters"
         setattr(build, parameters, getattr(wanted, parameters))
         outputs = "allow_spmd_sharding_propagation_to_output"
-        setattr(build, outputs, _of_each(getattr(wanted, outputs), results) + [False])
+        setattr(build, outputs, [*_of_each(getattr(wanted, outputs), results), False])
         device_list = self.placement(range(devices)).device_list
         with translated_errors():
             self._client.compile_and_load(module, device_list, compile_options)

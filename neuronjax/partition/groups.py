@@ -1,7 +1,7 @@
 """Replica groups as HLO text writes them, and reading them off a partitioned module.
 
-Converting HLO to StableHLO mistakes groups given over a mesh: it loses their device ids. Such groups
-are read off the HLO text, where they are complete, and written into the module as lists.
+Converting HLO to StableHLO mistakes groups given over a mesh: it loses their device ids. Such
+groups are read off the HLO text, where they are complete, and written into the module as lists.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def host_array(args: Any) -> np.ndarray:
         return result
     low = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
     high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
-    span = (ctypes.c_uint8 * (high - low + dtype.itemsize)).from_address(args.data + low)
+    span: Any = (ctypes.c_uint8 * (high - low + dtype.itemsize)).from_address(args.data + low)
     source = np.ndarray(shape, np.dtype((np.void, dtype.itemsize)), span, -low, strides)
     result.view(np.dtype((np.void, dtype.itemsize)))[...] = source
     return result

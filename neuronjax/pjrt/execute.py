@@ -29,8 +29,8 @@ class Runner:
         self._placement = loaded.placement
         self._devices = len(loaded.placement)
         signature = loaded.program.signature
-        self._argument_list = ctypes.c_uint64 * len(signature.arguments)
-        self._result_list = ctypes.c_uint64 * len(signature.results)
+        self._argument_list: Any = ctypes.c_uint64 * len(signature.arguments)
+        self._result_list: Any = ctypes.c_uint64 * len(signature.results)
         self._steps = np.arange(self._devices, dtype=np.uint64)[:, None] * np.uint64(RECORD_BYTES)
         self._templates = [state.template(spec) for spec in loaded.results]
         self._ready_templates = [ready_template(records) for records in self._templates]
@@ -81,7 +81,7 @@ class Runner:
     def _many(self, rows: list[int]) -> tuple[list[int], list[ShardedValue], dict[int, list[int]]]:
         """Arguments that are whole values are recognised by evenly spaced handles."""
         kind = self._argument_list
-        if not rows or not kind._length_:
+        if not rows or kind._length_ == 0:
             return [], [], {}
         table = np.stack([np.frombuffer(kind.from_address(row), np.uint64) for row in rows])
         even = (table == table[0] + self._steps).all(axis=0).tolist()
@@ -158,7 +158,7 @@ class Runner:
 
         event.on_ready(mark)
         if events:
-            out = (ctypes.c_uint64 * self._devices).from_address(events)
+            out: Any = (ctypes.c_uint64 * self._devices).from_address(events)
             out[:] = [plugin.new_event(event) for _ in range(self._devices)]
 
 

@@ -54,7 +54,7 @@ def describe(error: BaseException) -> ErrorRecord:
 
 
 def guarded(plugin: Any, structure: Any, call: str, function: Callable[[Any, Any], None]) -> Any:
-    """``function(plugin, args)`` as the C callback of ``call``, whose arguments are ``structure``."""
+    """``function(plugin, args)`` as the C callback of ``call`` with arguments ``structure``."""
     from_address = structure.from_address
     shutting_down = sys.is_finalizing
 

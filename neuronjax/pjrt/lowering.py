@@ -2,8 +2,8 @@
 
 JAX has rules for linear algebra, FFT, random bits, callbacks and more under ``cpu`` that an unknown
 platform does not get. The program runs on XLA:CPU here, so they are all valid: a lookup for
-``neuron`` falls back to ``cpu``, also for rules registered later. Host callbacks are numbered by the
-project's registry, because the C API has no way to pass Python functions.
+``neuron`` falls back to ``cpu``, also for rules registered later. Host callbacks are numbered by
+the project's registry, because the C API has no way to pass Python functions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Machine code for the hottest calls, generated at start: no compiled code is shipped.
 
-JAX asks every result of every call for its device, memory and memory kind, waits for it and destroys
-it. Each of these is a few loads from a record of known layout (``values.py``), so a page of
-generated code answers them without the interpreter. Where a record does not hold the answer the
+JAX asks every result of every call for its device, memory and memory kind, waits for it and
+destroys it. Each of these is a few loads from a record of known layout (``values.py``), so a page
+of generated code answers them without the interpreter. Where a record does not hold the answer the
 code jumps to the Python callback. Hosts other than x86-64 with the System V calling convention, or
 ones that refuse executable pages, use the Python callbacks alone.
 """

@@ -1,8 +1,8 @@
 """Buffers on the C side: fixed records in slabs, the N shards of a value side by side.
 
-The layout of a record is shared with the machine code of ``native.py``. A handle is the address of a
-record; ``back`` leads to the record of shard 0, which counts the live shards, so that destroying a
-shard needs Python only for the last of them, and an argument list of N shards of one value is
+The layout of a record is shared with the machine code of ``native.py``. A handle is the address of
+a record; ``back`` leads to the record of shard 0, which counts the live shards, so that destroying
+a shard needs Python only for the last of them, and an argument list of N shards of one value is
 recognised by its addresses.
 """
 

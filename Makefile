@@ -1,0 +1,43 @@
+# Two commands do everything on a fresh machine: `make train` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: train generate test lint bench suite clean
+
+# The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
+train: $(STAMP)
+	JAX_PLATFORMS=neuron $(BIN)/python -m launch.train --checkpoint_dir=runs/main
+	$(MAKE) generate
+
+generate: $(STAMP)
+	JAX_PLATFORMS=neuron $(BIN)/python -m launch.generate --checkpoint_dir=runs/main \
+	  --mesh=data=1,model=2 --prompt="The for statement" --max_new_tokens=300
+
+test: $(STAMP) lint
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Ratios against JAX's own cpu platform, both sides in one run.
+bench: $(STAMP)
+	$(BIN)/python -m launch.bench --out=runs/bench.json
+
+# JAX's own test-suite (hours): make suite JAX_REPO=<checkout of the tag of the installed jax>
+suite: $(STAMP)
+	$(BIN)/python -m tests.conformance.jax_suite --jax_repo=$(JAX_REPO) --platform=cpu
+	$(BIN)/python -m tests.conformance.jax_suite --jax_repo=$(JAX_REPO) --platform=neuron
+	$(BIN)/python -m tests.conformance.jax_suite --write_scoreboard
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs
