@@ -12,7 +12,7 @@ class TrainConfig:
     checkpoint_dir: Path  # the run directory: checkpoints and metrics.jsonl
     data: str | None = None  # a UTF-8 text file; None = the built-in text
     mesh: str | None = None  # such as "data=4,model=2"; None = fitted to the devices
-    steps: int = 500  # optimizer steps
+    steps: int = 400  # optimizer steps
     batch_size: int = 32  # sequences per step, over all devices
     seed: int = 0  # of the initial weights and of the order of the data
     learning_rate: float = 3e-3  # at the end of the warm-up
