@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from dataclasses import dataclass
@@ -144,7 +145,8 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
         "fingerprint": program.fingerprint,
     }
     parts = (json.dumps(header).encode(), program.per_core, host.serialize(), options)
-    return _MAGIC + b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+    body = b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+    return _MAGIC + hashlib.sha256(body).digest() + body
 
 
 def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
@@ -156,12 +158,13 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
     try:
         if data[: len(_MAGIC)] != _MAGIC:
             raise ValueError("they do not begin with the format's mark")
-        parts, index = [], len(_MAGIC)
+        index = len(_MAGIC) + hashlib.sha256().digest_size
+        if data[len(_MAGIC) : index] != hashlib.sha256(data[index:]).digest():
+            raise ValueError("they are damaged")
+        parts = []
         for _ in range(4):
             (size,) = struct.unpack_from("<Q", data, index)
             index += 8
-            if index + size > len(data):
-                raise ValueError("they end too early")
             parts.append(data[index : index + size])
             index += size
         header = json.loads(parts[0])
