@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from neuronjax.errors import NeuronError
@@ -69,3 +70,11 @@ def guarded(plugin: Any, structure: Any, call: str, function: Callable[[Any, Any
         return None
 
     return abi.CALLBACK(callback)
+
+
+def _callback_codes() -> frozenset[CodeType]:
+    return frozenset(c for c in guarded.__code__.co_consts if isinstance(c, CodeType))
+
+
+CALLBACK_CODES = _callback_codes()
+"""Code objects of the functions that C calls."""

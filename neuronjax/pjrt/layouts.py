@@ -74,17 +74,20 @@ def Layouts_PJRT_Executable_GetOutputLayouts(plugin: Plugin, args: Any) -> None:
     args.num_outputs = len(results)
 
 
-def extension(plugin: Plugin, wrap: Callable[[str, Any, Any], Any]) -> Any:
-    """The extension record; ``wrap(name, structure, function)`` makes a C callback."""
+def calls() -> dict[str, tuple[Any, Callable[[Plugin, Any], None]]]:
+    """Argument structure and function of every call of the extension."""
+    return {
+        name: (abi.argument_structure(name, spec), globals()[name]) for name, spec in CALLS.items()
+    }
+
+
+def extension(addresses: dict[str, int]) -> Any:
+    """The extension record, with the callbacks' addresses by name."""
     fields = [("struct_size", ctypes.c_size_t), ("type", ctypes.c_int32), ("next", ctypes.c_void_p)]
     fields += [(name, ctypes.c_void_p) for name in CALLS]
     record = type("PJRT_Layouts_Extension", (ctypes.Structure,), {"_fields_": fields})()
     record.struct_size = ctypes.sizeof(record)
     record.type = abi.EXTENSION_LAYOUTS
-    callbacks = []
-    for name, spec in CALLS.items():
-        callback = wrap(name, abi.argument_structure(name, spec), globals()[name])
-        callbacks.append(callback)
-        setattr(record, name, ctypes.cast(callback, ctypes.c_void_p).value)
-    record.callbacks = callbacks
+    for name in CALLS:
+        setattr(record, name, addresses[name])
     return record

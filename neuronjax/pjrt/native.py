@@ -90,6 +90,46 @@ def _call_back(call: str) -> bytes:
     )  # fmt: skip
 
 
+def _call(address: int) -> bytes:
+    return b"\x48\xb8" + struct.pack("<Q", address) + b"\xff\xd0"  # mov rax, imm; call rax
+
+
+def _python_api(name: str) -> int:
+    function = getattr(ctypes.pythonapi, name)
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def keeping_exception(callback: int) -> bytes:
+    """A call of a Python callback that puts a pending Python exception aside meanwhile.
+
+    An exception on its way up drops frames and with them arrays; JAX then destroys their buffers
+    while the exception is set, and ctypes runs callbacks without saving it.
+    """
+    return (
+        b"\x53\x41\x54\x41\x55"  # push rbx; push r12; push r13
+        b"\x48\x83\xec\x20"  # sub rsp, 32: type, value, traceback
+        b"\x48\x89\xfb"  # mov rbx, rdi
+        + _call(_python_api("PyGILState_Ensure"))
+        + b"\x41\x89\xc4"  # mov r12d, eax
+        b"\x48\x89\xe7"  # mov rdi, rsp
+        b"\x48\x8d\x74\x24\x08"  # lea rsi, [rsp + 8]
+        b"\x48\x8d\x54\x24\x10"  # lea rdx, [rsp + 16]
+        + _call(_python_api("PyErr_Fetch"))
+        + b"\x48\x89\xdf"  # mov rdi, rbx
+        + _call(callback)
+        + b"\x49\x89\xc5"  # mov r13, rax
+        b"\x48\x8b\x3c\x24"  # mov rdi, [rsp]
+        b"\x48\x8b\x74\x24\x08"  # mov rsi, [rsp + 8]
+        b"\x48\x8b\x54\x24\x10"  # mov rdx, [rsp + 16]
+        + _call(_python_api("PyErr_Restore"))
+        + b"\x44\x89\xe7"  # mov edi, r12d
+        + _call(_python_api("PyGILState_Release"))
+        + b"\x4c\x89\xe8"  # mov rax, r13
+        b"\x48\x83\xc4\x20"  # add rsp, 32
+        b"\x41\x5d\x41\x5c\x5b\xc3"  # pop r13; pop r12; pop rbx; ret
+    )
+
+
 @dataclass(frozen=True)
 class Slow:
     """Addresses of the Python callbacks that the generated code falls back to."""

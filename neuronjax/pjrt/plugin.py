@@ -10,8 +10,9 @@ import jax
 from jax._src import xla_bridge
 
 from neuronjax import options
-from neuronjax.pjrt import lowering
+from neuronjax.pjrt import interrupt, lowering
 from neuronjax.pjrt.client_state import PLATFORM_NAME
+from neuronjax.pjrt.guard import CALLBACK_CODES
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table
 
@@ -31,6 +32,7 @@ def initialize() -> None:
     xla_bridge.register_plugin(PLATFORM_NAME, priority=PRIORITY, c_api=_capsule(table))
     lowering.register()
     _keep_cpu_beside_neuron()
+    interrupt.install(CALLBACK_CODES)
 
 
 def _keep_cpu_beside_neuron() -> None:

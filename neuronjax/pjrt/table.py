@@ -55,28 +55,40 @@ class Table:
     def __init__(self, plugin: Plugin, native_stubs: bool) -> None:
         self.plugin = plugin
         functions = implementations()
-        self.callbacks = {
-            name: guarded(plugin, abi.args(name), name, functions.get(name) or _unimplemented(name))
-            for name in abi.CALLS
-        }
-        self.native: tuple[Any, dict[str, int]] | None = None
-        if native_stubs and native.supported():
-            self.native = self._native()
-        self.layouts = layouts.extension(
-            plugin, lambda name, kind, function: guarded(plugin, kind, name, function)
-        )
+        self._kept: list[Any] = []
+        self._native = native_stubs and native.supported()
+        addresses = self._callbacks(
+            {name: (abi.args(name), functions.get(name) or _unimplemented(name))
+             for name in abi.CALLS}
+            | {_LAST: (abi.args("Buffer_Destroy"), buffer.buffer_destroy_last)}
+        )  # fmt: skip
+        self.slots = addresses | self._stubs(addresses)
+        extension = self._callbacks(layouts.calls())
+        self.layouts = layouts.extension(extension)
         self.api = self._api()
 
-    def _native(self) -> tuple[Any, dict[str, int]] | None:
-        last = guarded(
-            self.plugin, abi.args("Buffer_Destroy"), "Buffer_Destroy", buffer.buffer_destroy_last
-        )
-        self.callbacks["buffer_destroy_last"] = last
-        slow = native.Slow(
-            buffer_destroy_last=_address(last),
-            by_call={name: _address(callback) for name, callback in self.callbacks.items()},
-        )
-        return native.install(native.stubs(slow, self.plugin.ready_event))
+    def _callbacks(self, calls: dict[str, tuple[Any, Call]]) -> dict[str, int]:
+        """Addresses of C callbacks for functions, by name."""
+        callbacks = {
+            name: guarded(self.plugin, structure, name, function)
+            for name, (structure, function) in calls.items()
+        }
+        self._kept.append(callbacks)
+        plain = {name: _address(callback) for name, callback in callbacks.items()}
+        code = {name: native.keeping_exception(address) for name, address in plain.items()}
+        return plain | self._install(code)
+
+    def _stubs(self, addresses: dict[str, int]) -> dict[str, int]:
+        slow = native.Slow(buffer_destroy_last=addresses[_LAST], by_call=addresses)
+        return self._install(native.stubs(slow, self.plugin.ready_event))
+
+    def _install(self, code: dict[str, bytes]) -> dict[str, int]:
+        """Addresses of installed machine code; none where it is off or refused."""
+        installed = native.install(code) if self._native else None
+        if installed is None:
+            return {}
+        self._kept.append(installed[0])
+        return installed[1]
 
     def _api(self) -> abi.Api:
         api = abi.Api()
@@ -84,10 +96,12 @@ class Table:
         api.extension_start = ctypes.addressof(self.layouts)
         api.version_size = 24
         api.major_version, api.minor_version = abi.API_VERSION
-        fast = self.native[1] if self.native else {}
         for name in abi.CALLS:
-            setattr(api, name, fast.get(name) or _address(self.callbacks[name]))
+            setattr(api, name, self.slots[name])
         return api
+
+
+_LAST = "buffer_destroy_last"
 
 
 def _address(callback: Any) -> int:
