@@ -61,6 +61,11 @@ def remove(module: ir.Module) -> None:
     if name in module.operation.attributes:
         text = ir.StringAttr(module.operation.attributes[name]).value
         module.operation.attributes[name] = ir.StringAttr.get(without_last(text))
+    name = "mhlo.input_output_alias"
+    if len(function.type.results) == 1 and name in module.operation.attributes:
+        text = str(module.operation.attributes[name])  # a result alone is no tuple any more
+        text = text.replace("output_index = array<i64: 0>", "output_index = array<i64>")
+        module.operation.attributes[name] = ir.Attribute.parse(text)
 
 
 def without_last(tuple_text: str) -> str:

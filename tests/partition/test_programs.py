@@ -30,6 +30,7 @@ class Program:
     mesh: tuple[int, ...] = (2, 4)
     explicit: bool = False
     order: tuple[int, ...] = tuple(range(8))
+    donated: tuple[int, ...] = ()
 
 
 def run(program: Program, devices: list[jax.Device]) -> list[jax.Array]:
@@ -45,7 +46,9 @@ def run(program: Program, devices: list[jax.Device]) -> list[jax.Array]:
             )
             for shape, spec in zip(program.shapes, program.specs, strict=True)
         ]
-        return jax.tree.leaves(jax.jit(program.build(mesh))(*arguments))
+        return jax.tree.leaves(
+            jax.jit(program.build(mesh), donate_argnums=program.donated)(*arguments)
+        )
 
 
 def constrained(*specs: P) -> Callable[[Any], Any]:
@@ -215,6 +218,10 @@ PROGRAMS: dict[str, Program] = MAPPED | {
         plain(lambda x: (jnp.linalg.cholesky(x @ x.T + 16 * jnp.eye(16)), jnp.fft.fft(x))),
         SQUARE,
         ON_BOTH,
+    ),
+    "donated, one result": Program(plain(lambda x: x - x.sum()), SQUARE, ON_BOTH, donated=(0,)),
+    "donated, two results": Program(
+        plain(lambda x, y: (x.sum(0), y - x)), SQUARE * 2, ON_BOTH * 2, donated=(1,)
     ),
     "reshape over the mesh": Program(plain(lambda x: x.reshape(4, 64).sum(1)), SQUARE, ON_BOTH),
 }
