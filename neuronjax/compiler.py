@@ -116,7 +116,11 @@ def strip_memory_placement(module: ir.Module) -> None:
 
 
 def _restore_donation(module: ir.Module, original: Signature) -> None:
-    """Donation marks get lost on the way through HLO; they are put back on the arguments."""
+    """Marks the donated arguments again: a way through HLO leaves only aliases of the whole module,
+    which a further way would take for a contradiction of the marks."""
+    for name in ("mhlo.input_output_alias", "mhlo.buffer_donor"):
+        if name in module.operation.attributes:
+            del module.operation.attributes[name]
     function = hlo.main_function(module)
     attributes = hlo.attributes(function, "arg_attrs")
     for index in original.donated:

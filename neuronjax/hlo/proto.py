@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 
 import numpy as np
 
@@ -84,6 +84,11 @@ def rewrite(data: bytes, field: int, change: Callable[[bytes], bytes]) -> bytes:
         else:
             parts.append(data[start:end])
     return b"".join(parts)
+
+
+def without(data: bytes, unwanted: Set[int]) -> bytes:
+    """The message less some fields."""
+    return b"".join(data[start:end] for n, start, end, _ in _spans(data) if n not in unwanted)
 
 
 def _packed(data: bytes) -> list[int]:

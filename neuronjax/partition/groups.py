@@ -123,9 +123,9 @@ def mesh_groups(hlo_text: str, devices: int) -> dict[str, Groups]:
 
 _COMPUTATIONS, _INSTRUCTIONS = 3, 2
 """Fields of HloModuleProto and HloComputationProto."""
-_NAME, _DEVICE_LIST = 1, 87
-"""Fields of HloInstructionProto: its name, and its CollectiveDeviceListProto, whose field 1 is a
-repeated ReplicaGroup, whose field 1 is a packed list of ids."""
+_NAME, _DEVICE_LIST, _MESH_GROUPS = 1, 87, 93
+"""Fields of HloInstructionProto: its name; its CollectiveDeviceListProto, whose field 1 is a
+repeated ReplicaGroup, whose field 1 is a packed list of ids; and the same as axes of a mesh."""
 
 
 def write_groups(module: bytes, groups: Mapping[str, Groups]) -> bytes:
@@ -147,4 +147,5 @@ def _write(instruction: bytes, groups: Mapping[str, Groups]) -> bytes:
         proto.message(1, proto.message(1, b"".join(map(proto.write_varint, group))))
         for group in groups[name]
     )
-    return proto.rewrite(instruction, _DEVICE_LIST, lambda _: lists)
+    bare = proto.without(instruction, {_DEVICE_LIST, _MESH_GROUPS})
+    return bare + proto.message(_DEVICE_LIST, lists)
