@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuronjax.errors import PartitionError
-from neuronjax.partition.groups import Groups, groups_by_channel, parse_groups
+from neuronjax.partition.groups import Groups, mesh_groups, parse_groups
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_mesh_form_is_numpy(sizes: list[int], data: st.DataObject) -> None:
     assert parse_groups(text, grid.size) == tuple(map(tuple, expected.tolist()))
 
 
-def test_groups_are_read_by_channel() -> None:
+def test_groups_over_a_mesh_are_read_by_instruction() -> None:
     text = """
-  %a = f32[4] all-reduce(%x), channel_id=3, replica_groups=[2,4]<=[8], to_apply=%add
+  %a.1 = f32[4] all-reduce(%x), channel_id=3, replica_groups=mesh['x'=2,'y'=4] {'y'}, to_apply=%add
   %b = f32[4] all-gather(%x), channel_id=5, replica_groups={{0,2},{1,3}}, dimensions={0}
-  %c = f32[4] collective-permute(%x), channel_id=6, source_target_pairs={{0,1},{1,0}}
-  %d = f32[4] all-reduce(%x), replica_groups={}, to_apply=%add
+  ROOT %c = f32[4] all-gather(%x), replica_groups=mesh['x'=8] {'x'}, dimensions={0}
+  %d = f32[4] all-reduce(%x), channel_id=6, replica_groups=[2,4]<=[8], to_apply=%add
 """
-    assert groups_by_channel(text, 8) == {
-        3: ((0, 1, 2, 3), (4, 5, 6, 7)),
-        5: ((0, 2), (1, 3)),
+    assert mesh_groups(text, 8) == {
+        "a.1": ((0, 1, 2, 3), (4, 5, 6, 7)),
+        "c": (tuple(range(8)),),
     }
