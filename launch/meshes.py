@@ -49,17 +49,18 @@ def default_mesh(num_devices: int, num_kv_heads: int, batch_size: int) -> dict[s
 
 
 def make_mesh(sizes: Mapping[str, int]) -> Mesh:
-    """The mesh over all devices. Raises MeshError if the sizes do not multiply to their number."""
+    """The mesh over the first devices. Raises MeshError if the sizes need more than there are."""
     wanted = sizes["data"] * sizes["model"]
-    if wanted != jax.device_count():
+    if wanted > jax.device_count():
         raise MeshError(
             f"--mesh=data={sizes['data']},model={sizes['model']} needs {wanted} devices, but "
             f"the platform {jax.default_backend()!r} has {jax.device_count()}. Choose sizes whose "
-            f"product is {jax.device_count()}, or leave --mesh out."
+            f"product is at most {jax.device_count()}, or leave --mesh out."
         )
     # Auto: XLA chooses the shardings of activations from those of weights and batch.
     auto = (AxisType.Auto,) * len(MESH_AXES)
-    return jax.make_mesh(tuple(sizes[axis] for axis in MESH_AXES), MESH_AXES, axis_types=auto)
+    shape = tuple(sizes[axis] for axis in MESH_AXES)
+    return jax.make_mesh(shape, MESH_AXES, axis_types=auto, devices=jax.devices()[:wanted])
 
 
 def parameter_shardings(mesh: Mesh, parameters: Mapping[str, Any]) -> dict[str, NamedSharding]:

@@ -199,7 +199,7 @@ def test_changed_schedule_is_reported_and_followed(
         ({"seed": 1}, r"of another run: seed was 0, now 1.*another --checkpoint_dir"),
         ({"batch_size": 16}, "batch_size was 8, now 16"),
         ({"data": "missing.txt"}, r"cannot read --data=missing.txt: No such file"),
-        ({"mesh": "data=3,model=1"}, "--mesh=data=3,model=1 needs 3 devices"),
+        ({"mesh": "data=64,model=1"}, "--mesh=data=64,model=1 needs 64 devices"),
         ({"mesh": "4x2"}, r"cannot read '4x2'\. Write it as"),
         ({"mesh": "data=1,model=8"}, "splits kv_heads over model=8|splits heads over model=8"),
         ({"batch_size": 6, "mesh": "data=8,model=1"}, "--batch_size=6 is not a multiple of data=8"),
