@@ -34,7 +34,8 @@ class Finding:
     def line(self) -> str:
         head, tail = f"{self.row.name:26s}", f"{self.row.target:10.2f} {self.row.unit:5s} "
         if self.measurement is None:
-            return f"{head}{'-':>10s}{'-':>20s}{tail}failed: {self.error}"
+            why = (self.error.splitlines() or [""])[0]
+            return f"{head}{'-':>10s}{'-':>20s}{tail}failed: {why}"
         found = self.measurement
         spread = f"{found.low:.3f} … {found.high:.3f}"
         verdict = "met" if self.met else "missed"

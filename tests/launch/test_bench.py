@@ -74,7 +74,7 @@ def measure_quickly(settings: Settings, repetitions: int) -> Measurement:
 
 
 def measure_badly(settings: Settings, repetitions: int) -> Measurement:
-    raise RuntimeError("no such device")
+    raise RuntimeError("no such device\nand a long explanation")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,7 @@ def test_findings(target: float, measure: object, met: bool, text: str) -> None:
     assert finding.met is met
     assert finding.line().endswith(text)
     assert finding.record()["met"] is met
+    assert ("explanation" in finding.record()["error"]) is (finding.measurement is None)
 
 
 def test_rows_are_chosen_by_name() -> None:
