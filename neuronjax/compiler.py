@@ -16,10 +16,12 @@ from jaxlib.mlir import ir
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo import module as hlo
+from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.hlo.module import Signature
 from neuronjax.hlo.proto import read_device_assignment
 from neuronjax.host import callbacks
 from neuronjax.host.client import HostClient
+from neuronjax.legalize import report
 from neuronjax.legalize.numerics import ignore_dot_algorithms
 from neuronjax.partition.spmd import partition
 
@@ -44,11 +46,14 @@ class CompiledProgram:
         return self.num_replicas * self.num_partitions
 
 
-def compile_program(code: bytes, options: Any, host: HostClient) -> CompiledProgram:
+def compile_program(
+    code: bytes, options: Any, host: HostClient, legality: str = "off"
+) -> CompiledProgram:
     """Compiles StableHLO ``code`` under jaxlib CompileOptions ``options``, up to the host's part.
 
     Raises:
       CompileError: not a module, or XLA's partitioner refuses it.
+      LegalityError: ``legality`` is ``strict`` and the real compiler would refuse the program.
       UnsupportedProgramError: replicas and partitions at once, dynamic shapes, unknown types.
     """
     build = options.executable_build_options
@@ -74,6 +79,7 @@ def compile_program(code: bytes, options: Any, host: HostClient) -> CompiledProg
         sharded = partition(sharded, partitions, compile_for_dump)
     with hlo.context():
         module = hlo.load(sharded)
+        report.check(module, legality)
         ignore_dot_algorithms(module)
         functions = callbacks.bind(module)
         _restore_donation(module, global_signature)
@@ -97,19 +103,7 @@ def compile_program(code: bytes, options: Any, host: HostClient) -> CompiledProg
 
 def strip_memory_placement(module: ir.Module) -> None:
     """Removes memory-kind annotations: host and device memory are the same to the host executor."""
-    placements: list[Any] = []
-
-    def visit(op: Any) -> ir.WalkResult:
-        if (
-            op.name == "stablehlo.custom_call"
-            and ir.StringAttr(op.attributes["call_target_name"]).value
-            == "annotate_device_placement"
-        ):
-            placements.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for op in placements:
+    for op in custom_calls(module, "annotate_device_placement".__eq__):
         for result, operand in zip(op.results, op.operands, strict=True):
             result.replace_all_uses_with(operand)
         op.erase()

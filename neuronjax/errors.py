@@ -54,6 +54,10 @@ class UnsupportedProgramError(CompileError):
     status = "UNIMPLEMENTED"
 
 
+class LegalityError(CompileError):
+    """The real compiler would refuse the program, and option ``legality`` is ``strict``."""
+
+
 class DeviceMemoryError(NeuronError):
     """An allocation exceeds the HBM of a logical core."""
 

@@ -15,10 +15,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from neuronjax.errors import UnsupportedProgramError
-
-CALLBACK_TARGETS = frozenset(
-    {"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"}
-)
+from neuronjax.hlo.custom_calls import CALLBACK_TARGETS, custom_calls
 
 _CONFIG_NAMES = ("backend_config", "mhlo.backend_config")
 """Where a typed custom call keeps its dictionary: the second after a way through HLO."""
@@ -40,19 +37,8 @@ def bind(module: ir.Module) -> list[Callable[..., Any]]:
     Raises:
       UnsupportedProgramError: the program comes from another process, which kept the function.
     """
-    functions: list[Callable[..., Any]] = []
-
-    def visit(op: Any) -> ir.WalkResult:
-        if op.name == "stablehlo.custom_call" and _target(op) in CALLBACK_TARGETS:
-            functions.append(_rebind(op, len(functions)))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return functions
-
-
-def _target(op: Any) -> str:
-    return ir.StringAttr(op.attributes["call_target_name"]).value
+    calls = custom_calls(module, CALLBACK_TARGETS.__contains__)
+    return [_rebind(op, position) for position, op in enumerate(calls)]
 
 
 def _rebind(op: Any, position: int) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func, stablehlo
 
 from neuronjax.hlo import module as hlo
+from neuronjax.hlo.custom_calls import custom_calls
 
 TARGET = "neuronjax_end_of_partitioning"
 
@@ -44,18 +45,7 @@ def remove(module: ir.Module) -> None:
         func.ReturnOp(list(terminator.operands)[:-1])
     terminator.erase()
     _set_results(function, list(function.type.results)[:-1], _attributes(function)[:-1])
-    calls: list[Any] = []
-
-    def visit(op: Any) -> ir.WalkResult:
-        if (
-            op.name == "stablehlo.custom_call"
-            and ir.StringAttr(op.attributes["call_target_name"]).value == TARGET
-        ):
-            calls.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for op in calls:
+    for op in custom_calls(module, TARGET.__eq__):
         op.erase()
     name = "mhlo.spmd_output_sharding"
     if name in module.operation.attributes:

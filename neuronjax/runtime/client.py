@@ -111,7 +111,7 @@ class Client:
         """
         assignment = device_assignment(options, default=0)
         self._check_assignment(assignment)
-        program = compile_program(code, options, self.host)
+        program = compile_program(code, options, self.host, self.options.legality)
         placement = self.host.placement(assignment.reshape(-1).tolist())
         host = self.host.compile(
             program.per_core,

@@ -1,0 +1,34 @@
+"""Custom calls: their targets, and finding them in a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxlib.mlir import ir
+
+CALLBACK_TARGETS = frozenset(
+    {"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"}
+)
+"""How JAX calls Python functions from a program."""
+
+
+def custom_call_target(op: Any) -> str | None:
+    """The target of a custom call; ``None`` for any other op."""
+    if op.name != "stablehlo.custom_call":
+        return None
+    return ir.StringAttr(op.attributes["call_target_name"]).value
+
+
+def custom_calls(module: ir.Module, wanted: Callable[[str], bool]) -> list[Any]:
+    """The custom calls of a module whose target is wanted, in program order."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        target = custom_call_target(op)
+        if target is not None and wanted(target):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
