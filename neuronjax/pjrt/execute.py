@@ -104,7 +104,8 @@ class Runner:
         first = parts[0]
         if first is not None and first.joined is not None:
             joined_parts, joined = first.joined
-            if joined_parts == parts and joined.spec.placement is self._placement:
+            alive = all(part is not None and part.array is not None for part in parts)
+            if alive and joined_parts == parts and joined.spec.placement is self._placement:
                 return joined
         shards = [self._values.find(handle) for handle in column]
         value = self._state.client.gather(shards, self._placement)

@@ -56,7 +56,7 @@ class Table:
         self.plugin = plugin
         functions = implementations()
         self._kept: list[Any] = []
-        self._native = native_stubs and native.supported()
+        self._code = native.instruction_set() if native_stubs else None
         addresses = self._callbacks(
             {name: (abi.args(name), functions.get(name) or _unimplemented(name))
              for name in abi.CALLS}
@@ -75,16 +75,22 @@ class Table:
         }
         self._kept.append(callbacks)
         plain = {name: _address(callback) for name, callback in callbacks.items()}
-        code = {name: native.keeping_exception(address) for name, address in plain.items()}
-        return plain | self._install(code)
+        if self._code is None:
+            return plain
+        code = self._code
+        return plain | self._install(
+            {name: native.keeping_exception(code, address) for name, address in plain.items()}
+        )
 
     def _stubs(self, addresses: dict[str, int]) -> dict[str, int]:
+        if self._code is None:
+            return {}
         slow = native.Slow(buffer_destroy_last=addresses[_LAST], by_call=addresses)
-        return self._install(native.stubs(slow, self.plugin.ready_event))
+        return self._install(native.stubs(self._code, slow, self.plugin.ready_event))
 
-    def _install(self, code: dict[str, bytes]) -> dict[str, int]:
-        """Addresses of installed machine code; none where it is off or refused."""
-        installed = native.install(code) if self._native else None
+    def _install(self, pieces: dict[str, bytes]) -> dict[str, int]:
+        """Addresses of installed machine code; none where the host refuses it."""
+        installed = native.install(self._code, pieces) if self._code else None
         if installed is None:
             return {}
         self._kept.append(installed[0])
