@@ -47,6 +47,10 @@ ELEMENT_TYPES: dict[str, np.dtype] = {
 """MLIR element type -> numpy dtype, every type of the PJRT C API."""
 
 
+TOKEN = np.dtype(np.void)
+"""Stands for the type of tokens, which order side effects and hold nothing."""
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """A static tensor type: shape in elements and numpy dtype."""
@@ -113,6 +117,8 @@ def tensor_spec(type_: ir.Type) -> TensorSpec:
     Raises:
       UnsupportedProgramError: a dynamic shape or an element type outside ``ELEMENT_TYPES``.
     """
+    if str(type_) == "!stablehlo.token":
+        return TensorSpec((), TOKEN)
     try:
         tensor = ir.RankedTensorType(type_)
     except ValueError:

@@ -50,7 +50,8 @@ class Placement:
 
 
 def _aval(spec: TensorSpec) -> Any:
-    return jax_core.ShapedArray(spec.shape, spec.dtype)
+    dtype = np.dtype(np.bool_) if spec.dtype == hlo.TOKEN else spec.dtype
+    return jax_core.ShapedArray(spec.shape, dtype)
 
 
 def _copied(array: Any, spec: TensorSpec, placement: Placement) -> Any:

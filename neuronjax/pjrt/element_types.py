@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from neuronjax.errors import UnknownElementTypeError
-from neuronjax.hlo.module import ELEMENT_TYPES
+from neuronjax.hlo.module import ELEMENT_TYPES, TOKEN
 
 _MLIR_OF_CODE = {
     1: "i1", 2: "i8", 3: "i16", 4: "i32", 5: "i64", 6: "ui8", 7: "ui16", 8: "ui32", 9: "ui64",
@@ -14,9 +14,12 @@ _MLIR_OF_CODE = {
     21: "i4", 22: "ui4", 24: "i2", 25: "ui2", 26: "f8E4M3", 27: "f8E3M4", 28: "f8E8M0FNU",
     29: "f4E2M1FN",
 }  # fmt: skip
-"""PJRT_Buffer_Type of the API header -> MLIR element type (0 is invalid, 23 a token)."""
+"""PJRT_Buffer_Type of the API header -> MLIR element type (0 is invalid)."""
 
-DTYPES: dict[int, np.dtype] = {code: ELEMENT_TYPES[name] for code, name in _MLIR_OF_CODE.items()}
+DTYPES: dict[int, np.dtype] = {
+    **{code: ELEMENT_TYPES[name] for code, name in _MLIR_OF_CODE.items()},
+    23: TOKEN,
+}
 CODES: dict[np.dtype, int] = {dtype: code for code, dtype in DTYPES.items()}
 
 
