@@ -48,7 +48,9 @@ def remove(module: ir.Module) -> None:
     for op in custom_calls(module, TARGET.__eq__):
         op.erase()
     name = "mhlo.spmd_output_sharding"
-    if name in module.operation.attributes:
+    if not function.type.results:
+        del module.operation.attributes[name]
+    elif name in module.operation.attributes:
         text = ir.StringAttr(module.operation.attributes[name]).value
         module.operation.attributes[name] = ir.StringAttr.get(without_last(text))
     name = "mhlo.input_output_alias"

@@ -1,0 +1,177 @@
+"""Compiled programs: what they tell about themselves, and how they travel."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from jax.experimental import serialize_executable, topologies
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from tests.conftest import RunPython
+
+
+@pytest.fixture(scope="module")
+def mesh(neuron_devices: list[jax.Device]) -> Mesh:
+    return jax.make_mesh((4, 2), ("x", "y"), devices=neuron_devices)
+
+
+def matmul(mesh: Mesh) -> jax.stages.Compiled:
+    rows, columns = NamedSharding(mesh, P("x")), NamedSharding(mesh, P(None, "y"))
+    a = jax.ShapeDtypeStruct((16, 32), np.float32, sharding=rows)
+    b = jax.ShapeDtypeStruct((32, 8), np.float32, sharding=columns)
+    return jax.jit(lambda a, b: (a @ b, b.sum())).lower(a, b).compile()
+
+
+def test_cost_analysis_is_per_core(mesh: Mesh) -> None:
+    cost = matmul(mesh).cost_analysis()
+    # A core multiplies (4, 32) by (32, 4); the sum of its (32, 4) adds less than 200.
+    assert 2 * 4 * 32 * 4 <= cost["flops"] <= 2 * 4 * 32 * 4 + 200
+    assert cost["bytes accessed"] >= 4 * (4 * 32 + 32 * 4 + 4 * 4)
+
+
+def test_memory_analysis_is_per_core(mesh: Mesh) -> None:
+    memory = matmul(mesh).memory_analysis()
+    assert memory.argument_size_in_bytes == 4 * (4 * 32 + 32 * 4)
+    assert memory.output_size_in_bytes == 4 * (4 * 4 + 1)
+    assert memory.alias_size_in_bytes == 0
+    assert memory.generated_code_size_in_bytes >= 0
+    total = memory.argument_size_in_bytes + memory.output_size_in_bytes
+    assert memory.peak_memory_in_bytes >= total
+
+
+def test_donation_shows_in_memory_analysis(neuron_devices: list[jax.Device]) -> None:
+    x = jnp.zeros(1024)
+    compiled = jax.jit(lambda x: x + 1, donate_argnums=0).lower(x).compile()
+    assert compiled.memory_analysis().alias_size_in_bytes == 4096
+
+
+def test_text_is_the_program_of_a_core(mesh: Mesh) -> None:
+    text = matmul(mesh).as_text()
+    assert "(f32[4,32]{1,0}, f32[32,4]{1,0})->(f32[4,4]{1,0}, f32[])" in text
+
+
+def test_shardings_of_results(mesh: Mesh) -> None:
+    shardings = matmul(mesh).output_shardings
+    assert shardings[0].is_equivalent_to(NamedSharding(mesh, P("x", "y")), 2)
+    assert shardings[1].is_fully_replicated
+
+
+def test_serialized_executable_runs_again(mesh: Mesh) -> None:
+    compiled = matmul(mesh)
+    payload, in_tree, out_tree = serialize_executable.serialize(compiled)
+    again = serialize_executable.deserialize_and_load(payload, in_tree, out_tree)
+    generator = np.random.default_rng(0)
+    a = generator.standard_normal((16, 32), dtype=np.float32)
+    b = generator.standard_normal((32, 8), dtype=np.float32)
+    a_there = jax.device_put(a, NamedSharding(mesh, P("x")))
+    b_there = jax.device_put(b, NamedSharding(mesh, P(None, "y")))
+    for ours, theirs in zip(again(a_there, b_there), compiled(a_there, b_there), strict=True):
+        assert ours.sharding == theirs.sharding
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_damaged_serialized_executable_is_an_error(mesh: Mesh) -> None:
+    payload, in_tree, out_tree = serialize_executable.serialize(matmul(mesh))
+    middle = payload.index(b"NEURONJX") + 500
+    damaged = payload[:middle] + bytes([payload[middle] ^ 1]) + payload[middle + 1 :]
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"DATA_LOSS.*Compile the program again"):
+        serialize_executable.deserialize_and_load(damaged, in_tree, out_tree)
+
+
+def test_exported_program(neuron_devices: list[jax.Device]) -> None:
+    x = np.arange(6, dtype=np.float32)
+    exported = export.export(jax.jit(lambda x: jnp.sin(x) * 2))(x)
+    assert exported.platforms == ("neuron",)
+    again = export.deserialize(exported.serialize())
+    result = again.call(x)
+    assert result.devices() == {neuron_devices[0]}
+    np.testing.assert_array_equal(result, jax.jit(lambda x: jnp.sin(x) * 2)(x))
+
+
+def test_program_exported_for_both_platforms(
+    neuron_devices: list[jax.Device], cpu_devices: list[jax.Device]
+) -> None:
+    exported = export.export(jax.jit(jnp.tanh), platforms=("cpu", "neuron"))(np.ones(3, np.float32))
+    again = export.deserialize(exported.serialize())
+    places = (neuron_devices[0], cpu_devices[0])
+    results = [again.call(jax.device_put(np.ones(3, np.float32), place)) for place in places]
+    np.testing.assert_array_equal(*results)
+
+
+def test_persistent_cache_is_hit_by_another_process(run_python: RunPython, tmp_path: Path) -> None:
+    code = """
+        import jax, jax.numpy as jnp, numpy as np
+        hits = []
+        jax.monitoring.register_event_listener(lambda event, **_: hits.append(event))
+        mesh = jax.make_mesh((8,), ("x",))
+        rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+        x = jax.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), rows)
+        print(float(jax.jit(lambda x: jnp.tanh(x * x.sum(0)).sum())(x)))
+        print(hits.count("/jax/compilation_cache/cache_hits"))
+    """
+    env = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    first = run_python(code, env)
+    entries = sorted(path.name for path in tmp_path.iterdir() if path.name.endswith("-cache"))
+    second = run_python(code, env)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    values, hits = zip(*(done.stdout.split() for done in (first, second)), strict=True)
+    assert values[0] == values[1]
+    assert hits[0] == "0"
+    assert int(hits[1]) == len(entries) > 0
+    after = sorted(path.name for path in tmp_path.iterdir() if path.name.endswith("-cache"))
+    assert after == entries
+    # Another machine must not take these programs.
+    third = run_python(
+        code, env | {"NEURONJAX_TARGET": "trn2.48xlarge", "NEURON_RT_NUM_CORES": "8"}
+    )
+    assert third.stdout.split() == [values[0], "0"]
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "devices", "kind"),
+    [
+        ("trn2.48xlarge", {}, 128, "NC_v3"),
+        ("trn2.48xlarge", {"lnc": 2}, 64, "NC_v3d"),
+        ("trn1.2xlarge", {}, 2, "NC_v2"),
+    ],
+    ids=str,
+)
+def test_topology_of_a_machine_that_is_not_there(
+    target: str, options: dict[str, int], devices: int, kind: str
+) -> None:
+    topology = topologies.get_topology_desc(target, "neuron", **options)
+    assert len(topology.devices) == devices
+    assert {device.device_kind for device in topology.devices} == {kind}
+    assert topology.devices[0].platform == "neuron"
+
+
+def test_compiling_ahead_for_a_machine_that_is_not_there() -> None:
+    topology = topologies.get_topology_desc("trn2.48xlarge", "neuron", lnc=2)
+    mesh = topologies.make_mesh(topology, (16, 4), ("x", "y"))
+    x = jax.ShapeDtypeStruct((64, 64), np.float32, sharding=NamedSharding(mesh, P("x", "y")))
+    compiled = jax.jit(lambda x: x @ x.T).lower(x).compile()
+    assert compiled.memory_analysis().argument_size_in_bytes == 4 * 4 * 16
+    assert compiled.cost_analysis()["flops"] > 0
+    assert "(f32[4,16]{1,0})->" in compiled.as_text()
+
+
+def test_unknown_topology_is_an_error() -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"trn9.*trn2\.48xlarge"):
+        topologies.get_topology_desc("trn9.metal", "neuron")
+
+
+def test_arrays_can_be_pickled(neuron_devices: list[jax.Device]) -> None:
+    value = np.arange(5, dtype=np.float32)
+    array = jax.device_put(value, neuron_devices[0])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(array)), value)
