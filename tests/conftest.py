@@ -77,7 +77,7 @@ def run_python() -> RunPython:
             text=True,
             timeout=timeout,
         )
-        done.stderr = done.stderr.replace(JAX_NOTICE, "", 1)
+        done.stderr = done.stderr.replace(JAX_NOTICE, "")
         return done
 
     return run

@@ -33,11 +33,14 @@ class RowMajor:
 
 
 def _layout(plugin: Plugin, rank: int) -> int:
-    return plugin.handles.add(RowMajor(rank))
+    """The one handle for a rank."""
+    if rank not in plugin.layouts:
+        plugin.layouts[rank] = plugin.handles.add(RowMajor(rank))
+    return plugin.layouts[rank]
 
 
 def Layouts_MemoryLayout_Destroy(plugin: Plugin, args: Any) -> None:
-    plugin.handles.drop(args.layout)
+    """Layouts are shared and live as long as the process."""
 
 
 def Layouts_MemoryLayout_Serialize(plugin: Plugin, args: Any) -> None:
@@ -63,7 +66,7 @@ def Layouts_PJRT_Buffer_MemoryLayout(plugin: Plugin, args: Any) -> None:
 
 
 def Layouts_PJRT_Executable_GetOutputLayouts(plugin: Plugin, args: Any) -> None:
-    """The caller destroys each layout; the array of them lives as long as the executable."""
+    """The array lives as long as the executable."""
     state = plugin.handles[args.executable]
     results = state.program.signature.results
     array = (ctypes.c_uint64 * max(1, len(results)))(

@@ -32,6 +32,8 @@ class Plugin:
         self.clients: list[Any] = []
         self.external_references: list[tuple[int, Any]] = []
         self.attributes = self.named_values({"xla_version": 2})
+        self.layouts: dict[int, int] = {}
+        """Rank -> handle of its layout."""
         self._orders: dict[int, Any] = {}
         self._deleter = abi.CALLBACK(self._delete)
         self._deleter_address = ctypes.cast(self._deleter, ctypes.c_void_p).value or 0

@@ -1,0 +1,148 @@
+"""Nothing is kept that is not needed, and the process ends in peace."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from tests.conftest import RunPython
+from tests.pjrt.conftest import Calls
+
+CALLS = int(os.environ.get("NEURONJAX_TEST_CALLS", "2000"))
+"""Steps of the test for leaks; 10000 is the thorough number."""
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+def test_memory_of_the_process_does_not_grow(neuron_devices: list[jax.Device]) -> None:
+    mesh = jax.make_mesh((8,), ("x",), devices=neuron_devices)
+    rows = NamedSharding(mesh, P("x"))
+    single = jax.jit(lambda x: (x + 1, x.sum()))
+    sharded = jax.jit(lambda x: x * 0.5 + x.sum(), donate_argnums=0)
+
+    def run(count: int) -> None:
+        x = jax.device_put(np.ones(64, np.float32), neuron_devices[0])
+        y = jax.device_put(np.ones((8, 16), np.float32), rows)
+        for step in range(count):
+            x, total = single(x)
+            y = sharded(y)
+            if step % 50 == 0:
+                float(total)
+                y = jax.device_put(np.asarray(y), rows)
+        jax.block_until_ready((x, y))
+
+    run(500)
+    gc.collect()
+    before = resident_bytes()
+    run(CALLS)
+    gc.collect()
+    assert resident_bytes() - before < 20 << 20
+
+
+def test_handles_end_with_their_objects(calls: Calls, neuron_devices: list[jax.Device]) -> None:
+    mesh = jax.make_mesh((8,), ("x",), devices=neuron_devices)
+
+    def use_everything() -> None:
+        x = jax.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P("x")))
+        compiled = jax.jit(lambda x: (jnp.tanh(x) * 3, x.sum())).lower(x).compile()
+        y, total = compiled(x)
+        compiled.cost_analysis(), compiled.memory_analysis(), compiled.as_text()
+        _ = compiled.output_formats, compiled.output_shardings
+        moved = jax.device_put(y, NamedSharding(mesh, P(None)))
+        float(total), np.asarray(moved), y.addressable_shards[2].data
+        host = jax.device_put(y, y.sharding.with_memory_kind("pinned_host"))
+        host.block_until_ready()
+        with pytest.raises(jax.errors.JaxRuntimeError):
+            neuron_devices[0].memory("nowhere")
+
+    def live() -> dict[str, int]:
+        jax.clear_caches()
+        gc.collect()
+        return dict(calls.plugin.live_handles())
+
+    use_everything()
+    before = live()
+    for _ in range(3):
+        use_everything()
+    after = live()
+    assert {kind: n for kind, n in after.items() if n != before.get(kind)} == {}
+
+
+ENDINGS = {
+    "live arrays": "x = jnp.ones(1000) * 2; y = jax.device_put(np.ones(8), sharding)",
+    "pending work": (
+        "x = jnp.ones((600, 600));"
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda i, v: jnp.tanh(v @ v), x));"
+        "y = f(f(f(x)))"
+    ),
+    "pending sharded work": (
+        "x = jax.device_put(np.ones((8, 300, 300), np.float32), sharding);"
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda i, v: jnp.tanh(v @ v), x));"
+        "y = f(f(f(x)))"
+    ),
+    "dropped pending work": (
+        "x = jax.device_put(np.ones((8, 300, 300), np.float32), sharding);"
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda i, v: jnp.tanh(v @ v), x));"
+        "[f(x) for _ in range(3)]; None"
+    ),
+    "pending callbacks": (
+        "x = jax.device_put(np.ones(8, np.float32), sharding);"
+        "wait = lambda v: (time.sleep(0.2), v)[1];"
+        "g = lambda v: jax.pure_callback(wait, jax.ShapeDtypeStruct(v.shape, v.dtype), v);"
+        "f = jax.jit(jax.shard_map(g, mesh=mesh, in_specs=jax.P('x'), out_specs=jax.P('x')));"
+        "y = f(x)"
+    ),
+    "pending copy to the host": (
+        "x = jax.device_put(np.ones((8, 300, 300), np.float32), sharding);"
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda i, v: jnp.tanh(v @ v), x));"
+        "y = f(x); y.copy_to_host_async()"
+    ),
+    "debug prints": (
+        "f = jax.jit(lambda x: jax.debug.print('{}', x));"
+        "[f(i) for i in range(3)]"
+    ),
+    "an exit in the middle": "x = jnp.ones(3) + 1; sys.exit(0)",
+    "cycles": "x = jnp.ones(3) + 1; loop = [x]; loop.append(loop); del x, loop",
+    "executables in globals": (
+        "f = jax.jit(jnp.sin).lower(1.0).compile(); g = jax.jit(lambda x: x.sum());"
+        "g(jax.device_put(np.ones(8), sharding))"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stubs", ["1", "0"])
+@pytest.mark.parametrize("name", ENDINGS)
+def test_clean_exit(name: str, stubs: str, run_python: RunPython) -> None:
+    code = (
+        "import sys, time, numpy as np, jax, jax.numpy as jnp\n"
+        "mesh = jax.make_mesh((8,), ('x',), axis_types=(jax.sharding.AxisType.Auto,))\n"
+        "sharding = jax.NamedSharding(mesh, jax.P('x'))\n"
+    )
+    done = run_python(code + ENDINGS[name], {"NEURONJAX_NATIVE_STUBS": stubs})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_platform_starts_again_after_clear_backends(run_python: RunPython) -> None:
+    done = run_python(
+        """
+        import gc, jax, jax.numpy as jnp, neuronjax
+        from jax.extend.backend import clear_backends
+        print(float(jnp.ones(3).sum()), len(jax.devices()))
+        clear_backends(); gc.collect()
+        neuronjax.configure(num_cores=2)
+        print(float(jnp.ones(3).sum()), len(jax.devices()))
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["3.0", "8", "3.0", "2"]
