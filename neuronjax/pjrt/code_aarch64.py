@@ -133,11 +133,22 @@ def call_back(callback: int, user_arg: int) -> bytes:
     )
 
 
-def bracket(callback: int, ensure: int, fetch: int, restore: int, release: int) -> bytes:
-    """callback(arguments) between ensure, fetch(&a, &b, &c) and restore(a, b, c), release."""
+_LEAVE = _words(0xA94153F3, 0xA8C47BFD, 0xD65F03C0)  # ldp x19, x20; ldp x29, x30, [sp], #64; ret
+
+
+def bracket(
+    callback: int, closed: int, ensure: int, fetch: int, restore: int, release: int
+) -> bytes:
+    """NULL if closed(); else callback(arguments) between ensure, fetch(&a, &b, &c) and
+    restore(a, b, c), release."""
+    give_up = _words(0xD2800000) + _LEAVE  # mov x0, #0
     return (
         _words(0xA9BC7BFD, 0xA90153F3)  # stp x29, x30, [sp, #-64]!; stp x19, x20, [sp, #16]
         + _move(X19, X0)
+        + _call(closed)
+        + _words(0x53007C00)  # uxtw: mov w0, w0
+        + _skip_if_zero(X0, give_up)
+        + give_up
         + _call(ensure)
         + _move(X20, X0)
         + _add(X0, SP, 32)
@@ -154,5 +165,5 @@ def bracket(callback: int, ensure: int, fetch: int, restore: int, release: int) 
         + _move(X0, X20)
         + _call(release)
         + _move(X0, X19)
-        + _words(0xA94153F3, 0xA8C47BFD, 0xD65F03C0)  # ldp x19, x20; ldp x29, x30, [sp], #64; ret
+        + _LEAVE
     )

@@ -84,12 +84,24 @@ def call_back(callback: int, user_arg: int) -> bytes:
     )  # fmt: skip
 
 
-def bracket(callback: int, ensure: int, fetch: int, restore: int, release: int) -> bytes:
-    """callback(arguments) between ensure, fetch(&a, &b, &c) and restore(a, b, c), release."""
+_LEAVE = b"\x48\x83\xc4\x20\x41\x5d\x41\x5c\x5b\xc3"  # add rsp, 32; pop r13, r12, rbx; ret
+
+
+def bracket(
+    callback: int, closed: int, ensure: int, fetch: int, restore: int, release: int
+) -> bytes:
+    """NULL if closed(); else callback(arguments) between ensure, fetch(&a, &b, &c) and
+    restore(a, b, c), release."""
+    give_up = b"\x31\xc0" + _LEAVE  # xor eax, eax
     return (
         b"\x53\x41\x54\x41\x55"  # push rbx; push r12; push r13
         b"\x48\x83\xec\x20"  # sub rsp, 32: a, b, c
-        b"\x48\x89\xfb" + _call(ensure) + b"\x41\x89\xc4"  # mov rbx, rdi  # mov r12d, eax
+        b"\x48\x89\xfb"  # mov rbx, rdi
+        + _call(closed)
+        + b"\x85\xc0\x74" + bytes([len(give_up)])  # test eax, eax; je
+        + give_up
+        + _call(ensure)
+        + b"\x41\x89\xc4"  # mov r12d, eax
         b"\x48\x89\xe7"  # mov rdi, rsp
         b"\x48\x8d\x74\x24\x08"  # lea rsi, [rsp + 8]
         b"\x48\x8d\x54\x24\x10"  # lea rdx, [rsp + 16]
@@ -104,6 +116,5 @@ def bracket(callback: int, ensure: int, fetch: int, restore: int, release: int) 
         + b"\x44\x89\xe7"  # mov edi, r12d
         + _call(release)
         + b"\x4c\x89\xe8"  # mov rax, r13
-        b"\x48\x83\xc4\x20"  # add rsp, 32
-        b"\x41\x5d\x41\x5c\x5b\xc3"  # pop r13; pop r12; pop rbx; ret
-    )
+        + _LEAVE
+    )  # fmt: skip

@@ -45,14 +45,18 @@ def _python_api(name: str) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def keeping_exception(code: ModuleType, callback: int) -> bytes:
-    """A call of a Python callback that puts a pending Python exception aside meanwhile.
+def into_python(code: ModuleType, callback: int) -> bytes:
+    """A call of a Python callback, with two things that ctypes leaves out.
 
-    An exception on its way up drops frames and with them arrays; JAX then destroys their buffers
-    while the exception is set, and ctypes runs callbacks without saving it.
+    A pending Python exception is put aside meanwhile: one on its way up drops frames and with them
+    arrays, whose buffers JAX then destroys while the exception is set. And once the interpreter is
+    shutting down the call does nothing: a thread of JAX that asked for the interpreter then would
+    be ended in the middle of its work, and whoever joins it would wait for ever.
     """
+    public = hasattr(ctypes.pythonapi, "Py_IsFinalizing")  # from Python 3.13 on
     return code.bracket(
         callback,
+        closed=_python_api("Py_IsFinalizing" if public else "_Py_IsFinalizing"),
         ensure=_python_api("PyGILState_Ensure"),
         fetch=_python_api("PyErr_Fetch"),
         restore=_python_api("PyErr_Restore"),

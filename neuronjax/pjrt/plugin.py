@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
+import time
 from typing import Any
 
 import jax
@@ -19,6 +21,8 @@ from neuronjax.pjrt.table import Table
 PRIORITY = -100
 """Below JAX's own platforms: installing the package must not take over anybody's CPU or GPU."""
 
+_EXIT_PAUSES, _EXIT_PAUSE_SECONDS = 5, 0.002
+
 _tables: list[Table] = []
 
 
@@ -33,6 +37,13 @@ def initialize() -> None:
     lowering.register()
     _keep_cpu_beside_neuron()
     interrupt.install(CALLBACK_CODES)
+    atexit.register(_let_callbacks_end)
+
+
+def _let_callbacks_end() -> None:
+    """Threads of JAX that wait for the interpreter get it before it shuts down."""
+    for _ in range(_EXIT_PAUSES):
+        time.sleep(_EXIT_PAUSE_SECONDS)
 
 
 def _keep_cpu_beside_neuron() -> None:

@@ -35,11 +35,8 @@ class Plugin:
         self.layouts: dict[int, int] = {}
         """Rank -> handle of its layout."""
         self._orders: dict[int, Any] = {}
-        self._deleter = abi.CALLBACK(self._delete)
-        self._deleter_address = ctypes.cast(self._deleter, ctypes.c_void_p).value or 0
-
-    def _delete(self, handle: int) -> None:
-        self.handles.drop(handle)
+        self.deleter = 0
+        """Address of the C function that takes back what was lent; the table sets it."""
 
     def client_of(self, device: Any) -> Any:
         """The ``ClientState`` whose device this is."""
@@ -65,7 +62,7 @@ class Plugin:
         """Bytes JAX owns until it calls the deleter: address, size, handle and deleter."""
         buffer = ctypes.create_string_buffer(data, len(data) + 1)
         handle = self.handles.add(buffer)
-        return ctypes.addressof(buffer), len(data), handle, self._deleter_address
+        return ctypes.addressof(buffer), len(data), handle, self.deleter
 
     def set_event(self, address: int, error: BaseException | None) -> None:
         """Sets the event of a handle, and its record's flag if there was no error."""

@@ -61,8 +61,10 @@ class Table:
             {name: (abi.args(name), functions.get(name) or _unimplemented(name))
              for name in abi.CALLS}
             | {_LAST: (abi.args("Buffer_Destroy"), buffer.buffer_destroy_last)}
+            | {_DELETER: (Lent, _delete_lent)}
         )  # fmt: skip
         self.slots = addresses | self._stubs(addresses)
+        plugin.deleter = self.slots[_DELETER]
         extension = self._callbacks(layouts.calls())
         self.layouts = layouts.extension(extension)
         self.api = self._api()
@@ -79,7 +81,7 @@ class Table:
             return plain
         code = self._code
         return plain | self._install(
-            {name: native.keeping_exception(code, address) for name, address in plain.items()}
+            {name: native.into_python(code, address) for name, address in plain.items()}
         )
 
     def _stubs(self, addresses: dict[str, int]) -> dict[str, int]:
@@ -108,6 +110,15 @@ class Table:
 
 
 _LAST = "buffer_destroy_last"
+_DELETER = "deleter"
+
+
+class Lent(ctypes.Structure):
+    """What a deleter gets: the handle itself, so the record has no fields."""
+
+
+def _delete_lent(plugin: Plugin, lent: Lent) -> None:
+    plugin.handles.drop(ctypes.addressof(lent))
 
 
 def _address(callback: Any) -> int:

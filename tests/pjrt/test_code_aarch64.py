@@ -17,7 +17,7 @@ PIECES = {
     "store_pointer": code.store_pointer(0xCAFEBABE12345678, 40),
     "store_true": code.store_true(24),
     "call_back": code.call_back(24, 32),
-    "bracket": code.bracket(1, 2, 3, 4, 5),
+    "bracket": code.bracket(1, 2, 3, 4, 5, 6),
 }
 
 ASSEMBLED = {
@@ -110,11 +110,22 @@ ASSEMBLED = {
         f2c00010  movk x16, #0x0, lsl #32
         f2e00010  movk x16, #0x0, lsl #48
         d63f0200  blr x16
+        53007c00  lsr w0, w0, #0
+        b40000a0  cbz x0, 0x38
+        d2800000  mov x0, #0x0
+        a94153f3  ldp x19, x20, [sp, #16]
+        a8c47bfd  ldp x29, x30, [sp], #64
+        d65f03c0  ret
+        d2800070  mov x16, #0x3
+        f2a00010  movk x16, #0x0, lsl #16
+        f2c00010  movk x16, #0x0, lsl #32
+        f2e00010  movk x16, #0x0, lsl #48
+        d63f0200  blr x16
         aa0003f4  mov x20, x0
         910083e0  add x0, sp, #0x20
         9100a3e1  add x1, sp, #0x28
         9100c3e2  add x2, sp, #0x30
-        d2800070  mov x16, #0x3
+        d2800090  mov x16, #0x4
         f2a00010  movk x16, #0x0, lsl #16
         f2c00010  movk x16, #0x0, lsl #32
         f2e00010  movk x16, #0x0, lsl #48
@@ -129,13 +140,13 @@ ASSEMBLED = {
         f94013e0  ldr x0, [sp, #32]
         f94017e1  ldr x1, [sp, #40]
         f9401be2  ldr x2, [sp, #48]
-        d2800090  mov x16, #0x4
+        d28000b0  mov x16, #0x5
         f2a00010  movk x16, #0x0, lsl #16
         f2c00010  movk x16, #0x0, lsl #32
         f2e00010  movk x16, #0x0, lsl #48
         d63f0200  blr x16
         aa1403e0  mov x0, x20
-        d28000b0  mov x16, #0x5
+        d28000d0  mov x16, #0x6
         f2a00010  movk x16, #0x0, lsl #16
         f2c00010  movk x16, #0x0, lsl #32
         f2e00010  movk x16, #0x0, lsl #48
