@@ -16,11 +16,8 @@ _MLIR_OF_CODE = {
 }  # fmt: skip
 """PJRT_Buffer_Type of the API header -> MLIR element type (0 is invalid)."""
 
-DTYPES: dict[int, np.dtype] = {
-    **{code: ELEMENT_TYPES[name] for code, name in _MLIR_OF_CODE.items()},
-    23: TOKEN,
-}
-CODES: dict[np.dtype, int] = {dtype: code for code, dtype in DTYPES.items()}
+DTYPES: dict[int, np.dtype] = {code: ELEMENT_TYPES[name] for code, name in _MLIR_OF_CODE.items()}
+CODES: dict[np.dtype, int] = {dtype: code for code, dtype in DTYPES.items()} | {TOKEN: 23}
 
 
 def dtype_of(code: int) -> np.dtype:
