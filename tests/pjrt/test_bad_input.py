@@ -28,7 +28,9 @@ GIB = 1 << 30
 
 
 @pytest.fixture(autouse=True)
-def still_works(neuron_devices: list[jax.Device]) -> Iterator[None]:
+def still_works(
+    neuron_devices: list[jax.Device], caplog: pytest.LogCaptureFixture
+) -> Iterator[None]:
     """After each case: no memory is lost, and programs run on one core and on all."""
     before = [device.memory_stats()["bytes_in_use"] for device in neuron_devices]
     yield
@@ -37,6 +39,7 @@ def still_works(neuron_devices: list[jax.Device]) -> Iterator[None]:
     x = jax.device_put(np.ones(8, np.float32), NamedSharding(mesh, P("x")))
     assert float(jax.jit(jnp.sum)(x)) == 8.0
     del x
+    caplog.get_records("call").clear()  # records of exceptions hold frames, and these hold arrays
     gc.collect()
     assert [device.memory_stats()["bytes_in_use"] for device in neuron_devices] == before
 
@@ -227,13 +230,18 @@ INTERRUPTED = """
     import os, signal, threading, time
     import jax, jax.numpy as jnp, numpy as np
     {setup}
-    threading.Timer({after}, os.kill, (os.getpid(), signal.SIGINT)).start()
+    done = threading.Event()
+    def press():
+        while not done.wait(0.7):
+            os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=press, daemon=True).start()
     start = time.monotonic()
     try:
-        while time.monotonic() < start + 30:
+        while time.monotonic() < start + 10:
             {work}
         print("never")
     except KeyboardInterrupt:
+        done.set()
         print("interrupted")
     print(float(jax.jit(lambda x: x + 1)(1.0)))
 """
@@ -258,6 +266,7 @@ LONG_STEPS = {
 
 @pytest.mark.parametrize("name", LONG_STEPS)
 def test_control_c(name: str, run_python: RunPython) -> None:
+    """Pressed until it is heard: JAX has a bare ``except`` around a call for layouts."""
     setup, work = LONG_STEPS[name]
-    done = run_python(INTERRUPTED.format(setup=setup, work=work, after=0.7), timeout=20)
+    done = run_python(INTERRUPTED.format(setup=setup, work=work), timeout=20)
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["interrupted", "2.0"], "")
