@@ -24,7 +24,7 @@ TEXTS = sorted(
     for path in (folder.glob(pattern) if folder == PROJECT else folder.rglob(pattern))
     if path.is_file()
 )
-MACHINE_PATH = re.compile(r"(?<![\w.}/:~-])/(?:work|tmp|root|home|usr|opt|mnt|srv|Users)/\w")
+MACHINE_PATH = re.compile(r"(?<![\w.}/:~-])/(?:work|tmp|root|home|opt|mnt|srv|Users)/\w")
 
 
 def test_import_contracts() -> None:

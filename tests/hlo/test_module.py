@@ -87,7 +87,7 @@ def test_memory_kinds_of_results() -> None:
             "unknown element type i3",
         ),
         (
-            main("%a: !stablehlo.token", "!stablehlo.token", "return %a : !stablehlo.token"),
+            main("%a: i32", "i32", "return %a : i32"),
             UnsupportedProgramError,
             "argument or result of type",
         ),
