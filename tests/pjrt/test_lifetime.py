@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from tests.conftest import RunPython
 from tests.pjrt.conftest import Calls
 
-CALLS = int(os.environ.get("NEURONJAX_TEST_CALLS", "2000"))
+CALLS = int(os.environ.get("LEAK_TEST_CALLS", "2000"))
 """Steps of the test for leaks; 10000 is the thorough number."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
