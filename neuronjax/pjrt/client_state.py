@@ -26,7 +26,7 @@ class DeviceDescription:
         self.device = device
         self.attributes: dict[str, Attribute] = device.attributes()
         self.attribute_values = plugin.named_values(self.attributes)
-        self.debug_string = f"{device}: {device.label}, {device.core.kind}"
+        self.debug_string = str(device)
 
 
 class ClientState:

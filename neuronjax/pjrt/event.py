@@ -26,7 +26,10 @@ def Event_Destroy(plugin: Plugin, args: Any) -> None:
 
 
 def Event_IsReady(plugin: Plugin, args: Any) -> None:
-    args.is_ready = plugin.handles[args.event].is_ready()
+    """A failed event says no, and its callback brings the error at once: jaxlib forgets to destroy
+    events, and with them buffers, when it finds one that is ready with an error."""
+    event = plugin.handles[args.event]
+    args.is_ready = event.is_ready() and event.error is None
 
 
 def Event_Error(plugin: Plugin, args: Any) -> None:

@@ -9,8 +9,10 @@ it asks to be called again a little later, anywhere else it does what Python alw
 from __future__ import annotations
 
 import _thread
+import queue
 import signal
 import threading
+import time
 from types import CodeType, FrameType
 from typing import Any
 
@@ -26,16 +28,24 @@ def install(callback_codes: frozenset[CodeType]) -> None:
         return
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
+    held: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put may interrupt itself
+    threading.Thread(target=_repeat, args=(held,), name="neuronjax-ctrl-c", daemon=True).start()
 
     def handle(number: int, frame: FrameType | None) -> Any:
         if not _inside(frame, callback_codes):
             return signal.default_int_handler(number, frame)
-        timer = threading.Timer(RETRY_SECONDS, _thread.interrupt_main)
-        timer.daemon = True
-        timer.start()
+        held.put(None)
         return None
 
     signal.signal(signal.SIGINT, handle)
+
+
+def _repeat(held: queue.SimpleQueue[None]) -> None:
+    """Presses Ctrl-C again for every one that was held back."""
+    while True:
+        held.get()
+        time.sleep(RETRY_SECONDS)
+        _thread.interrupt_main()
 
 
 def _inside(frame: FrameType | None, codes: frozenset[CodeType]) -> bool:

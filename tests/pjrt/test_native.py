@@ -195,7 +195,9 @@ def test_event_of_failure(how: str, both: Both) -> None:
     text = ctypes.create_string_buffer(b"out of luck")
     message = {"error_message": ctypes.addressof(text), "error_message_size": 11}
     both.calls("Event_Set", event=event, error_code=13, **message)
-    assert both.same("Event_IsReady", event=event)["is_ready"] is True
+    assert (
+        both.same("Event_IsReady", event=event)["is_ready"] is False
+    )  # the error comes through the callback
     for name in ("Event_Error", "Event_Await"):
         with pytest.raises(CallError, match="out of luck"):
             call(name, event=event)
