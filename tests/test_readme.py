@@ -1,0 +1,30 @@
+"""The Python examples of README.md run, each in a process of its own."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import RunPython
+
+README = Path(__file__).parent.parent / "README.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 2
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_example(number: int, run_python: RunPython) -> None:
+    done = run_python(
+        EXAMPLES[number],
+        {
+            "JAX_PLATFORMS": "neuron",
+            "NEURON_LOGICAL_NC_CONFIG": None,
+            "NEURONJAX_TARGET": None,
+            "XLA_FLAGS": None,
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
