@@ -204,3 +204,22 @@ def test_configure_before_and_after_the_start_of_the_platform(run_python: RunPyt
     assert lines[0] == "2 NC_v2"
     assert lines[1].startswith("ConfigurationError")
     assert "clear_backends()" in lines[1]
+
+
+UNASKED = """
+    import signal
+    import jax
+    own = signal.getsignal(signal.SIGINT)
+    assert own is signal.default_int_handler
+    print(jax.default_backend(), signal.getsignal(signal.SIGINT) is own)
+    device = jax.devices("neuron")[0]
+    print((jax.device_put(1.0, device) + 1).devices() == {device})
+    print(signal.getsignal(signal.SIGINT) is own)
+"""
+
+
+def test_installed_but_not_asked_for(run_python: RunPython) -> None:
+    """Other platforms keep their place and Python its Ctrl-C until neuron is used."""
+    done = run_python(UNASKED, {"JAX_PLATFORMS": None})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["cpu", "True", "True", "False"]

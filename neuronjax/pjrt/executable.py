@@ -101,6 +101,10 @@ class LoadedState:
 
 
 def LoadedExecutable_Execute(plugin: Plugin, args: Any) -> None:
+    if plugin.first_run is not None:
+        first_run = plugin.first_run
+        plugin.first_run = None
+        first_run()
     runner = plugin.handles[args.executable].runner
     if runner is None:
         raise NeuronError("the executable was deleted; compile it again")

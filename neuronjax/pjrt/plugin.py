@@ -35,8 +35,11 @@ def initialize() -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
     xla_bridge.register_plugin(PLATFORM_NAME, priority=PRIORITY, c_api=_capsule(table))
     lowering.register()
-    _keep_cpu_beside_neuron()
-    interrupt.install(CALLBACK_CODES)
+    if PLATFORM_NAME in _platforms():
+        _keep_cpu_beside_neuron()
+        _hold_interrupts()
+    else:  # nobody asked for the platform yet
+        table.plugin.first_run = _hold_interrupts
     atexit.register(_let_callbacks_end)
 
 
@@ -46,11 +49,18 @@ def _let_callbacks_end() -> None:
         time.sleep(_EXIT_PAUSE_SECONDS)
 
 
+def _platforms() -> list[str]:
+    return (jax.config.jax_platforms or "").split(",")
+
+
+def _hold_interrupts() -> None:
+    interrupt.install(CALLBACK_CODES)
+
+
 def _keep_cpu_beside_neuron() -> None:
     """``JAX_PLATFORMS=neuron`` alone also gets ``cpu``: JAX places callbacks' operands there."""
-    platforms = (jax.config.jax_platforms or "").split(",")
-    if PLATFORM_NAME in platforms and "cpu" not in platforms:
-        jax.config.update("jax_platforms", ",".join([*platforms, "cpu"]))
+    if "cpu" not in _platforms():
+        jax.config.update("jax_platforms", ",".join([*_platforms(), "cpu"]))
 
 
 def tables() -> tuple[Table, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from neuronjax.errors import NeuronError
@@ -35,6 +36,8 @@ class Plugin:
         self.layouts: dict[int, int] = {}
         """Rank -> handle of its layout."""
         self._orders: dict[int, Any] = {}
+        self.first_run: Callable[[], None] | None = None
+        """What is left to do when a program runs for the first time."""
         self.deleter = 0
         """Address of the C function that takes back what was lent; the table sets it."""
 
