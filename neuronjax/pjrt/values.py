@@ -9,6 +9,7 @@ recognised by its addresses.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,26 +67,30 @@ class ValueTable:
         self._slabs: list[Any] = []
         self._free: dict[int, list[int]] = {}
         self._next = self._end = 0
+        self._lock = threading.RLock()  # a collection inside it may end other values
 
     def add(self, value: ShardedValue, records: bytes) -> int:
         """Enters a value with the records of ``template``; returns the handle of shard 0."""
         size = len(records)
-        free = self._free.get(size)
-        base = free.pop() if free else self._carve(size)
+        try:
+            base = self._free[size].pop()
+        except (KeyError, IndexError):
+            base = self._carve(size)
         ctypes.memmove(base, records, size)
         self.values[base] = value
         return base
 
     def _carve(self, size: int) -> int:
-        if self._next + size > self._end:
-            slab_bytes = max(size, RECORD_BYTES * _RECORDS_PER_SLAB)
-            slab = ctypes.create_string_buffer(slab_bytes + RECORD_BYTES)
-            self._slabs.append(slab)
-            self._next = -(-ctypes.addressof(slab) // RECORD_BYTES) * RECORD_BYTES
-            self._end = self._next + slab_bytes
-        base = self._next
-        self._next += size
-        return base
+        with self._lock:
+            if self._next + size > self._end:
+                slab_bytes = max(size, RECORD_BYTES * _RECORDS_PER_SLAB)
+                slab = ctypes.create_string_buffer(slab_bytes + RECORD_BYTES)
+                self._slabs.append(slab)
+                self._next = -(-ctypes.addressof(slab) // RECORD_BYTES) * RECORD_BYTES
+                self._end = self._next + slab_bytes
+            base = self._next
+            self._next += size
+            return base
 
     def find(self, handle: int) -> tuple[ShardedValue, int]:
         """The value a handle belongs to, and the number of its shard."""
@@ -99,8 +104,10 @@ class ValueTable:
         """Counts one shard as destroyed; forgets the value with the last."""
         base = handle - ctypes.c_uint64.from_address(handle).value
         live = ctypes.c_int64.from_address(base + offset("live"))
-        live.value -= 1
-        if live.value == 0:
+        with self._lock:
+            live.value -= 1
+            last = live.value == 0
+        if last:
             self.forget(base)
 
     def forget(self, base: int) -> None:

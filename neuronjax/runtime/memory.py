@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,7 @@ class HbmLedger:
         self._largest = [0] * len(limits)
         self._programs: list[dict[int, LoadedBytes]] = [{} for _ in limits]
         self._keys = itertools.count()
+        self._lock = threading.RLock()  # a collection inside it may free other tensors
 
     def allocate(self, cores: Iterable[int], nbytes: int) -> None:
         """Charges ``nbytes`` of tensors to each core; all or none.
@@ -62,19 +64,21 @@ class HbmLedger:
           DeviceMemoryError: a core would exceed its HBM; the message has a table by core.
         """
         cores = tuple(cores)
-        self.check(cores, nbytes)
-        for core in cores:
-            in_use = self._tensors[core] = self._tensors[core] + nbytes
-            self._allocs[core] += 1
-            if in_use > self._peak[core]:
-                self._peak[core] = in_use
-            if nbytes > self._largest[core]:
-                self._largest[core] = nbytes
+        with self._lock:
+            self.check(cores, nbytes)
+            for core in cores:
+                in_use = self._tensors[core] = self._tensors[core] + nbytes
+                self._allocs[core] += 1
+                if in_use > self._peak[core]:
+                    self._peak[core] = in_use
+                if nbytes > self._largest[core]:
+                    self._largest[core] = nbytes
 
     def free(self, cores: Iterable[int], nbytes: int) -> None:
         """Returns ``nbytes`` of tensors of each core."""
-        for core in cores:
-            self._tensors[core] -= nbytes
+        with self._lock:
+            for core in cores:
+                self._tensors[core] -= nbytes
 
     def check(self, cores: Iterable[int], nbytes: int, usage: str = "tensors") -> None:
         """Raises ``DeviceMemoryError`` if ``nbytes`` more do not fit one of ``cores``."""

@@ -1,0 +1,48 @@
+"""Several threads use the platform at once."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+THREADS, CALLS = 6, 150
+
+
+def test_threads_do_not_disturb_each_other(neuron_devices: list[jax.Device]) -> None:
+    mesh = jax.make_mesh((8,), ("x",), devices=neuron_devices)
+    rows = NamedSharding(mesh, P("x"))
+    single = jax.jit(lambda x: (x + 1, x * 2))
+    sharded = jax.jit(lambda x: x + 1)
+    single(jax.device_put(0.0, neuron_devices[0]))
+    sharded(jax.device_put(jnp.zeros(8), rows))
+
+    def work(number: int) -> tuple[float, np.ndarray]:
+        x = jax.device_put(np.float32(number), neuron_devices[number])
+        y = jax.device_put(np.full(8, number, np.float32), rows)
+        for _ in range(CALLS):
+            x, _ = single(x)
+            y = sharded(y)
+        return float(x), np.asarray(y)
+
+    gc.collect()
+    before = [device.memory_stats()["bytes_in_use"] for device in neuron_devices]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(THREADS) as pool:
+            results = list(pool.map(work, range(THREADS)))
+    finally:
+        sys.setswitchinterval(interval)
+    for number, (x, y) in enumerate(results):
+        assert x == number + CALLS
+        np.testing.assert_array_equal(y, number + CALLS)
+    del results, y
+    gc.collect()
+    assert [device.memory_stats()["bytes_in_use"] for device in neuron_devices] == before
