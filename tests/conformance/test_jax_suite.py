@@ -172,6 +172,7 @@ def test_score_counts_what_passes_on_cpu_only() -> None:
         "passed_on_both": 1,
         "skipped_on_neuron": 1,
         "share": 0.16667,
+        "share_of_not_skipped": 0.2,
     }
     assert [(group["cause"], group["count"]) for group in board["causes"]] == [
         ("failed: ValueError: shape […] at #", 2),
