@@ -47,6 +47,7 @@ def remove(module: ir.Module) -> None:
     _set_results(function, list(function.type.results)[:-1], _attributes(function)[:-1])
     for op in custom_calls(module, TARGET.__eq__):
         op.erase()
+    _drop_entry_layouts(module)
     name = "mhlo.spmd_output_sharding"
     if not function.type.results:
         del module.operation.attributes[name]
@@ -58,6 +59,15 @@ def remove(module: ir.Module) -> None:
         text = str(module.operation.attributes[name])  # a result alone is no tuple any more
         text = text.replace("output_index = array<i64: 0>", "output_index = array<i64>")
         module.operation.attributes[name] = ir.Attribute.parse(text)
+
+
+def _drop_entry_layouts(module: ir.Module) -> None:
+    """Layouts of main's values still count the extra result, over which XLA would stumble; every
+    value is row-major."""
+    attributes = module.operation.attributes
+    for name in list(attributes):
+        if name.startswith("mhlo.xla_entry_computation_"):
+            del attributes[name]
 
 
 def without_last(tuple_text: str) -> str:
