@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import jax
+from jax._src import compiler as jax_compiler
 from jax._src import xla_bridge
 
 from neuronjax import options
@@ -35,6 +36,7 @@ def initialize() -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
     xla_bridge.register_plugin(PLATFORM_NAME, priority=PRIORITY, c_api=_capsule(table))
     lowering.register()
+    _compile_topologies_apart()
     if PLATFORM_NAME in _platforms():
         _keep_cpu_beside_neuron()
         _hold_interrupts()
@@ -47,6 +49,21 @@ def _let_callbacks_end() -> None:
     """Threads of JAX that wait for the interpreter get it before it shuts down."""
     for _ in range(_EXIT_PAUSES):
         time.sleep(_EXIT_PAUSE_SECONDS)
+
+
+def _compile_topologies_apart() -> None:
+    """Keeps JAX from compiling for a neuron topology through a live neuron client.
+
+    jaxlib holds the interpreter's lock in that call while another thread compiles, and compiling
+    needs the interpreter here: the process would stand still. Without a live client JAX compiles
+    through the topology itself, in the calling thread.
+    """
+    find = jax_compiler._get_cross_compile_backend
+
+    def find_other(backend: Any) -> Any:
+        return None if backend.platform == PLATFORM_NAME else find(backend)
+
+    jax_compiler._get_cross_compile_backend = find_other
 
 
 def _platforms() -> list[str]:

@@ -11,6 +11,8 @@ EXCLUDED: dict[str, str] = {
     "mosaic_test.py": "Mosaic is the kernel compiler of TPU and GPU",
     "multiprocess/*": "starts several processes that share one GPU or TPU system",
     "multiprocess_gpu_test.py": "starts several processes that share one GPU system",
+    "compilation_cache_test.py": "skips itself in setUp on platforms upstream does not list, after "
+    "it has put a cache in place, which its own check of globals then counts as a failure",
     "filecheck/*": "scripts for LLVM's FileCheck, not tests of pytest",
     "third_party/*": "support modules, not tests",
 }
@@ -33,7 +35,6 @@ FIRST = (
     "layout_test.py",
     "aot_test.py",
     "export_test.py",
-    "compilation_cache_test.py",
     "debugging_primitives_test.py",
     "python_callback_test.py",
     "profiler_test.py",
