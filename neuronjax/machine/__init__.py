@@ -3,7 +3,7 @@
 * `specs`: the shapes of the facts: `ChipSpec`, `CoreSpec`, `EngineSpec`, `MemorySpec`, ….
 * `chips`: Inferentia1 to Trainium3, every number with its source; `CHIPS`.
 * `topology`: `Topology`, chips and links as a product of lines, rings and switches.
-* `instances`: every instance and UltraServer; `INSTANCES`, `find_instance`, `DEFAULT_TARGET`.
+* `instances`: every instance and UltraServer; `INSTANCES`, `find_instance`.
 * `machine`: `Machine`, a target at one logical-core configuration, and its `LogicalCore`s.
 * `group_sizes`: how many cores a collective may join.
 * `placement`: `arrange_cores`, the pure half of mesh making.

@@ -15,8 +15,6 @@ from neuronjax.machine.chips import INFERENTIA1, INFERENTIA2, TRAINIUM1, TRAINIU
 from neuronjax.machine.specs import GIB, GIGA, ChipSpec
 from neuronjax.machine.topology import Axis, Topology, Wiring
 
-DEFAULT_TARGET = "trn2.3xlarge"
-
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceSpec:

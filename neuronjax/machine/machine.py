@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from neuronjax.errors import TopologyError
-from neuronjax.machine.instances import DEFAULT_TARGET, InstanceSpec, find_instance
+from neuronjax.machine.instances import InstanceSpec, find_instance
 from neuronjax.machine.specs import ChipSpec
 from neuronjax.machine.topology import Topology
+from neuronjax.options import DEFAULT_TARGET
 
 
 @dataclass(frozen=True, slots=True)

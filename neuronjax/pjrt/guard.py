@@ -30,12 +30,11 @@ _STATUS_OF: tuple[tuple[type[BaseException], str], ...] = (
 class ErrorRecord:
     """An error on its way through the C API: code and message, kept until JAX destroys it."""
 
-    __slots__ = ("code", "message", "text")
+    __slots__ = ("code", "message")
 
     def __init__(self, code: int, text: str) -> None:
         data = text.encode()
         self.code = code
-        self.text = text
         self.message = ctypes.create_string_buffer(data, len(data) + 1)
 
 

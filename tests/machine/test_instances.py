@@ -3,7 +3,8 @@
 import pytest
 
 from neuronjax.errors import LogicalCoreError, UnknownTargetError
-from neuronjax.machine.instances import DEFAULT_TARGET, INSTANCES, find_instance
+from neuronjax.machine.instances import INSTANCES, find_instance
+from neuronjax.options import DEFAULT_TARGET
 
 # Columns of hw/inf1-arch, inf2-arch, trn1-arch, trn2-arch, trn3-arch:
 # chips, vCPU, host GiB, device GiB, device memory bandwidth (as printed), network Gbit/s
