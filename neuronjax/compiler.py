@@ -21,8 +21,8 @@ from neuronjax.hlo.module import Signature
 from neuronjax.hlo.proto import read_device_assignment
 from neuronjax.host import callbacks
 from neuronjax.host.client import HostClient
-from neuronjax.legalize import report
-from neuronjax.legalize.numerics import ignore_dot_algorithms
+from neuronjax.legalize import numerics, report
+from neuronjax.legalize.policy import Policy
 from neuronjax.partition.spmd import partition
 
 
@@ -46,14 +46,12 @@ class CompiledProgram:
         return self.num_replicas * self.num_partitions
 
 
-def compile_program(
-    code: bytes, options: Any, host: HostClient, legality: str = "off"
-) -> CompiledProgram:
+def compile_program(code: bytes, options: Any, host: HostClient, policy: Policy) -> CompiledProgram:
     """Compiles StableHLO ``code`` under jaxlib CompileOptions ``options``, up to the host's part.
 
     Raises:
       CompileError: not a module, or XLA's partitioner refuses it.
-      LegalityError: ``legality`` is ``strict`` and the real compiler would refuse the program.
+      LegalityError: the policy is ``strict`` and the real compiler would refuse the program.
       UnsupportedProgramError: replicas and partitions at once, dynamic shapes, unknown types.
     """
     build = options.executable_build_options
@@ -79,8 +77,8 @@ def compile_program(
         sharded = partition(sharded, partitions, compile_for_dump)
     with hlo.context():
         module = hlo.load(sharded)
-        report.check(module, legality)
-        ignore_dot_algorithms(module)
+        report.check(module, policy)
+        numerics.apply(module, policy)
         functions = callbacks.bind(module)
         _restore_donation(module, global_signature)
         local = hlo.signature(module)

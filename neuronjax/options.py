@@ -16,6 +16,9 @@ from typing import Any
 from neuronjax.errors import ConfigurationError, VisibleCoresError
 
 DEFAULT_TARGET = "trn2.3xlarge"
+OLDEST_SDK = "2.20"
+LATEST_SDK = "2.32"
+"""The Neuron SDKs whose behaviour is known here: this to that version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +35,22 @@ class Options:
     """Use the first so many logical cores."""
     executor: str = "host"
     """Who computes values: ``host`` is XLA on the CPU."""
-    numerics: str = "ieee"
-    """Which arithmetic: ``ieee`` is plain XLA on the CPU."""
-    legality: str = "off"
+    numerics: str = "chip"
+    """Which arithmetic: ``chip`` is the NeuronCore's, ``ieee`` is plain XLA on the CPU."""
+    stochastic_rounding: bool = False
+    """Round FP32 to narrower floats stochastically instead of to nearest."""
+    stochastic_rounding_seed: int = 0
+    """Seed of the random numbers for that."""
+    flush_subnormals: bool = False
+    """Replace subnormal results by zero; what the chip does is not documented."""
+    legality: str = "warn"
     """What to do with programs the real compiler would refuse: ``off``, ``warn``, ``strict``."""
+    sdk: str = LATEST_SDK
+    """Version of the Neuron SDK whose compiler is emulated."""
+    fail_on_nan: bool = False
+    """A NaN computed from numbers ends the run with status 1003."""
+    fail_on_out_of_bounds: bool = False
+    """A gather or scatter index outside its operand ends the run with status 1006."""
     log_level: str = "warning"
     """Least severity of messages on logger ``neuronjax``."""
     native_stubs: bool = True
@@ -83,6 +98,33 @@ def _switch(variable: str, text: str) -> bool:
     if text not in ("0", "1"):
         raise _refused(variable, text, "0 or 1")
     return text == "1"
+
+
+def _seed(variable: str, text: str) -> int:
+    if not text.isdecimal() or int(text) >= 1 << 32:
+        raise _refused(variable, text, "a whole number below 2^32")
+    return int(text)
+
+
+def version(text: str) -> tuple[int, ...]:
+    """``"2.32"`` as numbers, which compare. Raises ``ValueError`` if malformed."""
+    return tuple(int(part) for part in text.split("."))
+
+
+def _sdk(variable: str, text: str) -> str:
+    try:
+        known = version(OLDEST_SDK) <= version(text) <= version(LATEST_SDK)
+    except ValueError:
+        known = False
+    if not known:
+        raise _refused(variable, text, f"a version from {OLDEST_SDK} to {LATEST_SDK}")
+    return text
+
+
+def _critical(variable: str, text: str) -> bool:
+    if text not in ("none", "info", "critical"):
+        raise _refused(variable, text, "none, info or critical")
+    return text == "critical"
 
 
 def parse_core_list(variable: str, text: str) -> tuple[int, ...]:
@@ -146,8 +188,15 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_RT_VISIBLE_CORES": ("visible_cores", parse_core_list),
     "NEURON_RT_NUM_CORES": ("num_cores", _positive),
     "NEURONJAX_EXECUTOR": ("executor", _choice("host")),
-    "NEURONJAX_NUMERICS": ("numerics", _choice("ieee")),
+    "NEURONJAX_NUMERICS": ("numerics", _choice("chip", "ieee")),
+    "NEURON_RT_STOCHASTIC_ROUNDING_EN": ("stochastic_rounding", _switch),
+    "NEURON_RT_STOCHASTIC_ROUNDING_SEED": ("stochastic_rounding_seed", _seed),
+    "NEURONJAX_FLUSH_SUBNORMALS": ("flush_subnormals", _switch),
     "NEURONJAX_LEGALITY": ("legality", _choice("off", "warn", "strict")),
+    "NEURONJAX_SDK": ("sdk", _sdk),
+    "NEURON_FAIL_ON_NAN": ("fail_on_nan", _switch),
+    "NEURON_RT_NUMERICAL_ERRORS_VERBOSITY": ("fail_on_nan", _critical),
+    "NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": ("fail_on_out_of_bounds", _switch),
     "NEURONJAX_LOG_LEVEL": ("log_level", _choice("debug", "info", "warning", "error")),
     "NEURONJAX_NATIVE_STUBS": ("native_stubs", _switch),
     "NEURON_CC_FLAGS": ("cc_flags", parse_cc_flags),
@@ -157,7 +206,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 _ACCEPTED_PREFIXES = (
     "NEURON_RT_", "NEURON_PJRT_", "NEURON_COMPILE_CACHE_URL", "NEURON_FORCE_PJRT_PLUGIN",
     "NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU", "NEURON_PLATFORM_TARGET_OVERRIDE",
-    "NEURON_FAIL_ON_NAN", "NEURON_PROCESS_TAG", "NEURON_SCRATCHPAD_PAGE_SIZE",
+    "NEURON_PROCESS_TAG", "NEURON_SCRATCHPAD_PAGE_SIZE",
     "NEURON_NUM_RECENT_MODELS_TO_KEEP", "NEURON_EXTRACT_GRAPHS_ONLY", "NEURON_FSDP",
     "NEURON_LIBTORCH_REMOTE_CACHE", "NEURONJAX_CONFORMANCE_",
 )  # fmt: skip

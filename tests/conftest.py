@@ -23,6 +23,7 @@ ENVIRONMENT = {
     "NEURONJAX_TARGET": "trn2.3xlarge",
     "NEURON_LOGICAL_NC_CONFIG": "1",
     "NEURONJAX_NUMERICS": "ieee",
+    "NEURONJAX_LEGALITY": "off",
 }
 
 os.environ.update(ENVIRONMENT)

@@ -6,6 +6,13 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from neuronjax.legalize.policy import Policy
+
+
+def apply(module: ir.Module, policy: Policy) -> None:
+    """Rewrites ``module`` in place."""
+    ignore_dot_algorithms(module)
+
 
 def ignore_dot_algorithms(module: ir.Module) -> None:
     """Removes precision algorithms from dots, in place: dots run in their operands' types.

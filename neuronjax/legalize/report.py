@@ -11,6 +11,7 @@ from jaxlib.mlir import ir
 
 from neuronjax.errors import LegalityError
 from neuronjax.hlo.location import source_line
+from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules import RULES, Rule
 
 
@@ -64,11 +65,11 @@ def _refuse(found: list[Finding]) -> None:
 MODES: dict[str, Callable[[list[Finding]], None]] = {"warn": _warn, "strict": _refuse}
 
 
-def check(module: ir.Module, mode: str) -> None:
-    """Applies option ``legality``: ``off``, ``warn`` or ``strict``.
+def check(module: ir.Module, policy: Policy) -> None:
+    """Applies the policy on legality: ``off``, ``warn`` or ``strict``.
 
     Raises:
       LegalityError: mode ``strict``, with all findings.
     """
-    if mode in MODES:
-        MODES[mode](findings(module))
+    if policy.legality in MODES:
+        MODES[policy.legality](findings(module))

@@ -55,8 +55,8 @@ def Client_PlatformName(plugin: Plugin, args: Any) -> None:
 
 
 def Client_PlatformVersion(plugin: Plugin, args: Any) -> None:
-    machine = plugin.handles[args.client].client.machine
-    text = platform_version(__version__, machine.target, machine.lnc)
+    client = plugin.handles[args.client].client
+    text = platform_version(__version__, client.machine, client.policy)
     args.platform_version, args.platform_version_size = plugin.strings(text)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import hashlib
+import json
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from neuronjax.legalize.policy import Policy
 from neuronjax.machine.machine import Machine
 from neuronjax.pjrt.element_types import code_of
 from neuronjax.pjrt.handles import pointer_array
@@ -45,7 +49,7 @@ class ClientState:
             self._add_device(device)
         self.devices = pointer_array(self.device_handles)
         self.memories = pointer_array(list(self.memory_handles.values()))
-        self.topology = TopologyState(plugin, client.machine, client.devices)
+        self.topology = TopologyState(plugin, client.machine, client.devices, client.policy)
         self.topology_handle = plugin.handles.add(self.topology)
 
     def _add_device(self, device: Device) -> None:
@@ -98,9 +102,12 @@ class ClientState:
 class TopologyState:
     """A machine's devices for compiling ahead of time, with or without a client."""
 
-    def __init__(self, plugin: Plugin, machine: Machine, devices: Sequence[Device]) -> None:
+    def __init__(
+        self, plugin: Plugin, machine: Machine, devices: Sequence[Device], policy: Policy
+    ) -> None:
         self.plugin = plugin
         self.machine = machine
+        self.policy = policy
         self.devices = list(devices)
         self.handles = [plugin.handles.add(DeviceDescription(plugin, d)) for d in self.devices]
         self.descriptions = pointer_array(self.handles)
@@ -112,9 +119,12 @@ class TopologyState:
 
 
 @cache
-def platform_version(version: str, target: str, lnc: int) -> str:
-    """What JAX puts into the keys of its compilation cache beside the program."""
-    return f"neuronjax {version} {target} lnc={lnc}"
+def platform_version(version: str, machine: Machine, policy: Policy) -> str:
+    """What JAX puts into the keys of its compilation cache beside the program: all that decides
+    what a program is compiled to."""
+    fields = dataclasses.asdict(policy) | {"integer_downcasts": sorted(policy.integer_downcasts)}
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
+    return f"neuronjax {version} {machine.target} lnc={machine.lnc} {policy.numerics} {digest}"
 
 
 def memory_at(state: ClientState, device: int | None, memory: int | None) -> Memory:

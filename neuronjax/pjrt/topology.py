@@ -8,6 +8,7 @@ from typing import Any
 
 from neuronjax import __version__, options
 from neuronjax.errors import ConfigurationError, SerializationError
+from neuronjax.legalize.policy import policy_of
 from neuronjax.machine.machine import Machine
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import PLATFORM_NAME, TopologyState, platform_version
@@ -18,9 +19,13 @@ from neuronjax.runtime.client import compile_ahead, parse_options
 from neuronjax.runtime.device import Device
 
 
+def _state(plugin: Plugin, machine: Machine, devices: list[Device]) -> TopologyState:
+    return TopologyState(plugin, machine, devices, policy_of(options.load(), machine.chip))
+
+
 def _add(plugin: Plugin, machine: Machine) -> int:
     devices = [Device(i, core, machine) for i, core in enumerate(machine.logical_cores)]
-    return plugin.handles.add(TopologyState(plugin, machine, devices))
+    return plugin.handles.add(_state(plugin, machine, devices))
 
 
 def TopologyDescription_Create(plugin: Plugin, args: Any) -> None:
@@ -48,8 +53,8 @@ def TopologyDescription_PlatformName(plugin: Plugin, args: Any) -> None:
 
 
 def TopologyDescription_PlatformVersion(plugin: Plugin, args: Any) -> None:
-    machine = plugin.handles[args.topology].machine
-    text = platform_version(__version__, machine.target, machine.lnc)
+    topology = plugin.handles[args.topology]
+    text = platform_version(__version__, topology.machine, topology.policy)
     args.platform_version, args.platform_version_size = plugin.strings(text)
 
 
@@ -90,7 +95,7 @@ def TopologyDescription_Deserialize(plugin: Plugin, args: Any) -> None:
         devices = [Device(i, machine.core(core), machine) for i, core in enumerate(record["cores"])]
     except (ValueError, KeyError, TypeError) as error:
         raise SerializationError(f"these bytes are not a neuron topology: {error}") from None
-    args.topology = plugin.handles.add(TopologyState(plugin, machine, devices))
+    args.topology = plugin.handles.add(_state(plugin, machine, devices))
 
 
 def Compile(plugin: Plugin, args: Any) -> None:
@@ -99,6 +104,7 @@ def Compile(plugin: Plugin, args: Any) -> None:
     code = read_bytes(program.code, program.code_size)
     serialized = read_bytes(args.compile_options, args.compile_options_size)
     devices = len(plugin.handles[args.topology].devices)
-    compiled, host, memory = compile_ahead(code, parse_options(serialized), devices)
+    policy = plugin.handles[args.topology].policy
+    compiled, host, memory = compile_ahead(code, parse_options(serialized), devices, policy)
     state = ExecutableState(plugin, compiled, host, memory, serialized)
     args.executable = state.new_handle()

@@ -12,6 +12,7 @@ from neuronjax.compiler import CompiledProgram, compile_program, device_assignme
 from neuronjax.errors import CompileError
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
+from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.machine.machine import Machine
 from neuronjax.options import Options
 from neuronjax.runtime import executable
@@ -28,6 +29,7 @@ class Client:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.machine = Machine.create(options.target, options.lnc)
+        self.policy = policy_of(options, self.machine.chip)
         self.devices: list[Device] = visible_devices(self.machine, options)
         self.host = HostClient(len(self.devices))
         self.waiters = Waiters()
@@ -111,7 +113,7 @@ class Client:
         """
         assignment = device_assignment(options, default=0)
         self._check_assignment(assignment)
-        program = compile_program(code, options, self.host, self.options.legality)
+        program = compile_program(code, options, self.host, self.policy)
         placement = self.host.placement(assignment.reshape(-1).tolist())
         host = self.host.compile(
             program.per_core,
@@ -153,7 +155,7 @@ class Client:
 
 
 def compile_ahead(
-    code: bytes, options: Any, devices: int
+    code: bytes, options: Any, devices: int, policy: Policy
 ) -> tuple[CompiledProgram, HostExecutable, ProgramMemory]:
     """Compiles for a machine of ``devices`` cores that need not exist in this process.
 
@@ -166,7 +168,7 @@ def compile_ahead(
             f"the program is assigned to device {assignment.max()} of a machine of {devices} cores"
         )
     host = HostClient(devices)
-    program = compile_program(code, options, host)
+    program = compile_program(code, options, host, policy)
     host_executable = host.compile(
         program.per_core,
         host.placement(assignment.reshape(-1).tolist()),

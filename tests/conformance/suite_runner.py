@@ -47,9 +47,14 @@ PLATFORM_VARIABLES: dict[str, dict[str, str]] = {
         "NEURONJAX_TARGET": "trn2.3xlarge",
         "NEURON_LOGICAL_NC_CONFIG": "1",
         "NEURONJAX_NUMERICS": "ieee",
+        "NEURONJAX_LEGALITY": "off",
     },
 }
 """Environment that gives each platform `DEVICES` devices and IEEE arithmetic."""
+
+DEVICE_TAGS: dict[str, tuple[str, ...]] = {"cpu": (), "neuron": ("cpu",)}
+"""Tags a platform claims besides its name: upstream runs hundreds of tests on `cpu` only that are
+about JAX, not about the CPU."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,8 @@ def _run_process(settings: Settings, name: str, record: Path) -> dict[str, Any] 
     _drop_torn_line(record)
     log = record.with_suffix(".log")
     before = len(read_events(record))
-    command = [sys.executable, "-P", str(WORKER), str(settings.checkout), name, str(record)]
+    paths = (str(WORKER), str(settings.checkout), name, str(record))
+    command = [sys.executable, "-P", *paths, *DEVICE_TAGS[settings.platform]]
     started = time.monotonic()
     with log.open("w") as output:
         process = subprocess.Popen(

@@ -1,7 +1,9 @@
 """Runs one file of JAX's tests in this process and records every test as it starts and ends.
 
 Started as a script by suite_runner, so that nothing of this project is imported here:
-`python -P suite_worker.py CHECKOUT FILE RECORD`. RECORD holds one JSON object per line:
+`python -P suite_worker.py CHECKOUT FILE RECORD [TAG …]`. Upstream runs some tests only on devices
+with a tag such as `cpu`; the device under test gets the TAGs besides its own name. RECORD holds one
+JSON object per line:
 
   {"event": "collected", "count": n}                          number of tests the file has
   {"event": "start", "id": ...}                               a test begins
@@ -95,8 +97,18 @@ class Recorder:
             self._write("end")
 
 
+def add_device_tags(tags: Sequence[str]) -> None:
+    """Makes JAX's test helpers take the device under test for one with `tags` too."""
+    from jax._src import test_util  # imported only where a tag is wanted: a heavy module
+
+    own = test_util._get_device_tags
+    test_util._get_device_tags = lambda: own() | set(tags)
+
+
 def main(arguments: Sequence[str]) -> int:
-    checkout, name, record = arguments
+    checkout, name, record, *tags = arguments
+    if tags:
+        add_device_tags(tags)
     tests = Path(checkout).resolve() / "tests"
     sys.argv = [name]  # absl flags of the tests read it
     # capture=sys lets the last words of dying C++ code through.

@@ -10,6 +10,7 @@ from jax._src.interpreters import mlir
 
 from neuronjax.errors import LegalityError
 from neuronjax.hlo import module as hlo
+from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.report import LegalityWarning, check, findings
 from neuronjax.legalize.rules import RULES
 
@@ -84,8 +85,8 @@ def test_modes():
         module = hlo.load(code)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            check(module, "off")
+            check(module, Policy(legality="off"))
         with pytest.warns(LegalityWarning, match=r"NCC_EVRF001.*test_rules\.py:\d+"):
-            check(module, "warn")
+            check(module, Policy(legality="warn"))
         with pytest.raises(LegalityError, match=r"would not compile.*\n.*cond"):
-            check(module, "strict")
+            check(module, Policy(legality="strict"))
