@@ -38,6 +38,12 @@ class TopologyError(NeuronError, ValueError):
     status = "INVALID_ARGUMENT"
 
 
+class UnknownFormatError(NeuronError, ValueError):
+    """A name or dtype that is no number format of a NeuronCore."""
+
+    status = "INVALID_ARGUMENT"
+
+
 class CompileError(NeuronError):
     """The program could not be compiled."""
 

@@ -1,0 +1,309 @@
+"""Number formats as records: how many bits, which codes are special, and the limits that follow.
+
+A format says what its codes mean, in exact arithmetic; `rounding` says how a value becomes one.
+Names are those of numpy, ml_dtypes and NKI (`nki.language`). Which formats an engine takes is a
+fact of `machine` (`TensorEngineSpec.rates`), under the same names; packed operands of four elements
+end in `_x4` there.
+
+Sources: IEEE 754-2019 (float32, float16); OCP 8-bit Floating Point Specification 1.0
+(float8_e4m3fn, float8_e5m2); OCP Microscaling Formats 1.0 (float4_e2m1fn, float8_e8m0fnu, blocks);
+Neuron docs, "Data types" (bfloat16, tfloat32, and the configurable FP8 e5m2, e4m3, e3m4). The
+adjustable exponent bias of the configurable FP8 is documented without a value: the standard bias
+stands here.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from neuronjax.errors import UnknownFormatError
+
+
+class Specials(enum.Enum):
+    """Which codes are not numbers."""
+
+    IEEE = "ieee"
+    """All exponent bits set: infinity if the mantissa is zero, NaN otherwise."""
+    NAN_ONLY = "nan only"
+    """All exponent and mantissa bits set: NaN. There is no infinity."""
+    NONE = "none"
+    """Every code is a number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """A binary floating-point format: sign, exponent and mantissa bits from high to low.
+
+    A code with exponent field e and mantissa field m is (1 + m / 2**mantissa_bits) * 2**(e - bias);
+    with e = 0 it is the subnormal m / 2**mantissa_bits * 2**(1 - bias), if `has_zero`.
+    """
+
+    name: str
+    exponent_bits: int
+    mantissa_bits: int
+    #: What is subtracted from the exponent field.
+    bias: int
+    specials: Specials = Specials.IEEE
+    signed: bool = True
+    #: Whether exponent field 0 holds zero and the subnormals; else it is an exponent as any other.
+    has_zero: bool = True
+    #: Bits that an unpacked element takes in memory.
+    storage_bits: int
+    #: Element type of numpy; None: values of the format travel as float32.
+    dtype: np.dtype | None
+    #: Element type of StableHLO; None: as above.
+    element_type: str | None
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code."""
+        return int(self.signed) + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def codes(self) -> int:
+        """Number of codes, NaN and infinity among them."""
+        return 1 << self.bits
+
+    @property
+    def has_infinity(self) -> bool:
+        return self.specials is Specials.IEEE
+
+    @property
+    def has_nan(self) -> bool:
+        return self.specials is not Specials.NONE
+
+    @property
+    def max(self) -> float:
+        """The largest finite value."""
+        return self.decode(self._largest_code)
+
+    @property
+    def max_exponent(self) -> int:
+        """Exponent of the largest finite value: max = 1.… * 2**max_exponent. Emax in OCP MX."""
+        return (self._largest_code >> self.mantissa_bits) - self.bias
+
+    @property
+    def min_exponent(self) -> int:
+        """Exponent of the smallest normal value."""
+        return int(self.has_zero) - self.bias
+
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest positive value with an implicit leading one."""
+        return math.ldexp(1.0, self.min_exponent)
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """The smallest positive value; the smallest normal one if there are no subnormals."""
+        return self.decode(1) if self.has_zero else self.smallest_normal
+
+    @property
+    def epsilon(self) -> float:
+        """The step from 1 to the next larger value."""
+        return math.ldexp(1.0, -self.mantissa_bits)
+
+    @property
+    def _largest_code(self) -> int:
+        """Code of `max`: it lies right below the first special code."""
+        ones = (1 << (self.exponent_bits + self.mantissa_bits)) - 1
+        above = {
+            Specials.IEEE: 1 << self.mantissa_bits,
+            Specials.NAN_ONLY: 1,
+            Specials.NONE: 0,
+        }
+        return ones - above[self.specials]
+
+    def decode(self, code: int) -> float:
+        """What `code` stands for, exactly.
+
+        Raises:
+          ValueError: there is no such code.
+        """
+        if not 0 <= code < self.codes:
+            raise ValueError(f"{self.name} has the codes 0 to {self.codes - 1}, not {code}")
+        ones = 1 << (self.exponent_bits + self.mantissa_bits)
+        sign = -1.0 if code >= ones else 1.0
+        magnitude = code % ones
+        if magnitude > self._largest_code:
+            infinite = self.has_infinity and magnitude == self._largest_code + 1
+            return math.copysign(math.inf if infinite else math.nan, sign)
+        exponent, mantissa = divmod(magnitude, 1 << self.mantissa_bits)
+        if exponent or not self.has_zero:
+            mantissa += 1 << self.mantissa_bits
+        power = max(exponent - self.bias, self.min_exponent) - self.mantissa_bits
+        return sign * math.ldexp(mantissa, power)
+
+
+FLOAT32 = Format(
+    name="float32",
+    exponent_bits=8,
+    mantissa_bits=23,
+    bias=127,
+    storage_bits=32,
+    dtype=np.dtype(np.float32),
+    element_type="f32",
+)
+TFLOAT32 = Format(
+    name="tfloat32",
+    exponent_bits=8,
+    mantissa_bits=10,
+    bias=127,
+    storage_bits=32,
+    dtype=None,
+    element_type=None,
+)
+BFLOAT16 = Format(
+    name="bfloat16",
+    exponent_bits=8,
+    mantissa_bits=7,
+    bias=127,
+    storage_bits=16,
+    dtype=np.dtype(ml_dtypes.bfloat16),
+    element_type="bf16",
+)
+FLOAT16 = Format(
+    name="float16",
+    exponent_bits=5,
+    mantissa_bits=10,
+    bias=15,
+    storage_bits=16,
+    dtype=np.dtype(np.float16),
+    element_type="f16",
+)
+FLOAT8_E4M3 = Format(
+    name="float8_e4m3",
+    exponent_bits=4,
+    mantissa_bits=3,
+    bias=7,
+    storage_bits=8,
+    dtype=np.dtype(ml_dtypes.float8_e4m3),
+    element_type="f8E4M3",
+)
+FLOAT8_E4M3FN = Format(
+    name="float8_e4m3fn",
+    exponent_bits=4,
+    mantissa_bits=3,
+    bias=7,
+    specials=Specials.NAN_ONLY,
+    storage_bits=8,
+    dtype=np.dtype(ml_dtypes.float8_e4m3fn),
+    element_type="f8E4M3FN",
+)
+FLOAT8_E5M2 = Format(
+    name="float8_e5m2",
+    exponent_bits=5,
+    mantissa_bits=2,
+    bias=15,
+    storage_bits=8,
+    dtype=np.dtype(ml_dtypes.float8_e5m2),
+    element_type="f8E5M2",
+)
+FLOAT8_E3M4 = Format(
+    name="float8_e3m4",
+    exponent_bits=3,
+    mantissa_bits=4,
+    bias=3,
+    storage_bits=8,
+    dtype=np.dtype(ml_dtypes.float8_e3m4),
+    element_type="f8E3M4",
+)
+FLOAT8_E8M0FNU = Format(
+    name="float8_e8m0fnu",
+    exponent_bits=8,
+    mantissa_bits=0,
+    bias=127,
+    specials=Specials.NAN_ONLY,
+    signed=False,
+    has_zero=False,
+    storage_bits=8,
+    dtype=np.dtype(ml_dtypes.float8_e8m0fnu),
+    element_type="f8E8M0FNU",
+)
+FLOAT4_E2M1FN = Format(
+    name="float4_e2m1fn",
+    exponent_bits=2,
+    mantissa_bits=1,
+    bias=1,
+    specials=Specials.NONE,
+    storage_bits=8,
+    dtype=np.dtype(ml_dtypes.float4_e2m1fn),
+    element_type="f4E2M1FN",
+)
+
+FORMATS: dict[str, Format] = {
+    form.name: form
+    for form in (
+        FLOAT32, TFLOAT32, BFLOAT16, FLOAT16,
+        FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT8_E3M4, FLOAT8_E8M0FNU, FLOAT4_E2M1FN,
+    )
+}  # fmt: skip
+"""Name -> format."""
+
+_BY_DTYPE = {form.dtype: form for form in FORMATS.values() if form.dtype is not None}
+_BY_ELEMENT_TYPE = {form.element_type: form for form in FORMATS.values() if form.element_type}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MXFormat:
+    """Blocks of elements that share a scale: value = scale * element (OCP Microscaling 1.0)."""
+
+    name: str
+    element: Format
+    block: int = 32
+    scale: Format = FLOAT8_E8M0FNU
+
+    @property
+    def block_bits(self) -> int:
+        """Bits of a packed block with its scale."""
+        return self.block * self.element.bits + self.scale.bits
+
+
+MX_FORMATS: dict[str, MXFormat] = {
+    mx.element.name: mx
+    for mx in (
+        MXFormat(name="mxfp8_e4m3", element=FLOAT8_E4M3FN),
+        MXFormat(name="mxfp8_e5m2", element=FLOAT8_E5M2),
+        MXFormat(name="mxfp4_e2m1", element=FLOAT4_E2M1FN),
+    )
+}
+"""Name of the element format -> the MX format."""
+
+
+def format_named(name: str) -> Format:
+    """The format of that name, such as ``"float8_e4m3"``. Raises ``UnknownFormatError``."""
+    try:
+        return FORMATS[name]
+    except KeyError:
+        raise _unknown(f"number format {name!r}", FORMATS) from None
+
+
+def format_of(dtype: np.typing.DTypeLike) -> Format:
+    """The format of a numpy dtype, a scalar type or its name. Raises ``UnknownFormatError``."""
+    try:
+        return _BY_DTYPE[np.dtype(dtype)]
+    except (KeyError, TypeError):
+        raise _unknown(f"dtype {dtype!r}", (str(known) for known in _BY_DTYPE)) from None
+
+
+def format_of_element_type(element_type: str) -> Format:
+    """The format of a StableHLO element type, such as ``"f8E4M3FN"``.
+
+    Raises:
+      UnknownFormatError: it is no floating-point type that the chips have.
+    """
+    try:
+        return _BY_ELEMENT_TYPE[element_type]
+    except KeyError:
+        raise _unknown(f"StableHLO element type {element_type!r}", _BY_ELEMENT_TYPE) from None
+
+
+def _unknown(what: str, known: Iterable[str | None]) -> UnknownFormatError:
+    return UnknownFormatError(
+        f"{what} is no number format of a NeuronCore; there are {', '.join(map(str, known))}."
+    )
