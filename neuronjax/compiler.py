@@ -40,6 +40,14 @@ class CompiledProgram:
     xla_options: tuple[tuple[str, Any], ...]
     fingerprint: str
     callbacks: tuple[Callable[..., Any], ...] = ()
+    takes_run_number: bool = False
+    """Whether the per-core program has one more argument, a ui32 that counts its runs."""
+
+    def as_seen(self) -> bytes:
+        """The per-core program with the arguments that its caller knows of."""
+        if self.takes_run_number:
+            return hlo.without_last_argument(self.per_core)
+        return self.per_core
 
     @property
     def num_devices(self) -> int:
@@ -61,7 +69,7 @@ def compile_program(code: bytes, options: Any, host: HostClient, policy: Policy)
             f"the program asks for {replicas} replicas of {partitions} partitions; use one or the "
             "other (jax.jit with a mesh uses partitions only)."
         )
-    xla_options = tuple(options.env_option_overrides)
+    xla_options = (*options.env_option_overrides, *_FAITHFUL[policy.numerics])
     with hlo.context():
         module = hlo.load(code)
         strip_memory_placement(module)
@@ -78,7 +86,7 @@ def compile_program(code: bytes, options: Any, host: HostClient, policy: Policy)
     with hlo.context():
         module = hlo.load(sharded)
         report.check(module, policy)
-        numerics.apply(module, policy)
+        takes_run_number = numerics.apply(module, policy)
         functions = callbacks.bind(module)
         _restore_donation(module, global_signature)
         local = hlo.signature(module)
@@ -87,6 +95,7 @@ def compile_program(code: bytes, options: Any, host: HostClient, policy: Policy)
         per_core=per_core,
         signature=replace(
             local,
+            arguments=local.arguments[: len(global_signature.arguments)],
             name=global_signature.name,
             donated=global_signature.donated,
             result_memory_kinds=global_signature.result_memory_kinds,
@@ -96,7 +105,15 @@ def compile_program(code: bytes, options: Any, host: HostClient, policy: Policy)
         xla_options=xla_options,
         fingerprint=hashlib.sha256(code + options.SerializeAsString()).hexdigest(),
         callbacks=tuple(functions),
+        takes_run_number=takes_run_number,
     )
+
+
+_FAITHFUL: dict[str, tuple[tuple[str, Any], ...]] = {
+    "ieee": (),
+    "chip": (("xla_allow_excess_precision", False),),
+}
+"""What keeps XLA from optimizing the roundings of a program away."""
 
 
 def strip_memory_placement(module: ir.Module) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from jax._src.interpreters import mlir as jax_mlir
 from jaxlib import _jax
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 from neuronjax.errors import CompileError, UnsupportedProgramError
 from neuronjax.hlo import proto
@@ -163,6 +164,46 @@ def signature(module: ir.Module) -> Signature:
             for attrs in results
         ),
     )
+
+
+_PARAMETER_SHARDINGS = "mhlo.spmd_parameters_shardings"
+
+
+def add_argument(function: Any, type_: ir.Type) -> Any:
+    """One more argument of a function, behind the others; equal on all cores if it is ``main``."""
+    entries = [*attributes(function, "arg_attrs"), {}]
+    _set_inputs(function, [*function.type.inputs, type_], entries)
+    module = function.operation.parent
+    if function.name.value == "main" and _PARAMETER_SHARDINGS in module.attributes:
+        shardings = list(module.attributes[_PARAMETER_SHARDINGS])
+        replicated = ir.StringAttr.get("{replicated}")
+        module.attributes[_PARAMETER_SHARDINGS] = ir.ArrayAttr.get([*shardings, replicated])
+    return function.entry_block.add_argument(type_, ir.Location.unknown())
+
+
+def without_last_argument(code: bytes) -> bytes:
+    """A module whose ``main`` has a zero in place of its last argument, an integer scalar."""
+    with context(), ir.Location.unknown():
+        module = load(code)
+        function = main_function(module)
+        argument = list(function.entry_block.arguments)[-1]
+        with ir.InsertionPoint.at_block_begin(function.entry_block):
+            kind = ir.RankedTensorType(argument.type).element_type
+            zero = ir.DenseElementsAttr.get_splat(argument.type, ir.IntegerAttr.get(kind, 0))
+            argument.replace_all_uses_with(stablehlo.ConstantOp(zero).result)
+        function.entry_block.erase_argument(argument.arg_number)
+        entries = attributes(function, "arg_attrs")
+        _set_inputs(function, list(function.type.inputs)[:-1], entries[:-1])
+        if _PARAMETER_SHARDINGS in module.operation.attributes:
+            shardings = list(module.operation.attributes[_PARAMETER_SHARDINGS])
+            module.operation.attributes[_PARAMETER_SHARDINGS] = ir.ArrayAttr.get(shardings[:-1])
+        return dump(module)
+
+
+def _set_inputs(function: Any, inputs: list[Any], entries: list[dict[str, Any]]) -> None:
+    type_ = ir.FunctionType.get(inputs, function.type.results)
+    function.operation.attributes["function_type"] = ir.TypeAttr.get(type_)
+    function.arg_attrs = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
 
 
 def hlo_with_config(module: bytes, replicas: int, partitions: int) -> bytes:

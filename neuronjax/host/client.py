@@ -64,6 +64,19 @@ def _copied(array: Any, spec: TensorSpec, placement: Placement) -> Any:
     return copied
 
 
+def _put(value: np.ndarray, placement: Placement) -> Any:
+    return _jax.batched_device_put(
+        jax_core.ShapedArray(value.shape, value.dtype),
+        placement.sharding,
+        [value] * len(placement),
+        list(placement.devices),
+        True,
+        False,
+        _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
+        enable_x64=True,
+    )
+
+
 class HostExecutable:
     """A per-core program loaded on a placement."""
 
@@ -90,6 +103,10 @@ class HostExecutable:
     def copied(self, array: Any, spec: TensorSpec) -> Any:
         """A copy of an argument, for the program to take over in its place."""
         return _copied(array, spec, self.placement)
+
+    def put(self, value: np.ndarray) -> Any:
+        """A host array copied to every core, as an argument."""
+        return _put(value, self.placement)
 
     def memory(self) -> Any:
         """XLA's compiled memory statistics, in bytes per core."""
@@ -129,17 +146,8 @@ class HostClient:
         return self._placements[key]
 
     def put(self, value: np.ndarray, placement: Placement) -> Any:
-        """Copies a host array to the single core of ``placement``; returns the array there."""
-        return _jax.batched_device_put(
-            jax_core.ShapedArray(value.shape, value.dtype),
-            placement.sharding,
-            [value],
-            list(placement.devices),
-            True,
-            False,
-            _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
-            enable_x64=True,
-        )
+        """Copies a host array to every core of ``placement``; returns the array there."""
+        return _put(value, placement)
 
     def assemble(self, spec: TensorSpec, placement: Placement, shards: list[Any]) -> Any:
         """One array of single-core arrays, in the order of ``placement``."""

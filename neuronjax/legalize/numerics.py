@@ -1,17 +1,91 @@
-"""Rewrites that give a program the numerics of the chip."""
+"""Rewrites that give a per-core program the numerics of the chip.
+
+One row of ``DEVIATIONS`` per documented deviation from StableHLO as XLA:CPU computes it. After
+``apply`` every rounding, cast and accumulation type is an op of the program, so that whatever
+computes values sees the same graph. Ops keep XLA's speed: what is added are conversions, which XLA
+fuses.
+
+Not here because AWS does not document it: the polynomials of the activation functions, the order
+in which the systolic array sums, whether the compiler divides by multiplying with a reciprocal, and
+how it rounds when a program converts a float to an integer (StableHLO truncates; the instructions
+round to nearest).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
+from neuronjax import formats
+from neuronjax.formats import Format
+from neuronjax.hlo import module as hlo
+from neuronjax.legalize import rounding_sites
+from neuronjax.legalize.emit import (
+    after,
+    at,
+    clamp,
+    convert,
+    element_type,
+    ops_of,
+    recompute,
+    with_element_type,
+)
+from neuronjax.legalize.op_sets import (
+    COLLECTIVES,
+    INTEGER_ARITHMETIC,
+    INTEGER_COMBINERS,
+    INTEGERS,
+    INTEGERS_64,
+    MATMULS,
+    NARROW_FLOATS,
+    REDUCTIONS,
+    ROUNDED,
+    UPDATES,
+    combines_with,
+    in_closed_region,
+    inner_ops,
+    operand_list,
+    touches,
+    yields,
+)
 from neuronjax.legalize.policy import Policy
 
+NATIVE_INTEGERS_V1 = frozenset({"i8", "ui8", "i32"})
+"""What the Tensor engine of NeuronCore-v1 multiplies and accumulates as integers."""
 
-def apply(module: ir.Module, policy: Policy) -> None:
-    """Rewrites ``module`` in place."""
+
+@dataclass(frozen=True)
+class Deviation:
+    """One documented way in which the chip computes something else than XLA:CPU."""
+
+    name: str
+    what: str
+    control: str
+    """The flag or variable that switches it; ``""`` if nothing does."""
+    source: str
+    applies: Callable[[Policy], bool]
+    """Which chips and settings have it."""
+    rewrite: Callable[[ir.Module, Policy], None]
+    """Changes a module in place."""
+
+
+def apply(module: ir.Module, policy: Policy) -> bool:
+    """Rewrites the per-core ``module`` in place.
+
+    Returns whether ``main`` got one more argument, the number of the run as a ui32 scalar.
+    """
     ignore_dot_algorithms(module)
+    if policy.numerics == "ieee":
+        return False
+    with ir.Location.unknown(module.context):
+        for deviation in DEVIATIONS:
+            if deviation.applies(policy):
+                deviation.rewrite(module, policy)
+        return rounding_sites.finish(module, policy)
 
 
 def ignore_dot_algorithms(module: ir.Module) -> None:
@@ -19,10 +93,320 @@ def ignore_dot_algorithms(module: ir.Module) -> None:
 
     Source: JAX NeuronX known issues, "DotAlgorithmPreset is not always respected".
     """
-
-    def visit(op: Any) -> ir.WalkResult:
-        if op.name == "stablehlo.dot_general" and "algorithm" in op.attributes:
+    for op in ops_of(module, frozenset({"stablehlo.dot_general"})):
+        if "algorithm" in op.attributes:
             del op.attributes["algorithm"]
-        return ir.WalkResult.ADVANCE
 
-    module.operation.walk(visit)
+
+def _integers_in_32_bits(module: ir.Module, policy: Policy) -> None:
+    for op in ops_of(module, INTEGER_ARITHMETIC):
+        if touches(op, INTEGERS_64) and not in_closed_region(op):
+            recompute(op, INTEGERS_64)
+    for op in ops_of(module, frozenset({"stablehlo.constant"})):
+        if yields(op, INTEGERS_64):
+            with after(op):
+                _wrap(op.results[0])
+    for op in ops_of(module, frozenset({"stablehlo.convert"})):
+        if yields(op, INTEGERS_64) and element_type(op.operands[0]) not in INTEGERS_64:
+            _go_through(op, INTEGERS_64[element_type(op.results[0])])
+    for argument in hlo.main_function(module).entry_block.arguments:
+        if element_type(argument) in INTEGERS_64:
+            with ir.InsertionPoint.at_block_begin(argument.owner):
+                _wrap(argument)
+
+
+def _wrap(value: Any) -> None:
+    """Lets all users see 64-bit integers cut down to 32 bits."""
+    element = element_type(value)
+    low = convert(value, INTEGERS_64[element])
+    value.replace_all_uses_except(convert(low, element), low.owner.operation)
+
+
+def _go_through(op: Any, element: str) -> None:
+    """Makes a conversion pass through another type on its way."""
+    with at(op):
+        through = convert(op.operands[0], element)
+        op.results[0].replace_all_uses_with(convert(through, element_type(op.results[0])))
+    op.erase()
+
+
+def _integer_powers_in_32_bits(module: ir.Module, policy: Policy) -> None:
+    for op in ops_of(module, frozenset({"stablehlo.power"})):
+        if touches(op, INTEGERS_64):
+            recompute(op, INTEGERS_64)
+
+
+def _integer_matmuls(module: ir.Module, policy: Policy) -> None:
+    native = NATIVE_INTEGERS_V1 if policy.core_version == 1 else frozenset()
+    for op in ops_of(module, MATMULS):
+        types = {element_type(value) for value in (*op.operands, *op.results)}
+        if types & INTEGERS.keys() and not types <= native:
+            recompute(op, INTEGERS)
+
+
+def _integer_scatters(module: ir.Module, policy: Policy) -> None:
+    for op in ops_of(module, UPDATES):
+        for inner in inner_ops(op):
+            if inner.name in INTEGER_COMBINERS and touches(inner, INTEGERS):
+                recompute(inner, INTEGERS)
+
+
+def _integer_collectives(name: str) -> Callable[[ir.Module, Policy], None]:
+    def rewrite(module: ir.Module, policy: Policy) -> None:
+        for op in ops_of(module, frozenset({f"stablehlo.{name}"})):
+            if touches(op, INTEGERS) and combines_with(op, INTEGER_COMBINERS):
+                recompute(op, INTEGERS)
+
+    return rewrite
+
+
+def _round_operands(op: Any, form: Format) -> None:
+    """Casts the FP32 operands of ``op``."""
+    with at(op):
+        for index, operand in operand_list(op):
+            if element_type(operand) == "f32":
+                op.operands[index] = rounding_sites.cast(operand, form)
+
+
+def _auto_cast_type(policy: Policy) -> Format:
+    """What FP32 matmul operands are cast to; BF16 on NeuronCore-v1, which has no FP32 matmul."""
+    return policy.auto_cast_type if policy.auto_cast != "none" else formats.BFLOAT16
+
+
+def _cast_matmul_operands(module: ir.Module, policy: Policy) -> None:
+    for op in ops_of(module, MATMULS):
+        _round_operands(op, _auto_cast_type(policy))
+
+
+def _cast_all(module: ir.Module, policy: Policy) -> None:
+    for op in ops_of(module, ROUNDED | MATMULS | REDUCTIONS | UPDATES):
+        if in_closed_region(op):
+            continue
+        _round_operands(op, policy.auto_cast_type)
+        for result in op.results:
+            if element_type(result) == "f32":
+                with after(op):
+                    _replace_behind(result, rounding_sites.cast(result, policy.auto_cast_type))
+
+
+def _replace_behind(value: Any, replacement: Any) -> None:
+    """Lets all users of ``value`` use ``replacement``, which was made from it by a chain of ops."""
+    first = replacement.owner
+    while first.operands[0] != value:
+        first = first.operands[0].owner
+    value.replace_all_uses_except(replacement, first.operation)
+
+
+def _saturate_infinity(module: ir.Module, policy: Policy) -> None:
+    for op in ops_of(module, MATMULS):
+        with at(op):
+            for index, operand in operand_list(op):
+                element = element_type(operand)
+                if element == "f32" or element in NARROW_FLOATS:
+                    greatest = formats.format_of_element_type(element).max
+                    op.operands[index] = clamp(operand, -greatest, greatest)
+
+
+def _recompute_all(
+    names: frozenset[str], wanted: Callable[[Any], bool]
+) -> Callable[[ir.Module, Policy], None]:
+    """Computes these ops in FP32 where they touch narrow floats; results are rounded once."""
+
+    def rewrite(module: ir.Module, policy: Policy) -> None:
+        for op in ops_of(module, names):
+            if touches(op, NARROW_FLOATS) and wanted(op):
+                recompute(op, NARROW_FLOATS)
+
+    return rewrite
+
+
+def _sums(op: Any) -> bool:
+    return combines_with(op, ROUNDED)
+
+
+def _conversions_through_fp32(module: ir.Module, policy: Policy) -> None:
+    for op in ops_of(module, frozenset({"stablehlo.convert"})):
+        if yields(op, NARROW_FLOATS) and element_type(op.operands[0]) not in ("f32", "i1"):
+            _go_through(op, "f32")
+
+
+def _e4m3fn_as_e4m3(module: ir.Module, policy: Policy) -> None:
+    for op in ops_of(module, frozenset({"stablehlo.convert"})):
+        operand, result = op.operands[0], op.results[0]
+        with at(op):
+            if element_type(operand) == "f8E4M3FN":
+                operand = _bits_as(operand, "f8E4M3")
+            if element_type(result) == "f8E4M3FN":
+                new = _bits_as(convert(operand, "f8E4M3"), "f8E4M3FN")
+            else:
+                new = convert(operand, element_type(result))
+        result.replace_all_uses_with(new)
+        op.erase()
+
+
+def _bits_as(value: Any, element: str) -> Any:
+    return stablehlo.BitcastConvertOp(with_element_type(value.type, element), value).result
+
+
+def _since_v2(policy: Policy) -> bool:
+    return policy.core_version >= 2
+
+
+def _always(policy: Policy) -> bool:
+    return True
+
+
+def _downcast(which: str) -> Callable[[Policy], bool]:
+    return lambda policy: which in policy.integer_downcasts
+
+
+_CLI = "Neuron docs, neuronx-cc command line reference"
+_ISA = "NKI ISA reference"
+
+DEVIATIONS: tuple[Deviation, ...] = (
+    Deviation(
+        "int64",
+        "64-bit integers are computed in 32 bits",
+        "--native-int64",
+        _CLI,
+        lambda policy: not policy.native_int64,
+        _integers_in_32_bits,
+    ),
+    Deviation(
+        "integer_power",
+        "powers of 64-bit integers are computed in 32 bits",
+        "--implicit-integer-downcast=pow",
+        _CLI,
+        _downcast("pow"),
+        _integer_powers_in_32_bits,
+    ),
+    Deviation(
+        "integer_dot",
+        "matmuls of integers go through FP32 and are exact to 2^24",
+        "--implicit-integer-downcast=dot",
+        _CLI,
+        _downcast("dot"),
+        _integer_matmuls,
+    ),
+    Deviation(
+        "integer_scatter",
+        "scatters that compute on integers go through FP32",
+        "--implicit-integer-downcast=scatter",
+        _CLI,
+        _downcast("scatter"),
+        _integer_scatters,
+    ),
+    Deviation(
+        "integer_all_reduce",
+        "all-reduces of integers go through FP32",
+        "--implicit-integer-downcast=all_reduce",
+        _CLI,
+        _downcast("all_reduce"),
+        _integer_collectives("all_reduce"),
+    ),
+    Deviation(
+        "integer_reduce_scatter",
+        "reduce-scatters of integers go through FP32",
+        "--implicit-integer-downcast=reduce_scatter",
+        _CLI,
+        _downcast("reduce_scatter"),
+        _integer_collectives("reduce_scatter"),
+    ),
+    Deviation(
+        "auto_cast_matmult",
+        "FP32 operands of matmuls are cast; to BF16 on NeuronCore-v1 in any case",
+        "--auto-cast, --auto-cast-type",
+        f"{_CLI}; Neuron docs, NeuronCore-v1 (no FP32 matmul)",
+        lambda policy: policy.auto_cast == "matmult" or policy.core_version == 1,
+        _cast_matmul_operands,
+    ),
+    Deviation(
+        "auto_cast_all",
+        "all FP32 operations take and give values of the narrower type",
+        "--auto-cast=all, --auto-cast-type",
+        _CLI,
+        lambda policy: policy.auto_cast == "all",
+        _cast_all,
+    ),
+    Deviation(
+        "saturate_infinity",
+        "infinite operands of matmuls become the largest finite value (trn1)",
+        "--enable-saturate-infinity",
+        _CLI,
+        lambda policy: policy.saturate_infinity and policy.chip == "trainium1",
+        _saturate_infinity,
+    ),
+    Deviation(
+        "matmul_accumulation",
+        "matmuls multiply and add in FP32; narrow results are rounded once",
+        "",
+        f"{_ISA}, nc_matmul (FP32 accumulation in PSUM)",
+        _always,
+        _recompute_all(MATMULS, lambda op: True),
+    ),
+    Deviation(
+        "collective_accumulation",
+        "collectives reduce in FP32",
+        "",
+        "Neuron docs, collective communication; NKI ISA reference, dma_compute",
+        _always,
+        _recompute_all(COLLECTIVES, _sums),
+    ),
+    Deviation(
+        "reduction_accumulation",
+        "reductions of narrow floats accumulate in FP32",
+        "--disable-mixed-precision-accumulation",
+        _CLI,
+        lambda policy: policy.mixed_precision_accumulation,
+        _recompute_all(REDUCTIONS, _sums),
+    ),
+    Deviation(
+        "scatter_accumulation",
+        "scatters that add narrow floats accumulate in FP32",
+        "",
+        f"{_ISA}, dma_compute",
+        _always,
+        _recompute_all(UPDATES, _sums),
+    ),
+    Deviation(
+        "narrow_arithmetic",
+        "arithmetic on narrow floats is done in FP32 and rounded per op",
+        "",
+        f"{_ISA}, data types (inputs are cast to FP32, results to the output type)",
+        _since_v2,
+        _recompute_all(ROUNDED, lambda op: yields(op, NARROW_FLOATS)),
+    ),
+    Deviation(
+        "casts_through_fp32",
+        "casts go through FP32; beyond the largest value they give infinity",
+        "",
+        f"{_ISA}, data types",
+        _always,
+        _conversions_through_fp32,
+    ),
+    Deviation(
+        "fp8_e4m3fn_as_e4m3",
+        "the bits of float8_e4m3fn are read and written as float8_e4m3 (largest value 240)",
+        "--experimental-unsafe-fp8e4m3fn-as-fp8e4m3",
+        "Neuron docs, error code EVRF051",
+        lambda policy: policy.fp8_e4m3fn_as_e4m3 and policy.core_version < 4,
+        _e4m3fn_as_e4m3,
+    ),
+    Deviation(
+        "flush_subnormals",
+        "subnormal results become zero (undocumented: off unless asked for)",
+        "NEURONJAX_FLUSH_SUBNORMALS",
+        "no public document; a switch",
+        lambda policy: policy.flush_subnormals,
+        rounding_sites.flush_results,
+    ),
+    Deviation(
+        "stochastic_rounding",
+        "FP32 is cast to narrower floats stochastically",
+        "NEURON_RT_STOCHASTIC_ROUNDING_EN, NEURON_RT_STOCHASTIC_ROUNDING_SEED",
+        "Neuron docs, rounding modes",
+        lambda policy: policy.stochastic_rounding and policy.core_version >= 2,
+        rounding_sites.make_stochastic,
+    ),
+)
+"""All of them, in the order in which they are applied."""

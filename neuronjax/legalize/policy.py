@@ -5,17 +5,26 @@ Made once from the options, the compiler flags among them; everything in this ro
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neuronjax import formats
 from neuronjax.errors import ConfigurationError
+from neuronjax.formats import Format
 from neuronjax.machine.specs import ChipSpec
 from neuronjax.options import LATEST_SDK, Options, version
 
 AUTO_CASTS = ("none", "matmult", "all")
-AUTO_CAST_TYPES = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp8_e4m3": "fp8_e4m3"}
-"""Value of ``--auto-cast-type`` -> name of the format."""
+AUTO_CAST_TYPES = {
+    "bf16": formats.BFLOAT16,
+    "fp16": formats.FLOAT16,
+    "tf32": formats.TFLOAT32,
+    "fp8_e4m3": formats.FLOAT8_E4M3,
+}
 DOWNCASTS = ("dot", "scatter", "all_reduce", "reduce_scatter", "pow")
 """Integer operations that go through FP32 (``pow``: 32 bits) unless that is forbidden."""
 
@@ -33,8 +42,8 @@ class Policy:
     """Version of the emulated Neuron SDK."""
     legality: str = "off"
     auto_cast: str = "none"
-    auto_cast_type: str = "bf16"
-    """Name of the format that ``auto_cast`` casts to."""
+    auto_cast_type: Format = formats.BFLOAT16
+    """What ``auto_cast`` casts to."""
     mixed_precision_accumulation: bool = True
     saturate_infinity: bool = False
     native_int64: bool = False
@@ -46,6 +55,16 @@ class Policy:
     flush_subnormals: bool = False
     fail_on_nan: bool = False
     fail_on_out_of_bounds: bool = False
+
+    def digest(self) -> str:
+        """A short text that differs between policies, the same in every process."""
+        fields = {
+            **dataclasses.asdict(self),
+            "auto_cast_type": self.auto_cast_type.name,
+            "integer_downcasts": sorted(self.integer_downcasts),
+        }
+        text = json.dumps(fields, sort_keys=True)
+        return f"{self.numerics}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def policy_of(options: Options, chip: ChipSpec) -> Policy:

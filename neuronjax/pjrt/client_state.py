@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
-import hashlib
-import json
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -122,9 +119,7 @@ class TopologyState:
 def platform_version(version: str, machine: Machine, policy: Policy) -> str:
     """What JAX puts into the keys of its compilation cache beside the program: all that decides
     what a program is compiled to."""
-    fields = dataclasses.asdict(policy) | {"integer_downcasts": sorted(policy.integer_downcasts)}
-    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
-    return f"neuronjax {version} {machine.target} lnc={machine.lnc} {policy.numerics} {digest}"
+    return f"neuronjax {version} {machine.target} lnc={machine.lnc} {policy.digest()}"
 
 
 def memory_at(state: ClientState, device: int | None, memory: int | None) -> Memory:

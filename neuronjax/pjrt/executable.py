@@ -44,7 +44,7 @@ class ExecutableState:
     @cached_property
     def optimized(self) -> bytes:
         program = self.program
-        return hlo_with_config(program.per_core, program.num_replicas, program.num_partitions)
+        return hlo_with_config(program.as_seen(), program.num_replicas, program.num_partitions)
 
     @cached_property
     def element_types(self) -> Any:

@@ -18,7 +18,7 @@ from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, LoadedBytes, p
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
 _MAGIC = b"NEURONJX"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class LoadedProgram:
         self.memory = program_memory(program.signature, host)
         self._result_bytes = sum(spec.hbm_bytes for spec in results)
         self._donated = frozenset(program.signature.donated)
+        self._runs = 0
         self._transient = self._result_bytes + self.memory.temporaries - self.memory.alias
         self._transient_on_host = max(self._transient, 0) * len(self._cores)
         self._key: int | None = ledger.load(
@@ -88,6 +89,9 @@ class LoadedProgram:
             for index in kept & self._donated:
                 arrays[index] = self.host.copied(arrays[index], values[index].spec.tensor)
         self._reserve()
+        if self.program.takes_run_number:
+            arrays.append(self.host.put(np.array(self._runs, np.uint32)))
+            self._runs = (self._runs + 1) % (1 << 32)
         try:
             outputs, token = self.host.execute(arrays, with_token)
         except BaseException:
@@ -143,6 +147,7 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
         "num_partitions": program.num_partitions,
         "xla_options": program.xla_options,
         "fingerprint": program.fingerprint,
+        "takes_run_number": program.takes_run_number,
     }
     parts = (json.dumps(header).encode(), program.per_core, host.serialize(), options)
     body = b"".join(struct.pack("<Q", len(part)) + part for part in parts)
@@ -183,6 +188,7 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             num_partitions=header["num_partitions"],
             xla_options=tuple((key, value) for key, value in header["xla_options"]),
             fingerprint=header["fingerprint"],
+            takes_run_number=header["takes_run_number"],
         )
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise SerializationError(

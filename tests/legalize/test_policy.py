@@ -3,6 +3,7 @@
 import pytest
 
 from neuronjax.errors import ConfigurationError
+from neuronjax.formats import TFLOAT32
 from neuronjax.legalize.policy import DOWNCASTS, Policy, policy_of
 from neuronjax.machine.instances import find_instance
 from neuronjax.options import load
@@ -17,7 +18,7 @@ def _policy(flags: str, target: str = "trn2.3xlarge") -> Policy:
     [
         ("", "auto_cast", "none"),
         ("--auto-cast=matmult", "auto_cast", "matmult"),
-        ("--auto-cast all --auto-cast-type tf32", "auto_cast_type", "tf32"),
+        ("--auto-cast all --auto-cast-type tf32", "auto_cast_type", TFLOAT32),
         ("--disable-mixed-precision-accumulation", "mixed_precision_accumulation", False),
         ("--enable-mixed-precision-accumulation", "mixed_precision_accumulation", True),
         ("--enable-saturate-infinity", "saturate_infinity", True),

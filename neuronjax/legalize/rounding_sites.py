@@ -1,0 +1,319 @@
+"""Where a program rounds FP32 to something narrower, and how.
+
+After the other rewrites the roundings of a program are its conversions from FP32 to narrow floats,
+and the marked ops that ``cast`` makes for formats that travel as FP32. ``finish`` turns the marks,
+and with them what asks for more than XLA's own conversion, into bit operations.
+
+Stochastic rounding needs random bits that differ from op to op, from element to element, from one
+iteration of a loop to the next and from run to run. A number, the rounding state, goes through the
+program: ``main`` takes the number of the run, functions and loops derive states of their own. The
+bits of an op are a hash of the seed, the state, the number of the op and the number of the element.
+The core does not enter: replicas that hold the same values keep holding the same values, as they do
+on devices whose generators have the same seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import func, stablehlo
+
+from neuronjax import formats
+from neuronjax.formats import Format
+from neuronjax.hlo import module as hlo
+from neuronjax.legalize.emit import (
+    LANES,
+    Tensor,
+    after,
+    at,
+    broadcast,
+    convert,
+    counter,
+    element_type,
+    filled,
+    ops_of,
+)
+from neuronjax.legalize.op_sets import (
+    MATMULS,
+    NARROW_FLOATS,
+    REDUCTIONS,
+    ROUNDED,
+    UPDATES,
+    in_closed_region,
+)
+from neuronjax.legalize.policy import Policy
+from neuronjax.rounding import nearest, random_bits, stochastic
+
+_CAST = "neuronjax.cast"
+"""Attribute of an op that stands for a rounding: the name of the format."""
+_MODE = "neuronjax.rounding"
+"""Attribute of a rounding that is not to the nearest: ``stochastic``."""
+_FLUSH = "neuronjax.flush"
+"""Attribute of a rounding whose subnormal results become zero."""
+_CONVERT = frozenset({"stablehlo.convert"})
+_MARK = frozenset({"stablehlo.reduce_precision"})
+_SITE_STRIDE = 0x9E3779B1
+"""Distance between the seeds of neighbouring ops; odd, so that all are different."""
+
+
+def cast(value: Any, form: Format) -> Any:
+    """An FP32 value rounded to ``form``, as FP32; written at the insertion point."""
+    if form.element_type is not None:
+        return convert(convert(value, form.element_type), "f32")
+    return _mark(value, form)
+
+
+def _mark(value: Any, form: Format) -> Any:
+    """An op that stands for a rounding until ``finish`` replaces it."""
+    bits = ir.IntegerType.get_signless(32)
+    marked = stablehlo.ReducePrecisionOp(
+        value,
+        exponent_bits=ir.IntegerAttr.get(bits, form.exponent_bits),
+        mantissa_bits=ir.IntegerAttr.get(bits, form.mantissa_bits),
+    )
+    marked.operation.attributes[_CAST] = ir.StringAttr.get(form.name)
+    return marked.result
+
+
+def _target(op: Any) -> Format | None:
+    """The format that ``op`` rounds FP32 to; ``None`` if it is no rounding."""
+    if _CAST in op.attributes:
+        return formats.format_named(ir.StringAttr(op.attributes[_CAST]).value)
+    element = element_type(op.results[0])
+    if op.name not in _CONVERT or element_type(op.operands[0]) != "f32":
+        return None
+    return _CHIP_FORMATS.get(element)
+
+
+_CHIP_FORMATS = {
+    form.element_type: form
+    for form in formats.FORMATS.values()
+    if form.element_type in NARROW_FLOATS
+}
+
+
+def _roundings(module: ir.Module) -> list[Any]:
+    return [op for op in ops_of(module, _CONVERT | _MARK) if _target(op) is not None]
+
+
+def flush_results(module: ir.Module, policy: Policy) -> None:
+    """Marks all roundings, and makes FP32 results of arithmetic roundings to FP32, for flushing."""
+    for op in ops_of(module, ROUNDED | MATMULS | REDUCTIONS | UPDATES):
+        if in_closed_region(op):
+            continue
+        for result in op.results:
+            if element_type(result) == "f32":
+                with after(op):
+                    flushed = _mark(result, formats.FLOAT32)
+                    result.replace_all_uses_except(flushed, flushed.owner.operation)
+    for op in _roundings(module):
+        op.attributes[_FLUSH] = ir.UnitAttr.get()
+
+
+def make_stochastic(module: ir.Module, policy: Policy) -> None:
+    """Marks the roundings to narrower formats for stochastic rounding.
+
+    Those in regions that run once per element, such as a comparator, stay as they are: the regions
+    of sums have none, for they are computed in FP32.
+    """
+    for op in _roundings(module):
+        if _target(op) is not formats.FLOAT32 and not in_closed_region(op):
+            op.attributes[_MODE] = ir.StringAttr.get("stochastic")
+
+
+def finish(module: ir.Module, policy: Policy) -> bool:
+    """Writes out all marked roundings.
+
+    Returns whether ``main`` got one more argument, the number of the run as a ui32 scalar.
+    """
+    has_state = any(_is_stochastic(op) for op in _roundings(module))
+    if has_state:
+        _Threading(module, policy.seed).run()
+    for op in _roundings(module):
+        if _CAST in op.attributes or _FLUSH in op.attributes:
+            _write(op, None)
+    return has_state
+
+
+def _is_stochastic(op: Any) -> bool:
+    return _MODE in op.attributes
+
+
+def _write(op: Any, seed: Any | None) -> None:
+    """Replaces a rounding by bit operations; ``seed`` is a ui32 scalar for the stochastic ones."""
+    form = _target(op)
+    assert form is not None
+    flush = _FLUSH in op.attributes
+    with at(op):
+        value = Tensor(op.operands[0])
+        if seed is None:
+            rounded = nearest(LANES, value, form, flush_subnormals=flush)
+        else:
+            numbers = Tensor(counter(value.value))
+            random = random_bits(LANES, numbers, Tensor(broadcast(seed, value.value)))
+            rounded = stochastic(LANES, value, random, form, flush_subnormals=flush)
+        new = convert(rounded.value, element_type(op.results[0]))
+    op.results[0].replace_all_uses_with(new)
+    op.erase()
+
+
+class _Threading:
+    """Hands the rounding state through the functions and loops of a module."""
+
+    def __init__(self, module: ir.Module, seed: int) -> None:
+        self._seed = seed
+        self._numbers: Iterator[int] = itertools.count(1)
+        _call_composites(module)
+        self._functions = {
+            op.name.value: op for op in module.body.operations if op.operation.name == "func.func"
+        }
+        self._stateful = self._stateful_functions()
+
+    def _stateful_functions(self) -> set[str]:
+        """Names of the functions that round stochastically, themselves or by what they call."""
+        callees = {name: _callees(function) for name, function in self._functions.items()}
+        found = {name for name, function in self._functions.items() if _rounds(function)}
+        while True:
+            callers = {name for name, called in callees.items() if called & found}
+            if callers <= found:
+                return found
+            found |= callers
+
+    def run(self) -> None:
+        for name in sorted(self._stateful):
+            function = self._functions[name]
+            state = hlo.add_argument(function, _state_type())
+            if name == "main":
+                with ir.InsertionPoint.at_block_begin(function.entry_block), ir.Location.unknown():
+                    state = _hashed(state, filled(state, "ui32", self._seed))
+            self._run_block(function.entry_block, state)
+
+    def _run_block(self, block: Any, state: Any) -> None:
+        for op in [inner.operation for inner in block.operations]:
+            if _is_stochastic(op):
+                _write(op, self._seed_of(op, state))
+            elif op.name == "func.call":
+                self._run_call(op, state)
+            elif op.name == "stablehlo.while":
+                self._run_while(op, state)
+            else:
+                for region in op.regions:
+                    for inner in region.blocks:
+                        self._run_block(inner, state)
+
+    def _number(self, state: Any) -> Any:
+        number = next(self._numbers) * _SITE_STRIDE % (1 << 32)
+        return filled(state, "ui32", number)
+
+    def _seed_of(self, op: Any, state: Any) -> Any:
+        """What the random bits of a rounding start from."""
+        with at(op):
+            return stablehlo.AddOp(state, self._number(state)).result
+
+    def _derived(self, op: Any, state: Any) -> Any:
+        """A state for all roundings inside of ``op``."""
+        with at(op):
+            return _hashed(self._number(state), state)
+
+    def _run_call(self, op: Any, state: Any) -> None:
+        callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+        if callee not in self._stateful:
+            return
+        derived = self._derived(op, state)
+        with at(op):
+            types = [result.type for result in op.results]
+            call = func.CallOp(types, callee, [*op.operands, derived])
+        _replace(op, call.operation)
+
+    def _run_while(self, op: Any, state: Any) -> None:
+        if not any(self._is_stateful(inner) for region in op.regions for inner in region.blocks):
+            return
+        derived = self._derived(op, state)
+        with at(op):
+            types = [*(result.type for result in op.results), derived.type]
+            attributes = {name: op.attributes[name] for name in op.attributes}
+            operands = [*op.operands, derived]
+            twin = ir.Operation.create(op.name, types, operands, attributes, regions=2)
+        for source, target in zip(op.regions, twin.regions, strict=True):
+            for block in list(source.blocks):
+                block.append_to(target)
+        condition, body = (region.blocks[0] for region in twin.regions)
+        for block in (condition, body):
+            self._run_block(block, block.add_argument(derived.type, op.location))
+        _yield_successor(body)
+        _replace(op, twin)
+
+    def _is_stateful(self, block: Any) -> bool:
+        for inner in block.operations:
+            op = inner.operation
+            if _is_stochastic(op) or _called(op) in self._stateful:
+                return True
+            if any(self._is_stateful(b) for region in op.regions for b in region.blocks):
+                return True
+        return False
+
+
+def _call_composites(module: ir.Module) -> None:
+    """Replaces composites by calls of their decompositions, which can take one more argument."""
+    for op in ops_of(module, frozenset({"stablehlo.composite"})):
+        with at(op):
+            callee = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+            call = func.CallOp([result.type for result in op.results], callee, list(op.operands))
+        _replace(op, call.operation)
+
+
+def _replace(op: Any, twin: Any) -> None:
+    """Lets the users of ``op`` use the first results of ``twin``."""
+    for old, new in zip(op.results, twin.results, strict=False):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+def _called(op: Any) -> str | None:
+    return ir.FlatSymbolRefAttr(op.attributes["callee"]).value if op.name == "func.call" else None
+
+
+def _callees(function: Any) -> set[str]:
+    found: set[str] = set()
+
+    def visit(op: Any) -> ir.WalkResult:
+        if name := _called(op):
+            found.add(name)
+        return ir.WalkResult.ADVANCE
+
+    function.operation.walk(visit)
+    return found
+
+
+def _rounds(function: Any) -> bool:
+    found: list[bool] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if _is_stochastic(op):
+            found.append(True)
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+
+    function.operation.walk(visit)
+    return bool(found)
+
+
+def _hashed(number: Any, state: Any) -> Any:
+    return random_bits(LANES, Tensor(number), Tensor(state)).value
+
+
+def _state_type() -> ir.Type:
+    return ir.RankedTensorType.get([], ir.Type.parse("ui32"))
+
+
+def _yield_successor(body: Any) -> None:
+    """Lets a loop body hand on its state, its last argument, plus one."""
+    terminator = list(body.operations)[-1].operation
+    state = list(body.arguments)[-1]
+    with at(terminator):
+        successor = stablehlo.AddOp(state, filled(state, "ui32", 1)).result
+        stablehlo.ReturnOp([*terminator.operands, successor])
+    terminator.erase()
