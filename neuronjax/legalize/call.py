@@ -1,0 +1,148 @@
+"""A custom call as its meaning sees it: types and configuration, and the checks on both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxlib.mlir import ir
+
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.hlo.module import TensorSpec, tensor_spec
+from neuronjax.legalize.policy import Policy
+
+Function = Callable[..., Any]
+"""Arrays of the call's operand types -> its result, or a tuple of its results."""
+
+_CONFIG_NAMES = ("backend_config", "mhlo.backend_config")
+"""Where a call keeps its configuration: a typed one in the second on some ways through JAX."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """Types, configuration and circumstances of one custom call; equal calls mean the same."""
+
+    target: str
+    operands: tuple[TensorSpec, ...]
+    results: tuple[TensorSpec, ...]
+    config: str
+    """Text of ``backend_config`` without the quotes that some frameworks put around it."""
+    attributes: str
+    """A typed configuration as text, which the Neuron compiler does not read; normally empty."""
+    policy: Policy
+    """What the program is compiled for."""
+
+    def expect_operands(self, *names: str) -> tuple[TensorSpec, ...]:
+        """The operands' types. Raises ``UnsupportedProgramError`` unless there is one per name."""
+        if len(self.operands) != len(names):
+            raise UnsupportedProgramError(
+                f"has {len(self.operands)} operands where it takes {len(names)}: {', '.join(names)}"
+            )
+        return self.operands
+
+    def expect_floats(self) -> None:
+        """Raises ``UnsupportedProgramError`` unless all operands are real floats."""
+        for spec in self.operands:
+            if not jnp.issubdtype(spec.dtype, jnp.floating):
+                raise UnsupportedProgramError(
+                    f"has an operand of type {spec.dtype.name}; convert it to float32, bfloat16 "
+                    "or float16"
+                )
+
+    def expect_same_shape(self) -> None:
+        """Raises ``UnsupportedProgramError`` unless all operands have one shape."""
+        shapes = {spec.shape for spec in self.operands}
+        if len(shapes) > 1:
+            raise UnsupportedProgramError(
+                f"has operands of shapes {', '.join(str(s.shape) for s in self.operands)}; they "
+                "must be the same"
+            )
+
+    def whole_number(self, meaning: str) -> int:
+        """The configuration as a whole number, such as ``"2"``. Raises if it is none."""
+        if not (self.config.isascii() and self.config.isdecimal()):
+            raise self.bad_config(f"{meaning} as a decimal number")
+        return int(self.config)
+
+    def axis(self, rank: int) -> int:
+        """The configuration as a dimension of the first operand, of that rank."""
+        axis = self.whole_number("a dimension of the operand")
+        if axis >= rank:
+            raise self.bad_config(f"a dimension of the operand, 0 to {rank - 1},")
+        return axis
+
+    def bad_config(self, wanted: str) -> UnsupportedProgramError:
+        """The error for a configuration that is not what was wanted."""
+        found = f"the attributes {self.attributes}" if self.attributes else repr(self.config)
+        return UnsupportedProgramError(
+            f"needs {wanted} in backend_config and has {found}; from JAX pass it as a string: "
+            "jax.ffi.ffi_call(…, custom_call_api_version=2, legacy_backend_config=…)"
+        )
+
+
+def read(op: Any, policy: Policy) -> Call:
+    """The call of a custom-call op. Raises ``UnsupportedProgramError`` for unknown types."""
+    config, attributes = _configuration(op)
+    return Call(
+        target=ir.StringAttr(op.attributes["call_target_name"]).value,
+        operands=tuple(tensor_spec(value.type) for value in op.operands),
+        results=tuple(tensor_spec(type_) for type_ in result_types(op)),
+        config=config,
+        attributes=attributes,
+        policy=policy,
+    )
+
+
+def result_types(op: Any) -> list[ir.Type]:
+    """Types of an op's results, or of the elements of its one result if that is a tuple."""
+    types = [result.type for result in op.results]
+    if len(types) == 1 and isinstance(types[0], ir.TupleType):
+        return [types[0].get_type(index) for index in range(types[0].num_types)]
+    return types
+
+
+def _configuration(op: Any) -> tuple[str, str]:
+    """A call's configuration as (text, typed attributes as text)."""
+    for name in _CONFIG_NAMES:
+        attribute = op.attributes.get(name, None)
+        if isinstance(attribute, ir.StringAttr) and attribute.value:
+            return attribute.value.strip('"'), ""
+        if isinstance(attribute, ir.DictAttr) and len(attribute):
+            return "", str(attribute)
+    return "", ""
+
+
+def computing_type(dtype: np.dtype) -> np.dtype:
+    """The type that the engines compute in: FP32 for all real numbers but FP64, which stays."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def wide(x: jax.Array) -> jax.Array:
+    """``x`` in the type that the engines compute in."""
+    return x.astype(computing_type(x.dtype))
+
+
+def in_result_types(function: Function, results: Sequence[TensorSpec]) -> Function:
+    """``function`` with its results rounded once, to the types of ``results``.
+
+    Raises (when called):
+      UnsupportedProgramError: a result has another shape than the call declares.
+    """
+
+    def rounded(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        values = function(*operands)
+        values = values if isinstance(values, tuple) else (values,)
+        found = [value.shape for value in values]
+        declared = [spec.shape for spec in results]
+        if found != declared:
+            raise UnsupportedProgramError(
+                f"declares results of shapes {declared} where its operands and backend_config "
+                f"give {found}"
+            )
+        return tuple(value.astype(spec.dtype) for value, spec in zip(values, results, strict=True))
+
+    return rounded

@@ -1,0 +1,148 @@
+"""Custom calls of the Neuron compiler that are pure mathematics, replaced by what they compute.
+
+XLA knows none of them. A call that has a meaning becomes a call of a private function that holds
+it, one function for all calls of the same types and configuration; a call that is an identity
+vanishes; the rest is refused with the reason. Source of the names: error page EVRF015, and EVRF036
+to EVRF058 for the MX calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.hlo.custom_calls import custom_call_target, custom_calls
+from neuronjax.hlo.location import source_line
+from neuronjax.legalize import call as calls
+from neuronjax.legalize import meanings, merge
+from neuronjax.legalize.call import Call, Function
+from neuronjax.legalize.policy import Policy
+
+SEMANTICS: Mapping[str, Callable[[Call], Function]] = {
+    "AwsNeuronErf": meanings.erf,
+    "AwsNeuronGelu": meanings.gelu,
+    "AwsNeuronGeluApprxTanh": meanings.gelu_tanh,
+    "AwsNeuronGeluBackward": meanings.gelu_backward,
+    "AwsNeuronSilu": meanings.silu,
+    "AwsNeuronSiluBackward": meanings.silu_backward,
+    "AwsNeuronRmsNorm": meanings.rms_norm,
+    "AwsNeuronSoftmax": meanings.softmax,
+    "AwsNeuronSoftmaxBackward": meanings.softmax_backward,
+    "AwsNeuronArgMax": meanings.arg_max,
+    "AwsNeuronArgMin": meanings.arg_min,
+    "AwsNeuronTopK": meanings.top_k,
+}
+"""Target -> its meaning."""
+
+IDENTITIES = frozenset({
+    "AwsNeuronLNCShardingConstraint", "AwsNeuronTransferWithStaticRing",
+    "AwsNeuronModuleMarkerStart-Forward", "AwsNeuronModuleMarkerEnd-Forward",
+    "AwsNeuronModuleMarkerStart-Backward", "AwsNeuronModuleMarkerEnd-Backward",
+    "NeuronBoundaryMarker-Start", "NeuronBoundaryMarker-End",
+})  # fmt: skip
+"""Hints for placement and scheduling: each result is the operand of the same number."""
+
+REFUSED: Mapping[str, str] = {
+    "AwsNeuronCustomNativeKernel": (
+        "runs a compiled NKI kernel, which only the device can; compute the same in JAX on this "
+        "platform, for example behind a switch of your own"
+    ),
+    "AwsNeuronCustomOp": (
+        "runs a C++ operator compiled for GpSimdE, which only the device can; compute the same in "
+        "JAX on this platform, for example behind a switch of your own"
+    ),
+    "AwsNeuronDevicePrint": (
+        "prints on the device in an undocumented form; use jax.debug.print on this platform"
+    ),
+    "AwsNeuronIntMatmult": (
+        "has undocumented operands and dimensions; use jax.lax.dot_general on integers"
+    ),
+    "AwsNeuronDropoutMaskV1": (
+        "has undocumented operands and an undocumented random generator; use jax.random.bernoulli"
+    ),
+    "AwsNeuronRmsNormBackward": (
+        "takes the norm's output, from which the scale of its input cannot be recovered; let "
+        "jax.grad differentiate the norm written in JAX"
+    ),
+}
+"""Target -> why it cannot be executed, and what to do instead."""
+
+_UNKNOWN = (
+    "is not one of the Neuron compiler's targets (error page EVRF015); correct the name, or write "
+    "it in JAX"
+)
+_PREFIXES = ("AwsNeuron", "NeuronBoundaryMarker")
+"""How the names begin that are the compiler's alone."""
+
+
+def expand(module: ir.Module, policy: Policy) -> None:
+    """Replaces the compiler's custom calls in place. Needs the context of ``module``.
+
+    Raises:
+      UnsupportedProgramError: a call cannot be executed; the message names its target, the user's
+        source line, the reason and what to do.
+    """
+    functions: dict[Call, Any] = {}
+    for op in custom_calls(module, _is_ours):
+        try:
+            _replace(op, _values(module, op, policy, functions))
+        except UnsupportedProgramError as error:
+            raise UnsupportedProgramError(
+                f"custom call {custom_call_target(op)} at {source_line(op)} {error}."
+            ) from None
+
+
+def _is_ours(target: str) -> bool:
+    return target in SEMANTICS or target in REFUSED or target.startswith(_PREFIXES)
+
+
+def _values(module: ir.Module, op: Any, policy: Policy, functions: dict[Call, Any]) -> list[Any]:
+    """What stands for the results of ``op``, one value for each or for each element of a tuple."""
+    target = custom_call_target(op)
+    if target in IDENTITIES:
+        return list(op.operands)
+    if target not in SEMANTICS:
+        raise UnsupportedProgramError(REFUSED.get(str(target), _UNKNOWN))
+    call = calls.read(op, policy)
+    if call not in functions:
+        function = calls.in_result_types(SEMANTICS[call.target](call), call.results)
+        code = merge.lower(function, call.operands)
+        functions[call] = merge.insert(module, code, f"neuron.{call.target}")
+    with ir.InsertionPoint(op), op.location:
+        return merge.call(functions[call], list(op.operands))
+
+
+def _replace(op: Any, values: list[Any]) -> None:
+    found, declared = [value.type for value in values], [result.type for result in op.results]
+    if found != declared and found == calls.result_types(op):
+        _replace_elements(op, values)
+    elif found == declared:
+        for result, value in zip(op.results, values, strict=True):
+            result.replace_all_uses_with(value)
+    else:
+        raise UnsupportedProgramError(
+            f"passes its operands on, but has operands of types {_texts(found)} and results of "
+            f"types {_texts(declared)}; declare the operands' types"
+        )
+    op.erase()
+
+
+def _replace_elements(op: Any, values: list[Any]) -> None:
+    """Replaces the one result of ``op``, a tuple: such is the form that partitioning leaves."""
+    (result,) = op.results
+    for user in [use.owner for use in result.uses]:
+        if user.operation.name == "stablehlo.get_tuple_element":
+            index = ir.IntegerAttr(user.attributes["index"]).value
+            user.results[0].replace_all_uses_with(values[index])
+            user.operation.erase()
+    if any(True for _ in result.uses):
+        with ir.InsertionPoint(op), op.location:
+            whole = ir.Operation.create("stablehlo.tuple", results=[result.type], operands=values)
+        result.replace_all_uses_with(whole.results[0])
+
+
+def _texts(types: list[ir.Type]) -> str:
+    return ", ".join(map(str, types))

@@ -1,0 +1,93 @@
+"""Functions of jax.numpy as part of a module: traced, lowered, parsed and inserted under new names.
+
+A module under compilation lives in an MLIR context of its own, and its compile may have been
+triggered anywhere in the user's program: inside a mesh, with 64-bit types on or off, under strict
+promotion. Tracing sees none of that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax._src import config as jax_config
+from jax._src.interpreters import mlir as jax_mlir
+from jaxlib.mlir import ir
+
+from neuronjax.hlo import module as hlo
+from neuronjax.hlo.module import TensorSpec
+
+_EMPTY_MESH = jax.sharding.AbstractMesh((), ())
+
+
+def lower(function: Callable[..., Any], operands: Sequence[TensorSpec]) -> bytes:
+    """``function`` of arrays of those types as StableHLO bytecode; its entry is ``main``.
+
+    Its ops carry names but no source lines: the user's line is that of the call.
+    """
+    arguments = [jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in operands]
+    with _as_written():
+        traced = jax.jit(function, keep_unused=True).trace(*arguments)
+        return jax_mlir.module_to_bytecode(traced.lower(lowering_platforms=("cpu",)).compiler_ir())
+
+
+@contextlib.contextmanager
+def _as_written() -> Iterator[None]:
+    """JAX's defaults instead of the user's settings, and 64-bit types as they are given."""
+    with (
+        jax.sharding.use_abstract_mesh(_EMPTY_MESH),
+        jax.enable_x64(True),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        jax.default_matmul_precision("highest"),
+        jax_config.traceback_in_locations_limit(0),
+    ):
+        yield
+
+
+def insert(module: ir.Module, code: bytes, name: str) -> Any:
+    """Puts the functions of ``code`` into ``module`` as private ones; returns its ``main`` there.
+
+    ``main`` is called ``name``, and every other function by a name made of that and its own; a
+    number is added where a name is taken. Needs the context of ``module`` as the current one.
+    """
+    added = hlo.load(code)
+    taken = {_symbol(op) for op in module.body.operations if "sym_name" in op.attributes}
+    renamed = {}
+    for function in added.body.operations:
+        old = _symbol(function)
+        renamed[old] = _free(name if old == "main" else f"{name}.{old}", taken)
+        taken.add(renamed[old])
+    for old, new in renamed.items():
+        ir.SymbolTable.replace_all_symbol_uses(old, new, added.operation)
+    inserted = {}
+    for function in added.body.operations:
+        copy = function.operation.clone(ir.InsertionPoint(module.body))
+        copy.attributes["sym_name"] = ir.StringAttr.get(renamed[_symbol(function)])
+        copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        inserted[_symbol(function)] = copy
+    return inserted["main"]
+
+
+def call(function: Any, operands: Sequence[Any]) -> list[Any]:
+    """Results of a call of ``function`` (of ``insert``) at the current insertion point."""
+    results = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results
+    callee = ir.FlatSymbolRefAttr.get(_symbol(function))
+    op = ir.Operation.create(
+        "func.call", results=results, operands=operands, attributes={"callee": callee}
+    )
+    return list(op.results)
+
+
+def _symbol(op: Any) -> str:
+    return ir.StringAttr(op.attributes["sym_name"]).value
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 0, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
