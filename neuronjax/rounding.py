@@ -141,7 +141,7 @@ class _NumpyLanes:
         return np.where(condition, yes, no)
 
     def constant(self, number: int, like: Any) -> Any:
-        return np.uint32(number)
+        return np.full((1,) * np.ndim(like), number, np.uint32)
 
 
 class _JaxLanes:
@@ -157,7 +157,7 @@ class _JaxLanes:
         return jnp.where(condition, yes, no)
 
     def constant(self, number: int, like: Any) -> Any:
-        return np.uint32(number)
+        return jax.lax.full_like(like, number)
 
 
 NUMPY: Lanes = _NumpyLanes()
