@@ -4,6 +4,7 @@ Contents:
 
 * ``neuronjax.make_mesh``: a ``jax.sharding.Mesh`` whose inner axes lie on the closest cores.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
+* ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.errors``: every exception the project raises on purpose.
 
 The platform needs no import: with the package installed, ``JAX_PLATFORMS=neuron`` selects it.
@@ -19,12 +20,14 @@ __version__ = "0.1.0"
 _LAZY = {
     "configure": "neuronjax.options",
     "make_mesh": "neuronjax.machine.mesh",
+    "mx": "neuronjax.mx",
 }
 
-__all__ = ["__version__", "configure", "make_mesh"]
+__all__ = ["__version__", "configure", "make_mesh", "mx"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'neuronjax' has no attribute {name!r}; it has {__all__}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    module = importlib.import_module(_LAZY[name])
+    return getattr(module, name) if module.__name__ != f"{__name__}.{name}" else module

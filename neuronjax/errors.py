@@ -44,6 +44,18 @@ class UnknownFormatError(NeuronError, ValueError):
     status = "INVALID_ARGUMENT"
 
 
+class BlockShapeError(NeuronError, ValueError):
+    """An array does not divide into MX blocks or words, or its scales belong to another shape."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class MXOperandError(NeuronError, ValueError):
+    """A dtype or a rule for scales that MX arrays do not have."""
+
+    status = "INVALID_ARGUMENT"
+
+
 class CompileError(NeuronError):
     """The program could not be compiled."""
 
