@@ -35,6 +35,8 @@ class Call:
     """A typed configuration as text, which the Neuron compiler does not read; normally empty."""
     policy: Policy
     """What the program is compiled for."""
+    cores: int
+    """How many cores run the program together."""
 
     def expect_operands(self, *names: str) -> tuple[TensorSpec, ...]:
         """The operands' types. Raises ``UnsupportedProgramError`` unless there is one per name."""
@@ -84,7 +86,7 @@ class Call:
         )
 
 
-def read(op: Any, policy: Policy) -> Call:
+def read(op: Any, policy: Policy, cores: int) -> Call:
     """The call of a custom-call op. Raises ``UnsupportedProgramError`` for unknown types."""
     config, attributes = _configuration(op)
     return Call(
@@ -94,6 +96,7 @@ def read(op: Any, policy: Policy) -> Call:
         config=config,
         attributes=attributes,
         policy=policy,
+        cores=cores,
     )
 
 

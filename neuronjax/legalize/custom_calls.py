@@ -8,7 +8,7 @@ to EVRF058 for the MX calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -16,8 +16,9 @@ from jaxlib.mlir import ir
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo.custom_calls import custom_call_target, custom_calls
 from neuronjax.hlo.location import source_line
+from neuronjax.hlo.module import tensor_spec
 from neuronjax.legalize import call as calls
-from neuronjax.legalize import meanings, merge
+from neuronjax.legalize import collective_matmul, meanings, merge, mx_calls, resize
 from neuronjax.legalize.call import Call, Function
 from neuronjax.legalize.policy import Policy
 
@@ -34,8 +35,20 @@ SEMANTICS: Mapping[str, Callable[[Call], Function]] = {
     "AwsNeuronArgMax": meanings.arg_max,
     "AwsNeuronArgMin": meanings.arg_min,
     "AwsNeuronTopK": meanings.top_k,
+    "AwsNeuronCollectiveMatmul": collective_matmul.matmul,
+    "ResizeNearest": resize.nearest,
+    "ResizeNearestGrad": resize.nearest_gradient,
+    "ResizeBilinear": resize.bilinear,
+    "QuantizeMX": mx_calls.quantize,
+    "ScaledMatmul": mx_calls.scaled_matmul,
+    "__op$block_scaled_dot": mx_calls.scaled_matmul,
 }
 """Target -> its meaning."""
+
+PREPARATIONS: Mapping[str, Callable[[Call, Sequence[Any]], list[Any]]] = {
+    "AwsNeuronCollectiveMatmul": collective_matmul.gathered,
+}
+"""Target -> what makes, of its operands, those of the meaning: work between cores."""
 
 IDENTITIES = frozenset({
     "AwsNeuronLNCShardingConstraint", "AwsNeuronTransferWithStaticRing",
@@ -74,6 +87,8 @@ _UNKNOWN = (
     "is not one of the Neuron compiler's targets (error page EVRF015); correct the name, or write "
     "it in JAX"
 )
+_REPLICAS = "mhlo.num_replicas"
+"""Attribute of a per-core program: how many cores run it."""
 _PREFIXES = ("AwsNeuron", "NeuronBoundaryMarker")
 """How the names begin that are the compiler's alone."""
 
@@ -106,13 +121,21 @@ def _values(module: ir.Module, op: Any, policy: Policy, functions: dict[Call, An
         return list(op.operands)
     if target not in SEMANTICS:
         raise UnsupportedProgramError(REFUSED.get(str(target), _UNKNOWN))
-    call = calls.read(op, policy)
-    if call not in functions:
-        function = calls.in_result_types(SEMANTICS[call.target](call), call.results)
-        code = merge.lower(function, call.operands)
-        functions[call] = merge.insert(module, code, f"neuron.{call.target}")
+    call = calls.read(op, policy, _cores(module))
+    function = calls.in_result_types(SEMANTICS[call.target](call), call.results)
     with ir.InsertionPoint(op), op.location:
-        return merge.call(functions[call], list(op.operands))
+        operands = list(op.operands)
+        if call.target in PREPARATIONS:
+            operands = PREPARATIONS[call.target](call, operands)
+        if call not in functions:
+            code = merge.lower(function, [tensor_spec(value.type) for value in operands])
+            functions[call] = merge.insert(module, code, f"neuron.{call.target}")
+        return merge.call(functions[call], operands)
+
+
+def _cores(module: ir.Module) -> int:
+    attributes = module.operation.attributes
+    return ir.IntegerAttr(attributes[_REPLICAS]).value if _REPLICAS in attributes else 1
 
 
 def _replace(op: Any, values: list[Any]) -> None:

@@ -31,7 +31,7 @@ def partition(module: bytes, devices: int, compile_for_dump: PartitionCompile) -
     """The per-core program of ``module`` (bytecode with shardings) over ``devices`` cores.
 
     Its module attributes ``mhlo.spmd_output_sharding`` and ``mhlo.spmd_parameters_shardings`` hold
-    the HloSharding texts of results and arguments.
+    the HloSharding texts of results and arguments, and ``mhlo.num_replicas`` the number of cores.
 
     Raises:
       PartitionError: XLA did not produce a partitioned module.
@@ -77,6 +77,8 @@ def _as_replicas(serialized: bytes, devices: int) -> bytes:
         module = hlo.load(_jax.mlir.hlo_to_stablehlo(serialized))
         stop.remove(module)
         rewrite_to_replicas(module)
+        count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), devices)
+        module.operation.attributes["mhlo.num_replicas"] = count
         return hlo.dump(module)
 
 
