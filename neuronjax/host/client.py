@@ -7,6 +7,7 @@ global value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,8 @@ from jaxlib import _jax
 
 from neuronjax.errors import CompileError, UnsupportedProgramError
 from neuronjax.hlo import module as hlo
+from neuronjax.hlo.custom_calls import custom_calls
+from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import TensorSpec
 
 _STUCK_SECONDS = 3600
@@ -174,7 +177,7 @@ class HostClient:
         compile_options = _compile_options(replicas, options)
         target = placement.device_list
         compile_and_load = self._client.compile_and_load
-        with translated_errors():
+        with translated_errors(module):
             if not callbacks:
                 loaded = compile_and_load(module, target, compile_options)
             else:  # functions are taken with a parsed module only
@@ -245,8 +248,20 @@ def _compile_options(assignment: np.ndarray, options: dict[str, Any]) -> Any:
     return compile_options
 
 
+_NO_IMPLEMENTATION = re.compile(
+    r"No (?:FFI handler registered for|registered implementation for \w+ custom call to) (\S+) "
+)
+"""What XLA says of a custom call that it has no code for; the group is its target."""
+
+
 class translated_errors:
-    """Turns XLA's compile errors into the project's, keeping XLA's words."""
+    """Turns XLA's compile errors into the project's, keeping XLA's words.
+
+    A custom call that XLA does not know is looked up in ``module``, the bytecode it compiled.
+    """
+
+    def __init__(self, module: bytes | None = None) -> None:
+        self._module = module
 
     def __enter__(self) -> None:
         return None
@@ -254,5 +269,19 @@ class translated_errors:
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         if isinstance(error, jax.errors.JaxRuntimeError):
             text = str(error)
+            if self._module is not None and (unknown := _NO_IMPLEMENTATION.search(text)):
+                _refuse_custom_call(unknown[1], self._module)
             cause = UnsupportedProgramError if text.startswith("UNIMPLEMENTED") else CompileError
             raise cause(text) from None
+
+
+def _refuse_custom_call(target: str, module: bytes) -> None:
+    """Raises ``UnsupportedProgramError`` with the source of the call, if the program has it."""
+    with hlo.context():
+        lines = [source_line(op) for op in custom_calls(hlo.load(module), target.__eq__)]
+    if lines:
+        raise UnsupportedProgramError(
+            f"custom call {target} at {lines[0]} is unknown to the Neuron compiler, and XLA on the "
+            "CPU, which computes values here, has no implementation of it; write it in JAX, or "
+            "register one with jax.ffi.register_ffi_target for platform cpu."
+        ) from None
