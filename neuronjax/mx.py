@@ -20,6 +20,7 @@ neither source describes, has the scale NaN.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -49,6 +50,7 @@ _CODES = {8: jnp.uint8, 4: jnp.uint4}
 """Bits of an element -> type of a word of four, type of a code."""
 
 
+@partial(jax.jit, static_argnames=("element", "axis", "scale"), inline=True)
 def quantize(
     x: jax.Array, element: str = "float8_e4m3fn", axis: int = -1, *, scale: Scale = "ocp"
 ) -> tuple[jax.Array, jax.Array]:
@@ -86,6 +88,7 @@ def quantize(
     return elements.reshape(x.shape), jax.lax.bitcast_convert_type(codes, FLOAT8_E8M0FNU.dtype)
 
 
+@partial(jax.jit, static_argnames=("axis", "dtype"), inline=True)
 def dequantize(
     elements: jax.Array, scales: jax.Array, axis: int = -1, *, dtype: Any = jnp.float32
 ) -> jax.Array:
@@ -105,6 +108,7 @@ def dequantize(
     return scaled.reshape(elements.shape).astype(dtype)
 
 
+@partial(jax.jit, static_argnames="preferred_element_type", inline=True)
 def scaled_matmul(
     lhs: jax.Array,
     lhs_scale: jax.Array,
@@ -145,6 +149,32 @@ def scaled_matmul(
     return product.astype(preferred_element_type)
 
 
+def scaled_matmul_of_rows(
+    lhs: jax.Array,
+    rhs: jax.Array,
+    lhs_scales: jax.Array,
+    rhs_scales: jax.Array,
+    preferred_element_type: Any = jnp.float32,
+) -> jax.Array:
+    """What `jax.nn.scaled_matmul` documents: its rows are any elements with any scales.
+
+    Args:
+      lhs, rhs: [batch, m, k] and [batch, n, k].
+      lhs_scales, rhs_scales: [batch, m, k / a] and [batch, n, k / b]; a and b are the block sizes.
+      preferred_element_type: of the result.
+
+    Returns:
+      [batch, m, n], multiplied and accumulated in FP32.
+    """
+    product = jnp.einsum(
+        "bmk,bnk->bmn",
+        _scaled_rows(lhs, lhs_scales),
+        _scaled_rows(rhs, rhs_scales),
+        precision=jax.lax.Precision.HIGHEST,
+    )
+    return product.astype(preferred_element_type)
+
+
 def times_powers_of_two(x: jax.Array, scales: jax.Array) -> jax.Array:
     """x * scales: FP32 times float8_e8m0fnu, shapes broadcasting; NaN where the scale is."""
     codes = jax.lax.bitcast_convert_type(scales, jnp.uint8).astype(jnp.int32)
@@ -153,6 +183,7 @@ def times_powers_of_two(x: jax.Array, scales: jax.Array) -> jax.Array:
     return jnp.where(codes == _NAN_CODE, jnp.nan, halved * _power_of_two(jnp.maximum(codes, 1)))
 
 
+@partial(jax.jit, static_argnames="axis", inline=True)
 def interleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
     """Reorders an axis of size k so that elements k/4 apart become neighbours: 0, k/4, k/2, ….
 
@@ -165,11 +196,13 @@ def interleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
     return _regrouped(x, axis, quarters_first=True)
 
 
+@partial(jax.jit, static_argnames="axis", inline=True)
 def deinterleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
     """Undoes `interleave_x4`. Raises as that does."""
     return _regrouped(x, axis, quarters_first=False)
 
 
+@partial(jax.jit, static_argnames="axis", inline=True)
 def pack_x4(elements: jax.Array, axis: int = -1) -> jax.Array:
     """MX elements in the words that the device reads: word i holds i, i + k/4, i + k/2, i + 3k/4.
 
@@ -196,6 +229,7 @@ def pack_x4(elements: jax.Array, axis: int = -1) -> jax.Array:
     return words
 
 
+@partial(jax.jit, static_argnames=("element", "axis"), inline=True)
 def unpack_x4(words: jax.Array, element: str, axis: int = -1) -> jax.Array:
     """Undoes `pack_x4`: elements of dtype `element`, four times as long along `axis`.
 
@@ -216,6 +250,17 @@ def unpack_x4(words: jax.Array, element: str, axis: int = -1) -> jax.Array:
     codes = [(words >> (form.bits * place)) & mask for place in range(PACKED)]
     quarters = jnp.concatenate(codes, axis=axis).astype(_CODES[form.bits])
     return jax.lax.bitcast_convert_type(quarters, form.dtype)
+
+
+def _scaled_rows(rows: jax.Array, scales: jax.Array) -> jax.Array:
+    """rows * scales in FP32; the shapes alone tell how long a block is."""
+    blocks = rows.astype(jnp.float32).reshape(*scales.shape, -1)
+    scales = jnp.expand_dims(scales, -1)
+    if scales.dtype == FLOAT8_E8M0FNU.dtype:
+        scaled = times_powers_of_two(blocks, scales)
+    else:
+        scaled = blocks * scales.astype(jnp.float32)
+    return scaled.reshape(rows.shape)
 
 
 def _divided(blocks: jax.Array, codes: jax.Array) -> jax.Array:

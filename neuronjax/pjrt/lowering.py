@@ -3,7 +3,8 @@
 JAX has rules for linear algebra, FFT, random bits, callbacks and more under ``cpu`` that an unknown
 platform does not get. The program runs on XLA:CPU here, so they are all valid: a lookup for
 ``neuron`` falls back to ``cpu``, also for rules registered later. Host callbacks are numbered by
-the project's registry, because the C API has no way to pass Python functions.
+the project's registry, because the C API has no way to pass Python functions. What JAX has for GPUs
+alone but the chip can do has its rule here.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 
 from jax._src import callback as jax_callback
 from jax._src import debugging as jax_debugging
+from jax._src.cudnn import scaled_matmul_stablehlo as jax_scaled_matmul
 from jax._src.interpreters import mlir
 from jax._src.lax import lax
 
+from neuronjax import mx
 from neuronjax.host import callbacks
 
 PLATFORM = "neuron"
@@ -31,6 +34,14 @@ CALLBACK_PRIMITIVES = (
 
 COMMON_PRIMITIVES = frozenset({lax.dot_general_p})
 """Their rule for ``cpu`` refuses what the chip takes; they keep the rule for all platforms."""
+
+
+CHIP_RULES = {
+    jax_scaled_matmul._scaled_matmul_p: mlir.lower_fun(
+        mx.scaled_matmul_of_rows, multiple_results=False
+    ),
+}
+"""Primitives that ``cpu`` lacks: they become plain StableHLO."""
 
 
 class _CallbackNumbers(list[Any]):
@@ -76,6 +87,8 @@ class NeuronRules(dict[Any, Any]):
         for primitive in CALLBACK_PRIMITIVES:
             entry = cpu_rules.get(primitive) or common_rules[primitive]
             self[primitive] = dataclasses.replace(entry, rule=_as_cpu(entry.rule))
+        for primitive, rule in CHIP_RULES.items():
+            self[primitive] = mlir.LoweringRuleEntry(rule, inline=True)
 
     def __contains__(self, primitive: object) -> bool:
         return super().__contains__(primitive) or (
