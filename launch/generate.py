@@ -14,7 +14,7 @@ from models.sampling import Sampling
 
 _SAMPLING = Sampling()
 
-_CHECKPOINT_DIR = flags.DEFINE_string("checkpoint_dir", "runs/llama", "Directory of the run.")
+_CHECKPOINT_DIR = flags.DEFINE_string("checkpoint_dir", "runs/decoder", "Directory of the run.")
 _MESH = flags.DEFINE_string(
     "mesh", None, "Device mesh such as data=1,model=2; default: fitted to the devices."
 )

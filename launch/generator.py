@@ -13,11 +13,11 @@ from launch import checkpoints
 from launch.errors import CheckpointError, DataError
 from launch.meshes import choose_mesh, parameter_shardings
 from launch.program import say
-from launch.step import abstract_model
 from models.generate import generate
-from models.llama.config import LlamaConfig
 from models.parameters import Parameters
+from models.pretrained import describe_fields
 from models.sampling import Sampling
+from models.weights.fields import Fields
 
 
 def generate_text(
@@ -47,14 +47,13 @@ def generate_text(
         context=config.max_seq_len,
         sampling=sampling,
         key=jax.random.key(seed),
+        restart=True,
         on_tokens=lambda tokens: _write(decoder.decode(tokens[0].astype(np.uint8).tobytes())),
     )
     _write(decoder.decode(b"", final=True) + "\n")
 
 
-def load(
-    directory: Path, mesh_text: str | None
-) -> tuple[nnx.GraphDef[Any], Parameters, LlamaConfig]:
+def load(directory: Path, mesh_text: str | None) -> tuple[nnx.GraphDef[Any], Parameters, Any]:
     """The model of the newest sound checkpoint, its weights on the mesh."""
     step = checkpoints.newest(directory, move_aside=False)
     if step is None:
@@ -62,11 +61,22 @@ def load(
             f"no checkpoint in --checkpoint_dir={directory}. Train one with "
             f"python -m launch.train --checkpoint_dir={directory}, or give another directory."
         )
-    config = LlamaConfig(**checkpoints.read_record(directory, step)["model"])
-    graph, parameters = abstract_model(config)
+    record = checkpoints.read_record(directory, step)
+    if "config_json" not in record:
+        raise CheckpointError(
+            f"checkpoint {step} of {directory} was made by an earlier version of this program and "
+            "does not say which architecture it is. Train it again in another --checkpoint_dir."
+        )
+    architecture, config, _ = describe_fields(
+        Fields(record["config_json"], f"checkpoint {step} of {directory}"),
+        dtype=record["model"]["dtype"],
+        param_dtype=record["model"]["param_dtype"],
+    )
+    graph, parameters = architecture.abstract(config)
     # One sequence is made: the batch is not split, every data-parallel group does the same.
-    mesh = choose_mesh(mesh_text, config, batch_size=jax.device_count())
-    target = checkpoints.abstract(parameters, parameter_shardings(mesh, parameters))
+    mesh = choose_mesh(mesh_text, config.num_kv_heads, batch_size=jax.device_count())
+    shardings = parameter_shardings(mesh, parameters, architecture.axes)
+    target = checkpoints.abstract(parameters, shardings)
     say(f"checkpoint {step} of {directory} on mesh {dict(mesh.shape)}")
     return graph, checkpoints.restore(directory, step, checkpoints.PARAMETERS, target), config
 

@@ -1,5 +1,6 @@
-"""The device mesh ("data", "model") and the shardings on it."""
+"""The device mesh and the shardings on it; models/sharding.py says what its axes mean."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,28 +8,28 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from launch.errors import MeshError
-from models.llama.config import LlamaConfig
-from models.llama.sharding import AXES, RULES
-from models.sharding import axis_names, partition_spec
+from models import sharding
+from models.errors import ShardingError
+from models.sharding import BATCH_AXES, MESH_AXES, AxisTable
 
-MESH_AXES = ("data", "model")
+ALWAYS = ("data", "model")  # axes that every mesh has
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """ "data=4,model=2" -> {"data": 4, "model": 2}; an axis left out has size 1.
+    """ "data=4,model=2" -> {"data": 4, "model": 2}; `data` and `model` have size 1 if left out.
 
     Raises MeshError for anything else.
     """
-    sizes = dict.fromkeys(MESH_AXES, 1)
+    sizes = dict.fromkeys(ALWAYS, 1)
     for part in text.split(","):
         name, _, size = part.strip().partition("=")
-        if name not in sizes or not size.isdecimal() or int(size) == 0:
+        if name not in MESH_AXES or not size.isdecimal() or int(size) == 0:
             raise MeshError(
                 f"--mesh={text}: cannot read {part!r}. Write it as data=4,model=2 with positive "
-                f"sizes; the axes are {' and '.join(MESH_AXES)}."
+                f"sizes; the axes are {', '.join(MESH_AXES)}."
             )
         sizes[name] = int(size)
-    return sizes
+    return {axis: sizes[axis] for axis in MESH_AXES if axis in sizes}
 
 
 def default_mesh(num_devices: int, num_kv_heads: int, batch_size: int) -> dict[str, int]:
@@ -50,31 +51,28 @@ def default_mesh(num_devices: int, num_kv_heads: int, batch_size: int) -> dict[s
 
 def make_mesh(sizes: Mapping[str, int]) -> Mesh:
     """The mesh over the first devices. Raises MeshError if the sizes need more than there are."""
-    wanted = sizes["data"] * sizes["model"]
+    wanted = math.prod(sizes.values())
     if wanted > jax.device_count():
         raise MeshError(
-            f"--mesh=data={sizes['data']},model={sizes['model']} needs {wanted} devices, but "
-            f"the platform {jax.default_backend()!r} has {jax.device_count()}. Choose sizes whose "
-            f"product is at most {jax.device_count()}, or leave --mesh out."
+            f"--mesh={_text(sizes)} needs {wanted} devices, but the platform "
+            f"{jax.default_backend()!r} has {jax.device_count()}. Choose sizes whose product is "
+            f"at most {jax.device_count()}, or leave --mesh out."
         )
     # Auto: XLA chooses the shardings of activations from those of weights and batch.
-    auto = (AxisType.Auto,) * len(MESH_AXES)
-    shape = tuple(sizes[axis] for axis in MESH_AXES)
-    return jax.make_mesh(shape, MESH_AXES, axis_types=auto, devices=jax.devices()[:wanted])
+    auto = (AxisType.Auto,) * len(sizes)
+    return jax.make_mesh(
+        tuple(sizes.values()), tuple(sizes), axis_types=auto, devices=jax.devices()[:wanted]
+    )
 
 
-def parameter_shardings(mesh: Mesh, parameters: Mapping[str, Any]) -> dict[str, NamedSharding]:
+def parameter_shardings(
+    mesh: Mesh, parameters: Mapping[str, Any], axes: AxisTable
+) -> dict[str, NamedSharding]:
     """The sharding of every parameter. Raises MeshError if an axis does not divide evenly."""
-    for path, parameter in parameters.items():
-        for name, size in zip(axis_names(path, AXES), parameter.shape, strict=True):
-            split_over = RULES.get(name)
-            if split_over is not None and size % mesh.shape[split_over]:
-                raise MeshError(
-                    f"the mesh splits {name} over {split_over}={mesh.shape[split_over]}, which "
-                    f"does not divide {name}={size} of {path} {list(parameter.shape)}. Choose a "
-                    f"--mesh whose {split_over} divides {size}."
-                )
-    return {path: NamedSharding(mesh, partition_spec(path, AXES, RULES)) for path in parameters}
+    try:
+        return sharding.parameter_shardings(mesh, parameters, axes)
+    except ShardingError as error:
+        raise MeshError(str(error)) from error
 
 
 def state_shardings(mesh: Mesh, state: Any, parameters: Mapping[str, NamedSharding]) -> Any:
@@ -90,17 +88,25 @@ def state_shardings(mesh: Mesh, state: Any, parameters: Mapping[str, NamedShardi
 
 
 def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
-    """The sharding of token batches [batch_size, T]. Raises MeshError if `data` does not divide."""
-    if batch_size % mesh.shape["data"]:
+    """The sharding of the rows of arrays [batch_size, …].
+
+    Raises MeshError if the mesh axes that split them do not divide the batch.
+    """
+    if batch_size % sharding.batch_shards(mesh):
+        rows = {axis: size for axis, size in mesh.shape.items() if axis in BATCH_AXES}
         raise MeshError(
-            f"--batch_size={batch_size} is not a multiple of data={mesh.shape['data']} in the "
-            "mesh: every data-parallel group takes the same number of rows. Change one of them."
+            f"--batch_size={batch_size} is not a multiple of {_text(rows, ' · ')} in the mesh: "
+            "every data-parallel group takes the same number of rows. Change one of them."
         )
-    return NamedSharding(mesh, PartitionSpec("data", None))
+    return NamedSharding(mesh, sharding.batch_spec(mesh.axis_names, rank=1))
 
 
-def choose_mesh(text: str | None, config: LlamaConfig, batch_size: int) -> Mesh:
+def choose_mesh(text: str | None, num_kv_heads: int, batch_size: int) -> Mesh:
     """The mesh of the --mesh flag, or the default one for all devices."""
     if text is not None:
         return make_mesh(parse_mesh(text))
-    return make_mesh(default_mesh(jax.device_count(), config.num_kv_heads, batch_size))
+    return make_mesh(default_mesh(jax.device_count(), num_kv_heads, batch_size))
+
+
+def _text(sizes: Mapping[str, int], separator: str = ",") -> str:
+    return separator.join(f"{axis}={size}" for axis, size in sizes.items())

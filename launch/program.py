@@ -6,6 +6,7 @@ from collections.abc import Callable
 from absl import app, logging
 
 from launch.errors import LaunchError
+from models.errors import ModelsError
 
 INTERRUPTED = 130  # 128 + SIGINT, the shell's convention
 
@@ -13,7 +14,8 @@ INTERRUPTED = 130  # 128 + SIGINT, the shell's convention
 def run(main: Callable[[], int]) -> None:
     """Parses the flags, calls `main` and exits with the code it returns.
 
-    A LaunchError is printed as one message (exit code 1), an interrupt as one line (code 130).
+    A LaunchError or ModelsError is printed as one message (exit code 1), an interrupt as one line
+    (code 130).
     """
 
     def guarded(argv: list[str]) -> int:
@@ -22,7 +24,7 @@ def run(main: Callable[[], int]) -> None:
         logging.set_verbosity(logging.ERROR)  # libraries; this project's messages are not logs
         try:
             return main()
-        except LaunchError as error:
+        except (LaunchError, ModelsError) as error:
             say(f"error: {error}")
             return 1
         except KeyboardInterrupt:

@@ -7,14 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from flax import nnx
 from jax.sharding import Mesh
 
 from launch.meshes import batch_sharding, parameter_shardings, state_shardings
-from models.llama.config import LlamaConfig
-from models.llama.model import Llama
 from models.losses import cross_entropy
 from models.parameters import Parameters, merge, split
+from models.pretrained import Described
 
 
 class TrainState(NamedTuple):
@@ -35,29 +33,24 @@ class Training(NamedTuple):
     batch_sharding: jax.sharding.NamedSharding
 
 
-def abstract_model(config: LlamaConfig) -> tuple[nnx.GraphDef[Any], Parameters]:
-    """The model's structure, and its parameters as jax.ShapeDtypeStruct; nothing is computed."""
-    return split(nnx.eval_shape(lambda: Llama(config, rngs=nnx.Rngs(0))))
-
-
 def make_training(
-    config: LlamaConfig,
+    model: Described,
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
     *,
     batch_size: int,
     seed: int,
 ) -> Training:
-    """Everything jitted for `mesh`. Batches are int32 [batch_size, T + 1].
+    """Everything jitted for `mesh`, for a decoder. Batches are int32 [batch_size, T + 1].
 
     `step` donates its state and reports `loss` (mean nats per token) and `grad_norm`, before
     clipping; `evaluate` gives the mean nats per token of each row [batch_size]. Raises MeshError
     if the mesh fits neither model nor batch.
     """
-    graph, parameters = abstract_model(config)
+    graph, parameters = model.architecture.abstract(model.config)
 
     def init() -> TrainState:
-        _, parameters = split(Llama(config, rngs=nnx.Rngs(seed)))
+        _, parameters = split(model.architecture.build(model.config, seed))
         return TrainState(parameters, optimizer.init(parameters))
 
     def row_losses(parameters: Parameters, batch: jax.Array) -> jax.Array:
@@ -72,7 +65,7 @@ def make_training(
         new_state = TrainState(optax.apply_updates(state.parameters, updates), optimizer_state)
         return new_state, {"loss": loss, "grad_norm": optax.tree.norm(gradients)}
 
-    by_path = parameter_shardings(mesh, parameters)
+    by_path = parameter_shardings(mesh, parameters, model.architecture.axes)
     state = jax.eval_shape(init)
     shardings = state_shardings(mesh, state, by_path)
     rows = batch_sharding(mesh, batch_size)

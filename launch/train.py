@@ -12,10 +12,14 @@ from launch.config import TrainConfig
 from launch.errors import ModelError
 from launch.program import run
 from launch.trainer import train
-from models.llama.config import LlamaConfig
+from models.decoder.config import DecoderConfig
+from models.decoder.families import llama_json
+from models.errors import ConfigError
+from models.pretrained import describe_fields
+from models.weights.fields import Fields
 
-_RUN = TrainConfig(checkpoint_dir=Path("runs/llama"))
-_MODEL = LlamaConfig()
+_RUN = TrainConfig(checkpoint_dir=Path("runs/decoder"))
+_MODEL = DecoderConfig()
 
 _STRINGS = {
     "checkpoint_dir": "Run directory: checkpoints and metrics.jsonl.",
@@ -66,9 +70,10 @@ def main() -> int:
     values = flags.FLAGS.flag_values_dict()
     model_fields = [*_MODEL_INTEGERS, "tie_embeddings", "dtype"]
     try:
-        model = LlamaConfig(**{name: values[name] for name in model_fields})
-    except ValueError as error:
+        config = DecoderConfig(**{name: values[name] for name in model_fields})
+    except ConfigError as error:
         raise ModelError(f"{error}. Change the flags of the model.") from error
+    model = describe_fields(Fields(llama_json(config), "the flags"), dtype=config.dtype)
     run_fields = [*_STRINGS, *_RUN_INTEGERS, *_RUN_FLOATS]
     settings = {name: values[name] for name in run_fields}
     settings["checkpoint_dir"] = Path(settings["checkpoint_dir"])

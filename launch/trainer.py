@@ -1,5 +1,6 @@
 """A training run from start, or from its newest checkpoint, to its end."""
 
+import json
 import math
 import time
 from dataclasses import asdict
@@ -25,10 +26,10 @@ from launch.metrics import MetricsFile
 from launch.optimizer import learning_rate_schedule, make_optimizer
 from launch.program import say
 from launch.step import Training, TrainState, make_training
-from models.llama.config import LlamaConfig
+from models.pretrained import Described
 
 
-def train(model: LlamaConfig, config: TrainConfig) -> int:
+def train(model: Described, config: TrainConfig) -> int:
     """Trains until `config.steps`, resuming from the newest sound checkpoint; returns the exit
     code: 0, or 130 (143) when SIGINT (SIGTERM) asked to stop after a step.
 
@@ -50,13 +51,13 @@ def train(model: LlamaConfig, config: TrainConfig) -> int:
 class Run:
     """A run between two steps: its state, its position in the data, and its files."""
 
-    def __init__(self, model: LlamaConfig, config: TrainConfig) -> None:
+    def __init__(self, model: Described, config: TrainConfig) -> None:
         text = read_text(config.data)
-        training_text, self._held_out = split(text, model.max_seq_len)
         self._config = config
-        self._context = model.max_seq_len
+        self._context = model.config.max_seq_len
+        training_text, self._held_out = split(text, self._context)
         self._identity = {
-            "model": asdict(model),
+            "model": as_json({"architecture": model.architecture.name} | asdict(model.config)),
             "data": {
                 "text": fingerprint(text),
                 "batch_size": config.batch_size,
@@ -64,14 +65,15 @@ class Run:
             },
             "optimizer": config.optimizer_settings(),
         }
-        mesh = choose_mesh(config.mesh, model, config.batch_size)
+        self._config_json = dict(model.fields.values)
+        mesh = choose_mesh(config.mesh, model.config.num_kv_heads, config.batch_size)
         self._training = make_training(
             model, make_optimizer(config), mesh, batch_size=config.batch_size, seed=config.seed
         )
         self._batches = training_batches(
             training_text,
             batch_size=config.batch_size,
-            seq_len=model.max_seq_len,
+            seq_len=self._context,
             seed=config.seed,
         )
         self.step, self._state = self._start()
@@ -156,9 +158,19 @@ class Run:
     def _save(self) -> None:
         if self._saved_step == self.step:
             return
-        record = {**self._identity, "position": self._batches.get_state()}
+        record = {
+            **self._identity,
+            "config_json": self._config_json,
+            "position": self._batches.get_state(),
+        }
         self._writer.save(self.step, checkpoints.Checkpoint(*self._state, record=record))
         self._saved_step = self.step
+
+
+def as_json(record: dict[str, Any]) -> dict[str, Any]:
+    """The record as it comes back from a checkpoint: tuples are lists."""
+    values: dict[str, Any] = json.loads(json.dumps(record))
+    return values
 
 
 def _farewell(step: int, config: TrainConfig) -> str:

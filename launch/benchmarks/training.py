@@ -14,29 +14,36 @@ from jax.sharding import AxisType, Mesh
 
 from launch.benchmarks.paired import Thunk
 from launch.config import TrainConfig
-from launch.meshes import MESH_AXES, default_mesh
+from launch.meshes import default_mesh
 from launch.optimizer import make_optimizer
 from launch.step import Training, make_training
-from models.llama.config import LlamaConfig
+from models.decoder.config import DecoderConfig
+from models.decoder.families import llama_json
+from models.pretrained import Described, describe_fields
+from models.weights.fields import Fields
 
 COMPILED_LAYERS = 12
 
 
-def mesh_of(devices: Sequence[jax.Device], model: LlamaConfig, batch_size: int) -> Mesh:
+def byte_level(config: DecoderConfig) -> Described:
+    """The model that the training job makes of its flags."""
+    return describe_fields(Fields(llama_json(config), "the benchmark"))
+
+
+def mesh_of(devices: Sequence[jax.Device], config: DecoderConfig, batch_size: int) -> Mesh:
     """The mesh that the training job would choose if these were all devices."""
-    sizes = default_mesh(len(devices), model.num_kv_heads, batch_size)
-    auto = (AxisType.Auto,) * len(MESH_AXES)
-    shape = tuple(sizes[axis] for axis in MESH_AXES)
-    return jax.make_mesh(shape, MESH_AXES, axis_types=auto, devices=devices)
+    sizes = default_mesh(len(devices), config.num_kv_heads, batch_size)
+    auto = (AxisType.Auto,) * len(sizes)
+    return jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=auto, devices=devices)
 
 
-def job(devices: Sequence[jax.Device], model: LlamaConfig, learning_rate: float) -> Training:
+def job(devices: Sequence[jax.Device], model: Described, learning_rate: float) -> Training:
     """The functions of a training run with default settings but for the learning rate."""
     config = TrainConfig(checkpoint_dir=Path(), learning_rate=learning_rate)
     return make_training(
         model,
         make_optimizer(config),
-        mesh_of(devices, model, config.batch_size),
+        mesh_of(devices, model.config, config.batch_size),
         batch_size=config.batch_size,
         seed=config.seed,
     )
@@ -44,11 +51,11 @@ def job(devices: Sequence[jax.Device], model: LlamaConfig, learning_rate: float)
 
 def training_step(devices: Sequence[jax.Device]) -> Thunk:
     """One step of the job, waited for; the state is donated."""
-    model = LlamaConfig()
+    model = byte_level(DecoderConfig())
     training = job(devices, model, TrainConfig.learning_rate)
     state = training.init()
-    shape = (TrainConfig.batch_size, model.max_seq_len + 1)
-    numbers = np.random.default_rng(0).integers(0, model.vocab_size, shape, dtype=np.int32)
+    shape = (TrainConfig.batch_size, model.config.max_seq_len + 1)
+    numbers = np.random.default_rng(0).integers(0, model.config.vocab_size, shape, dtype=np.int32)
     batch = jax.device_put(numbers, training.batch_sharding)
 
     def run() -> None:
@@ -64,8 +71,8 @@ def compiling(devices: Sequence[jax.Device]) -> Thunk:
 
     Each call compiles another learning rate, so that no cache of any layer can answer.
     """
-    model = LlamaConfig(num_layers=COMPILED_LAYERS)
-    batch = jax.ShapeDtypeStruct((TrainConfig.batch_size, model.max_seq_len + 1), jnp.int32)
+    model = byte_level(DecoderConfig(num_layers=COMPILED_LAYERS))
+    batch = jax.ShapeDtypeStruct((TrainConfig.batch_size, model.config.max_seq_len + 1), jnp.int32)
     rates = (TrainConfig.learning_rate * (1 + 1e-3 * i) for i in itertools.count(1))
 
     def run() -> None:

@@ -1,60 +1,57 @@
-"""Causal grouped-query attention with rotary positions and a key-value cache of static shape.
+"""Grouped-query attention: over the text itself, with or without a cache, or over another text.
 
 Axis names: B batch, T query positions, S key positions, K key-value heads, G query heads per
-key-value head, H = head_dim, D model width.
+key-value head, N = K·G query heads, H = head_dim, D model width.
 """
-
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import ArrayLike, DTypeLike
 
+from models.layers.cache import KVCache
 from models.layers.linear import Linear
-from models.layers.rotary import apply_rotary
-
-
-class KVCache(NamedTuple):
-    """Keys (already rotated) and values of one layer [B, S, K, H]; slot s holds position s."""
-
-    keys: jax.Array
-    values: jax.Array
-
-    def write(self, keys: jax.Array, values: jax.Array, start: ArrayLike) -> "KVCache":
-        """The cache with keys and values [B, T, K, H] at positions start … start + T - 1.
-
-        start + T must not exceed S: the position would be clamped.
-        """
-        return KVCache(
-            jax.lax.dynamic_update_slice_in_dim(self.keys, keys, start, axis=1),
-            jax.lax.dynamic_update_slice_in_dim(self.values, values, start, axis=1),
-        )
-
-
-def causal_mask(query_positions: jax.Array, key_positions: jax.Array) -> jax.Array:
-    """mask[t, s] = key_positions[s] <= query_positions[t]: where query t may look at key s."""
-    return key_positions[None, :] <= query_positions[:, None]
+from models.layers.norms import RMSNorm
+from models.layers.rotary import Turn, apply_rotary
 
 
 def dot_product_attention(
-    query: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
+    query: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    mask: jax.Array | None,
+    *,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
 ) -> jax.Array:
-    """softmax(query · keys / sqrt(H)) · values, the softmax in FP32.
+    """softmax(cap(scale · query · keys + bias)) · values, the softmax in FP32.
 
-    query [B, T, K·G, H], keys and values [B, S, K, H], mask [T, S] -> [B, T, K·G, H]. Query head
-    n looks at key-value head n // G.
+    query [B, T, N, H], keys and values [B, S, K, H] -> [B, T, N, H]. Query head n looks at
+    key-value head n // G. mask [T, S], [B, T, S] or [B, 1, S] is True where a query may look;
+    without one it looks everywhere. bias [N, T, S] or [B, N, T, S] is added to the scores. The
+    scale is 1 / sqrt(H) unless given; cap(x) = softcap · tanh(x / softcap).
     """
     batch, length, num_heads, head_dim = query.shape
-    num_kv_heads = keys.shape[2]
+    num_keys, num_kv_heads = keys.shape[1:3]
     # Batch axes first, and the G queries of one key side by side, make plain batched matmuls.
     grouped = query.reshape(batch, length, num_kv_heads, -1, head_dim).transpose(0, 2, 3, 1, 4)
     grouped = grouped.reshape(batch, num_kv_heads, -1, head_dim)  # [B, K, G·T, H]
     scores = jnp.einsum(
         "bkqh,bskh->bkqs", grouped, keys, preferred_element_type=jnp.float32
     )  # [B, K, G·T, S]
-    mask = jnp.tile(mask, (num_heads // num_kv_heads, 1))  # [G·T, S]
-    scores = jnp.where(mask, scores * head_dim**-0.5, jnp.finfo(jnp.float32).min)
+    scores = scores * (head_dim**-0.5 if scale is None else scale)
+    if bias is not None:
+        bias = jnp.broadcast_to(bias, (batch, num_heads, length, num_keys))
+        scores = scores + bias.reshape(batch, num_kv_heads, -1, num_keys)
+    if softcap is not None:
+        scores = softcap * jnp.tanh(scores / softcap)
+    if mask is not None:
+        mask = jnp.broadcast_to(mask, (*mask.shape[:-2], length, num_keys))
+        groups = num_heads // num_kv_heads
+        mask = jnp.tile(mask, (*(1,) * (mask.ndim - 2), groups, 1))  # [(B,) G·T, S]
+        mask = mask if mask.ndim == 2 else mask[:, None]
+        scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
     largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
     weights = jnp.exp(scores - largest)
     # Dividing by the sum after the product touches H numbers per query instead of S.
@@ -71,9 +68,11 @@ def dot_product_attention(
 
 
 class Attention(nnx.Module):
-    """Self-attention of `num_heads` query heads that share `num_kv_heads` keys and values.
+    """`num_heads` query heads that share `num_kv_heads` keys and values.
 
     Ainslie et al., "GQA", 2023. Query head n uses key-value head n // (num_heads / num_kv_heads).
+    With `qk_norm_eps`, queries and keys pass an RMSNorm over each head before they turn. Calling
+    the module is self-attention; `memory` and `attend` are attention over another text.
     """
 
     def __init__(
@@ -83,40 +82,98 @@ class Attention(nnx.Module):
         num_heads: int,
         num_kv_heads: int,
         head_dim: int,
+        memory_dim: int | None = None,
+        bias: bool = False,
+        out_bias: bool = False,
+        qk_norm_eps: float | None = None,
+        norm_offset: float = 0.0,
+        scale: float | None = None,
+        softcap: float | None = None,
         stddev: float,
         out_stddev: float,
         param_dtype: DTypeLike,
         rngs: nnx.Rngs,
     ) -> None:
 
-        def project(heads: int) -> Linear:
+        def project(in_dim: int, heads: int) -> Linear:
             return Linear(
-                [dim], [heads, head_dim], stddev=stddev, param_dtype=param_dtype, rngs=rngs
+                [in_dim],
+                [heads, head_dim],
+                bias=bias,
+                stddev=stddev,
+                param_dtype=param_dtype,
+                rngs=rngs,
             )
 
-        self.query = project(num_heads)
-        self.key = project(num_kv_heads)
-        self.value = project(num_kv_heads)
+        def head_norm() -> RMSNorm | None:
+            if qk_norm_eps is None:
+                return None
+            return RMSNorm(head_dim, eps=qk_norm_eps, offset=norm_offset, param_dtype=param_dtype)
+
+        self.scale, self.softcap = scale, softcap
+        self.query = project(dim, num_heads)
+        self.key = project(memory_dim or dim, num_kv_heads)
+        self.value = project(memory_dim or dim, num_kv_heads)
         self.output = Linear(
-            [num_heads, head_dim], [dim], stddev=out_stddev, param_dtype=param_dtype, rngs=rngs
+            [num_heads, head_dim],
+            [dim],
+            bias=out_bias,
+            stddev=out_stddev,
+            param_dtype=param_dtype,
+            rngs=rngs,
         )
+        self.query_norm = head_norm()
+        self.key_norm = head_norm()
 
     def __call__(
         self,
         x: jax.Array,
-        angles: jax.Array,
-        mask: jax.Array,
+        mask: jax.Array | None,
+        *,
+        turn: Turn | None = None,
         cache: KVCache | None = None,
         start: ArrayLike = 0,
+        bias: jax.Array | None = None,
     ) -> tuple[jax.Array, KVCache | None]:
-        """x [B, T, D], rotary angles [T, H / 2], mask [T, S] -> ([B, T, D], the updated cache).
+        """x [B, T, D], mask and bias as in `dot_product_attention` -> ([B, T, D], the updated
+        cache). Without a turn, positions do not matter.
 
-        Without a cache S = T; with one, x stands at positions start … start + T - 1.
+        Without a cache S = T; with one, x stands in slots start … start + T - 1.
         """
-        query = apply_rotary(self.query(x), angles)  # [B, T, K·G, H]
-        keys = apply_rotary(self.key(x), angles)  # [B, T, K, H]
-        values = self.value(x)  # [B, T, K, H]
+        query = self._prepare(self.query(x), self.query_norm, turn)
+        written = self.memory(x, turn)
         if cache is not None:
-            cache = cache.write(keys, values, start)
-            keys, values = cache
-        return self.output(dot_product_attention(query, keys, values, mask)), cache
+            written = cache = cache.write(*written, start)
+        return self._mix(query, written, mask, bias), cache
+
+    def memory(self, context: jax.Array, turn: Turn | None = None) -> KVCache:
+        """Keys and values of context [B, S, memory_dim]."""
+        return KVCache(self._prepare(self.key(context), self.key_norm, turn), self.value(context))
+
+    def attend(
+        self,
+        x: jax.Array,
+        memory: KVCache,
+        mask: jax.Array | None,
+        *,
+        bias: jax.Array | None = None,
+    ) -> jax.Array:
+        """x [B, T, D] looks at what `memory` made of another text -> [B, T, D]."""
+        return self._mix(self._prepare(self.query(x), self.query_norm, None), memory, mask, bias)
+
+    def _prepare(self, heads: jax.Array, norm: RMSNorm | None, turn: Turn | None) -> jax.Array:
+        heads = heads if norm is None else norm(heads)
+        return heads if turn is None else apply_rotary(heads, turn)
+
+    def _mix(
+        self,
+        query: jax.Array,
+        memory: KVCache,
+        mask: jax.Array | None,
+        bias: jax.Array | None,
+    ) -> jax.Array:
+        return self.output(
+            dot_product_attention(
+                query, *memory, mask, bias=bias, scale=self.scale, softcap=self.softcap
+            )
+        )

@@ -1,4 +1,4 @@
-"""Linear map between tensors of any rank, without bias."""
+"""Linear map between tensors of any rank."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from jax.typing import DTypeLike
 
 
 class Linear(nnx.Module):
-    """y[..., *out_axes] = x[..., *in_axes] · kernel[*in_axes, *out_axes].
+    """y[..., *out_axes] = x[..., *in_axes] · kernel[*in_axes, *out_axes] (+ bias[*out_axes]).
 
-    The kernel is stored in `param_dtype` and used in the dtype of `x`; its values are drawn from
-    a normal distribution with standard deviation `stddev`.
+    Kernel and bias are stored in `param_dtype` and used in the dtype of `x`; the kernel's values
+    are drawn from a normal distribution with standard deviation `stddev`, the bias is zero.
     """
 
     def __init__(
@@ -20,6 +20,7 @@ class Linear(nnx.Module):
         in_axes: Sequence[int],
         out_axes: Sequence[int],
         *,
+        bias: bool = False,
         stddev: float,
         param_dtype: DTypeLike,
         rngs: nnx.Rngs,
@@ -28,6 +29,8 @@ class Linear(nnx.Module):
         self.kernel = nnx.Param(
             stddev * jax.random.normal(rngs.params(), (*in_axes, *out_axes), param_dtype)
         )
+        self.bias = nnx.Param(jnp.zeros(tuple(out_axes), param_dtype)) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return jnp.tensordot(x, self.kernel[...].astype(x.dtype), axes=self.num_in_axes)
+        y = jnp.tensordot(x, self.kernel[...].astype(x.dtype), axes=self.num_in_axes)
+        return y if self.bias is None else y + self.bias[...].astype(x.dtype)

@@ -4,27 +4,67 @@ import jax
 from flax import nnx
 from jax.typing import DTypeLike
 
+from models.layers.activations import activation
 from models.layers.linear import Linear
 
 
-class SwiGLU(nnx.Module):
-    """y = down(silu(gate(x)) · up(x)). Shazeer, "GLU Variants Improve Transformer", 2020."""
+class GatedMLP(nnx.Module):
+    """y = down(act(gate(x)) · up(x)). Shazeer, "GLU Variants Improve Transformer", 2020.
+
+    SwiGLU with the activation "silu", GeGLU with "gelu" or "gelu_pytorch_tanh".
+    """
 
     def __init__(
         self,
         dim: int,
         hidden_dim: int,
         *,
+        act: str = "silu",
+        bias: bool = False,
         stddev: float,
         out_stddev: float,
         param_dtype: DTypeLike,
         rngs: nnx.Rngs,
     ) -> None:
-        self.gate = Linear([dim], [hidden_dim], stddev=stddev, param_dtype=param_dtype, rngs=rngs)
-        self.up = Linear([dim], [hidden_dim], stddev=stddev, param_dtype=param_dtype, rngs=rngs)
-        self.down = Linear(
-            [hidden_dim], [dim], stddev=out_stddev, param_dtype=param_dtype, rngs=rngs
-        )
+
+        def project(in_dim: int, out_dim: int, stddev: float) -> Linear:
+            return Linear(
+                [in_dim], [out_dim], bias=bias, stddev=stddev, param_dtype=param_dtype, rngs=rngs
+            )
+
+        self.gate = project(dim, hidden_dim, stddev)
+        self.up = project(dim, hidden_dim, stddev)
+        self.down = project(hidden_dim, dim, out_stddev)
+        self.act = act
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return self.down(jax.nn.silu(self.gate(x)) * self.up(x))
+        return self.down(activation(self.act)(self.gate(x)) * self.up(x))
+
+
+class MLP(nnx.Module):
+    """y = down(act(up(x))), with biases unless told otherwise."""
+
+    def __init__(
+        self,
+        dim: int,
+        hidden_dim: int,
+        *,
+        act: str,
+        bias: bool = True,
+        stddev: float,
+        out_stddev: float,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ) -> None:
+
+        def project(in_dim: int, out_dim: int, stddev: float) -> Linear:
+            return Linear(
+                [in_dim], [out_dim], bias=bias, stddev=stddev, param_dtype=param_dtype, rngs=rngs
+            )
+
+        self.up = project(dim, hidden_dim, stddev)
+        self.down = project(hidden_dim, dim, out_stddev)
+        self.act = act
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.down(activation(self.act)(self.up(x)))

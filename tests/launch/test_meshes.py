@@ -14,8 +14,11 @@ from launch.meshes import (
     parse_mesh,
     state_shardings,
 )
-from launch.step import abstract_model
-from models.llama.config import LlamaConfig
+from models.decoder.config import DecoderConfig
+from models.decoder.sharding import AXES
+from models.registry import ARCHITECTURES
+
+LLAMA = ARCHITECTURES["LlamaForCausalLM"]
 
 
 def mesh_of(data: int, model: int) -> Mesh:
@@ -62,9 +65,9 @@ def test_mesh_of_another_size_than_the_devices_is_refused() -> None:
 
 
 def test_axis_that_does_not_divide_is_named() -> None:
-    _, parameters = abstract_model(LlamaConfig(num_kv_heads=2, num_layers=1))
+    _, parameters = LLAMA.abstract(DecoderConfig(num_kv_heads=2, num_layers=1))
     with pytest.raises(MeshError, match=r"splits kv_heads over model=4.*kv_heads=2 of blocks\.0"):
-        parameter_shardings(mesh_of(1, 4), parameters)
+        parameter_shardings(mesh_of(1, 4), parameters, AXES)
 
 
 def test_batch_that_does_not_divide_is_refused() -> None:
@@ -73,9 +76,9 @@ def test_batch_that_does_not_divide_is_refused() -> None:
 
 
 def test_moments_are_split_like_their_weights() -> None:
-    _, parameters = abstract_model(LlamaConfig(num_layers=1))
+    _, parameters = LLAMA.abstract(DecoderConfig(num_layers=1))
     mesh = mesh_of(4, 2)
-    by_path = parameter_shardings(mesh, parameters)
+    by_path = parameter_shardings(mesh, parameters, AXES)
     shardings = state_shardings(mesh, ({"mu": parameters}, parameters["norm.scale"]), by_path)
     assert shardings[0]["mu"] == by_path
     assert by_path["blocks.0.mlp.up.kernel"].spec == PartitionSpec(None, "model")

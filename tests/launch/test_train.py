@@ -171,7 +171,7 @@ def test_checkpoint_is_the_same_on_another_mesh(devices: list[jax.Device], tmp_p
     assert checkpoints.read_record(tmp_path, 1) == {"position": 1}
     for shape in ((1, 1), (1, 2), (8, 1)):
         second, mesh = training(*shape)
-        by_path = parameter_shardings(mesh, second.state.parameters)
+        by_path = parameter_shardings(mesh, second.state.parameters, MODEL.architecture.axes)
         target = checkpoints.abstract(second.state, state_shardings(mesh, second.state, by_path))
         for item in (checkpoints.PARAMETERS, checkpoints.OPTIMIZER):
             part = getattr(target, item)

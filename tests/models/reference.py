@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from models.llama.config import LlamaConfig
+from models.decoder.config import DecoderConfig
 
 
 def rms_norm(x: np.ndarray, scale: np.ndarray, eps: float) -> np.ndarray:
@@ -26,7 +26,9 @@ def attend(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarra
     return weights @ values / weights.sum()
 
 
-def attention(x: np.ndarray, weights: Mapping[str, np.ndarray], config: LlamaConfig) -> np.ndarray:
+def attention(
+    x: np.ndarray, weights: Mapping[str, np.ndarray], config: DecoderConfig
+) -> np.ndarray:
     length = len(x)
     heads_per_key = config.num_heads // config.num_kv_heads
     query = np.einsum("td,dnh->tnh", x, weights["query"])
@@ -35,9 +37,9 @@ def attention(x: np.ndarray, weights: Mapping[str, np.ndarray], config: LlamaCon
     out = np.zeros_like(x)
     for head in range(config.num_heads):
         shared = head // heads_per_key
-        turned = np.stack([rotate(keys[s, shared], s, config.rope_theta) for s in range(length)])
+        turned = np.stack([rotate(keys[s, shared], s, config.rotary.theta) for s in range(length)])
         for t in range(length):
-            turned_query = rotate(query[t, head], t, config.rope_theta)
+            turned_query = rotate(query[t, head], t, config.rotary.theta)
             mixed = attend(turned_query, turned[: t + 1], values[: t + 1, shared])
             out[t] += mixed @ weights["output"][head]
     return out
@@ -49,7 +51,7 @@ def mlp(x: np.ndarray, weights: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def decoder(
-    tokens: np.ndarray, parameters: Mapping[str, np.ndarray], config: LlamaConfig
+    tokens: np.ndarray, parameters: Mapping[str, np.ndarray], config: DecoderConfig
 ) -> np.ndarray:
     """Logits [T, V] of one sequence, tokens [T]."""
     p = {name: np.asarray(value, np.float64) for name, value in parameters.items()}

@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from models.generate import CHUNK, generate
 from models.sampling import Sampling, sample
-from tests.models.test_llama import build, run
+from tests.models.test_decoder import build, run
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -61,6 +61,7 @@ def test_a_full_context_starts_again_from_its_second_half() -> None:
             context=24,
             sampling=GREEDY,
             key=jax.random.key(0),
+            restart=True,
         )
 
     whole = np.concatenate([prompt, more(prompt, 32)], axis=1)

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax
 
-from models.layers.attention import causal_mask, dot_product_attention
+from models.layers.attention import dot_product_attention
+from models.layers.masks import causal_mask
 from models.layers.norms import RMSNorm
-from models.layers.rotary import apply_rotary, rotary_angles
+from models.layers.rotary import Rotary, apply_rotary, turn
 from models.losses import cross_entropy
 from tests.models import reference
 
@@ -43,8 +44,8 @@ def test_rotary_scores_depend_on_the_distance_alone(p: int, q: int, shift: int) 
     vectors = np.random.default_rng(1).normal(size=(2, 1, 1, 16)).astype(np.float32)
 
     def score(first: int, second: int) -> float:
-        angles = rotary_angles(jnp.array([first, second]), 16, 10_000.0)
-        turned = apply_rotary(jnp.asarray(vectors.reshape(1, 2, 1, 16)), angles)
+        by = turn(jnp.array([first, second]), 16, Rotary(theta=10_000.0))
+        turned = apply_rotary(jnp.asarray(vectors.reshape(1, 2, 1, 16)), by)
         return float(jnp.vdot(turned[0, 0], turned[0, 1]))
 
     # An angle of up to 1000 radians is known to 6e-5 in FP32; |query||key| is about 16.
@@ -53,8 +54,8 @@ def test_rotary_scores_depend_on_the_distance_alone(p: int, q: int, shift: int) 
 
 def test_rotary_turns_complex_pairs(devices: list[jax.Device]) -> None:
     x = np.random.default_rng(2).normal(size=(1, 6, 1, 8)).astype(np.float32)
-    angles = rotary_angles(jax.device_put(jnp.arange(6), devices[0]), 8, 100.0)
-    got = apply_rotary(jax.device_put(x, devices[0]), angles)
+    by = turn(jax.device_put(jnp.arange(6), devices[0]), 8, Rotary(theta=100.0))
+    got = apply_rotary(jax.device_put(x, devices[0]), by)
     expected = [reference.rotate(x[0, t, 0].astype(np.float64), t, 100.0) for t in range(6)]
     np.testing.assert_allclose(got[0, :, 0], expected, **FP32)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.llama.config import LlamaConfig
-from models.llama.model import Llama
-from models.llama.sharding import AXES, RULES
+from models.decoder.config import DecoderConfig
+from models.decoder.model import Decoder
+from models.decoder.sharding import AXES
 from models.parameters import Parameters, merge, split
-from models.sharding import partition_spec
+from models.sharding import RULES, parameter_shardings, partition_spec
 from tests.models import reference
 
 # Weights far larger than in training, so that every part of the block matters.
@@ -28,12 +28,12 @@ SMALL = {
 TOKENS = np.random.default_rng(0).integers(0, 32, (2, 12)).astype(np.int32)
 
 
-def build(**changes: object) -> tuple[LlamaConfig, nnx.GraphDef[Llama], Parameters]:
-    config = LlamaConfig(**{**SMALL, **changes})  # type: ignore[arg-type]
-    return config, *split(Llama(config, rngs=nnx.Rngs(0)))
+def build(**changes: object) -> tuple[DecoderConfig, nnx.GraphDef[Decoder], Parameters]:
+    config = DecoderConfig(**{**SMALL, **changes})  # type: ignore[arg-type]
+    return config, *split(Decoder(config, rngs=nnx.Rngs(0)))
 
 
-def logits_of(graph: nnx.GraphDef[Llama], parameters: Parameters, tokens: jax.Array) -> jax.Array:
+def logits_of(graph: nnx.GraphDef[Decoder], parameters: Parameters, tokens: jax.Array) -> jax.Array:
     return merge(graph, parameters)(tokens)
 
 
@@ -120,11 +120,7 @@ def test_sharded_is_unsharded(devices: list[jax.Device], mesh_shape: tuple[int, 
         np.array(devices[: np.prod(mesh_shape)]).reshape(mesh_shape), ("data", "model")
     )
 
-    def place(name: str, value: jax.Array) -> jax.Array:
-        spec = partition_spec(name, AXES, RULES)
-        return jax.device_put(value, jax.sharding.NamedSharding(mesh, spec))
-
-    sharded = {name: place(name, value) for name, value in parameters.items()}
+    sharded = jax.device_put(parameters, parameter_shardings(mesh, parameters, AXES))
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
 
     @jax.jit
@@ -164,4 +160,4 @@ def test_unknown_parameter_is_refused() -> None:
 )
 def test_bad_dimensions_are_refused(changes: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LlamaConfig(**{**SMALL, **changes})  # type: ignore[arg-type]
+        DecoderConfig(**{**SMALL, **changes})  # type: ignore[arg-type]

@@ -1,0 +1,39 @@
+"""What ties a Hugging Face architecture to its model here: one row of the registry."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flax import nnx
+
+from models.parameters import Parameters, split
+from models.sharding import AxisTable
+from models.weights.fields import Fields
+from models.weights.table import KeyTable
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One supported architecture.
+
+    The config is a frozen dataclass with, among others, the fields `dtype` (of activations) and
+    `param_dtype` (of stored weights), both names such as "float32".
+    """
+
+    name: str  # as in `architectures` of config.json, such as "LlamaForCausalLM"
+    model_type: str  # as in `model_type` of config.json, such as "llama"
+    family: str  # folder of models/ that holds the model
+    task: str  # such as "text-generation": a key of launch's table of tasks
+    read_config: Callable[[Fields], Any]
+    model: Callable[..., nnx.Module]  # called with (config, rngs=…)
+    axes: AxisTable
+    keys: Callable[[Any], KeyTable]  # of the config
+
+    def build(self, config: Any, seed: int = 0) -> nnx.Module:
+        """The model with random weights."""
+        return self.model(config, rngs=nnx.Rngs(seed))
+
+    def abstract(self, config: Any) -> tuple[nnx.GraphDef[Any], Parameters]:
+        """The model's structure, and its parameters as jax.ShapeDtypeStruct; nothing is
+        computed."""
+        return split(nnx.eval_shape(lambda: self.build(config)))

@@ -1,0 +1,1 @@
+"""Decoder-only language models: one model, switched by its config."""

@@ -1,0 +1,220 @@
+"""The decoder of Llama (Touvron et al., 2023) and its relatives: pre-norm blocks of attention and
+a feed-forward block. What the families have beyond it is switched by the config.
+
+Axis names: B batch, T positions, S cache slots, D model width, V vocabulary.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import ArrayLike
+
+from models.decoder.config import DecoderConfig
+from models.layers.attention import Attention
+from models.layers.cache import KVCache
+from models.layers.embedding import Embedding
+from models.layers.masks import causal_mask
+from models.layers.mlp import GatedMLP
+from models.layers.moe import MoE
+from models.layers.norms import RMSNorm
+from models.layers.rotary import Rotary, Turn, turn
+
+
+class Positions(NamedTuple):
+    """What the layers need to know of positions: one entry per kind of layer."""
+
+    masks: Mapping[int | None, jax.Array]  # by window
+    turns: Mapping[Rotary, Turn]
+
+
+class Block(nnx.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, config: DecoderConfig, layer: int, *, rngs: nnx.Rngs) -> None:
+        # Every block adds twice to the residual stream; this keeps the sum's variance at one
+        # block's (GPT-2, Radford et al., 2019).
+        stddev = config.initializer_range
+        out_stddev = stddev / (2 * config.num_layers) ** 0.5
+        self.window, self.rotary = config.window(layer), config.layer_rotary(layer)
+        self.residual_multiplier = config.residual_multiplier
+        self.attention_norm = _norm(config)
+        self.attention = Attention(
+            config.dim,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            bias=config.attention_bias,
+            out_bias=config.attention_out_bias,
+            qk_norm_eps=config.norm_eps if config.qk_norm else None,
+            norm_offset=config.norm_offset,
+            scale=config.attention_scale,
+            softcap=config.attention_softcap,
+            stddev=stddev,
+            out_stddev=out_stddev,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+        self.mlp_norm = _norm(config)
+        self.mlp = _feed_forward(config, layer, stddev, out_stddev, rngs)
+        self.attention_out_norm = _norm(config) if config.sandwich_norms else None
+        self.mlp_out_norm = _norm(config) if config.sandwich_norms else None
+
+    def __call__(
+        self, x: jax.Array, positions: Positions, cache: KVCache | None, start: ArrayLike
+    ) -> tuple[jax.Array, KVCache | None]:
+        attended, cache = self.attention(
+            self.attention_norm(x),
+            positions.masks[self.window],
+            turn=None if self.rotary is None else positions.turns[self.rotary],
+            cache=cache,
+            start=start,
+        )
+        x = self._add(x, attended, self.attention_out_norm)
+        return self._add(x, self.mlp(self.mlp_norm(x)), self.mlp_out_norm), cache
+
+    def _add(self, x: jax.Array, y: jax.Array, norm: RMSNorm | None) -> jax.Array:
+        y = y if norm is None else norm(y)
+        return x + _scaled(y, self.residual_multiplier)
+
+
+class Decoder(nnx.Module):
+    """Tokens [B, T] to next-token logits [B, T, V] in FP32."""
+
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+
+        def embedding() -> Embedding:
+            return Embedding(
+                config.vocab_size,
+                config.dim,
+                stddev=config.initializer_range,
+                param_dtype=config.param_dtype,
+                rngs=rngs,
+            )
+
+        self.embedding = embedding()
+        self.blocks = nnx.List([Block(config, i, rngs=rngs) for i in range(config.num_layers)])
+        self.norm = _norm(config)
+        self.head = None if config.tie_embeddings else embedding()
+
+    def __call__(self, tokens: jax.Array, *, pad: jax.Array | None = None) -> jax.Array:
+        """Logits [B, T, V] of whole sequences, tokens [B, T].
+
+        The first pad[b] tokens of row b, pad [B], are not text: the others do not see them, and
+        position 0 is the first that is.
+        """
+        length = tokens.shape[1]
+        x, _ = self._run(tokens, [None] * len(self.blocks), length, 0, pad, length)
+        return self._logits(x)
+
+    def extend(
+        self,
+        tokens: jax.Array,
+        cache: Sequence[KVCache],
+        start: ArrayLike,
+        *,
+        pad: jax.Array | None = None,
+        last: ArrayLike | None = None,
+    ) -> tuple[jax.Array, list[KVCache]]:
+        """Logits [B, T, V] of tokens [B, T] in slots start … start + T - 1, seeing what the cache
+        holds before `start`; and the cache with these tokens added. `pad` as above.
+
+        With `last`, the index in `tokens` of the last one that is text, only its logits
+        [B, 1, V] are computed. start + T must not exceed the cache's length.
+        """
+        end = start + (tokens.shape[1] if last is None else last + 1)
+        x, extended = self._run(tokens, cache, cache[0].keys.shape[1], start, pad, end)
+        if last is not None:
+            x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
+        return self._logits(x), [layer for layer in extended if layer is not None]
+
+    def init_cache(self, batch: int, length: int) -> list[KVCache]:
+        """An empty cache of `length` slots for `batch` sequences, one entry per block."""
+        config = self.config
+        empty = KVCache.empty(batch, length, config.num_kv_heads, config.head_dim, config.dtype)
+        return [empty for _ in range(config.num_layers)]
+
+    def _run(
+        self,
+        tokens: jax.Array,
+        caches: Sequence[KVCache | None],
+        num_keys: int,
+        start: ArrayLike,
+        pad: jax.Array | None,
+        end: ArrayLike,
+    ) -> tuple[jax.Array, list[KVCache | None]]:
+        """The last block's output, normed [B, T, D], and the caches; the text ends at `end`."""
+        positions = self._positions(tokens.shape[1], num_keys, start, pad, end)
+        x = _scaled(
+            self.embedding(tokens, self.config.dtype), self.config.embedding_multiplier
+        )  # [B, T, D]
+        extended = []
+        for block, cache in zip(self.blocks, caches, strict=True):
+            x, cache = block(x, positions, cache, start)
+            extended.append(cache)
+        return self.norm(x), extended
+
+    def _positions(
+        self, length: int, num_keys: int, start: ArrayLike, pad: jax.Array | None, end: ArrayLike
+    ) -> Positions:
+        slots, key_slots = start + jnp.arange(length), jnp.arange(num_keys)
+        places = slots if pad is None else jnp.maximum(slots - pad[:, None], 0)
+        text_length = end if pad is None else end - jnp.min(pad)
+        windows = {block.window for block in self.blocks}
+        rotaries = {block.rotary for block in self.blocks if block.rotary is not None}
+        return Positions(
+            {w: causal_mask(slots, key_slots, window=w, pad=pad) for w in windows},
+            {r: turn(places, self.config.head_dim, r, text_length) for r in rotaries},
+        )
+
+    def _logits(self, x: jax.Array) -> jax.Array:
+        config = self.config
+        head = self.embedding if self.head is None else self.head
+        logits = head.logits(x)
+        if config.logit_divisor != 1:
+            logits = logits / config.logit_divisor
+        if config.logit_softcap is not None:
+            logits = config.logit_softcap * jnp.tanh(logits / config.logit_softcap)
+        return logits
+
+
+def _norm(config: DecoderConfig) -> RMSNorm:
+    return RMSNorm(
+        config.dim,
+        eps=config.norm_eps,
+        offset=config.norm_offset,
+        param_dtype=config.param_dtype,
+    )
+
+
+def _feed_forward(
+    config: DecoderConfig, layer: int, stddev: float, out_stddev: float, rngs: nnx.Rngs
+) -> GatedMLP | MoE:
+    if config.experts is not None and layer not in config.dense_layers:
+        return MoE(
+            config.dim,
+            config.experts,
+            act=config.act,
+            stddev=stddev,
+            out_stddev=out_stddev,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+    return GatedMLP(
+        config.dim,
+        config.hidden_dim,
+        act=config.act,
+        bias=config.mlp_bias,
+        stddev=stddev,
+        out_stddev=out_stddev,
+        param_dtype=config.param_dtype,
+        rngs=rngs,
+    )
+
+
+def _scaled(x: jax.Array, multiplier: float) -> jax.Array:
+    """The multiplier is rounded to the dtype of x first, as transformers does."""
+    return x if multiplier == 1 else x * jnp.asarray(multiplier, x.dtype)

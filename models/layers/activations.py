@@ -1,0 +1,40 @@
+"""Activation functions by the names that config.json uses (`hidden_act` and its like)."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from models.errors import ConfigError
+
+Activation = Callable[[jax.Array], jax.Array]
+
+
+def _quick_gelu(x: jax.Array) -> jax.Array:
+    return x * jax.nn.sigmoid(1.702 * x)
+
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_new": jax.nn.gelu,
+    "gelu_pytorch_tanh": jax.nn.gelu,
+    "quick_gelu": _quick_gelu,
+    "relu": jax.nn.relu,
+    "relu6": jax.nn.relu6,
+    "hardswish": jax.nn.hard_swish,
+    "sigmoid": jax.nn.sigmoid,
+    "silu": jax.nn.silu,
+    "swish": jax.nn.silu,
+    "tanh": jnp.tanh,
+}
+
+
+def activation(name: str) -> Activation:
+    """The function of that name. Raises ConfigError if there is none."""
+    if name not in ACTIVATIONS:
+        raise ConfigError(
+            f"the activation {name!r} is not known; there are {', '.join(sorted(ACTIVATIONS))}. "
+            "Add it to models/layers/activations.py."
+        )
+    return ACTIVATIONS[name]

@@ -1,0 +1,32 @@
+"""Keys and values of earlier positions, in arrays of static shape."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
+
+
+class KVCache(NamedTuple):
+    """Keys (already rotated) and values of one layer [B, S, K, H]; slot s holds position s."""
+
+    keys: jax.Array
+    values: jax.Array
+
+    @classmethod
+    def empty(
+        cls, batch: int, length: int, num_kv_heads: int, head_dim: int, dtype: DTypeLike
+    ) -> "KVCache":
+        """A cache of `length` slots for `batch` sequences."""
+        zeros = jnp.zeros((batch, length, num_kv_heads, head_dim), dtype)
+        return cls(zeros, zeros)
+
+    def write(self, keys: jax.Array, values: jax.Array, start: ArrayLike) -> "KVCache":
+        """The cache with keys and values [B, T, K, H] at positions start … start + T - 1.
+
+        start + T must not exceed S: the position would be clamped.
+        """
+        return KVCache(
+            jax.lax.dynamic_update_slice_in_dim(self.keys, keys, start, axis=1),
+            jax.lax.dynamic_update_slice_in_dim(self.values, values, start, axis=1),
+        )

@@ -1,0 +1,31 @@
+"""Attention masks: True where a query may look at a key.
+
+Positions here are slots: places in the (padded) text or in the cache.
+"""
+
+import jax
+
+
+def causal_mask(
+    query_slots: jax.Array,
+    key_slots: jax.Array,
+    *,
+    window: int | None = None,
+    pad: jax.Array | None = None,
+) -> jax.Array:
+    """mask[t, s] = key_slots[s] <= query_slots[t], and less than `window` before it.
+
+    query_slots [T], key_slots [S] -> [T, S]; with pad [B], the number of unused slots at the
+    beginning of each row, [B, T, S].
+    """
+    mask = key_slots[None, :] <= query_slots[:, None]
+    if window is not None:
+        mask &= key_slots[None, :] > query_slots[:, None] - window
+    if pad is None:
+        return mask
+    return mask & (key_slots >= pad[:, None])[:, None, :]
+
+
+def padding_mask(real: jax.Array) -> jax.Array:
+    """Every query may look at the real keys: real [B, S] -> [B, 1, S]."""
+    return real.astype(bool)[:, None, :]

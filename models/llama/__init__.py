@@ -1,1 +1,0 @@
-"""The Llama family of decoders."""

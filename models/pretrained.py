@@ -1,0 +1,117 @@
+"""Models with the weights of a Hugging Face directory."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from flax import nnx
+from jax.sharding import Mesh, Sharding, SingleDeviceSharding
+
+from models.architecture import Architecture
+from models.parameters import Parameters
+from models.registry import architecture_of
+from models.sharding import RULES, AxisRules, parameter_shardings
+from models.weights.directory import open_tensors
+from models.weights.fields import Fields, read_fields
+from models.weights.load import OnTensor, load_parameters
+from models.weights.save import SHARD_BYTES, save_checkpoint
+
+
+class Described(NamedTuple):
+    """What a config.json says."""
+
+    architecture: Architecture
+    config: Any
+    fields: Fields
+
+
+class Pretrained(NamedTuple):
+    """A model and its weights: `models.parameters.merge(graph, parameters)` is the module."""
+
+    architecture: Architecture
+    config: Any
+    fields: Fields
+    graph: nnx.GraphDef[Any]
+    parameters: Parameters
+
+
+def describe(path: Path, *, dtype: str | None = None, param_dtype: str | None = None) -> Described:
+    """The architecture and config of a directory or a config.json.
+
+    `dtype` is that of the activations, `param_dtype` that of the weights in memory; both are the
+    file's unless given. Raises ConfigError if the file cannot be read or asks for something that
+    is not supported.
+    """
+    return describe_fields(read_fields(path), dtype=dtype, param_dtype=param_dtype)
+
+
+def describe_fields(
+    fields: Fields, *, dtype: str | None = None, param_dtype: str | None = None
+) -> Described:
+    """The same for fields that were read already."""
+    architecture = architecture_of(fields)
+    config = architecture.read_config(fields)
+    config = replace(
+        config, dtype=dtype or config.dtype, param_dtype=param_dtype or config.param_dtype
+    )
+    return Described(architecture, config, fields)
+
+
+def load(
+    directory: Path,
+    mesh: Mesh | None = None,
+    *,
+    dtype: str | None = None,
+    param_dtype: str | None = None,
+    rules: AxisRules = RULES,
+    on_tensor: OnTensor | None = None,
+    on_plan: Callable[[int], None] | None = None,
+) -> Pretrained:
+    """The model of a directory, its weights sharded over the mesh or on the first device.
+
+    `on_plan` is called once with the bytes of all parameters, `on_tensor` with those of each that
+    has been read. Raises ConfigError, ShardingError or WeightsError; see there.
+    """
+    described = describe(directory, dtype=dtype, param_dtype=param_dtype)
+    graph, abstract = described.architecture.abstract(described.config)
+    shardings = _shardings(mesh, abstract, described.architecture, rules)
+    if on_plan is not None:
+        on_plan(sum(leaf.size * leaf.dtype.itemsize for leaf in abstract.values()))
+    parameters = load_parameters(
+        open_tensors(directory),
+        described.architecture.keys(described.config),
+        abstract,
+        shardings,
+        on_tensor,
+    )
+    return Pretrained(*described, graph, parameters)
+
+
+def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BYTES) -> None:
+    """Writes config.json and weights in the architecture's usual layout; overwrites nothing.
+
+    Raises WeightsError if a file exists already or cannot be written.
+    """
+    fields = {
+        **pretrained.fields.values,
+        "architectures": [pretrained.architecture.name],
+        "model_type": pretrained.architecture.model_type,
+        "dtype": pretrained.config.param_dtype,
+    }
+    save_checkpoint(
+        directory,
+        fields,
+        pretrained.architecture.keys(pretrained.config),
+        pretrained.parameters,
+        shard_bytes=shard_bytes,
+    )
+
+
+def _shardings(
+    mesh: Mesh | None, abstract: Parameters, architecture: Architecture, rules: AxisRules
+) -> Mapping[str, Sharding]:
+    if mesh is None:
+        return dict.fromkeys(abstract, SingleDeviceSharding(jax.devices()[0]))
+    return parameter_shardings(mesh, abstract, architecture.axes, rules)

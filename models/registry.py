@@ -1,0 +1,32 @@
+"""Every supported architecture, by its Hugging Face name."""
+
+from collections.abc import Mapping
+
+from models.architecture import Architecture
+from models.decoder import families as decoders
+from models.errors import ConfigError
+from models.weights.fields import Fields
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    architecture.name: architecture for architecture in (*decoders.ARCHITECTURES,)
+}
+
+
+def architecture_of(fields: Fields) -> Architecture:
+    """The row for a config.json: by the first of `architectures`, else by `model_type`.
+
+    Raises ConfigError, which lists what there is, if it is not supported.
+    """
+    names = fields.list("architectures", [])
+    if names and names[0] in ARCHITECTURES:
+        return ARCHITECTURES[names[0]]
+    by_type = [
+        row for row in ARCHITECTURES.values() if row.model_type == fields.values.get("model_type")
+    ]
+    if not names and by_type:
+        return by_type[0]
+    asked = names[0] if names else f"model_type {fields.values.get('model_type')!r}"
+    raise ConfigError(
+        f"{fields.where} asks for {asked}, which is not supported. There are: "
+        f"{', '.join(sorted(ARCHITECTURES))}."
+    )

@@ -1,0 +1,72 @@
+"""The tensors of a Hugging Face directory, in one file or several."""
+
+import json
+from pathlib import Path
+
+from models.errors import WeightsError
+from models.weights.safetensors import StoredTensor, read_header
+
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+def open_tensors(directory: Path) -> dict[str, StoredTensor]:
+    """All tensors of the directory by name; only the headers are read.
+
+    Looks for `<stem>.safetensors.index.json`, then `<stem>.safetensors`, where the stem is that of
+    transformers or of diffusers. Raises WeightsError if there is neither, a shard is missing, or a
+    file is no sound safetensors file. Pickled files are never opened.
+    """
+    for stem in ("model", "diffusion_pytorch_model"):
+        index = directory / f"{stem}.safetensors.index.json"
+        if index.is_file():
+            return _sharded(directory, index)
+        single = directory / f"{stem}.safetensors"
+        if single.is_file():
+            return read_header(single)
+    raise WeightsError(_nothing(directory))
+
+
+def _nothing(directory: Path) -> str:
+    if not directory.is_dir():
+        return f"{directory} is no directory. Give the directory of a Hugging Face checkpoint."
+    pickles = sorted(file.name for pattern in PICKLES for file in directory.glob(pattern))
+    if pickles:
+        return (
+            f"{directory} holds its weights only as pickles ({', '.join(pickles)}), which can run "
+            "any code when they are opened and are refused. Convert them to safetensors, or "
+            "download that format."
+        )
+    return (
+        f"{directory} holds no model.safetensors and no model.safetensors.index.json. Give the "
+        "directory of a complete checkpoint."
+    )
+
+
+def _sharded(directory: Path, index: Path) -> dict[str, StoredTensor]:
+    try:
+        weight_map: dict[str, str] = json.loads(index.read_text())["weight_map"]
+        names = sorted(set(weight_map.values()))
+        files = [directory / name for name in names]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WeightsError(f"{index} cannot be used: {error!r}") from error
+    outside = [name for name in names if Path(name).name != name]
+    if outside:
+        raise WeightsError(f"{index} names files outside its directory: {outside}")
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise WeightsError(
+            f"{directory} lacks {len(missing)} of the {len(files)} files that {index.name} names: "
+            f"{', '.join(missing)}. Download them too."
+        )
+    tensors = {}
+    for file in files:
+        stored = read_header(file)
+        claimed = {name for name, place in weight_map.items() if place == file.name}
+        if claimed != set(stored):
+            raise WeightsError(
+                f"{index.name} and {file} disagree: only the index has "
+                f"{sorted(claimed - set(stored))}, only the file has "
+                f"{sorted(set(stored) - claimed)}. They belong to different checkpoints."
+            )
+        tensors.update(stored)
+    return tensors

@@ -1,0 +1,133 @@
+"""How the tensors of a file and the parameters of a model hold the same numbers.
+
+PyTorch's Linear stores [out, in]; here a kernel is [*in_axes, *out_axes]. A transform works on
+views, so that a slice of a parameter costs reading that slice of the file, and it goes both ways.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+
+class Transform(Protocol):
+    """Connects the tensors of one row of a key table with its parameters, in the row's order."""
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        """The shapes that the tensors have, from those of the parameters."""
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        """The parameters, of these shapes, as views of the tensors."""
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The tensors; the inverse of `split`."""
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """One tensor, whose axes stand in another order: parameter axis i is tensor axis axes[i].
+
+    Conv kernels: OIHW -> HWIO is (2, 3, 1, 0), OIK -> KIO is (2, 1, 0).
+    """
+
+    axes: tuple[int, ...]
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        (shape,) = shapes
+        return [tuple(shape[self.axes.index(i)] for i in range(len(self.axes)))]
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        return [tensors[0].transpose(self.axes)]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [parameters[0].transpose(np.argsort(self.axes))]
+
+
+@dataclass(frozen=True)
+class Same:
+    """One tensor equal to the parameter."""
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        return list(shapes)
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        return list(tensors)
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return list(parameters)
+
+
+@dataclass(frozen=True)
+class Flat:
+    """One tensor with the numbers in the same order, as one axis: a bias [heads · head_dim]."""
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        return [(prod(shapes[0]),)]
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        return [tensors[0].reshape(shapes[0])]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [parameters[0].reshape(-1)]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One tensor [out, in], whose axes are split into heads and the like in the parameter.
+
+    The parameter's axes are `batch_axes` that stand first in both, then `in_axes`, then the
+    output's; with `swap=False` the tensor is [in, out] already.
+    """
+
+    in_axes: int = 1
+    batch_axes: int = 0
+    swap: bool = True
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        (shape,) = shapes
+        batch, rest = shape[: self.batch_axes], shape[self.batch_axes :]
+        flat = (prod(rest[: self.in_axes]), prod(rest[self.in_axes :]))
+        return [(*batch, *(flat[::-1] if self.swap else flat))]
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        tensor = tensors[0].swapaxes(-1, -2) if self.swap else tensors[0]
+        return [tensor.reshape(shapes[0])]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        (stored,) = self.stored_shapes([parameters[0].shape])
+        flat = (*stored[:-2], *(stored[:-3:-1] if self.swap else stored[-2:]))
+        tensor = parameters[0].reshape(flat)
+        return [tensor.swapaxes(-1, -2) if self.swap else tensor]
+
+
+@dataclass(frozen=True)
+class Fused:
+    """One tensor that holds several parameters one after another along `axis`, each as `part`
+    would store it: queries, keys and values, or gate and up."""
+
+    part: Transform
+    axis: int = 0
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        parts = [self.part.stored_shapes([shape])[0] for shape in shapes]
+        fused = list(parts[0])
+        fused[self.axis] = sum(part[self.axis] for part in parts)
+        return [tuple(fused)]
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        sizes = [self.part.stored_shapes([shape])[0][self.axis] for shape in shapes]
+        parts = np.split(tensors[0], np.cumsum(sizes)[:-1], self.axis)
+        return [
+            self.part.split([part], [shape])[0] for part, shape in zip(parts, shapes, strict=True)
+        ]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        parts = [self.part.join([parameter])[0] for parameter in parameters]
+        return [np.concatenate(parts, self.axis)]
+
+
+SAME, FLAT, KERNEL, OUTPUT_KERNEL = Same(), Flat(), Kernel(), Kernel(in_axes=2)
