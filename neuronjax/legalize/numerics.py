@@ -221,6 +221,25 @@ def _recompute_all(
     return rewrite
 
 
+def _reductions(module: ir.Module, policy: Policy) -> None:
+    for op in ops_of(module, REDUCTIONS):
+        narrow = [element_type(result) for result in op.results]
+        if touches(op, NARROW_FLOATS) and _sums(op):
+            twin = recompute(op, NARROW_FLOATS)
+            if not policy.mixed_precision_accumulation:
+                _round_partial_sums(twin, narrow)
+
+
+def _round_partial_sums(op: Any, types: list[str]) -> None:
+    """Rounds what the region of a reduction returns to these element types."""
+    terminator = inner_ops(op)[-1]
+    with at(terminator):
+        for index, element in enumerate(types):
+            if element in NARROW_FLOATS:
+                partial = convert(terminator.operands[index], element)
+                terminator.operands[index] = convert(partial, "f32")
+
+
 def _sums(op: Any) -> bool:
     return combines_with(op, ROUNDED)
 
@@ -355,11 +374,11 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "reduction_accumulation",
-        "reductions of narrow floats accumulate in FP32",
+        "reductions of narrow floats accumulate in FP32, or in their own type if that is disabled",
         "--disable-mixed-precision-accumulation",
         _CLI,
-        lambda policy: policy.mixed_precision_accumulation,
-        _recompute_all(REDUCTIONS, _sums),
+        _always,
+        _reductions,
     ),
     Deviation(
         "scatter_accumulation",

@@ -59,6 +59,11 @@ _SITE_STRIDE = 0x9E3779B1
 """Distance between the seeds of neighbouring ops; odd, so that all are different."""
 
 
+_FOLDED = (formats.FLOAT16,)
+"""Formats whose conversion back to FP32 XLA:CPU's code generator folds with the rounding before it
+(it allows contraction), so that the rounding would be lost."""
+
+
 def cast(value: Any, form: Format) -> Any:
     """An FP32 value rounded to ``form``, as FP32; written at the insertion point."""
     if form.element_type is not None:
@@ -133,7 +138,7 @@ def finish(module: ir.Module, policy: Policy) -> bool:
     if has_state:
         _Threading(module, policy.seed).run()
     for op in _roundings(module):
-        if _CAST in op.attributes or _FLUSH in op.attributes:
+        if _CAST in op.attributes or _FLUSH in op.attributes or _target(op) in _FOLDED:
             _write(op, None)
     return has_state
 
