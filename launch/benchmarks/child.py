@@ -13,8 +13,11 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 STARTED = time.perf_counter()  # before anything heavy is imported
 
@@ -26,6 +29,8 @@ _WARMUP_CALLS = 1_000
 _MLP_WIDTHS = (64, 256, 64)
 _MLP_STEPS = 3
 _COLLECTIONS = 3
+_ROUNDED = 1 << 22
+_ROUNDING_FORMATS = ("bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e3m4")
 
 
 def first_jit(arguments: argparse.Namespace) -> dict[str, float]:
@@ -99,6 +104,43 @@ def handles(arguments: argparse.Namespace) -> dict[str, float]:
     return {"left": left.total(), **left}
 
 
+def rounding(arguments: argparse.Namespace) -> dict[str, float]:
+    """ns per element from FP32 to each narrow dtype; stochastic draws its random bits too.
+
+    The median of `--calls` calls.
+    """
+    formats, module = (
+        importlib.import_module(f"{arguments.module}.{name}") for name in ("formats", "rounding")
+    )
+    x = jax.device_put(np.random.default_rng(0).standard_normal(_ROUNDED, dtype=np.float32))
+    seed = jax.numpy.zeros(1, jax.numpy.uint32)
+
+    def nearest(x: jax.Array, form: Any) -> jax.Array:
+        return module.nearest(module.JAX, x, form).astype(form.dtype)
+
+    def stochastic(x: jax.Array, form: Any) -> jax.Array:
+        counter = jax.lax.iota(jax.numpy.uint32, x.size)
+        random = module.random_bits(module.JAX, counter, seed)
+        return module.stochastic(module.JAX, x, random, form).astype(form.dtype)
+
+    found = {}
+    for name in _ROUNDING_FORMATS:
+        for mode in (nearest, stochastic):
+            rounded = jax.jit(partial(mode, form=formats.format_named(name)))
+            found[f"{name} {mode.__name__}"] = _nanoseconds(rounded, x, arguments.calls) / _ROUNDED
+    return found
+
+
+def _nanoseconds(function: Callable[[jax.Array], jax.Array], x: jax.Array, calls: int) -> float:
+    """Median time of a call, after the first."""
+    seconds = []
+    for _ in range(1 + calls):
+        began = time.perf_counter()
+        jax.block_until_ready(function(x))
+        seconds.append(time.perf_counter() - began)
+    return 1e9 * float(np.median(seconds[1:]))
+
+
 def _workload() -> None:
     mesh = jax.make_mesh((jax.device_count(),), ("x",))
     split = NamedSharding(mesh, PartitionSpec("x"))
@@ -111,14 +153,16 @@ def _resident_megabytes() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-TASKS = {task.__name__: task for task in (first_jit, many_cores, growth, handles)}
+TASKS = {task.__name__: task for task in (first_jit, many_cores, growth, handles, rounding)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=sorted(TASKS))
-    parser.add_argument("--calls", type=int, default=10_000, help="calls that `growth` makes")
-    parser.add_argument("--module", help="module whose tables() are the plugin's")
+    parser.add_argument("--calls", type=int, default=10_000, help="calls to make or to time")
+    parser.add_argument(
+        "--module", help="module or package of the backend that the task looks into"
+    )
     arguments = parser.parse_args()
     print(json.dumps(TASKS[arguments.task](arguments)))
     sys.stdout.flush()

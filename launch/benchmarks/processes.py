@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from launch.benchmarks.paired import Measurement, compare, summary, time_pairs
 from launch.benchmarks.platforms import (
     ONE_CHIP,
@@ -18,6 +20,7 @@ from launch.benchmarks.platforms import (
 )
 
 PLUGIN_MODULE = "neuronjax.pjrt.plugin"
+PACKAGE = "neuronjax"
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _SECONDS = 600
@@ -88,3 +91,11 @@ def handles(settings: Settings, repetitions: int) -> Measurement:
     task = ["handles", f"--module={PLUGIN_MODULE}"]
     runs = [run_child(settings.platform, task, ONE_CHIP) for _ in range(repetitions)]
     return summary([run["left"] for run in runs], runs[0])
+
+
+def rounding(settings: Settings, repetitions: int, calls: int) -> Measurement:
+    """ns per element of the slowest rounding from FP32, jitted on the baseline platform."""
+    task = ["rounding", f"--module={PACKAGE}", f"--calls={calls}"]
+    runs = [run_child(settings.baseline, task, {}) for _ in range(repetitions)]
+    details = {name: float(np.median([run[name] for run in runs])) for name in runs[0]}
+    return summary([max(run.values()) for run in runs], details)

@@ -60,5 +60,6 @@ ROWS = (
     Row("512 cores: start", 3.0, "s", 3, partial(processes.many_cores, number="start")),
     Row("512 cores: step", 5.0, "s", 3, partial(processes.many_cores, number="step")),
     Row("growth in 10,000 calls", 20.0, "MB", 1, partial(processes.growth, calls=10_000)),
+    Row("slowest rounding", 1e9 / 300e6, "ns", 3, partial(processes.rounding, calls=15)),
     Row("handles left", 0.0, "", 1, processes.handles),
 )

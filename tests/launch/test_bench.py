@@ -131,6 +131,13 @@ def test_growth_is_measured_in_a_process() -> None:
     assert np.isfinite(found.value)
 
 
+def test_rounding_is_measured_in_a_process() -> None:
+    found = processes.rounding(Settings(platform="cpu"), repetitions=1, calls=1)
+    assert len(found.details) == 10
+    assert found.value == max(found.details.values())
+    assert min(found.details.values()) > 0
+
+
 def test_a_failing_process_says_why() -> None:
     with pytest.raises(RuntimeError, match="nowhere"):
         processes.run_child("nowhere", ["first_jit"], {})
