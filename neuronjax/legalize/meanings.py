@@ -123,13 +123,13 @@ def _index_of(find: Function) -> Any:
         axis = call.axis(len(x.shape))
         if x.shape[axis] == 0:
             raise UnsupportedProgramError(f"has no elements along dimension {axis}")
-        return lambda x: find(x, axis)
+        return lambda x: find(x, axis, jnp.int32)
 
     return meaning
 
 
-arg_max = _index_of(jnp.argmax)
-arg_min = _index_of(jnp.argmin)
+arg_max = _index_of(lax.argmax)
+arg_min = _index_of(lax.argmin)
 
 
 def top_k(call: Call) -> Function:

@@ -50,14 +50,18 @@ def _nearest(mode: str, image: int, result: int) -> np.ndarray:
     numerator, denominator = _POSITIONS[mode](np.arange(result), image, result)
     if mode != _TOP_LEFT:  # rounded, halves up; else cut
         numerator, denominator = 2 * numerator + denominator, 2 * denominator
-    return np.clip(numerator // denominator, 0, image - 1)
+    return np.clip(numerator // denominator, 0, image - 1).astype(np.int32)
+
+
+def _taken(images: jax.Array, pixels: np.ndarray, dimension: int) -> jax.Array:
+    return jnp.take(images, pixels, dimension, mode="clip")
 
 
 def nearest(call: Call) -> Function:
     """(images): every pixel of the result shows the nearest one of the image."""
     mode = _mode(call)
     rows, columns = (_nearest(mode, image, result) for image, result in _sides(call))
-    return lambda images: images[:, rows][:, :, columns]
+    return lambda images: _taken(_taken(images, rows, 1), columns, 2)
 
 
 def nearest_gradient(call: Call) -> Function:
@@ -83,7 +87,7 @@ def bilinear(call: Call) -> Function:
 
     def function(images: jax.Array) -> jax.Array:
         values = wide(images)
-        for dimension, (image, result) in zip((2, 1), reversed(sides), strict=True):
+        for dimension, (image, result) in reversed(list(enumerate(sides, 1))):
             values = _interpolated(values, dimension, mode, image, result)
         return values
 
@@ -94,9 +98,10 @@ def _interpolated(
     values: jax.Array, dimension: int, mode: str, image: int, result: int
 ) -> jax.Array:
     numerator, denominator = _POSITIONS[mode](np.arange(result), image, result)
+    first = numerator // denominator
     before, after = (
-        jnp.take(values, np.clip(pixel, 0, image - 1), dimension, mode="clip")
-        for pixel in (numerator // denominator, numerator // denominator + 1)
+        _taken(values, np.clip(pixels, 0, image - 1).astype(np.int32), dimension)
+        for pixels in (first, first + 1)
     )
     shape = [result if side == dimension else 1 for side in range(values.ndim)]
     fraction = (numerator % denominator / denominator).astype(values.dtype).reshape(shape)

@@ -1,0 +1,697 @@
+"""The Neuron compiler's custom calls against numpy in FP64 and scipy, in every place of a program.
+
+Errors are bounded by half a unit in the last place of the result's type, since it is rounded once,
+and by a few units of FP32 at the largest value that occurs, since all before is computed in FP32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+from scipy import special, stats
+
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.hlo import module as hlo
+from neuronjax.hlo.custom_calls import custom_calls
+from neuronjax.legalize import custom_calls as ours
+from neuronjax.legalize.policy import Policy
+from neuronjax.legalize.rules import KNOWN_TARGETS
+from tests.legalize.chip import lowered, run, run_text
+
+BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
+U32 = np.dtype(np.uint32)
+FP32_UNITS = 8
+GENERATOR = np.random.default_rng(0)
+ROWS = GENERATOR.standard_normal((8, 32)) * 3
+LINE = np.concatenate([np.linspace(-12, 12, 97), [0.0, -0.0, 1e-6, -30.0, 30.0]])
+EQUALS = np.floor(np.abs(ROWS) / 2)
+WEIGHT = GENERATOR.standard_normal(32)
+IMAGES = GENERATOR.standard_normal((2, 3, 5, 2))
+PARTITIONING_MARKS = {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"}
+"""Left to XLA."""
+
+
+def call(
+    target: str, results: Sequence[tuple[tuple[int, ...], Any]], config: str | None, *operands: Any
+) -> Any:
+    """A custom call as JAX programs write it; a tuple if it has several results."""
+    types = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
+    legacy: dict[str, Any] = {"custom_call_api_version": 2, "legacy_backend_config": config}
+    options = {} if config is None else legacy
+    return jax.ffi.ffi_call(target, types if len(types) > 1 else types[0], **options)(*operands)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call and what it computes."""
+
+    target: str
+    operands: tuple[np.ndarray, ...]
+    reference: Callable[..., Any]
+    """FP64 arrays -> FP64 results."""
+    config: str | None = None
+
+    def call(self, *operands: Any) -> Any:
+        expected = self.reference(*(np.ones(operand.shape) for operand in operands))
+        kinds = [operands[0].dtype if r.dtype == np.float64 else U32 for r in _tuple(expected)]
+        results = [(r.shape, kind) for r, kind in zip(_tuple(expected), kinds, strict=True)]
+        return call(self.target, results, self.config, *operands)
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def rms_norm(axis: int) -> Callable[..., np.ndarray]:
+    def reference(x: np.ndarray, weight: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
+        mean = np.mean(x**2, axis, keepdims=True)
+        weight = np.expand_dims(weight, [d for d in range(x.ndim) if d != axis])
+        return x / np.sqrt(mean + epsilon) * weight
+
+    return reference
+
+
+def softmax_gradient(axis: int) -> Callable[..., np.ndarray]:
+    def reference(gradient: np.ndarray, output: np.ndarray) -> np.ndarray:
+        return output * (gradient - (gradient * output).sum(axis, keepdims=True))
+
+    return reference
+
+
+def top_k(k: int) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    def reference(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(-x, axis=-1, kind="stable")[..., :k]
+        return np.take_along_axis(x, order, -1), order.astype(np.uint32)
+
+    return reference
+
+
+def index_of(find: Callable[..., np.ndarray], axis: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: find(x, axis).astype(np.uint32)
+
+
+def positions(mode: str, image: int, result: int) -> np.ndarray:
+    """Where the pixels of a line of the result lie on that of the image, in FP64."""
+    i = np.arange(result, dtype=np.float64)
+    formulas = {
+        "00": i * image / result,
+        "01": (i + 0.5) * image / result - 0.5,
+        "10": i * (image - 1) / max(result - 1, 1),
+    }
+    return formulas[mode]
+
+
+def interpolation(mode: str, image: int, result: int) -> np.ndarray:
+    """The matrix [result, image] of linear interpolation, by numpy's."""
+    line = np.arange(image)
+    return np.stack(
+        [np.interp(positions(mode, image, result), line, unit) for unit in np.eye(image)], axis=1
+    )
+
+
+def bilinear(mode: str, height: int, width: int) -> Callable[[np.ndarray], np.ndarray]:
+    def reference(x: np.ndarray) -> np.ndarray:
+        rows = interpolation(mode, x.shape[1], height)
+        columns = interpolation(mode, x.shape[2], width)
+        return np.einsum("hy,wx,byxc->bhwc", rows, columns, x)
+
+    return reference
+
+
+def shown(mode: str, image: int, result: int) -> np.ndarray:
+    """The matrix [result, image] of nearest neighbours."""
+    place = positions(mode, image, result)
+    pixels = np.floor(place + 1e-9) if mode == "00" else np.floor(place + 0.5 + 1e-9)
+    return np.eye(image)[np.clip(pixels, 0, image - 1).astype(int)]
+
+
+def nearest(mode: str, height: int, width: int) -> Callable[[np.ndarray], np.ndarray]:
+    def reference(x: np.ndarray) -> np.ndarray:
+        rows, columns = shown(mode, x.shape[1], height), shown(mode, x.shape[2], width)
+        return np.einsum("hy,wx,byxc->bhwc", rows, columns, x)
+
+    return reference
+
+
+def nearest_gradient(mode: str, height: int, width: int) -> Callable[[np.ndarray], np.ndarray]:
+    def reference(gradient: np.ndarray) -> np.ndarray:
+        rows = shown(mode, height, gradient.shape[1])
+        columns = shown(mode, width, gradient.shape[2])
+        return np.einsum("hy,wx,bhwc->byxc", rows, columns, gradient)
+
+    return reference
+
+
+def product(lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+    return lhs @ rhs
+
+
+ALONE = "rhs_contracting_dim=0,tp_degree=1,num_groups=1,use_sb_to_sb=0"
+TRANSPOSED = "rhs_contracting_dim=1,tp_degree=1,num_groups=1,use_sb_to_sb=1"
+SMALL = np.float64(1e-5)
+
+CASES = {
+    "erf": Case("AwsNeuronErf", (LINE,), special.erf),
+    "gelu": Case("AwsNeuronGelu", (LINE,), lambda x: x * special.ndtr(x)),
+    "gelu by tanh": Case(
+        "AwsNeuronGeluApprxTanh", (LINE,),
+        lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    ),
+    "gelu derivative": Case(
+        "AwsNeuronGeluBackward", (LINE,), lambda x: special.ndtr(x) + x * stats.norm.pdf(x)
+    ),
+    "silu": Case("AwsNeuronSilu", (LINE,), lambda x: x * special.expit(x)),
+    "silu derivative": Case(
+        "AwsNeuronSiluBackward", (LINE,),
+        lambda x: special.expit(x) * (1 + x * special.expit(-x)),
+    ),
+    "rms norm of rows": Case("AwsNeuronRmsNorm", (ROWS, WEIGHT, SMALL), rms_norm(1), "1"),
+    "rms norm of columns": Case("AwsNeuronRmsNorm", (ROWS, WEIGHT[:8], SMALL), rms_norm(0), "0"),
+    "softmax": Case("AwsNeuronSoftmax", (ROWS,), lambda x: special.softmax(x, 1), "1"),
+    "softmax of columns": Case("AwsNeuronSoftmax", (ROWS,), lambda x: special.softmax(x, 0), "0"),
+    "softmax gradient": Case(
+        "AwsNeuronSoftmaxBackward", (ROWS, special.softmax(ROWS, 1)), softmax_gradient(1), "1"
+    ),
+    "argmax": Case("AwsNeuronArgMax", (ROWS,), index_of(np.argmax, 1), "1"),
+    "argmin of columns": Case("AwsNeuronArgMin", (ROWS,), index_of(np.argmin, 0), "0"),
+    "argmax of equal values": Case("AwsNeuronArgMax", (EQUALS,), index_of(np.argmax, 1), "1"),
+    "argmax of a vector": Case("AwsNeuronArgMax", (WEIGHT,), index_of(np.argmax, 0), "0"),
+    "top k": Case("AwsNeuronTopK", (ROWS,), top_k(5), "5"),
+    "top k of equal values": Case("AwsNeuronTopK", (EQUALS,), top_k(32), "32"),
+    "matmul of one core": Case("AwsNeuronCollectiveMatmul", (ROWS, ROWS.T), product, ALONE),
+    "matmul of one core, transposed": Case(
+        "AwsNeuronCollectiveMatmul", (ROWS, ROWS), lambda x, y: x @ y.T, TRANSPOSED
+    ),
+} | {
+    f"{name} {mode} to {size}": Case(target, (IMAGES,), make(mode, *size), mode)
+    for name, target, make in [
+        ("nearest", "ResizeNearest", nearest), ("bilinear", "ResizeBilinear", bilinear),
+    ]
+    for mode in ("00", "01", "10") for size in [(6, 15), (4, 1)]
+} | {
+    f"nearest gradient {mode} of {size}": Case(
+        "ResizeNearestGrad", (IMAGES,), nearest_gradient(mode, *size), mode
+    )
+    for mode in ("00", "01", "10") for size in [(2, 4)]
+}  # fmt: skip
+
+
+def half_units(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Half a unit in the last place of a type at these values."""
+    info = ml_dtypes.finfo(dtype)
+    exponents = np.floor(np.log2(np.maximum(np.abs(values), float(info.smallest_normal))))
+    return np.exp2(exponents) * float(info.eps) / 2
+
+
+def assert_rounded(found: Any, expected: np.ndarray, largest: float) -> None:
+    found = np.asarray(found)
+    assert found.shape == expected.shape
+    if expected.dtype != np.float64:
+        np.testing.assert_array_equal(found, expected)
+        return
+    bound = half_units(expected, found.dtype)
+    bound = bound + FP32_UNITS * 2 * half_units(np.float64(largest), F32)
+    error = np.abs(found.astype(np.float64) - expected)
+    assert np.all(error <= bound), f"{np.max(error / bound)} times the bound"
+
+
+def typed(case: Case, dtype: np.dtype) -> tuple[list[np.ndarray], tuple[np.ndarray, ...], float]:
+    """Operands of a type, the FP64 results for their exact values, and the largest of all."""
+    operands = [np.asarray(operand).astype(dtype) for operand in case.operands]
+    exact = [operand.astype(np.float64) for operand in operands]
+    results = _tuple(case.reference(*exact))
+    return operands, results, max(float(np.max(np.abs(value))) for value in (*exact, *results))
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_meaning(name: str, dtype: np.dtype, neuron_devices: list[jax.Device]) -> None:
+    operands, expected, largest = typed(CASES[name], dtype)
+    found = jax.jit(CASES[name].call)(*(jax.device_put(o, neuron_devices[1]) for o in operands))
+    for ours_, theirs in zip(_tuple(found), expected, strict=True):
+        assert ours_.devices() == {neuron_devices[1]}
+        assert_rounded(ours_, theirs, largest)
+
+
+def test_every_target_is_decided() -> None:
+    decided = [set(ours.SEMANTICS), set(ours.IDENTITIES), set(ours.REFUSED), PARTITIONING_MARKS]
+    assert sum(map(len, decided)) == len(set.union(*decided))
+    assert set.union(*decided) >= KNOWN_TARGETS
+
+
+def test_every_meaning_has_a_case() -> None:
+    in_mx_tests = {"QuantizeMX", "ScaledMatmul", "__op$block_scaled_dot"}
+    assert {case.target for case in CASES.values()} | in_mx_tests == set(ours.SEMANTICS)
+
+
+def test_indices_of_64_bits(neuron_devices: list[jax.Device]) -> None:
+    with jax.enable_x64(True):
+        x = jax.device_put(ROWS, neuron_devices[0])
+        found = jax.jit(lambda x: call("AwsNeuronArgMax", [((8,), np.int64)], "1", x))(x)
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, np.argmax(ROWS, 1))
+
+
+def of_a_row(x: jax.Array) -> tuple[jax.Array, ...]:
+    """Calls with one operand and with several, with one result and with several: [n, 32]."""
+    rows = x.shape[0]
+    values, indices = call("AwsNeuronTopK", [((rows, 4), x.dtype), ((rows, 4), U32)], "4", x)
+    values, indices = call(
+        "AwsNeuronModuleMarkerStart-Forward",
+        [(values.shape, values.dtype), (indices.shape, U32)], "", values, indices,
+    )  # fmt: skip
+    parts = call("AwsNeuronSoftmax", [(values.shape, x.dtype)], "1", values)
+    return call("AwsNeuronSilu", [(x.shape, x.dtype)], None, x), parts, indices
+
+
+def expected_of_a_row(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    values, indices = top_k(4)(x)
+    return x * special.expit(x), special.softmax(values, 1), indices
+
+
+def spread(x: np.ndarray, kind: AxisType) -> jax.Array:
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(kind,), devices=jax.devices("neuron"))
+    return jax.device_put(x, NamedSharding(mesh, P("x")))
+
+
+def in_scan(x: np.ndarray) -> Any:
+    results = jax.jit(lambda x: jax.lax.scan(lambda c, row: (c, of_a_row(row[None])), 0.0, x)[1])(x)
+    return [result.squeeze(1) for result in results]
+
+
+def in_branch(x: np.ndarray) -> Any:
+    return jax.jit(lambda x: jax.lax.cond(x[0, 0] < 1e9, of_a_row, lambda x: of_a_row(-x), x))(x)
+
+
+def in_every_shard(x: np.ndarray) -> Any:
+    value = spread(x, AxisType.Explicit)
+    mapped = jax.shard_map(of_a_row, mesh=value.sharding.mesh, in_specs=P("x"), out_specs=P("x"))
+    return jax.jit(mapped)(value)
+
+
+def ahead_of_time(x: np.ndarray) -> Any:
+    return jax.jit(of_a_row).lower(x).compile()(x)
+
+
+WAYS: dict[str, Callable[[np.ndarray], Any]] = {
+    "eager": lambda x: of_a_row(jnp.asarray(x)),
+    "jit": lambda x: jax.jit(of_a_row)(x),
+    "ahead of time": ahead_of_time,
+    "scan": in_scan,
+    "branch": in_branch,
+    "shard_map": in_every_shard,
+    "partitioned": lambda x: jax.jit(of_a_row)(spread(x, AxisType.Auto)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_in_every_place(way: str, neuron_devices: list[jax.Device]) -> None:
+    x = ROWS.astype(np.float32)
+    for found, expected in zip(WAYS[way](x), expected_of_a_row(x.astype(np.float64)), strict=True):
+        assert_rounded(found, expected, largest=np.max(np.abs(x)))
+
+
+@contextlib.contextmanager
+def in_a_mesh() -> Any:
+    mesh = jax.make_mesh((8,), ("x",), devices=jax.devices("neuron"))
+    with jax.set_mesh(mesh):
+        yield
+
+
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "64-bit types": lambda: jax.enable_x64(True),
+    "strict promotion": lambda: jax.numpy_dtype_promotion("strict"),
+    "no rank promotion": lambda: jax.numpy_rank_promotion("raise"),
+    "low precision": lambda: jax.default_matmul_precision("bfloat16"),
+    "NaN checks": lambda: jax.debug_nans(True),
+    "leak checks": jax.checking_leaks,
+    "without jit": jax.disable_jit,
+    "other device": lambda: jax.default_device(jax.devices("neuron")[5]),
+    "mesh": in_a_mesh,
+    "while tracing": jax.ensure_compile_time_eval,
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_under_any_setting(name: str) -> None:
+    """The user's settings are about his program, not about what a call means."""
+    case = CASES["rms norm of rows"]
+    operands, (expected,), largest = typed(case, F32)
+    with SETTINGS[name]():
+        found = jax.jit(lambda *operands: case.call(*operands))(*operands)
+    assert_rounded(found, expected, largest)
+
+
+def test_matmul_of_all_cores() -> None:
+    """The cores' rows of lhs, gathered, times rhs."""
+    lhs, rhs = ROWS.astype(np.float32), GENERATOR.standard_normal((32, 3), dtype=np.float32)
+    config = "rhs_contracting_dim=0,tp_degree=8,num_groups=1,use_sb_to_sb=0"
+
+    def multiply(lhs: jax.Array) -> jax.Array:
+        return call("AwsNeuronCollectiveMatmul", [((8, 3), F32)], config, lhs, jnp.asarray(rhs))
+
+    value = spread(lhs, AxisType.Auto)
+    mapped = jax.shard_map(
+        multiply, mesh=value.sharding.mesh, in_specs=P("x"), out_specs=P(), check_vma=False
+    )
+    expected = lhs.astype(np.float64) @ rhs
+    assert_rounded(jax.jit(mapped)(value), expected, largest=np.max(np.abs(expected)))
+
+
+@pytest.mark.parametrize("target", sorted(ours.IDENTITIES))
+def test_identity(target: str) -> None:
+    x, y = ROWS.astype(np.float32), np.arange(8, dtype=np.int32)
+
+    def pass_on(x: jax.Array, y: jax.Array) -> Any:
+        one = call(target, [(x.shape, x.dtype)], None, x)
+        return one, *call(target, [(y.shape, y.dtype), (x.shape, x.dtype)], "count=1", y, one)
+
+    for operands in [(x, y), (spread(x, AxisType.Auto), spread(y, AxisType.Auto))]:
+        for found, expected in zip(jax.jit(pass_on)(*operands), (x, y, x), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_identity_of_a_tuple() -> None:
+    """The compiler's own form of a marker: one tuple in, one tuple out."""
+    pair = "tuple<tensor<2xf32>, tensor<2xf32>>"
+    text = f"""module @marked {{
+    func.func @main(%a: tensor<2xf32>, %b: tensor<2xf32>) -> tensor<2xf32> {{
+      %pair = stablehlo.tuple %a, %b : {pair}
+      %start = stablehlo.custom_call @"NeuronBoundaryMarker-Start"(%pair) : ({pair}) -> {pair}
+      %end = stablehlo.custom_call @"NeuronBoundaryMarker-End"(%start) : ({pair}) -> {pair}
+      %second = stablehlo.get_tuple_element %end[1] : ({pair}) -> tensor<2xf32>
+      return %second : tensor<2xf32> }} }}"""
+    found = run_text(text, np.zeros(2, F32), np.array([3, 4], F32), cores=1)
+    np.testing.assert_array_equal(found, [3, 4])
+
+
+def silu(x: jax.Array) -> jax.Array:
+    return call("AwsNeuronSilu", [(x.shape, x.dtype)], None, x)
+
+
+def test_one_function_for_equal_calls() -> None:
+    def program(x: jax.Array, y: jax.Array) -> Any:
+        return silu(silu(x)), silu(y)
+
+    with hlo.context():
+        module = hlo.load(lowered(program, np.zeros(3, F32), np.zeros(4, F32)))
+        lines = [str(op.location) for op in custom_calls(module, "AwsNeuronSilu".__eq__)]
+        ours.expand(module, Policy())
+        assert module.operation.verify()
+        ops = [op.operation for op in hlo.main_function(module).entry_block.operations]
+        calls = [op for op in ops if op.name == "func.call"]
+        first, second = "@neuron.AwsNeuronSilu", "@neuron.AwsNeuronSilu_1"
+        assert [str(op.attributes["callee"]) for op in calls] == [first, first, second]
+        assert [str(op.location) for op in calls] == lines
+
+
+def error_of(target: str, results: Any, config: str | None, operands: Any, **environ: str) -> str:
+    """What compiling a program with that call says."""
+
+    def program(*operands: Any) -> Any:
+        return call(target, results, config, *operands)
+
+    with pytest.raises(UnsupportedProgramError) as raised:
+        run(program, *operands, **environ)
+    return str(raised.value)
+
+
+def line_of_call() -> str:
+    lines, first = inspect.getsourcelines(call)
+    inside = next(i for i, line in enumerate(lines) if "ffi_call" in line)
+    return f"{__file__}:{first + inside}"
+
+
+@pytest.mark.parametrize("target", [*ours.REFUSED, "AwsNeuronNobody", "nobody"])
+def test_refused(target: str) -> None:
+    text = error_of(target, [((3,), F32)], None, [np.ones(3, F32)])
+    assert text.startswith(f"custom call {target} at {line_of_call()} ")
+    assert re.search("use |compute |write |let ", text), "no remedy"
+
+
+def test_refused_by_the_platform(neuron_devices: list[jax.Device]) -> None:
+    x = jax.device_put(np.ones(3, F32), neuron_devices[0])
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"UNIMPLEMENTED: .*AwsNeuronCustomOp at"):
+        jax.jit(lambda x: call("AwsNeuronCustomOp", [((3,), F32)], None, x))(x)
+    np.testing.assert_array_equal(x + 1, [2, 2, 2])
+
+
+VECTOR, MATRIX, IMAGE = np.ones(3, F32), np.ones((4, 6), F32), np.ones((1, 2, 2, 1), F32)
+TRN3 = {"NEURONJAX_TARGET": "trn3-gen1-ultraserver", "NEURON_RT_NUM_CORES": "1"}
+MX_INPUT = np.ones((4, 64), BF16)
+MX_RESULTS = [((4, 16), U32), ((4, 2), np.uint8)]
+WORDS, SCALES = np.ones((4, 16), U32), np.ones((4, 2), np.uint8)
+
+
+def mx_config(**fields: Any) -> str:
+    return json.dumps({"dtype": "float8_e5m2", "dim": -1, "block_size": 32} | fields)
+
+
+def dot_config(**fields: Any) -> str:
+    return json.dumps({"scaled_dot_backend_config": {"element_dtype": "float8_e5m2"} | fields})
+
+
+BAD: dict[str, tuple[str, Any, str | None, list[Any], str]] = {
+    "integers": ("AwsNeuronGelu", [((3,), np.int32)], None, [np.ones(3, np.int32)], "type int32"),
+    "operands": ("AwsNeuronErf", [((3,), F32)], None, [VECTOR, VECTOR], "2 operands .* takes 1"),
+    "result": ("AwsNeuronSilu", [((4,), F32)], None, [VECTOR], r"\(4,\).* give .*\(3,\)"),
+    "results": ("AwsNeuronTopK", [((2,), F32)], "2", [VECTOR], "declares results of shapes"),
+    "no axis": ("AwsNeuronSoftmax", [((3,), F32)], None, [VECTOR], "decimal number .* has ''"),
+    "axis": ("AwsNeuronArgMax", [((4,), U32)], "2", [MATRIX], "0 to 1, .* has '2'"),
+    "negative axis": ("AwsNeuronSoftmax", [((3,), F32)], "-1", [VECTOR], "has '-1'"),
+    "scalar": ("AwsNeuronArgMin", [((), U32)], "0", [np.float32(1)], "has '0'"),
+    "no elements": ("AwsNeuronArgMin", [((), U32)], "0", [VECTOR[:0]], "no elements"),
+    "many k": ("AwsNeuronTopK", [((4,), F32), ((4,), U32)], "4", [VECTOR], "takes 4 elements"),
+    "shapes": (
+        "AwsNeuronSoftmaxBackward", [((4, 6), F32)], "1", [MATRIX, VECTOR], "must be the same"
+    ),
+    "weight": (
+        "AwsNeuronRmsNorm", [((4, 6), F32)], "1", [MATRIX, VECTOR, np.float32(0)], r"be \(6,\)"
+    ),
+    "epsilon": (
+        "AwsNeuronRmsNorm", [((3,), F32)], "0", [VECTOR, VECTOR, VECTOR], "not a scalar"
+    ),
+    "both corners and centers": ("ResizeNearest", [((1, 4, 4, 1), F32)], "11", [IMAGE], "00, 01"),
+    "no image": ("ResizeBilinear", [((6,), F32)], "00", [VECTOR], "batch, height, width"),
+    "marker": ("NeuronBoundaryMarker-End", [((4,), F32)], None, [VECTOR], "operands' types"),
+    "groups": (
+        "AwsNeuronCollectiveMatmul", [((4, 4), F32)], ALONE.replace("groups=1", "groups=2"),
+        [MATRIX, MATRIX.T], "2 groups.*all_gather",
+    ),
+    "cores": (
+        "AwsNeuronCollectiveMatmul", [((32, 4), F32)], ALONE.replace("degree=1", "degree=8"),
+        [MATRIX, MATRIX.T], "8 of 1 cores",
+    ),
+    "matmul": (
+        "AwsNeuronCollectiveMatmul", [((4, 6), F32)], ALONE, [MATRIX, MATRIX], "equal there"
+    ),
+    "matmul config": (
+        "AwsNeuronCollectiveMatmul", [((4, 6), F32)], "0", [MATRIX, MATRIX.T], "tp_degree=<number>"
+    ),
+    "no JSON": ("QuantizeMX", MX_RESULTS, "{", [MX_INPUT], "a JSON object"),
+    "JSON list": ("QuantizeMX", MX_RESULTS, "[]", [MX_INPUT], "a JSON object"),
+    "MX element": ("QuantizeMX", MX_RESULTS, mx_config(dtype="int8"), [MX_INPUT], "float8_e5m2"),
+    "MX dim": ("QuantizeMX", MX_RESULTS, mx_config(dim=[1]), [MX_INPUT], "last dimension"),
+    "MX block": ("QuantizeMX", MX_RESULTS, mx_config(block_size=16), [MX_INPUT], "block_size 32"),
+    "MX scale": ("QuantizeMX", MX_RESULTS, mx_config(scale_method="MAX"), [MX_INPUT], "EMAX"),
+    "MX input": ("QuantizeMX", MX_RESULTS, mx_config(), [MATRIX], "convert to bfloat16"),
+    "MX size": ("QuantizeMX", MX_RESULTS, mx_config(), [MX_INPUT[:, :40]], "40 .* multiple of 32"),
+    "MX one result": ("QuantizeMX", MX_RESULTS[:1], mx_config(), [MX_INPUT], "two results"),
+    "MX words": (
+        "QuantizeMX", [((4, 64), np.uint8), MX_RESULTS[1]], mx_config(), [MX_INPUT], "uint32"
+    ),
+    "three operands": (
+        "ScaledMatmul", [((4, 4), F32)], dot_config(), [WORDS, WORDS, SCALES], "takes 4: lhs"
+    ),
+    "dot of int": (
+        "ScaledMatmul", [((4, 4), np.int32)], dot_config(), [WORDS, WORDS, SCALES, SCALES], "int32"
+    ),
+    "no element type": (
+        "ScaledMatmul", [((4, 4), F32)], None, [WORDS, WORDS, SCALES, SCALES], "element_dtype ''"
+    ),
+    "dot config": (
+        "ScaledMatmul", [((4, 4), F32)], '{"scaled_dot_backend_config": 1}',
+        [WORDS, WORDS, SCALES, SCALES], "JSON object",
+    ),
+    "dot dimension": (
+        "ScaledMatmul", [((4, 4), F32)], dot_config(lhs_contracting_dimensions=[2]),
+        [WORDS, WORDS, SCALES, SCALES], "0 to 1",
+    ),
+    "dot overlap": (
+        "ScaledMatmul", [((4, 4), F32)], dot_config(rhs_batch_dimensions=[1]),
+        [WORDS, WORDS, SCALES, SCALES], "not among the batch",
+    ),
+    "dot sizes": (
+        "ScaledMatmul", [((4, 4), F32)], dot_config(),
+        [WORDS, WORDS[:, :8], SCALES, SCALES[:, :1]], "sizes must be equal",
+    ),
+    "dot batch": (
+        "ScaledMatmul", [((4,), F32)], dot_config(lhs_batch_dimensions=[0]),
+        [WORDS, WORDS, SCALES, SCALES], "sizes must be equal",
+    ),
+    "dot scale": (
+        "ScaledMatmul", [((4, 4), F32)], dot_config(),
+        [WORDS, WORDS, SCALES, SCALES[:, :1]], r"scales of the rhs .* shape \(4, 2\)",
+    ),
+    "dot of odd blocks": (
+        "ScaledMatmul", [((4, 4), F32)], dot_config(),
+        [WORDS[:, :5], WORDS[:, :5], SCALES, SCALES], "20 elements .* multiple of 32",
+    ),
+    "dot of vectors": (
+        "ScaledMatmul", [((), F32)], dot_config(),
+        [WORDS[0], WORDS[0], SCALES[0], SCALES[0]], "two dimensions or more",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_calls(name: str) -> None:
+    target, results, config, operands, message = BAD[name]
+    text = error_of(target, results, config, operands, **TRN3)
+    assert re.search(f"^custom call {re.escape(target)} at {line_of_call()} .*{message}", text)
+
+
+def test_typed_attributes() -> None:
+    """The compiler reads a text, JAX's typed calls have a dictionary."""
+
+    def program(x: jax.Array) -> jax.Array:
+        return jax.ffi.ffi_call("AwsNeuronSoftmax", jax.ShapeDtypeStruct((3,), F32))(x, dim=0)
+
+    with pytest.raises(
+        UnsupportedProgramError, match=r"attributes {dim = 0.*legacy_backend_config"
+    ):
+        run(program, VECTOR)
+
+
+@pytest.mark.parametrize("target", ["QuantizeMX", "ScaledMatmul", "__op$block_scaled_dot"])
+def test_mx_needs_trn3(target: str) -> None:
+    text = error_of(target, [((3,), F32)], None, [VECTOR])
+    assert "needs NeuronCore-v4, and trainium2 has NeuronCore-v3; choose a trn3 target" in text
+
+
+def mx_reference(
+    x: np.ndarray, element: str, headroom: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(words, scale codes, values in FP64) of MX along the last dimension, by ml_dtypes."""
+    info = ml_dtypes.finfo(element)
+    emax = int(np.floor(np.log2(float(info.max))))
+    blocks = x.astype(np.float64).reshape(*x.shape[:-1], -1, 32)
+    largest = np.max(np.abs(blocks), -1, keepdims=True)
+    exponents = np.where(largest == 0, -127, np.floor(np.log2(np.where(largest == 0, 1, largest))))
+    exponents = np.maximum(exponents - np.where(largest == 0, 0, emax - headroom), -127)
+    limit = float(info.max)
+    elements = np.clip(blocks / 2.0**exponents, -limit, limit).astype(element)
+    values = (elements.astype(np.float64) * 2.0**exponents).reshape(x.shape)
+    fours = elements.reshape(*x.shape[:-1], -1, 4).view(np.uint8).astype(U32)
+    words = (fours << (8 * np.arange(4, dtype=U32))).sum(-1, dtype=U32)
+    return words, (exponents.squeeze(-1) + 127).astype(np.uint8), values
+
+
+MX_DATA = np.concatenate(
+    [GENERATOR.standard_normal((6, 64)) * np.exp2(GENERATOR.integers(-20, 9, (6, 64))),
+     np.zeros((1, 64)), np.full((1, 64), 60000.0)]
+)  # fmt: skip
+
+
+def mx_words(shape: tuple[int, ...], dim: int) -> list[tuple[tuple[int, ...], Any]]:
+    sizes = list(shape), list(shape)
+    sizes[0][dim] //= 4
+    sizes[1][dim] //= 32
+    return [(tuple(sizes[0]), U32), (tuple(sizes[1]), np.uint8)]
+
+
+@pytest.mark.parametrize(("sdk", "headroom"), [("2.32", 1), ("2.30", 0)])
+@pytest.mark.parametrize("element", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("dim", [-1, 0])
+def test_quantize(element: str, dim: int, sdk: str, headroom: int) -> None:
+    data = MX_DATA.astype([BF16, F16][dim])
+    words, scales, _ = mx_reference(data, element, headroom)
+    if dim == 0:
+        data, words, scales = data.T, words.T, scales.T
+
+    def program(x: jax.Array) -> Any:
+        config = mx_config(dtype=element, dim=dim, scale_method="EMAX")
+        return call("QuantizeMX", mx_words(data.shape, dim), config, x)
+
+    found = run(program, data, NEURONJAX_SDK=sdk, **TRN3)
+    np.testing.assert_array_equal(found[0], words)
+    np.testing.assert_array_equal(found[1], scales)
+
+
+LHS, RHS = GENERATOR.standard_normal((2, 3, 64)), GENERATOR.standard_normal((2, 5, 64))
+BATCHED = dot_config(lhs_batch_dimensions=[0], rhs_batch_dimensions=[0])
+CONFIGURED = dot_config(
+    lhs_batch_dimensions=[0], rhs_batch_dimensions=[0],
+    lhs_contracting_dimensions=[2], rhs_contracting_dimensions=[1],
+)  # fmt: skip
+CAST = {
+    "NEURONJAX_NUMERICS": "chip",
+    "NEURON_CC_FLAGS": "--auto-cast=matmult --auto-cast-type=fp8_e4m3",
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "config", "result", "environ"),
+    [
+        ("__op$block_scaled_dot", BATCHED, F32, {}),
+        ("ScaledMatmul", CONFIGURED, BF16, {}),
+        ("ScaledMatmul", BATCHED, F32, CAST),
+    ],
+)
+def test_scaled_matmul(target: str, config: str, result: np.dtype, environ: dict[str, str]) -> None:
+    lhs, lhs_scale, lhs_values = mx_reference(LHS, "float8_e5m2", 1)
+    rhs, rhs_scale, rhs_values = mx_reference(RHS, "float8_e5m2", 0)
+    if config == CONFIGURED:
+        rhs, rhs_scale = np.swapaxes(rhs, 1, 2), np.swapaxes(rhs_scale, 1, 2)
+
+    def program(*operands: jax.Array) -> jax.Array:
+        return call(target, [((2, 3, 5), result)], config, *operands)
+
+    found = run(program, lhs, rhs, lhs_scale, rhs_scale, **TRN3, **environ)
+    expected = np.einsum("bmk,bnk->bmn", lhs_values, rhs_values)
+    magnitudes = np.einsum("bmk,bnk->bmn", np.abs(lhs_values), np.abs(rhs_values))
+    assert_rounded(found, expected, largest=np.max(magnitudes))
+
+
+def test_scaled_matmul_of_unpacked_elements() -> None:
+    """The form that JAX writes for other platforms."""
+    x, scale = LHS[0].astype("float8_e4m3fn"), np.full((3, 2), 128, np.uint8)
+    scale = scale.view("float8_e8m0fnu")
+
+    def program(x: jax.Array, scale: jax.Array) -> jax.Array:
+        return call("__op$block_scaled_dot", [((3, 3), F32)], "{}", x, x, scale, scale)
+
+    exact = 2 * x.astype(np.float64)
+    assert_rounded(run(program, x, scale, **TRN3), exact @ exact.T, largest=np.max(exact) ** 2)
+
+
+def test_numerics_of_the_chip() -> None:
+    """A narrow result is rounded once, whatever the numerics."""
+    x, (expected,), largest = typed(CASES["silu"], BF16)
+    assert_rounded(run(silu, *x, NEURONJAX_NUMERICS="chip"), expected, largest)
+
+
+def test_stochastic_rounding() -> None:
+    """The one rounding, of the result, is the one that is random."""
+    x = np.full(20000, 0.3, BF16)
+    environ = {"NEURONJAX_NUMERICS": "chip", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1"}
+    found = run(silu, x, **environ).astype(np.float64)
+    exact = float(x[0]) * special.expit(float(x[0]))
+    unit = 2 * float(half_units(np.float64(exact), BF16))
+    below = np.floor(exact / unit) * unit
+    assert set(found) == {below, below + unit}
+    spread_of_mean = 0.5 * unit / np.sqrt(len(x))
+    assert abs(found.mean() - exact) < 5 * spread_of_mean
