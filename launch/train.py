@@ -4,6 +4,7 @@ Runs on whatever JAX_PLATFORMS selects. Started again with the same directory it
 newest checkpoint; Ctrl-C saves the last completed step first.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from absl import flags
@@ -15,6 +16,7 @@ from launch.trainer import train
 from models.decoder.config import DecoderConfig
 from models.decoder.families import llama_json
 from models.errors import ConfigError
+from models.layers.fp8 import DTYPES
 from models.pretrained import describe_fields
 from models.weights.fields import Fields
 
@@ -64,6 +66,9 @@ def _define_flags() -> None:
         flags.DEFINE_float(name, getattr(_RUN, name), text, lower_bound=0.0)
     flags.DEFINE_bool("tie_embeddings", _MODEL.tie_embeddings, "Head = transposed embedding.")
     flags.DEFINE_enum("dtype", _MODEL.dtype, ["float32", "bfloat16"], "Of the activations.")
+    flags.DEFINE_enum(
+        "matmul_dtype", None, DTYPES, "FP8 dtype of the matmuls, scaled per tensor; none = --dtype."
+    )
 
 
 def main() -> int:
@@ -74,6 +79,7 @@ def main() -> int:
     except ConfigError as error:
         raise ModelError(f"{error}. Change the flags of the model.") from error
     model = describe_fields(Fields(llama_json(config), "the flags"), dtype=config.dtype)
+    model = model._replace(config=replace(model.config, matmul_dtype=values["matmul_dtype"]))
     run_fields = [*_STRINGS, *_RUN_INTEGERS, *_RUN_FLOATS]
     settings = {name: values[name] for name in run_fields}
     settings["checkpoint_dir"] = Path(settings["checkpoint_dir"])

@@ -16,6 +16,7 @@ from models.decoder.config import DecoderConfig
 from models.layers.attention import Attention
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding
+from models.layers.linear import multiply_in
 from models.layers.masks import causal_mask
 from models.layers.mlp import GatedMLP
 from models.layers.moe import MoE
@@ -99,6 +100,8 @@ class Decoder(nnx.Module):
         self.blocks = nnx.List([Block(config, i, rngs=rngs) for i in range(config.num_layers)])
         self.norm = _norm(config)
         self.head = None if config.tie_embeddings else embedding()
+        if config.matmul_dtype:
+            multiply_in(self, config.matmul_dtype)
 
     def __call__(self, tokens: jax.Array, *, pad: jax.Array | None = None) -> jax.Array:
         """Logits [B, T, V] of whole sequences, tokens [B, T].

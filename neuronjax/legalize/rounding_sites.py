@@ -134,10 +134,12 @@ def finish(module: ir.Module, policy: Policy) -> bool:
 
     Returns whether ``main`` got one more argument, the number of the run as a ui32 scalar.
     """
-    has_state = any(_is_stochastic(op) for op in _roundings(module))
+    roundings = _roundings(module)
+    to_nearest = [op for op in roundings if not _is_stochastic(op)]
+    has_state = len(to_nearest) < len(roundings)
     if has_state:
         _Threading(module, policy.seed).run()
-    for op in _roundings(module):
+    for op in to_nearest:
         if _CAST in op.attributes or _FLUSH in op.attributes or _target(op) in _FOLDED:
             _write(op, None)
     return has_state
