@@ -29,6 +29,7 @@ _WARMUP_CALLS = 1_000
 _MLP_WIDTHS = (64, 256, 64)
 _MLP_STEPS = 3
 _COLLECTIONS = 3
+_BF16_STEPS = 15
 _ROUNDED = 1 << 22
 _ROUNDING_FORMATS = ("bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e3m4")
 
@@ -104,6 +105,13 @@ def handles(arguments: argparse.Namespace) -> dict[str, float]:
     return {"left": left.total(), **left}
 
 
+def bf16_steps(arguments: argparse.Namespace) -> dict[str, float]:
+    """Median seconds of the training job's step with BF16 activations."""
+    training = importlib.import_module("launch.benchmarks.training")
+    step = training.training_step(jax.devices(), dtype="bfloat16")
+    return {"seconds": _nanoseconds(lambda _: step(), jax.numpy.zeros(()), _BF16_STEPS) / 1e9}
+
+
 def rounding(arguments: argparse.Namespace) -> dict[str, float]:
     """ns per element from FP32 to each narrow dtype; stochastic draws its random bits too.
 
@@ -131,7 +139,7 @@ def rounding(arguments: argparse.Namespace) -> dict[str, float]:
     return found
 
 
-def _nanoseconds(function: Callable[[jax.Array], jax.Array], x: jax.Array, calls: int) -> float:
+def _nanoseconds(function: Callable[[jax.Array], Any], x: jax.Array, calls: int) -> float:
     """Median time of a call, after the first."""
     seconds = []
     for _ in range(1 + calls):
@@ -153,7 +161,9 @@ def _resident_megabytes() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-TASKS = {task.__name__: task for task in (first_jit, many_cores, growth, handles, rounding)}
+TASKS = {
+    task.__name__: task for task in (first_jit, many_cores, growth, handles, bf16_steps, rounding)
+}
 
 
 def main() -> None:

@@ -9,10 +9,16 @@ import jax
 
 DEVICES = 8
 
-ONE_CHIP = {"NEURONJAX_TARGET": "trn2.3xlarge", "NEURON_LOGICAL_NC_CONFIG": "1"}
+_IEEE = {"NEURON_LOGICAL_NC_CONFIG": "1", "NEURONJAX_NUMERICS": "ieee", "NEURONJAX_LEGALITY": "off"}
+"""The arithmetic of the baseline."""
+
+ONE_CHIP = {"NEURONJAX_TARGET": "trn2.3xlarge", **_IEEE}
 """One Trainium2 chip as DEVICES logical cores."""
 
-ULTRASERVER = {"NEURONJAX_TARGET": "trn2-ultraserver", "NEURON_LOGICAL_NC_CONFIG": "1"}
+CHIP_NUMERICS = {"NEURONJAX_NUMERICS": "chip"}
+STOCHASTIC = {**CHIP_NUMERICS, "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1"}
+
+ULTRASERVER = {"NEURONJAX_TARGET": "trn2-ultraserver", **_IEEE}
 """Four instances of 16 chips as ULTRASERVER_DEVICES logical cores."""
 
 ULTRASERVER_DEVICES = 512

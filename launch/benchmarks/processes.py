@@ -86,6 +86,20 @@ def growth(settings: Settings, repetitions: int, calls: int) -> Measurement:
     )
 
 
+def numerics(settings: Settings, repetitions: int, variables: Mapping[str, str]) -> Measurement:
+    """Ratio of training steps in BF16 with the numerics of `variables` to those in IEEE's.
+
+    A run of one and a run of the other are processes of their own, in turn.
+    """
+
+    def seconds(environment: Mapping[str, str]) -> float:
+        return run_child(settings.platform, ["bf16_steps"], environment)["seconds"]
+
+    pairs = [(seconds(ONE_CHIP | variables), seconds(ONE_CHIP)) for _ in range(repetitions)]
+    subject, baseline = zip(*pairs, strict=True)
+    return compare(subject, baseline, how="ratio")
+
+
 def handles(settings: Settings, repetitions: int) -> Measurement:
     """Handles of the plugin that outlive what they stood for."""
     task = ["handles", f"--module={PLUGIN_MODULE}"]

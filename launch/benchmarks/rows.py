@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +10,7 @@ import jax
 
 from launch.benchmarks import calls, processes, training
 from launch.benchmarks.paired import Measurement, Thunk, compare, time_pairs
-from launch.benchmarks.platforms import DEVICES, Settings, devices
+from launch.benchmarks.platforms import CHIP_NUMERICS, DEVICES, STOCHASTIC, Settings, devices
 
 Measure = Callable[[Settings, int], Measurement]
 
@@ -51,6 +51,10 @@ def _ratio(prepare: Callable[[Sequence[jax.Device]], Thunk], count: int, warmup:
     return partial(in_process, prepare=prepare, count=count, warmup=warmup)
 
 
+def _numerics(variables: Mapping[str, str]) -> Measure:
+    return partial(processes.numerics, variables=variables)
+
+
 ROWS = (
     Row("training step", 1.25, "×", 11, _ratio(training.training_step, DEVICES, 3)),
     Row("tiny call", 5.0, "×", 15, _ratio(calls.tiny, 1, 3)),
@@ -60,6 +64,8 @@ ROWS = (
     Row("512 cores: start", 3.0, "s", 3, partial(processes.many_cores, number="start")),
     Row("512 cores: step", 5.0, "s", 3, partial(processes.many_cores, number="step")),
     Row("growth in 10,000 calls", 20.0, "MB", 1, partial(processes.growth, calls=10_000)),
+    Row("BF16 step, chip numerics", 1.5, "×", 3, _numerics(CHIP_NUMERICS)),
+    Row("BF16 step, stochastic", 2.5, "×", 3, _numerics(STOCHASTIC)),
     Row("slowest rounding", 1e9 / 300e6, "ns", 3, partial(processes.rounding, calls=15)),
     Row("handles left", 0.0, "", 1, processes.handles),
 )

@@ -25,9 +25,9 @@ from models.weights.fields import Fields
 COMPILED_LAYERS = 12
 
 
-def byte_level(config: DecoderConfig) -> Described:
+def byte_level(config: DecoderConfig, dtype: str = "float32") -> Described:
     """The model that the training job makes of its flags."""
-    return describe_fields(Fields(llama_json(config), "the benchmark"))
+    return describe_fields(Fields(llama_json(config), "the benchmark"), dtype=dtype)
 
 
 def mesh_of(devices: Sequence[jax.Device], config: DecoderConfig, batch_size: int) -> Mesh:
@@ -49,9 +49,9 @@ def job(devices: Sequence[jax.Device], model: Described, learning_rate: float) -
     )
 
 
-def training_step(devices: Sequence[jax.Device]) -> Thunk:
-    """One step of the job, waited for; the state is donated."""
-    model = byte_level(DecoderConfig())
+def training_step(devices: Sequence[jax.Device], dtype: str = "float32") -> Thunk:
+    """One step of the job, waited for; the state is donated. `dtype` is that of activations."""
+    model = byte_level(DecoderConfig(), dtype)
     training = job(devices, model, TrainConfig.learning_rate)
     state = training.init()
     shape = (TrainConfig.batch_size, model.config.max_seq_len + 1)
