@@ -19,14 +19,20 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo as hlo_dialect
 from scipy import special, stats
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
+from neuronjax.hlo.module import TensorSpec
 from neuronjax.legalize import custom_calls as ours
+from neuronjax.legalize import merge
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules import KNOWN_TARGETS
 from tests.legalize.chip import lowered, run, run_text
@@ -345,14 +351,47 @@ SETTINGS: dict[str, Callable[[], Any]] = {
 }
 
 
+def sensitive(matrix: jax.Array, vector: jax.Array, numbers: jax.Array) -> jax.Array:
+    """A function that JAX would trace otherwise, or not at all, under many a setting."""
+    return (matrix @ matrix.T + vector * numbers).astype(jnp.int64)
+
+
+def functions_of(code: bytes) -> list[str]:
+    with hlo.context():
+        return [str(op) for op in hlo.load(code).body.operations]
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_under_any_setting(name: str) -> None:
     """The user's settings are about his program, not about what a call means."""
+    types = [
+        TensorSpec((4, 4), F32), TensorSpec((4,), BF16), TensorSpec((4,), np.dtype(np.int64))
+    ]  # fmt: skip
+    usual = functions_of(merge.lower(sensitive, types))
+    assert "HIGHEST" in usual[0]
     case = CASES["rms norm of rows"]
     operands, (expected,), largest = typed(case, F32)
     with SETTINGS[name]():
+        assert functions_of(merge.lower(sensitive, types)) == usual
         found = jax.jit(lambda *operands: case.call(*operands))(*operands)
     assert_rounded(found, expected, largest)
+
+
+def test_of_a_primitive(neuron_devices: list[jax.Device]) -> None:
+    """A primitive with a lowering rule of its own, as packages for the device have them."""
+    primitive = Primitive("softmax_of_the_device")
+    primitive.def_abstract_eval(lambda x: jax.core.ShapedArray(x.shape, x.dtype))
+
+    def rule(ctx: Any, x: Any) -> Any:
+        config = ir.StringAttr.get('"1"')
+        return hlo_dialect.CustomCallOp(
+            [x.type], [x], call_target_name="AwsNeuronSoftmax", backend_config=config
+        ).results
+
+    mlir.register_lowering(primitive, rule, platform="neuron")
+    operands, (expected,), largest = typed(CASES["softmax"], F32)
+    x = jax.device_put(operands[0], neuron_devices[0])
+    assert_rounded(jax.jit(primitive.bind)(x), expected, largest)
 
 
 def test_matmul_of_all_cores() -> None:
@@ -414,6 +453,8 @@ def test_one_function_for_equal_calls() -> None:
         ops = [op.operation for op in hlo.main_function(module).entry_block.operations]
         calls = [op for op in ops if op.name == "func.call"]
         first, second = "@neuron.AwsNeuronSilu", "@neuron.AwsNeuronSilu_1"
+        meaning, *_ = [op for op in module.body.operations if f"@{op.name.value}" == first]
+        assert ".py" not in meaning.operation.get_asm(enable_debug_info=True)
         assert [str(op.attributes["callee"]) for op in calls] == [first, first, second]
         assert [str(op.location) for op in calls] == lines
 
