@@ -23,6 +23,7 @@ from neuronjax.host import callbacks
 from neuronjax.host.client import HostClient
 from neuronjax.legalize import numerics, report
 from neuronjax.legalize.policy import Policy
+from neuronjax.legalize.rules.rule import Cores
 from neuronjax.partition.spmd import partition
 
 
@@ -54,8 +55,12 @@ class CompiledProgram:
         return self.num_replicas * self.num_partitions
 
 
-def compile_program(code: bytes, options: Any, host: HostClient, policy: Policy) -> CompiledProgram:
+def compile_program(
+    code: bytes, options: Any, host: HostClient, policy: Policy, cores: Cores | None = None
+) -> CompiledProgram:
     """Compiles StableHLO ``code`` under jaxlib CompileOptions ``options``, up to the host's part.
+
+    ``cores`` are those that the replicas or partitions will run on, if that is known.
 
     Raises:
       CompileError: not a module, or XLA's partitioner refuses it.
@@ -70,22 +75,10 @@ def compile_program(code: bytes, options: Any, host: HostClient, policy: Policy)
             "other (jax.jit with a mesh uses partitions only)."
         )
     xla_options = (*options.env_option_overrides, *_FAITHFUL[policy.numerics])
-    with hlo.context():
-        module = hlo.load(code)
-        strip_memory_placement(module)
-        global_signature = hlo.signature(module)
-        sharded = hlo.dump(module)
-    if partitions > 1:
-        results = len(global_signature.results)
-
-        def compile_for_dump(text: bytes, dump_options: dict[str, Any]) -> None:
-            merged = dict(xla_options) | dump_options
-            host.compile_partitions(text, partitions, results, options, merged)
-
-        sharded = partition(sharded, partitions, compile_for_dump)
+    sharded, global_signature = _per_core(code, options, host, dict(xla_options))
     with hlo.context():
         module = hlo.load(sharded)
-        report.check(module, policy)
+        report.check(module, policy, cores)
         takes_run_number = numerics.apply(module, policy)
         functions = callbacks.bind(module)
         _restore_donation(module, global_signature)
@@ -107,6 +100,39 @@ def compile_program(code: bytes, options: Any, host: HostClient, policy: Policy)
         callbacks=tuple(functions),
         takes_run_number=takes_run_number,
     )
+
+
+def find_illegal(
+    code: bytes, options: Any, host: HostClient, policy: Policy, cores: Cores | None = None
+) -> list[report.Finding]:
+    """What the real compiler would refuse of a program, without compiling it further.
+
+    Raises:
+      CompileError: not a module, or XLA's partitioner refuses it.
+    """
+    sharded, _ = _per_core(code, options, host, dict(options.env_option_overrides))
+    with hlo.context():
+        return report.findings(hlo.load(sharded), policy, cores)
+
+
+def _per_core(
+    code: bytes, options: Any, host: HostClient, xla_options: dict[str, Any]
+) -> tuple[bytes, Signature]:
+    """The program of one core as bytecode, and the signature of the program as it came."""
+    with hlo.context():
+        module = hlo.load(code)
+        strip_memory_placement(module)
+        signature = hlo.signature(module)
+        program = hlo.dump(module)
+    partitions = options.executable_build_options.num_partitions
+    if partitions == 1:
+        return program, signature
+
+    def compile_for_dump(text: bytes, dump_options: dict[str, Any]) -> None:
+        results = len(signature.results)
+        host.compile_partitions(text, partitions, results, options, xla_options | dump_options)
+
+    return partition(program, partitions, compile_for_dump), signature
 
 
 _FAITHFUL: dict[str, tuple[tuple[str, Any], ...]] = {

@@ -44,7 +44,8 @@ class Options:
     flush_subnormals: bool = False
     """Replace subnormal results by zero; what the chip does is not documented."""
     legality: str = "warn"
-    """What to do with programs the real compiler would refuse: ``off``, ``warn``, ``strict``."""
+    """What to do about programs the real compiler would refuse: ``off``, ``log`` (to the logger
+    ``neuronjax.legality`` alone), ``warn``, ``strict``."""
     sdk: str = LATEST_SDK
     """Version of the Neuron SDK whose compiler is emulated."""
     fail_on_nan: bool = False
@@ -192,7 +193,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_RT_STOCHASTIC_ROUNDING_EN": ("stochastic_rounding", _switch),
     "NEURON_RT_STOCHASTIC_ROUNDING_SEED": ("stochastic_rounding_seed", _seed),
     "NEURONJAX_FLUSH_SUBNORMALS": ("flush_subnormals", _switch),
-    "NEURONJAX_LEGALITY": ("legality", _choice("off", "warn", "strict")),
+    "NEURONJAX_LEGALITY": ("legality", _choice("off", "log", "warn", "strict")),
     "NEURONJAX_SDK": ("sdk", _sdk),
     "NEURON_FAIL_ON_NAN": ("fail_on_nan", _switch),
     "NEURON_RT_NUMERICAL_ERRORS_VERBOSITY": ("fail_on_nan", _critical),

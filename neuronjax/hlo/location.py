@@ -1,14 +1,67 @@
-"""Where in the user's source an op comes from."""
+"""Where in the user's source an op comes from.
+
+JAX gives every op the Python frames that made it, innermost first, without its own; libraries on
+top of JAX are still among them. The user's line is the innermost frame that is none of theirs.
+"""
 
 from __future__ import annotations
 
 import re
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-_FILE_AND_LINE = re.compile(r'"([^"]+)":(\d+):\d+')
+LIBRARIES = frozenset({
+    "jax", "jaxlib", "flax", "optax", "orbax", "chex", "haiku", "equinox", "diffrax", "optimistix",
+    "lineax", "jaxopt", "distrax", "rlax", "numpyro", "brax", "penzai", "grain", "clu", "absl",
+    "jax_neuronx", "libneuronxla", "neuronxcc", "nki",
+})  # fmt: skip
+"""Packages between the user and XLA: a user can change nothing in their lines."""
+
+UNKNOWN = "unknown source"
+
+_STRING = r'"((?:[^"\\]|\\.)*)"'
+_FRAME = re.compile(rf"(?:{_STRING}\()?{_STRING}:(\d+):\d+")
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\](\w+)")
+_OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<frozen ")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of one function."""
+
+    function: str
+    """Qualified name, such as ``Model.__call__.<locals>.body``; empty if not recorded."""
+    file: str
+    line: int
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it belongs to JAX, a library on top of it, or Python."""
+        installed = _INSTALLED.search(self.file)
+        if installed:
+            return installed[1] in LIBRARIES
+        return self.file.startswith(_OWN)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def frames(op: Any) -> tuple[Frame, ...]:
+    """The frames recorded with an op, innermost first."""
+    return tuple(
+        Frame(match[1] or "", match[2].replace("\\\\", "\\"), int(match[3]))
+        for match in _FRAME.finditer(str(op.location))
+    )
+
+
+def user_frame(stack: Sequence[Frame]) -> Frame | None:
+    """The innermost frame that is no library's, else the innermost; ``None`` of no frames."""
+    return next((frame for frame in stack if not frame.is_library), stack[0] if stack else None)
 
 
 def source_line(op: Any) -> str:
-    """``file:line`` of the innermost known frame of an op, or ``unknown source``."""
-    match = _FILE_AND_LINE.search(str(op.location))
-    return f"{match[1]}:{match[2]}" if match else "unknown source"
+    """``file:line`` of the user's line recorded with an op, or ``unknown source``."""
+    return str(user_frame(frames(op)) or UNKNOWN)

@@ -2,74 +2,156 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from neuronjax.errors import LegalityError
-from neuronjax.hlo.location import source_line
+from neuronjax.hlo.location import UNKNOWN, Frame
 from neuronjax.legalize.policy import Policy
-from neuronjax.legalize.rules import RULES, Rule
+from neuronjax.legalize.rules import RULES
+from neuronjax.legalize.rules.rule import Cores, Program, Rule, Severity, Site
+
+logger = logging.getLogger("neuronjax.legality")
+"""Every finding is a record here, with the ``Finding`` as its attribute ``finding``."""
+
+_LEVELS = {
+    Severity.ERROR: logging.ERROR,
+    Severity.WARNING: logging.WARNING,
+    Severity.NOTE: logging.INFO,
+}
+
+
+_DIALECTS = ("stablehlo.", "mhlo.", "chlo.")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One op that a rule matched."""
+    """One op, at one line of the user's, that a rule matched."""
 
     rule: Rule
     op: str
-    source: str
+    source: Frame | None
+    """The user's line; ``None`` if the program does not say."""
+    detail: str
+    """What was found in particular; may be empty."""
+
+    @property
+    def where(self) -> str:
+        """``file:line``."""
+        return str(self.source or UNKNOWN)
+
+    @property
+    def problem(self) -> str:
+        """The compiler's words and what they are about."""
+        return f"{self.rule.message}: {self.detail}" if self.detail else self.rule.message
 
     def __str__(self) -> str:
         return (
-            f"[NCC_{self.rule.code}] {self.rule.what} ({self.op}) at {self.source} is not "
-            f"supported by the Neuron compiler; {self.rule.remedy}."
+            f"[{self.rule.label}] {self.problem} ({self.rule.what}; {self.op} at {self.where}). "
+            f"{self.rule.remedy}"
         )
 
 
 class LegalityWarning(UserWarning):
-    """The program runs here but would not compile for the device."""
+    """The program runs here but would not compile for the device, or might fail there."""
 
 
-def findings(module: ir.Module) -> list[Finding]:
-    """Every match of every rule, in program order."""
-    found: list[Finding] = []
+def findings(module: ir.Module, policy: Policy, cores: Cores | None = None) -> list[Finding]:
+    """Every rule that holds for the policy and matches, in program order; once for each line.
 
-    def visit(op: Any) -> ir.WalkResult:
-        if op.name.startswith("stablehlo."):
-            found.extend(
-                Finding(rule, op.name, source_line(op)) for rule in RULES if rule.matches(op)
-            )
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    ``module`` is the per-core program, in its MLIR context; ``cores`` says where its replicas run.
+    """
+    first: dict[tuple[str, str], Finding] = {}
+    for finding in _matches(Program(module, policy, cores)):
+        first.setdefault((finding.rule.what, finding.where), finding)
+    return list(first.values())
 
 
-def _warn(found: list[Finding]) -> None:
-    """One warning per rule, for its first match."""
-    first = {finding.rule.what: finding for finding in reversed(found)}
+def _matches(program: Program) -> Iterator[Finding]:
+    rules = [rule for rule in RULES if rule.holds_for(program.policy)]
+    by_op = {name: [r for r in rules if name in r.ops] for rule in rules for name in rule.ops}
+    of_every_op = [rule for rule in rules if not rule.ops]
+    graph = program.graph
+    for op, function in graph.operations:
+        if not op.name.startswith(_DIALECTS):
+            continue
+        candidates = of_every_op + by_op.get(op.name, [])
+        elements = program.elements([*op.operands, *op.results])
+        for rule in candidates:
+            if rule.elements and not rule.elements & elements:
+                continue
+            for path in graph.paths(function):
+                detail = rule.check(Site(program, op, path))
+                if detail is not None:
+                    yield Finding(rule, op.name, graph.source(op, path), detail)
+
+
+def _warn(found: list[Finding], policy: Policy) -> None:
+    """One warning per rule, for its first match; the user's line is where Python says it comes
+    from."""
+    first: dict[str, Finding] = {}
+    for finding in found:
+        if finding.rule.severity >= Severity.WARNING:
+            first.setdefault(finding.rule.what, finding)
     for finding in first.values():
-        warnings.warn(str(finding), LegalityWarning, stacklevel=2)
+        if finding.source is None:
+            warnings.warn(str(finding), LegalityWarning, stacklevel=2)
+            continue
+        file, line = finding.source.file, finding.source.line
+        warnings.warn_explicit(
+            str(finding), LegalityWarning, file, line, registry=_registry_of(file)
+        )
 
 
-def _refuse(found: list[Finding]) -> None:
-    if found:
-        lines = "\n".join(f"  {finding}" for finding in dict.fromkeys(map(str, found)))
-        raise LegalityError(f"the program would not compile for the device:\n{lines}")
+def _registry_of(file: str) -> Any:
+    """Python's note of the warnings that a file has given, if the file is running."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == file:
+            return frame.f_globals.setdefault("__warningregistry__", {})
+        frame = frame.f_back
+    return None
 
 
-MODES: dict[str, Callable[[list[Finding]], None]] = {"warn": _warn, "strict": _refuse}
+def _refuse(found: list[Finding], policy: Policy) -> None:
+    errors = [finding for finding in found if finding.rule.severity is Severity.ERROR]
+    if errors:
+        lines = "\n".join(f"  {finding}" for finding in errors)
+        sdk = ".".join(map(str, policy.sdk))
+        raise LegalityError(
+            f"the program would not compile for {policy.chip} with Neuron SDK {sdk}:\n{lines}"
+        )
+    _warn(found, policy)
 
 
-def check(module: ir.Module, policy: Policy) -> None:
-    """Applies the policy on legality: ``off``, ``warn`` or ``strict``.
+def _ignore(found: list[Finding], policy: Policy) -> None:
+    return None
+
+
+MODES: dict[str, Callable[[list[Finding], Policy], None]] = {
+    "log": _ignore,
+    "warn": _warn,
+    "strict": _refuse,
+}
+"""What is done with findings beyond logging them; a mode without a row looks for none."""
+
+
+def check(module: ir.Module, policy: Policy, cores: Cores | None = None) -> None:
+    """Applies the policy on legality: ``off``, ``log``, ``warn`` or ``strict``.
 
     Raises:
-      LegalityError: mode ``strict``, with all findings.
+      LegalityError: mode ``strict``, with all findings that are errors.
     """
-    if policy.legality in MODES:
-        MODES[policy.legality](findings(module))
+    if policy.legality not in MODES:
+        return
+    found = findings(module, policy, cores)
+    for finding in found:
+        logger.log(_LEVELS[finding.rule.severity], "%s", finding, extra={"finding": finding})
+    MODES[policy.legality](found, policy)

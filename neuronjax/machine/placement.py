@@ -65,13 +65,14 @@ def unconnected_groups(
         chips = np.sort(groups // machine.cores_per_chip, axis=-1)
         _, first = np.unique(chips, axis=0, return_index=True)
         for index in sorted(first):
-            if not _is_connected(machine, {int(chip) for chip in chips[index]}):
+            if not is_connected(machine, {int(chip) for chip in chips[index]}):
                 found[name] = tuple(int(core) for core in groups[index])
                 break
     return found
 
 
-def _is_connected(machine: Machine, chips: set[int]) -> bool:
+def is_connected(machine: Machine, chips: set[int]) -> bool:
+    """Whether these chips (at least one) are joined among themselves by links of their own."""
     unseen = set(chips)
     frontier = [unseen.pop()]
     while frontier and unseen:

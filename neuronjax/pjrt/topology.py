@@ -103,8 +103,9 @@ def Compile(plugin: Plugin, args: Any) -> None:
     program = abi.record("Program").from_address(args.program)
     code = read_bytes(program.code, program.code_size)
     serialized = read_bytes(args.compile_options, args.compile_options_size)
-    devices = len(plugin.handles[args.topology].devices)
-    policy = plugin.handles[args.topology].policy
-    compiled, host, memory = compile_ahead(code, parse_options(serialized), devices, policy)
+    topology = plugin.handles[args.topology]
+    compiled, host, memory = compile_ahead(
+        code, parse_options(serialized), topology.devices, topology.policy
+    )
     state = ExecutableState(plugin, compiled, host, memory, serialized)
     args.executable = state.new_handle()

@@ -13,6 +13,7 @@ from neuronjax.errors import CompileError
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
 from neuronjax.legalize.policy import Policy, policy_of
+from neuronjax.legalize.rules.rule import Cores
 from neuronjax.machine.machine import Machine
 from neuronjax.options import Options
 from neuronjax.runtime import executable
@@ -113,7 +114,8 @@ class Client:
         """
         assignment = device_assignment(options, default=0)
         self._check_assignment(assignment)
-        program = compile_program(code, options, self.host, self.policy)
+        cores = cores_of(self.devices, assignment)
+        program = compile_program(code, options, self.host, self.policy, cores)
         placement = self.host.placement(assignment.reshape(-1).tolist())
         host = self.host.compile(
             program.per_core,
@@ -155,20 +157,21 @@ class Client:
 
 
 def compile_ahead(
-    code: bytes, options: Any, devices: int, policy: Policy
+    code: bytes, options: Any, devices: Sequence[Device], policy: Policy
 ) -> tuple[CompiledProgram, HostExecutable, ProgramMemory]:
-    """Compiles for a machine of ``devices`` cores that need not exist in this process.
+    """Compiles for a machine of these ``devices``, which need not exist in this process.
 
     Raises:
       CompileError: see ``compile_program``; also devices that the machine lacks.
     """
     assignment = device_assignment(options, default=0)
-    if assignment.size and assignment.max() >= devices:
+    if assignment.size and assignment.max() >= len(devices):
         raise CompileError(
-            f"the program is assigned to device {assignment.max()} of a machine of {devices} cores"
+            f"the program is assigned to device {assignment.max()} of a machine of {len(devices)} "
+            "cores"
         )
-    host = HostClient(devices)
-    program = compile_program(code, options, host, policy)
+    host = HostClient(len(devices))
+    program = compile_program(code, options, host, policy, cores_of(devices, assignment))
     host_executable = host.compile(
         program.per_core,
         host.placement(assignment.reshape(-1).tolist()),
@@ -177,6 +180,14 @@ def compile_ahead(
         program.callbacks,
     )
     return program, host_executable, program_memory(program.signature, host_executable)
+
+
+def cores_of(devices: Sequence[Device], assignment: np.ndarray) -> Cores | None:
+    """The logical cores of an assignment of ``devices``; ``None`` if it assigns nothing."""
+    ids = assignment.reshape(-1).tolist()
+    if not ids:
+        return None
+    return Cores(devices[0].machine, tuple(devices[index].core.id for index in ids))
 
 
 def parse_options(serialized: bytes) -> Any:

@@ -1,0 +1,193 @@
+"""Which functions of a module call which: what ``main`` reaches, along which way, from which line.
+
+JAX keeps functions that are traced once and used often as private functions, and records with
+their ops only the frames inside. Facts that depend on the caller (arguments that are constants, the
+user's line) therefore need the calls that lead to an op: its call path, innermost call first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from neuronjax.hlo.location import Frame, frames, user_frame
+from neuronjax.hlo.module import main_function
+
+Path = tuple[Any, ...]
+"""The ``func.call`` ops from an op's function up to ``main``, innermost first."""
+
+MAX_PATHS = 64
+"""A function that is called in more ways than this is looked at along so many only."""
+
+_MADE_BY_JAX = frozenset({
+    "closedcall", "corecall", "checkpoint", "remat", "none", "shmapbody", "customjvpcall",
+    "customvjpcall", "wrapped", "wrapper", "jitfn", "main",
+})  # fmt: skip
+"""Names, as ``_plain`` gives them, that JAX gives to functions of the user's."""
+
+
+def _plain(name: str) -> str:
+    """A name without the number that makes it unique, and without case and punctuation."""
+    return re.sub(r"[\W_]", "", re.sub(r"_\d+$", "", name)).lower()
+
+
+class CallGraph:
+    """A module seen from ``main``. It holds ops: use it while the module lives unchanged."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self.operations: list[tuple[Any, str]] = []
+        """Every op that ``main`` reaches, in program order, with the name of its function."""
+        self.functions = {
+            ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
+            for op in module.body.operations
+            if op.operation.name == "func.func"
+        }
+        self.main = ir.StringAttr(main_function(module).operation.attributes["sym_name"]).value
+        self._calls: dict[str, list[tuple[Any, str]]] = {self.main: []}
+        self._collect()
+        self._has_user_code = cache(self._names_a_frame)
+
+    def _collect(self) -> None:
+        waiting = [self.main]
+        while waiting:
+            name = waiting.pop(0)
+            for op in _inside(self.functions[name]):
+                self.operations.append((op, name))
+                if op.name != "func.call":
+                    continue
+                callee = callee_of(op)
+                if callee not in self._calls:
+                    self._calls[callee] = []
+                    waiting.append(callee)
+                self._calls[callee].append((op, name))
+
+    def paths(self, function: str) -> list[Path]:
+        """The ways from ``main`` to a function, at most ``MAX_PATHS``."""
+        return list(itertools.islice(self._paths(function), MAX_PATHS))
+
+    def _paths(self, function: str) -> Iterator[Path]:
+        if function == self.main:
+            yield ()
+        for call, caller in self._calls[function]:
+            for rest in self._paths(caller):
+                yield (call, *rest)
+
+    def source(self, op: Any, path: Path) -> Frame | None:
+        """The user's line of an op that is reached along ``path``.
+
+        Inside functions of JAX it is the line that called the outermost of them: such functions
+        are traced once, and the frames inside may be those of another caller. A constant belongs to
+        the line that uses it, wherever it has been moved.
+        """
+        if op.name == "stablehlo.constant":
+            op = next((use.owner for use in op.results[0].uses), op)
+        levels = [op, *path]
+        while len(levels) > 1 and not self._is_library(levels[-1]):
+            levels.pop()
+        for level in [levels[-1], *path[len(levels) - 1 :]]:
+            found = user_frame(frames(level))
+            if found is not None:
+                return found
+        return _source_nearby(op)
+
+    def _is_library(self, call: Any) -> bool:
+        callee = callee_of(call)
+        if "." in callee:  # a name that XLA gave: it has calls of JAX inlined already
+            return False
+        return _plain(callee) not in _MADE_BY_JAX and not self._has_user_code(callee)
+
+    def _names_a_frame(self, function: str) -> bool:
+        """Whether some op inside was made by Python code of the function's own name."""
+        plain = _plain(function)
+        return any(
+            _plain(frame.function.rpartition(".")[2]) == plain
+            for op in _inside(self.functions[function])
+            for frame in frames(op)
+        )
+
+    def origin(self, value: Any, path: Path) -> tuple[Any, Path]:
+        """Where a value is made: follows calls, arguments and what loops carry unchanged."""
+        while True:
+            step = self._step(value, path)
+            if step is None:
+                return value, path
+            value, path = step
+
+    def _step(self, value: Any, path: Path) -> tuple[Any, Path] | None:
+        if isinstance(value, ir.BlockArgument):
+            return _into_argument(value, path)
+        op = value.owner
+        if op.name == "func.call":
+            returned = terminator(self.functions[callee_of(op)]).operands
+            return returned[_result_number(value)], (op, *path)
+        number = _result_number(value)
+        looped = op.name == "stablehlo.while" and is_carried_unchanged(op, number)
+        if looped or op.name in _TRANSPARENT:
+            return op.operands[number], path
+        return None
+
+
+_TRANSPARENT = frozenset({"stablehlo.optimization_barrier", "mhlo.copy"})
+
+
+def _inside(function: Any) -> list[Any]:
+    """All ops in the body of a function, outer before inner."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    function.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found[1:]
+
+
+def callee_of(call: Any) -> str:
+    """Name of the function that a ``func.call`` calls."""
+    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
+def terminator(op: Any, region: int = 0) -> Any:
+    """The op that ends a single-block region of ``op``."""
+    operations = op.regions[region].blocks[0].operations
+    return operations[len(operations) - 1].operation
+
+
+def _result_number(value: Any) -> int:
+    return ir.OpResult(value).result_number
+
+
+def _into_argument(value: Any, path: Path) -> tuple[Any, Path] | None:
+    parent = value.owner.owner.operation
+    if parent.name == "func.func":
+        return (path[0].operands[value.arg_number], path[1:]) if path else None
+    if parent.name == "stablehlo.while" and is_carried_unchanged(parent, value.arg_number):
+        return parent.operands[value.arg_number], path
+    return None
+
+
+def is_carried_unchanged(loop: Any, number: int) -> bool:
+    """Whether the body of a ``stablehlo.while`` hands on its argument ``number`` as it is."""
+    return terminator(loop, 1).operands[number] == loop.regions[1].blocks[0].arguments[number]
+
+
+def _source_nearby(op: Any) -> Frame | None:
+    """The line of what feeds or uses an op that has none, such as one that a partitioner adds."""
+    seen, waiting = 0, [op]
+    while waiting and seen < MAX_PATHS:
+        seen += 1
+        current = waiting.pop(0)
+        found = user_frame(frames(current))
+        if found is not None:
+            return found
+        waiting += [value.owner for value in current.operands if isinstance(value, ir.OpResult)]
+        waiting += [use.owner for result in current.results for use in result.uses]
+        parent = current.parent
+        if parent is not None and parent.name not in ("func.func", "builtin.module"):
+            waiting.append(parent)
+    return None

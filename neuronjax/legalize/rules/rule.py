@@ -1,0 +1,165 @@
+"""What a rule is, and what it sees of a program."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from neuronjax.hlo.calls import CallGraph, Path
+from neuronjax.hlo.constants import Constants
+from neuronjax.legalize.policy import Policy
+from neuronjax.machine.machine import Machine
+
+Version = tuple[int, ...]
+
+ALWAYS: Version = (0,)
+NEVER: Version = (1 << 30,)
+NEWEST_CORE = 1 << 30
+
+
+class Severity(enum.IntEnum):
+    """How sure it is that the program does not do on the device what it says."""
+
+    NOTE = 1
+    """It runs, and some numbers may differ."""
+    WARNING = 2
+    """It is documented or reported to fail or to go wrong at times."""
+    ERROR = 3
+    """It does not compile."""
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Where the replicas of a program run: ``ids[r]`` is the logical core of replica ``r``."""
+
+    machine: Machine
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A per-core program under the check, inside its MLIR context."""
+
+    module: ir.Module
+    policy: Policy
+    cores: Cores | None = None
+    """``None``: not known, and nothing is said about wiring."""
+    _elements: dict[ir.Type, frozenset[str]] = field(default_factory=dict)
+
+    @cached_property
+    def graph(self) -> CallGraph:
+        return CallGraph(self.module)
+
+    @cached_property
+    def constants(self) -> Constants:
+        return Constants(self.graph)
+
+    def elements(self, values: Iterable[Any]) -> frozenset[str]:
+        """The MLIR element types of values, those inside tuples too."""
+        found: frozenset[str] = frozenset()
+        for value in values:
+            found |= self._elements_of(value.type)
+        return found
+
+    def _elements_of(self, type_: ir.Type) -> frozenset[str]:
+        known = self._elements.get(type_)
+        if known is None:
+            known = self._elements[type_] = frozenset(_element_names(type_))
+        return known
+
+
+def _element_names(type_: ir.Type) -> Iterable[str]:
+    if isinstance(type_, ir.TupleType):
+        for index in range(type_.num_types):
+            yield from _element_names(type_.get_type(index))
+    elif isinstance(type_, ir.ShapedType):
+        yield str(type_.element_type)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One op of a program, reached along one call path."""
+
+    program: Program
+    op: Any
+    path: Path
+
+    @property
+    def policy(self) -> Policy:
+        return self.program.policy
+
+    @cached_property
+    def elements(self) -> frozenset[str]:
+        """The element types of the op's operands and results."""
+        return self.program.elements([*self.op.operands, *self.op.results])
+
+    def constant(self, value: Any) -> Any:
+        """The integers of a value as a numpy array, ``None`` if not known at compile time."""
+        return self.program.constants.value(value, self.path)
+
+    def scalar(self, value: Any) -> int | None:
+        """The integer that all elements of a value are, ``None`` if there is none."""
+        return self.program.constants.scalar(value, self.path)
+
+    def origin(self, value: Any) -> tuple[Any, Path]:
+        """What makes a value, and the call path there."""
+        return self.program.graph.origin(value, self.path)
+
+
+Check = Callable[[Site], str | None]
+"""What is wrong with an op in a few words (may be empty), or ``None``: nothing is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One thing that the compiler or the runtime refuses, or does otherwise."""
+
+    code: str
+    """The compiler's code without ``NCC_``; where there is none, a name that begins with ``JAX_``
+    (JAX NeuronX known issues) or ``RT_`` (runtime documentation)."""
+    also: tuple[str, ...] = ()
+    """Other codes under which releases of the compiler report the same."""
+    what: str
+    """A short name, one per rule."""
+    message: str
+    """The compiler's public words."""
+    remedy: str
+    """What to do, as a sentence."""
+    source: str
+    """The public document."""
+    ops: frozenset[str] = frozenset()
+    """The ops it is about; empty: every op."""
+    elements: frozenset[str] = frozenset()
+    """The element types it is about; empty: every type."""
+    check: Check = lambda site: ""
+    """Looked at where ``ops`` and ``elements`` match."""
+    severity: Severity = Severity.ERROR
+    cores: tuple[int, int] = (1, NEWEST_CORE)
+    """The first and the last NeuronCore generation it holds for."""
+    sdks: tuple[Version, Version] = (ALWAYS, NEVER)
+    """The first Neuron SDK it holds for, and the first it does not."""
+
+    @property
+    def label(self) -> str:
+        """How the code is printed."""
+        return self.code if self.code.startswith(("JAX_", "RT_")) else f"NCC_{self.code}"
+
+    def holds_for(self, policy: Policy) -> bool:
+        """Whether the chip and the SDK have the limitation."""
+        first, last = self.cores
+        since, until = self.sdks
+        return first <= policy.core_version <= last and since <= policy.sdk < until
+
+
+def stablehlo(*names: str) -> frozenset[str]:
+    """Op names of the StableHLO dialect."""
+    return frozenset(f"stablehlo.{name}" for name in names)
