@@ -4,7 +4,7 @@ Each meaning makes, from a call's types and configuration, an ordinary function 
 Everything is computed in FP32 and rounded once, to the result's type (Neuron docs, NKI ISA,
 "activation", "tensor_tensor": engines compute in FP32 internally). Operand orders and
 configurations are those that torch-neuronx and transformers-neuronx write; the compiler's documents
-give the names alone (error page EVRF015).
+give the names alone (error page EVRF015). Infinities and NaN are those of the formulas.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ gelu_backward = _pointwise(_gelu_derivative)
 """The derivative of GELU alone: the caller multiplies by the gradient (torch-neuronx)."""
 silu = _pointwise(jax.nn.silu)
 silu_backward = _pointwise(_silu_derivative)
-"""The derivative of SiLU alone, as for GELU."""
+"""The derivative of SiLU alone, taken to be like that of GELU: no public source has this call."""
 
 
 def rms_norm(call: Call) -> Function:
@@ -140,5 +140,7 @@ def top_k(call: Call) -> Function:
     (x,) = call.expect_operands("input")
     k = call.whole_number("the number of elements to take")
     if not x.shape or k > x.shape[-1]:
-        raise UnsupportedProgramError(f"takes {k} elements along the last dimension of {x.shape}")
+        raise UnsupportedProgramError(
+            f"takes {k} elements along the last dimension of shape {x.shape}; take fewer"
+        )
     return lambda x: tuple(lax.top_k(x, k))

@@ -77,7 +77,8 @@ def quantize(call: Call) -> Function:
         raise UnsupportedProgramError(f"quantizes {x.dtype.name}; convert to bfloat16 or float16")
     if element not in ELEMENTS:
         raise call.bad_config(f"a dtype, one of {', '.join(ELEMENTS)},")
-    if dim not in (-1, -2, rank - 1, rank - 2) or not -rank <= dim < rank:
+    wanted = {-1, -2, rank - 1, rank - 2} & set(range(-rank, rank))
+    if not isinstance(dim, int) or dim not in wanted:
         raise call.bad_config("as dim the last dimension or the last but one")
     if (config.get("block_size", mx.BLOCK), config.get("scale_method", "EMAX")) != (32, "EMAX"):
         raise call.bad_config('block_size 32 and scale_method "EMAX"')
@@ -88,7 +89,7 @@ def quantize(call: Call) -> Function:
         )
     if len(call.results) != 2 or call.results[0].dtype != _WORD or _not_scale(call.results[1]):
         raise UnsupportedProgramError(
-            "gives two results, packed data of uint32 and scales of uint8"
+            "must declare two results, packed data of uint32 and scales of uint8"
         )
     rule: mx.Scale = "neuron" if call.policy.sdk >= _TWICE_OCP else "ocp"
 
