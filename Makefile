@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train generate test lint bench suite clean
+.PHONY: train generate test parity lint bench suite clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -17,6 +17,11 @@ generate: $(STAMP)
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+# The models against transformers: needs torch, which nothing else here does.
+parity: $(STAMP)
+	$(BIN)/python -m pip install --quiet -e ".[dev,parity]"
+	$(BIN)/python -m pytest -q -n 2 tests/models/parity
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

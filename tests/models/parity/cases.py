@@ -1,0 +1,169 @@
+"""The parity table: architectures, each with tiny configs that make its features matter.
+
+A row is a Hugging Face class and the fields of its config; `tests/models/parity/test_parity.py`
+compares the random model that transformers makes of it with ours. This file imports neither.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison.
+
+    Attributes:
+      architecture: the class of transformers (or diffusers), a key of the registry.
+      variant: what the config makes special; empty for the plain model.
+      config: fields of the architecture's config class.
+      length: of the texts, in tokens.
+      unsharded_only: no mesh: a reason why it cannot be split in two.
+    """
+
+    architecture: str
+    variant: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    length: int = 12
+    unsharded_only: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.architecture} {self.variant}".strip()
+
+
+DECODER = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+LLAMA3_SCALING = {
+    "rope_type": "llama3",
+    "rope_theta": 100.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 100.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "beta_fast": 2.0,
+    "beta_slow": 0.5,
+}
+LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "short_factor": [1.0, 1.1, 1.3],
+    "long_factor": [1.0, 2.0, 4.0],
+}
+
+
+def _decoder(architecture: str, variant: str = "", length: int = 12, **changes: Any) -> Case:
+    return Case(architecture, variant, DECODER | changes, length)
+
+
+DECODERS = (
+    _decoder("LlamaForCausalLM", "1 and 2"),
+    _decoder(
+        "LlamaForCausalLM",
+        "3, tied, biases",
+        rope_parameters=LLAMA3_SCALING,
+        tie_word_embeddings=True,
+        attention_bias=True,
+        mlp_bias=True,
+        head_dim=16,
+    ),
+    _decoder("LlamaForCausalLM", "yarn", rope_parameters=YARN),
+    _decoder("LlamaForCausalLM", "linear", rope_parameters=LINEAR),
+    _decoder("MistralForCausalLM", sliding_window=5),
+    _decoder("MistralForCausalLM", "without window", sliding_window=None, head_dim=16),
+    _decoder("Qwen2ForCausalLM", tie_word_embeddings=True),
+    _decoder(
+        "Qwen2ForCausalLM",
+        "sliding window",
+        use_sliding_window=True,
+        sliding_window=4,
+        max_window_layers=1,
+    ),
+    _decoder("Qwen3ForCausalLM", head_dim=16),
+    _decoder(
+        "GraniteForCausalLM",
+        embedding_multiplier=6.0,
+        attention_multiplier=0.3,
+        residual_multiplier=0.4,
+        logits_scaling=3.0,
+        tie_word_embeddings=True,
+    ),
+    _decoder("Phi3ForCausalLM", sliding_window=6, original_max_position_embeddings=64),
+    *(
+        _decoder(
+            "Phi3ForCausalLM",
+            f"longrope, {name} texts",
+            length,
+            rope_parameters=dict(LONGROPE),
+            partial_rotary_factor=0.75,
+            original_max_position_embeddings=16,
+        )
+        for name, length in (("short", 8), ("long", 20))
+    ),
+    _decoder("SmolLM3ForCausalLM", no_rope_layer_interval=2, num_hidden_layers=2),
+    _decoder(
+        "SmolLM3ForCausalLM",
+        "sliding window",
+        no_rope_layers=[0, 1],
+        use_sliding_window=True,
+        sliding_window=4,
+    ),
+    _decoder(
+        "Gemma3ForCausalLM",
+        head_dim=16,
+        sliding_window=4,
+        query_pre_attn_scalar=12,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
+    _decoder(
+        "Gemma3ForCausalLM",
+        "soft cap",
+        head_dim=8,
+        sliding_window=4,
+        query_pre_attn_scalar=8,
+        final_logit_softcapping=2.0,
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+            "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+        },
+    ),
+    _decoder("MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2),
+    _decoder("MixtralForCausalLM", "sliding window", num_local_experts=4, sliding_window=5),
+    _decoder(
+        "Qwen3MoeForCausalLM",
+        head_dim=8,
+        num_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=16,
+        norm_topk_prob=True,
+    ),
+    _decoder(
+        "Qwen3MoeForCausalLM",
+        "mixed with dense layers",
+        head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        norm_topk_prob=False,
+        mlp_only_layers=[0],
+    ),
+)
+
+CASES = (*DECODERS,)

@@ -1,0 +1,107 @@
+"""The reference side: a tiny random model of transformers, saved, run and differentiated."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+
+from tests.models.parity.cases import Case
+
+NEW_TOKENS = 10
+STDDEV = 0.15  # far larger than in training, so that every part of a model matters
+
+
+class Reference(NamedTuple):
+    """What ours must equal.
+
+    Attributes:
+      directory: of the checkpoint.
+      gradients: directory of a checkpoint that holds the loss's gradients under the names that the
+        model has in memory, which can differ from those of its files.
+      inputs: arguments of the head, by name.
+      outputs: arrays that the head computes of them, by name; and `loss`.
+      generation: arguments and result of greedy generation, for heads that generate.
+    """
+
+    directory: Path
+    gradients: Path
+    inputs: Mapping[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray]
+    generation: Mapping[str, np.ndarray] | None
+
+
+def make_reference(case: Case, task: str, directory: Path) -> Reference:
+    """Saves a random model of the case in `directory` and records what it computes."""
+    model = make_model(case)
+    model.save_pretrained(directory / "model")
+    inputs, outputs, generation = HEADS[task](model, case)
+    outputs["loss"].backward()
+    gradients = {
+        name: value.grad if value.grad is not None else torch.zeros_like(value)
+        for name, value in model.named_parameters()
+    }
+    (directory / "gradients").mkdir()
+    save_file(
+        {name: gradient.contiguous() for name, gradient in gradients.items()},
+        directory / "gradients" / "model.safetensors",
+    )
+    return Reference(
+        directory / "model",
+        directory / "gradients",
+        inputs,
+        {name: value.detach().numpy() for name, value in outputs.items()},
+        generation,
+    )
+
+
+def make_model(case: Case) -> Any:
+    """The model with random weights, FP32."""
+    architecture = getattr(transformers, case.architecture)
+    model = architecture(architecture.config_class(**case.config)).float().eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = STDDEV * torch.randn(parameter.shape, generator=generator)
+            # Vectors are mostly scales around one or zero, whichever the model starts from.
+            parameter.copy_(noise + (parameter if parameter.ndim == 1 else 0))
+    return model
+
+
+Head = Callable[
+    [Any, Case],
+    tuple[dict[str, np.ndarray], dict[str, torch.Tensor], dict[str, np.ndarray] | None],
+]
+
+
+def _text_generation(
+    model: Any, case: Case
+) -> tuple[dict[str, np.ndarray], dict[str, torch.Tensor], dict[str, np.ndarray] | None]:
+    """Logits and next-token loss of whole texts; greedy generation after prompts of two lengths."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(3, case.config["vocab_size"], (4, case.length))
+    done = model(torch.from_numpy(tokens), labels=torch.from_numpy(tokens))
+    prompt = rng.integers(3, case.config["vocab_size"], (2, case.length))
+    real = np.ones_like(prompt, bool)
+    real[1, :3] = False
+    prompt[~real] = 0
+    everything = model.generate(
+        torch.from_numpy(prompt),
+        attention_mask=torch.from_numpy(real.astype(np.int64)),
+        max_new_tokens=NEW_TOKENS,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    generation = {
+        "prompt": prompt,
+        "real": real,
+        "tokens": everything[:, prompt.shape[1] :].numpy(),
+    }
+    return {"tokens": tokens}, {"logits": done.logits, "loss": done.loss}, generation
+
+
+HEADS: Mapping[str, Head] = {"text-generation": _text_generation}

@@ -1,0 +1,112 @@
+"""The reference side of heads on encoders of text, and of text-to-text models."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.models.parity.cases import Case
+
+Arrays = dict[str, np.ndarray]
+Made = tuple[Arrays, dict[str, torch.Tensor], Arrays | None]
+
+ROWS, CHOICES, PADDING = 4, 3, 4
+IGNORED = -100  # a label that does not count, in PyTorch
+
+
+def padded_texts(model: Any, case: Case, shape: tuple[int, ...], padding: int = PADDING) -> Arrays:
+    """Texts, every second one shorter; with token types if the model tells them apart."""
+    rng = np.random.default_rng(0)
+    config = model.config
+    inputs = {
+        "tokens": rng.integers(3, config.vocab_size, (*shape, case.length)),
+        "real": np.ones((*shape, case.length), bool),
+    }
+    inputs["real"][1::2, ..., case.length - padding :] = False
+    inputs["tokens"][~inputs["real"]] = config.pad_token_id
+    if "token_type_ids" in inspect.signature(model.forward).parameters:
+        inputs["types"] = rng.integers(0, config.type_vocab_size, (*shape, case.length))
+    return inputs
+
+
+def run(model: Any, inputs: Arrays, **labels: np.ndarray) -> Any:
+    """The reference's outputs."""
+    names = {"tokens": "input_ids", "real": "attention_mask", "types": "token_type_ids"}
+    arguments = {names[name]: torch.from_numpy(value) for name, value in inputs.items()}
+    arguments["attention_mask"] = arguments["attention_mask"].long()
+    return model(**arguments, **{name: torch.from_numpy(value) for name, value in labels.items()})
+
+
+def _feature_extraction(model: Any, case: Case) -> Made:
+    """The loss is a random linear function of the features at real tokens."""
+    inputs = padded_texts(model, case, (ROWS,))
+    done = run(model, inputs)
+    weights = np.random.default_rng(1).normal(size=done.last_hidden_state.shape)
+    weights = (weights * inputs["real"][..., None]).astype(np.float32)
+    outputs = {"hidden": done.last_hidden_state}
+    loss = (done.last_hidden_state * torch.from_numpy(weights)).mean()
+    if getattr(done, "pooler_output", None) is not None:
+        outputs["pooled"] = done.pooler_output
+        loss = loss + (done.pooler_output * torch.from_numpy(weights[:, 0])).mean()
+    return {**inputs, "weights": weights}, outputs | {"loss": loss}, None
+
+
+def _classification(model: Any, inputs: Arrays, labels: np.ndarray) -> Made:
+    done = run(model, inputs, labels=labels)
+    return {**inputs, "labels": labels}, {"logits": done.logits, "loss": done.loss}, None
+
+
+def _labels(shape: tuple[int, ...], count: int) -> np.ndarray:
+    return np.random.default_rng(2).integers(0, count, shape)
+
+
+def _fill_mask(model: Any, case: Case) -> Made:
+    inputs = padded_texts(model, case, (ROWS,))
+    labels = _labels(inputs["tokens"].shape, model.config.vocab_size)
+    labels[:, ::3] = IGNORED
+    labels[~inputs["real"]] = IGNORED
+    return _classification(model, inputs, labels)
+
+
+def _text_classification(model: Any, case: Case) -> Made:
+    inputs = padded_texts(model, case, (ROWS,))
+    return _classification(model, inputs, _labels((ROWS,), model.config.num_labels))
+
+
+def _token_classification(model: Any, case: Case) -> Made:
+    inputs = padded_texts(model, case, (ROWS,))
+    labels = _labels(inputs["tokens"].shape, model.config.num_labels)
+    labels[~inputs["real"]] = IGNORED
+    return _classification(model, inputs, labels)
+
+
+def _multiple_choice(model: Any, case: Case) -> Made:
+    inputs = padded_texts(model, case, (ROWS, CHOICES))
+    return _classification(model, inputs, _labels((ROWS,), CHOICES))
+
+
+def _question_answering(model: Any, case: Case) -> Made:
+    inputs = padded_texts(model, case, (ROWS,), padding=0)  # an answer can end anywhere
+    labels = {
+        name: np.random.default_rng(seed).integers(0, case.length, (ROWS,))
+        for seed, name in enumerate(("start_positions", "end_positions"))
+    }
+    done = run(model, inputs, **labels)
+    outputs = {
+        "start_logits": done.start_logits,
+        "end_logits": done.end_logits,
+        "loss": done.loss,
+    }
+    return {**inputs, **labels}, outputs, None
+
+
+HEADS: Mapping[str, Callable[[Any, Case], Made]] = {
+    "feature-extraction": _feature_extraction,
+    "fill-mask": _fill_mask,
+    "text-classification": _text_classification,
+    "token-classification": _token_classification,
+    "multiple-choice": _multiple_choice,
+    "question-answering": _question_answering,
+}
