@@ -95,7 +95,7 @@ def numerics(settings: Settings, repetitions: int, variables: Mapping[str, str])
     def seconds(environment: Mapping[str, str]) -> float:
         return run_child(settings.platform, ["bf16_steps"], environment)["seconds"]
 
-    pairs = [(seconds(ONE_CHIP | variables), seconds(ONE_CHIP)) for _ in range(repetitions)]
+    pairs = [(seconds({**ONE_CHIP, **variables}), seconds(ONE_CHIP)) for _ in range(repetitions)]
     subject, baseline = zip(*pairs, strict=True)
     return compare(subject, baseline, how="ratio")
 
