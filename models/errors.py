@@ -19,3 +19,7 @@ class ShardingError(ModelsError):
 
 class GenerationError(ModelsError):
     """The prompt or the length of a generation does not suit the model."""
+
+
+class InputError(ModelsError):
+    """An image, a sound or a text does not suit the model."""

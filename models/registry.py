@@ -5,10 +5,17 @@ from collections.abc import Mapping
 from models.architecture import Architecture
 from models.decoder import families as decoders
 from models.errors import ConfigError
+from models.resnet import families as resnets
+from models.vit import families as vits
 from models.weights.fields import Fields
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    architecture.name: architecture for architecture in (*decoders.ARCHITECTURES,)
+    architecture.name: architecture
+    for architecture in (
+        *decoders.ARCHITECTURES,
+        *vits.ARCHITECTURES,
+        *resnets.ARCHITECTURES,
+    )
 }
 
 

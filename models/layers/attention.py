@@ -71,6 +71,7 @@ class Attention(nnx.Module):
     """`num_heads` query heads that share `num_kv_heads` keys and values.
 
     Ainslie et al., "GQA", 2023. Query head n uses key-value head n // (num_heads / num_kv_heads).
+    `bias` is of queries, keys and values, unless `key_bias` says otherwise of the keys.
     With `qk_norm_eps`, queries and keys pass an RMSNorm over each head before they turn. Calling
     the module is self-attention; `memory` and `attend` are attention over another text.
     """
@@ -84,6 +85,7 @@ class Attention(nnx.Module):
         head_dim: int,
         memory_dim: int | None = None,
         bias: bool = False,
+        key_bias: bool | None = None,
         out_bias: bool = False,
         qk_norm_eps: float | None = None,
         norm_offset: float = 0.0,
@@ -95,7 +97,7 @@ class Attention(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
 
-        def project(in_dim: int, heads: int) -> Linear:
+        def project(in_dim: int, heads: int, bias: bool) -> Linear:
             return Linear(
                 [in_dim],
                 [heads, head_dim],
@@ -111,9 +113,9 @@ class Attention(nnx.Module):
             return RMSNorm(head_dim, eps=qk_norm_eps, offset=norm_offset, param_dtype=param_dtype)
 
         self.scale, self.softcap = scale, softcap
-        self.query = project(dim, num_heads)
-        self.key = project(memory_dim or dim, num_kv_heads)
-        self.value = project(memory_dim or dim, num_kv_heads)
+        self.query = project(dim, num_heads, bias)
+        self.key = project(memory_dim or dim, num_kv_heads, bias if key_bias is None else key_bias)
+        self.value = project(memory_dim or dim, num_kv_heads, bias)
         self.output = Linear(
             [num_heads, head_dim],
             [dim],

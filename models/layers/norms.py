@@ -47,3 +47,67 @@ class LayerNorm(nnx.Module):
         if self.bias is not None:
             y = y + self.bias[...].astype(jnp.float32)
         return y.astype(x.dtype)
+
+
+class GroupNorm(nnx.Module):
+    """LayerNorm over the space and the channels of each group of x [B, *space, channels], with a
+    scale and a bias per channel. Wu and He, "Group Normalization", 2018."""
+
+    def __init__(self, channels: int, *, groups: int, eps: float, param_dtype: DTypeLike) -> None:
+        self.groups, self.eps = groups, eps
+        self.scale = nnx.Param(jnp.ones((channels,), param_dtype))
+        self.bias = nnx.Param(jnp.zeros((channels,), param_dtype))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        grouped = x.astype(jnp.float32).reshape(
+            x.shape[0], -1, self.groups, x.shape[-1] // self.groups
+        )
+        centred = grouped - jnp.mean(grouped, axis=(1, 3), keepdims=True)
+        variance = jnp.mean(centred * centred, axis=(1, 3), keepdims=True)
+        y = (centred * jax.lax.rsqrt(variance + self.eps)).reshape(x.shape)
+        y = y * self.scale[...].astype(jnp.float32) + self.bias[...].astype(jnp.float32)
+        return y.astype(x.dtype)
+
+
+class BatchNorm(nnx.Module):
+    """y = (x - mean) / sqrt(variance + eps) · scale + bias per channel of x [B, *space, channels].
+
+    Ioffe and Szegedy, "Batch Normalization", 2015. Mean and variance are the running statistics,
+    which no gradient reaches; in training they are those of the batch, and the running ones move
+    towards them by `momentum`: split the model again to keep them.
+    """
+
+    def __init__(
+        self, channels: int, *, eps: float = 1e-5, momentum: float = 0.1, param_dtype: DTypeLike
+    ) -> None:
+        self.eps, self.momentum = eps, momentum
+        self.scale = nnx.Param(jnp.ones((channels,), param_dtype))
+        self.bias = nnx.Param(jnp.zeros((channels,), param_dtype))
+        self.mean = nnx.Param(jnp.zeros((channels,), param_dtype))
+        self.variance = nnx.Param(jnp.ones((channels,), param_dtype))
+
+    def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+        x32 = x.astype(jnp.float32)
+        mean, variance = self._update(x32) if train else self._running()
+        scale = self.scale[...].astype(jnp.float32) * jax.lax.rsqrt(variance + self.eps)
+        return ((x32 - mean) * scale + self.bias[...].astype(jnp.float32)).astype(x.dtype)
+
+    def _running(self) -> tuple[jax.Array, jax.Array]:
+        statistics = self.mean[...], self.variance[...]
+        mean, variance = (jax.lax.stop_gradient(s.astype(jnp.float32)) for s in statistics)
+        return mean, variance
+
+    def _update(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The statistics of the batch, towards which the running ones are moved."""
+        axes = tuple(range(x.ndim - 1))
+        mean = jnp.mean(x, axis=axes)
+        variance = jnp.mean(jnp.square(x - mean), axis=axes)
+        count = x.size // x.shape[-1]
+        # The running variance is that of the population: Bessel's correction, as in PyTorch.
+        seen = mean, variance * (count / max(count - 1, 1))
+        for statistic, old, new in zip(
+            (self.mean, self.variance), self._running(), seen, strict=True
+        ):
+            moved = old + self.momentum * (jax.lax.stop_gradient(new) - old)
+            statistic[...] = moved.astype(statistic[...].dtype)
+        return mean, variance

@@ -107,3 +107,20 @@ def read_dtype(fields: Fields) -> str:
     if dtype not in DTYPES:
         raise fields.fail(name, f"supported are {', '.join(DTYPES)}")
     return dtype
+
+
+def count_labels(fields: Fields) -> int:
+    """How many classes a classifier tells apart: `num_labels`, else those of `id2label`, else 2."""
+    names = fields.object("id2label", None)
+    return fields.positive("num_labels", 2 if names is None else len(names.values))
+
+
+def read_pair(fields: Fields, name: str, default: int) -> tuple[int, int]:
+    """Height and width: two positive integers, or one for both."""
+    if not isinstance(fields.values.get(name), list):
+        size = fields.positive(name, default)
+        return size, size
+    sizes = fields.list(name)
+    if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise fields.fail(name, "one or two positive integers are needed")
+    return sizes[0], sizes[1]

@@ -69,6 +69,18 @@ def row(
     return Row(templates(keys), templates(parameters), transform)
 
 
+def prefixed(keys: str, rows: Sequence[Row], parameters: str = "") -> tuple[Row, ...]:
+    """The same rows with the texts `keys` and `parameters` in front of theirs."""
+
+    def longer(prefix: str, templates: Sequence[Template]) -> list[str]:
+        return [prefix + template.text for template in templates]
+
+    return tuple(
+        row(longer(keys, each.keys), longer(parameters, each.parameters), each.transform)
+        for each in rows
+    )
+
+
 @dataclass(frozen=True)
 class KeyTable:
     """How a checkpoint of some architecture is laid out.

@@ -131,3 +131,4 @@ class Fused:
 
 
 SAME, FLAT, KERNEL, OUTPUT_KERNEL = Same(), Flat(), Kernel(), Kernel(in_axes=2)
+CONV_1D, CONV_2D = Permuted((2, 1, 0)), Permuted((2, 3, 1, 0))

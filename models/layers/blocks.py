@@ -1,0 +1,73 @@
+"""The pre-norm transformer block that vision, speech and text towers share."""
+
+from dataclasses import dataclass
+
+import jax
+from flax import nnx
+
+from models.layers.attention import Attention
+from models.layers.mlp import MLP
+from models.layers.norms import LayerNorm
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """The dimensions and constants of one block."""
+
+    dim: int  # width of the residual stream
+    hidden_dim: int  # width of the feed-forward block
+    num_heads: int
+    act: str  # of the feed-forward block
+    norm_eps: float  # added to the variance in LayerNorm
+    bias: bool = True  # of queries, keys and values
+    key_bias: bool = True  # of the keys, if the others have one
+    initializer_range: float = 0.02  # standard deviation of the initial weights
+    param_dtype: str = "float32"
+
+    def norm(self) -> LayerNorm:
+        """A norm over the residual stream."""
+        return LayerNorm(self.dim, eps=self.norm_eps, param_dtype=self.param_dtype)
+
+    def attention(self, rngs: nnx.Rngs) -> Attention:
+        """Attention with as many key-value heads as query heads."""
+        return Attention(
+            self.dim,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_heads,
+            head_dim=self.dim // self.num_heads,
+            bias=self.bias,
+            key_bias=self.bias and self.key_bias,
+            out_bias=True,
+            stddev=self.initializer_range,
+            out_stddev=self.initializer_range,
+            param_dtype=self.param_dtype,
+            rngs=rngs,
+        )
+
+    def mlp(self, rngs: nnx.Rngs) -> MLP:
+        """The feed-forward block."""
+        return MLP(
+            self.dim,
+            self.hidden_dim,
+            act=self.act,
+            stddev=self.initializer_range,
+            out_stddev=self.initializer_range,
+            param_dtype=self.param_dtype,
+            rngs=rngs,
+        )
+
+
+class Block(nnx.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)). Dosovitskiy et al., "ViT", 2021."""
+
+    def __init__(self, shape: BlockShape, *, rngs: nnx.Rngs) -> None:
+        self.attention_norm = shape.norm()
+        self.attention = shape.attention(rngs)
+        self.mlp_norm = shape.norm()
+        self.mlp = shape.mlp(rngs)
+
+    def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """x [B, T, dim], mask as in `dot_product_attention` -> [B, T, dim]."""
+        attended, _ = self.attention(self.attention_norm(x), mask)
+        x = x + attended
+        return x + self.mlp(self.mlp_norm(x))

@@ -1,0 +1,53 @@
+"""Convolution over one or two axes, channels last."""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+# Axes of input, kernel and output, by the number of axes that the window moves along.
+LAYOUTS: Mapping[int, tuple[str, str, str]] = {
+    1: ("NWC", "WIO", "NWC"),
+    2: ("NHWC", "HWIO", "NHWC"),
+}
+
+
+class Conv(nnx.Module):
+    """y[b, p, o] = Σ x[b, stride · p - padding + w, i] · kernel[w, i, o] (+ bias[o]).
+
+    x [B, *space, in_channels] -> [B, *space', out_channels]; the kernel is
+    [*window, in_channels, out_channels]. Zeros pad every axis of the space: as many on both sides,
+    or as a pair of numbers says.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        window: Sequence[int],
+        *,
+        stride: int | Sequence[int] = 1,
+        padding: int | tuple[int, int] = 0,
+        bias: bool = True,
+        stddev: float,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ) -> None:
+        axes = len(window)
+        self.stride = (stride,) * axes if isinstance(stride, int) else tuple(stride)
+        self.padding = (padding, padding) if isinstance(padding, int) else padding
+        shape = (*window, in_channels, out_channels)
+        self.kernel = nnx.Param(stddev * jax.random.normal(rngs.params(), shape, param_dtype))
+        self.bias = nnx.Param(jnp.zeros((out_channels,), param_dtype)) if bias else None
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = jax.lax.conv_general_dilated(
+            x,
+            self.kernel[...].astype(x.dtype),
+            self.stride,
+            [self.padding] * len(self.stride),
+            dimension_numbers=LAYOUTS[len(self.stride)],
+        )
+        return y if self.bias is None else y + self.bias[...].astype(x.dtype)

@@ -1,0 +1,1 @@
+"""Residual convolutional networks."""

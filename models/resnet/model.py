@@ -1,0 +1,157 @@
+"""He et al., "Deep Residual Learning for Image Recognition", 2016.
+
+Axis names: B batch, H height, W width, C channels, L labels.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.layers.activations import activation
+from models.layers.classifier import classify
+from models.layers.convolution import Conv
+from models.layers.linear import Linear
+from models.layers.norms import BatchNorm
+from models.layers.pixels import check_pixels
+from models.resnet.config import REDUCTION, ResNetConfig
+
+
+class ConvNorm(nnx.Module):
+    """A convolution without bias that keeps the size up to its stride, and a batch norm."""
+
+    def __init__(
+        self,
+        config: ResNetConfig,
+        channels: tuple[int, int],  # before and after
+        window: int,
+        stride: int,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.convolution = Conv(
+            *channels,
+            (window, window),
+            stride=stride,
+            padding=window // 2,
+            bias=False,
+            # He et al., "Delving Deep into Rectifiers", 2015, by the outputs of the window.
+            stddev=math.sqrt(2 / (channels[1] * window * window)),
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+        self.norm = BatchNorm(channels[1], param_dtype=config.param_dtype)
+
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        return self.norm(self.convolution(x), train=train)
+
+
+class Block(nnx.Module):
+    """act(shortcut(x) + convolutions(x)): two 3x3 convolutions, or three of which the first and the
+    last are 1x1 and those between them narrower."""
+
+    def __init__(
+        self, config: ResNetConfig, in_channels: int, channels: int, stride: int, rngs: nnx.Rngs
+    ) -> None:
+        self.act = config.act
+        self.shortcut = (
+            ConvNorm(config, (in_channels, channels), 1, stride, rngs)
+            if in_channels != channels or stride != 1
+            else None
+        )
+        self.layers = nnx.List(
+            [
+                ConvNorm(config, pair, window, step, rngs)
+                for pair, window, step in _convolutions(config, in_channels, channels, stride)
+            ]
+        )
+
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        act = activation(self.act)
+        residual = x if self.shortcut is None else self.shortcut(x, train)
+        last = len(self.layers) - 1
+        for i, layer in enumerate(self.layers):
+            # As published, the convolutions inside a block are followed by a ReLU; `act` is what
+            # follows the sum.
+            x = layer(x, train) if i == last else jax.nn.relu(layer(x, train))
+        return act(x + residual)
+
+
+def _convolutions(
+    config: ResNetConfig, in_channels: int, channels: int, stride: int
+) -> Sequence[tuple[tuple[int, int], int, int]]:
+    """(channels before and after, window, stride) of each convolution of a block."""
+    if not config.bottleneck:
+        return [((in_channels, channels), 3, stride), ((channels, channels), 3, 1)]
+    inner = channels // REDUCTION
+    strides = (stride, 1, 1) if config.early_stride else (1, stride, 1)
+    pairs = pairwise((in_channels, inner, inner, channels))
+    return list(zip(pairs, (1, 3, 1), strides, strict=True))
+
+
+class FeatureMap(NamedTuple):
+    """What a backbone makes of images."""
+
+    hidden: jax.Array  # [B, H', W', C] of the last stage
+    pooled: jax.Array  # [B, C], its mean over the image
+
+
+class ResNet(nnx.Module):
+    """Images to feature maps, and to logits if the config has labels."""
+
+    def __init__(self, config: ResNetConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.stem = ConvNorm(config, (config.num_channels, config.stem_channels), 7, 2, rngs)
+        widths = (config.stem_channels, *config.stage_channels)
+        self.stages = nnx.List(
+            [
+                _stage(config, widths[i], widths[i + 1], depth, _stride(config, i), rngs)
+                for i, depth in enumerate(config.depths)
+            ]
+        )
+        self.classifier = (
+            None
+            if config.num_labels is None
+            else Linear(
+                [widths[-1]],
+                [config.num_labels],
+                bias=True,
+                stddev=1 / math.sqrt(widths[-1]),
+                param_dtype=config.param_dtype,
+                rngs=rngs,
+            )
+        )
+
+    def __call__(self, pixels: jax.Array, *, train: bool = False) -> jax.Array:
+        """Logits [B, L] of pixels [B, H, W, C], FP32."""
+        return classify(self.classifier, self.features(pixels, train=train).pooled)
+
+    def features(self, pixels: jax.Array, *, train: bool = False) -> FeatureMap:
+        """The features of pixels [B, H, W, C] of any size.
+
+        With `train`, batch norms use the statistics of the batch and move the running ones.
+        """
+        config = self.config
+        check_pixels(pixels, None, config.num_channels)
+        x = activation(config.act)(self.stem(pixels.astype(config.dtype), train))
+        x = nnx.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+        for stage in self.stages:
+            for block in stage:
+                x = block(x, train)
+        return FeatureMap(x, jnp.mean(x.astype(jnp.float32), axis=(1, 2)).astype(x.dtype))
+
+
+def _stride(config: ResNetConfig, stage: int) -> int:
+    return config.first_stage_stride if stage == 0 else 2
+
+
+def _stage(
+    config: ResNetConfig, in_channels: int, channels: int, depth: int, stride: int, rngs: nnx.Rngs
+) -> nnx.List[Block]:
+    first = Block(config, in_channels, channels, stride, rngs)
+    return nnx.List(
+        [first, *(Block(config, channels, channels, 1, rngs) for _ in range(depth - 1))]
+    )

@@ -1,0 +1,74 @@
+"""Dimensions and constants of a vision transformer."""
+
+from dataclasses import dataclass
+
+from models.errors import ConfigError
+from models.layers.activations import activation
+from models.layers.blocks import BlockShape
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """Every dimension and constant of the model; the default is ViT-Base for 224 x 224 pixels.
+
+    Raises ConfigError if the dimensions do not fit together.
+    """
+
+    image_size: tuple[int, int] = (224, 224)  # height and width, in pixels
+    patch_size: tuple[int, int] = (16, 16)  # of one token, in pixels
+    num_channels: int = 3
+    num_layers: int = 12
+    dim: int = 768  # width of the residual stream
+    hidden_dim: int = 3072  # width of the feed-forward block
+    num_heads: int = 12
+    act: str = "gelu"  # of the feed-forward block
+    qkv_bias: bool = True
+    norm_eps: float = 1e-12
+    distilled: bool = False  # a second token in front of the patches, which learns from a teacher
+    pooler_dim: int | None = None  # width of the pooled output; None = no pooler
+    pooler_act: str = "tanh"
+    num_labels: int | None = None  # None = no classifier
+    distilled_classifier: bool = False  # a second classifier, on the distillation token
+    initializer_range: float = 0.02  # standard deviation of the initial weights
+    dtype: str = "float32"  # of activations and matmul operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        if self.dim % self.num_heads:
+            raise ConfigError(f"dim={self.dim} is not a multiple of num_heads={self.num_heads}")
+        if any(
+            image < patch for image, patch in zip(self.image_size, self.patch_size, strict=True)
+        ):
+            raise ConfigError(
+                f"an image of {self.image_size} pixels holds no patch of {self.patch_size}"
+            )
+        if self.distilled_classifier and not (self.distilled and self.num_labels):
+            raise ConfigError(
+                "distilled_classifier needs distilled=True and num_labels: it looks at the "
+                "distillation token"
+            )
+        activation(self.act)
+        activation(self.pooler_act)
+
+    @property
+    def num_patches(self) -> int:
+        (height, width), (patch_height, patch_width) = self.image_size, self.patch_size
+        return (height // patch_height) * (width // patch_width)
+
+    @property
+    def num_extra_tokens(self) -> int:
+        """Tokens in front of the patches."""
+        return 2 if self.distilled else 1
+
+    @property
+    def block(self) -> BlockShape:
+        return BlockShape(
+            dim=self.dim,
+            hidden_dim=self.hidden_dim,
+            num_heads=self.num_heads,
+            act=self.act,
+            norm_eps=self.norm_eps,
+            bias=self.qkv_bias,
+            initializer_range=self.initializer_range,
+            param_dtype=self.param_dtype,
+        )

@@ -1,0 +1,89 @@
+"""ViT and DeiT: how their config.json and key table become the one model.
+
+Defaults are those of transformers for fields that a file leaves out.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from models.architecture import Architecture
+from models.vit.config import ViTConfig
+from models.vit.model import ViT
+from models.vit.sharding import AXES
+from models.vit.weights import CLASSIFIER, TWO_CLASSIFIERS, key_table
+from models.weights.fields import Fields, count_labels, read_dtype, read_pair
+from models.weights.table import Row
+
+
+def _vit(fields: Fields, **changes: Any) -> ViTConfig:
+    """The fields that all variants share; `changes` replaces some."""
+    dtype = read_dtype(fields)
+    config = ViTConfig(
+        image_size=read_pair(fields, "image_size", 224),
+        patch_size=read_pair(fields, "patch_size", 16),
+        num_channels=fields.positive("num_channels", 3),
+        num_layers=fields.positive("num_hidden_layers", 12),
+        dim=fields.positive("hidden_size", 768),
+        hidden_dim=fields.positive("intermediate_size", 3072),
+        num_heads=fields.positive("num_attention_heads", 12),
+        act=fields.text("hidden_act", "gelu"),
+        qkv_bias=fields.flag("qkv_bias", True),
+        norm_eps=fields.number("layer_norm_eps", 1e-12),
+        initializer_range=fields.number("initializer_range", 0.02),
+        dtype=dtype,
+        param_dtype=dtype,
+    )
+    return replace(config, **changes)
+
+
+def _features(fields: Fields, **changes: Any) -> ViTConfig:
+    return _vit(
+        fields,
+        pooler_dim=fields.positive("pooler_output_size", fields.positive("hidden_size", 768)),
+        pooler_act=fields.text("pooler_act", "tanh"),
+        **changes,
+    )
+
+
+def _classifier(fields: Fields, **changes: Any) -> ViTConfig:
+    return _vit(fields, num_labels=count_labels(fields), **changes)
+
+
+def _architecture(
+    name: str, model_type: str, read_config: Any, prefix: str = "", heads: tuple[Row, ...] = ()
+) -> Architecture:
+    return Architecture(
+        name=name,
+        model_type=model_type,
+        family="vit",
+        task="image-classification" if heads else "image-feature-extraction",
+        read_config=read_config,
+        model=ViT,
+        axes=AXES,
+        keys=partial(key_table, prefix, heads),
+    )
+
+
+_DISTILLED: dict[str, Any] = {"distilled": True}
+_TWO_HEADS: dict[str, Any] = {"distilled": True, "distilled_classifier": True}
+
+ARCHITECTURES = (
+    _architecture("ViTModel", "vit", _features),
+    _architecture("ViTForImageClassification", "vit", _classifier, "vit.", CLASSIFIER),
+    _architecture("DeiTModel", "deit", partial(_features, **_DISTILLED)),
+    _architecture(
+        "DeiTForImageClassification",
+        "deit",
+        partial(_classifier, **_DISTILLED),
+        "deit.",
+        CLASSIFIER,
+    ),
+    _architecture(
+        "DeiTForImageClassificationWithTeacher",
+        "deit",
+        partial(_classifier, **_TWO_HEADS),
+        "deit.",
+        TWO_CLASSIFIERS,
+    ),
+)

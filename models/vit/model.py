@@ -1,0 +1,103 @@
+"""The vision transformer (Dosovitskiy et al., "An Image is Worth 16x16 Words", 2021), and DeiT,
+which learns from a teacher through a token of its own (Touvron et al., 2021).
+
+Axis names: B batch, H height, W width, C channels, T tokens, D model width, L labels.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.layers.activations import activation
+from models.layers.blocks import Block
+from models.layers.classifier import classify
+from models.layers.convolution import Conv
+from models.layers.linear import Linear
+from models.layers.pixels import check_pixels
+from models.vit.config import ViTConfig
+
+
+class ImageFeatures(NamedTuple):
+    """What a backbone makes of images."""
+
+    hidden: jax.Array  # [B, T, D] after the last norm, in the order of the tokens
+    pooled: jax.Array | None  # [B, P], if the model has a pooler
+
+
+class ViT(nnx.Module):
+    """Images to features, and to logits if the config has labels."""
+
+    def __init__(self, config: ViTConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.patches = Conv(
+            config.num_channels,
+            config.dim,
+            config.patch_size,
+            stride=config.patch_size,
+            stddev=config.initializer_range,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+        self.class_token = _table(config, 1, rngs)
+        self.distillation_token = _table(config, 1, rngs) if config.distilled else None
+        self.positions = _table(config, config.num_patches + config.num_extra_tokens, rngs)
+        self.blocks = nnx.List([Block(config.block, rngs=rngs) for _ in range(config.num_layers)])
+        self.norm = config.block.norm()
+        self.pooler = None if config.pooler_dim is None else _head(config, config.pooler_dim, rngs)
+        labels = config.num_labels
+        self.classifier = None if labels is None else _head(config, labels, rngs)
+        self.distilled_classifier = (
+            _head(config, labels, rngs)
+            if labels is not None and config.distilled_classifier
+            else None
+        )
+
+    def __call__(self, pixels: jax.Array) -> jax.Array:
+        """Logits [B, L] of pixels [B, H, W, C], FP32; the mean of both classifiers if there are
+        two."""
+        heads = [logits for logits in self.head_logits(pixels) if logits is not None]
+        return sum(heads[1:], heads[0]) / len(heads)
+
+    def head_logits(self, pixels: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        """Logits [B, L] of the class token's and of the distillation token's classifier."""
+        hidden = self.features(pixels).hidden
+        own = classify(self.classifier, hidden[:, 0])
+        if self.distilled_classifier is None:
+            return own, None
+        return own, classify(self.distilled_classifier, hidden[:, 1])
+
+    def features(self, pixels: jax.Array) -> ImageFeatures:
+        """The features of pixels [B, H, W, C], which have the config's size."""
+        config = self.config
+        check_pixels(pixels, config.image_size, config.num_channels)
+        patches = self.patches(pixels.astype(config.dtype))
+        patches = patches.reshape(patches.shape[0], -1, config.dim)
+        tokens = [t for t in (self.class_token, self.distillation_token) if t is not None]
+        extra = [jnp.tile(t[...].astype(patches.dtype), (len(patches), 1, 1)) for t in tokens]
+        x = jnp.concatenate([*extra, patches], axis=1) + self.positions[...].astype(patches.dtype)
+        for block in self.blocks:
+            x = block(x)
+        hidden = self.norm(x)
+        if self.pooler is None:
+            return ImageFeatures(hidden, None)
+        return ImageFeatures(hidden, activation(config.pooler_act)(self.pooler(hidden[:, 0])))
+
+
+def _table(config: ViTConfig, tokens: int, rngs: nnx.Rngs) -> nnx.Param[jax.Array]:
+    """Learnt vectors [1, tokens, D]."""
+    shape = (1, tokens, config.dim)
+    values = jax.random.normal(rngs.params(), shape, config.param_dtype)
+    return nnx.Param(config.initializer_range * values)
+
+
+def _head(config: ViTConfig, width: int, rngs: nnx.Rngs) -> Linear:
+    return Linear(
+        [config.dim],
+        [width],
+        bias=True,
+        stddev=config.initializer_range,
+        param_dtype=config.param_dtype,
+        rngs=rngs,
+    )
