@@ -311,9 +311,10 @@ def _bits_of(value: float) -> int:
 def random_bits(lanes: Lanes, counter: Any, seed: Any) -> Any:
     """32 random bits for each `counter` of the stream `seed`; all are unsigned 32-bit integers.
 
-    A hash without state: two rounds of multiply and xorshift, the seed entering before each. In one
-    stream different counters have different bits. It stands in for the generator of the hardware,
-    which is not documented, and reproduces none of its sequences.
+    A hash without state: rounds of xorshift and multiply. The seed enters before the first, and
+    again after it, lest two streams be the same numbers in another order. In one stream different
+    counters have different bits. It stands in for the generator of the hardware, which is not
+    documented, and reproduces none of its sequences.
     """
 
     def constant(number: int) -> Any:
@@ -323,4 +324,5 @@ def random_bits(lanes: Lanes, counter: Any, seed: Any) -> Any:
     x = (x ^ (x >> constant(16))) * constant(0x21F0AAAD)
     x = (x ^ (x >> constant(15))) + (seed ^ constant(0x68E31DA4)) * constant(0xB5297A4D)
     x = (x ^ (x >> constant(14))) * constant(0x735A2D97)
-    return x ^ (x >> constant(15))
+    x = (x ^ (x >> constant(15))) * constant(0x2C1B3C6D)
+    return x ^ (x >> constant(16))

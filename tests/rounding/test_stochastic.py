@@ -114,6 +114,19 @@ def test_seeds_are_uncorrelated(one: int, other: int) -> None:
     assert np.abs(agreement - 0.5).max() < DEVIATIONS * 0.5 / math.sqrt(len(a))
 
 
+@pytest.mark.parametrize("shift", [1, 2, 5, 1 << 10, 1 << 19])
+def test_streams_are_not_permutations_of_each_other(shift: int) -> None:
+    """Seeds chosen so that the first round gives both streams the same numbers, `shift` apart."""
+    other = shift * pow(0x9E3779B1, -1, 1 << 32) % (1 << 32)
+    a, b = stream(0), stream(other)
+    chance = len(a) ** 2 / 2**32
+    assert len(np.intersect1d(a, b)) < chance + DEVIATIONS * math.sqrt(chance)
+    aligned = b[COUNTERS ^ shift]
+    assert abs(correlation(a, aligned)) < DEVIATIONS / math.sqrt(len(a))
+    agreement = (bits_of(a) == bits_of(aligned)).mean(axis=0)
+    assert np.abs(agreement - 0.5).max() < DEVIATIONS * 0.5 / math.sqrt(len(a))
+
+
 @pytest.mark.parametrize("bit", range(32))
 def test_each_bit_of_counter_and_seed_counts(bit: int) -> None:
     """Flipping one bit of the input flips every bit of the output in about half of all cases."""
