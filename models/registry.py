@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from models.architecture import Architecture
+from models.clip import families as clips
 from models.decoder import families as decoders
 from models.errors import ConfigError
 from models.resnet import families as resnets
@@ -15,6 +16,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         *decoders.ARCHITECTURES,
         *vits.ARCHITECTURES,
         *resnets.ARCHITECTURES,
+        *clips.ARCHITECTURES,
     )
 }
 

@@ -1,0 +1,1 @@
+"""CLIP: a text tower and a vision tower whose outputs can be compared."""

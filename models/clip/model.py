@@ -1,0 +1,194 @@
+"""Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", 2021.
+
+Axis names: B batch, T tokens, D width of a tower, P width of the common space, H height, W width,
+C channels.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.clip.config import CLIPConfig, TextConfig, Tower, VisionConfig
+from models.errors import ConfigError, InputError
+from models.layers.blocks import Block
+from models.layers.convolution import Conv
+from models.layers.embedding import Embedding
+from models.layers.linear import Linear
+from models.layers.masks import causal_mask
+from models.layers.pixels import check_pixels
+
+
+class TextFeatures(NamedTuple):
+    """What the text tower makes of prompts."""
+
+    hidden: jax.Array  # [B, T, D] after the last norm
+    penultimate: jax.Array  # [B, T, D] before the last block, not normed
+    pooled: jax.Array  # [B, P] at the end token, projected; [B, D] without a projection
+
+
+class ImageFeatures(NamedTuple):
+    """What the vision tower makes of images."""
+
+    hidden: jax.Array  # [B, T, D] after the last block
+    pooled: jax.Array  # [B, P], the class token, normed and projected; [B, D] without a projection
+
+
+class TextTower(nnx.Module):
+    """Causal blocks over tokens."""
+
+    def __init__(self, config: TextConfig, dtype: str, param_dtype: str, *, rngs: nnx.Rngs) -> None:
+        tower = config.tower
+        self.config, self.dtype = config, dtype
+        self.embedding = Embedding(
+            config.vocab_size,
+            tower.dim,
+            stddev=tower.initializer_range,
+            param_dtype=param_dtype,
+            rngs=rngs,
+        )
+        self.positions = _positions(tower, config.max_seq_len, param_dtype, rngs)
+        self.blocks = _blocks(tower, param_dtype, rngs)
+        self.norm = tower.block(param_dtype).norm()
+
+    def __call__(self, tokens: jax.Array) -> TextFeatures:
+        """The features of tokens [B, T], not projected."""
+        length, longest = tokens.shape[1], self.config.max_seq_len
+        if length > longest:
+            raise InputError(f"the text has {length} tokens, but the model takes at most {longest}")
+        x = self.embedding(tokens, self.dtype)
+        x = penultimate = x + self.positions[:length].astype(x.dtype)
+        mask = causal_mask(jnp.arange(length), jnp.arange(length))
+        for block in self.blocks:
+            x, penultimate = block(x, mask), x
+        hidden = self.norm(x)
+        end = self.config.end_token
+        last = jnp.argmax(tokens if end is None else tokens == end, axis=1)
+        pooled = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
+        return TextFeatures(hidden, penultimate, pooled)
+
+
+class VisionTower(nnx.Module):
+    """Full blocks over a class token and the patches of an image."""
+
+    def __init__(
+        self, config: VisionConfig, dtype: str, param_dtype: str, *, rngs: nnx.Rngs
+    ) -> None:
+        tower = config.tower
+        self.config, self.dtype = config, dtype
+        self.patches = Conv(
+            config.num_channels,
+            tower.dim,
+            (config.patch_size, config.patch_size),
+            stride=config.patch_size,
+            bias=False,
+            stddev=tower.initializer_range,
+            param_dtype=param_dtype,
+            rngs=rngs,
+        )
+        self.class_token = nnx.Param(
+            tower.initializer_range * jax.random.normal(rngs.params(), (tower.dim,), param_dtype)
+        )
+        self.positions = _positions(tower, config.num_patches + 1, param_dtype, rngs)
+        self.in_norm = tower.block(param_dtype).norm()
+        self.blocks = _blocks(tower, param_dtype, rngs)
+        self.norm = tower.block(param_dtype).norm()
+
+    def __call__(self, pixels: jax.Array) -> ImageFeatures:
+        """The features of pixels [B, H, W, C], which have the config's size, not projected."""
+        size = self.config.image_size
+        check_pixels(pixels, (size, size), self.config.num_channels)
+        patches = self.patches(pixels.astype(self.dtype))
+        patches = patches.reshape(len(patches), -1, patches.shape[-1])
+        token = jnp.tile(self.class_token[...].astype(patches.dtype), (len(patches), 1, 1))
+        x = jnp.concatenate([token, patches], axis=1) + self.positions[...].astype(patches.dtype)
+        x = self.in_norm(x)
+        for block in self.blocks:
+            x = block(x)
+        return ImageFeatures(x, self.norm(x[:, 0]))
+
+
+class CLIP(nnx.Module):
+    """The towers that the config has, and what brings them together."""
+
+    def __init__(self, config: CLIPConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        dtypes = config.dtype, config.param_dtype
+        text, vision, width = config.text, config.vision, config.projection_dim
+        self.text = None if text is None else TextTower(text, *dtypes, rngs=rngs)
+        self.vision = None if vision is None else VisionTower(vision, *dtypes, rngs=rngs)
+
+        def projection(tower: Tower) -> Linear | None:
+            if width is None:
+                return None
+            return Linear(
+                [tower.dim],
+                [width],
+                stddev=tower.dim**-0.5,
+                param_dtype=config.param_dtype,
+                rngs=rngs,
+            )
+
+        self.text_projection = None if text is None else projection(text.tower)
+        self.vision_projection = None if vision is None else projection(vision.tower)
+        self.logit_scale = (
+            nnx.Param(jnp.asarray(config.logit_scale, config.param_dtype))
+            if text is not None and vision is not None
+            else None
+        )
+
+    def __call__(self, tokens: jax.Array, pixels: jax.Array) -> jax.Array:
+        """How well each image fits each text: logits [images, texts], FP32.
+
+        tokens [texts, T], pixels [images, H, W, C].
+        """
+        return self.similarity(self.encode(tokens).pooled, self.features(pixels).pooled)
+
+    def similarity(self, texts: jax.Array, images: jax.Array) -> jax.Array:
+        """The same of pooled texts [texts, P] and pooled images [images, P]."""
+        if self.logit_scale is None:
+            raise _missing("text and vision towers")
+        texts, images = _unit(texts), _unit(images)
+        return jnp.exp(self.logit_scale[...].astype(jnp.float32)) * (images @ texts.T)
+
+    def encode(self, tokens: jax.Array) -> TextFeatures:
+        """The features of tokens [B, T]; tokens after the first end token do not matter."""
+        if self.text is None:
+            raise _missing("text tower")
+        features = self.text(tokens)
+        if self.text_projection is None:
+            return features
+        return features._replace(pooled=self.text_projection(features.pooled))
+
+    def features(self, pixels: jax.Array) -> ImageFeatures:
+        """The features of pixels [B, H, W, C], which have the config's size."""
+        if self.vision is None:
+            raise _missing("vision tower")
+        features = self.vision(pixels)
+        if self.vision_projection is None:
+            return features
+        return features._replace(pooled=self.vision_projection(features.pooled))
+
+
+def _unit(x: jax.Array) -> jax.Array:
+    """Vectors of length 1 along the last axis, FP32."""
+    x = x.astype(jnp.float32)
+    return x / jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
+
+
+def _missing(what: str) -> ConfigError:
+    return ConfigError(
+        f"this model has no {what}: load the checkpoint of a CLIPModel, which has both towers"
+    )
+
+
+def _positions(tower: Tower, length: int, param_dtype: str, rngs: nnx.Rngs) -> nnx.Param[jax.Array]:
+    """Learnt vectors [length, D]."""
+    values = jax.random.normal(rngs.params(), (length, tower.dim), param_dtype)
+    return nnx.Param(tower.initializer_range * values)
+
+
+def _blocks(tower: Tower, param_dtype: str, rngs: nnx.Rngs) -> nnx.List[Block]:
+    shape = tower.block(param_dtype)
+    return nnx.List([Block(shape, rngs=rngs) for _ in range(tower.num_layers)])
