@@ -3,6 +3,8 @@
 Contents:
 
 * ``neuronjax.make_mesh``: a ``jax.sharding.Mesh`` whose inner axes lie on the closest cores.
+* ``neuronjax.compare``: a function's error on the chip, op by op, against FP64.
+* ``neuronjax.nan_report``: the op that made the first NaN or infinity.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.errors``: every exception the project raises on purpose.
@@ -18,12 +20,14 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {
+    "compare": "neuronjax.accuracy.compare",
     "configure": "neuronjax.options",
     "make_mesh": "neuronjax.machine.mesh",
     "mx": "neuronjax.mx",
+    "nan_report": "neuronjax.accuracy.nans",
 }
 
-__all__ = ["__version__", "configure", "make_mesh", "mx"]
+__all__ = ["__version__", "compare", "configure", "make_mesh", "mx", "nan_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxlib.mlir import ir
@@ -17,11 +17,15 @@ from jaxlib.mlir import ir
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
-from neuronjax.hlo.module import Signature
+from neuronjax.hlo.module import Signature, TensorSpec
 from neuronjax.hlo.proto import read_device_assignment
+from neuronjax.hlo.structure import without_last_result
 from neuronjax.host import callbacks
 from neuronjax.host.client import HostClient
 from neuronjax.legalize import numerics, report
+from neuronjax.legalize.checks import Check
+from neuronjax.legalize.checks import insert as insert_checks
+from neuronjax.legalize.custom_calls import expand as expand_custom_calls
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.partition.spmd import partition
@@ -44,19 +48,47 @@ class CompiledProgram:
     takes_run_number: bool = False
     """Whether the per-core program has one more argument, a ui32 that counts its runs."""
 
+    watched: bool = False
+    """Whether runs are checked, so that values may carry errors of earlier runs."""
+    checks: tuple[Check, ...] = ()
+    """If any, the per-core program has one more result, an i32 scalar: 0, or 1 + the number of the
+    check that failed first."""
+
+    @property
+    def results(self) -> tuple[TensorSpec, ...]:
+        """Types per core of everything the per-core program returns."""
+        flag = (TensorSpec((), np.dtype(np.int32)),)
+        return self.signature.results + flag * bool(self.checks)
+
     def as_seen(self) -> bytes:
-        """The per-core program with the arguments that its caller knows of."""
+        """The per-core program with the arguments and results that its caller knows of."""
+        code = self.per_core
         if self.takes_run_number:
-            return hlo.without_last_argument(self.per_core)
-        return self.per_core
+            code = hlo.without_last_argument(code)
+        return without_last_result(code) if self.checks else code
 
     @property
     def num_devices(self) -> int:
         return self.num_replicas * self.num_partitions
 
 
+class NumericsObserver(Protocol):
+    """Who changes a per-core program around the step that gives it the chip's numerics."""
+
+    def before(self, module: ir.Module) -> None:
+        """The program as the user wrote it."""
+
+    def after(self, module: ir.Module) -> None:
+        """The same program as the chip computes it."""
+
+
 def compile_program(
-    code: bytes, options: Any, host: HostClient, policy: Policy, cores: Cores | None = None
+    code: bytes,
+    options: Any,
+    host: HostClient,
+    policy: Policy,
+    cores: Cores | None = None,
+    observer: NumericsObserver | None = None,
 ) -> CompiledProgram:
     """Compiles StableHLO ``code`` under jaxlib CompileOptions ``options``, up to the host's part.
 
@@ -79,7 +111,13 @@ def compile_program(
     with hlo.context():
         module = hlo.load(sharded)
         report.check(module, policy, cores)
+        expand_custom_calls(module, policy)
+        checks = insert_checks(module, policy)
+        if observer:
+            observer.before(module)
         takes_run_number = numerics.apply(module, policy)
+        if observer:
+            observer.after(module)
         functions = callbacks.bind(module)
         _restore_donation(module, global_signature)
         local = hlo.signature(module)
@@ -89,6 +127,7 @@ def compile_program(
         signature=replace(
             local,
             arguments=local.arguments[: len(global_signature.arguments)],
+            results=local.results[: len(global_signature.results)],
             name=global_signature.name,
             donated=global_signature.donated,
             result_memory_kinds=global_signature.result_memory_kinds,
@@ -99,6 +138,8 @@ def compile_program(
         fingerprint=hashlib.sha256(code + options.SerializeAsString()).hexdigest(),
         callbacks=tuple(functions),
         takes_run_number=takes_run_number,
+        watched=policy.fail_on_nan or policy.fail_on_out_of_bounds,
+        checks=checks,
     )
 
 

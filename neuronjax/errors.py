@@ -110,6 +110,20 @@ class ExecutionError(NeuronError):
     """The program failed while it ran."""
 
 
+class NumericalError(ExecutionError):
+    """The program made NaN of numbers (NRT status 1003, NRT_EXEC_COMPLETED_WITH_NUM_ERR)."""
+
+
+class OutOfBoundsError(ExecutionError):
+    """The program used an index outside its operand (NRT status 1006, NRT_EXEC_OOB)."""
+
+
+class NonDeterministicError(NeuronError, ValueError):
+    """Two runs of a function that is to be compared with itself differ."""
+
+    status = "INVALID_ARGUMENT"
+
+
 class SerializationError(NeuronError):
     """Bytes that were to become an executable or a topology are damaged or of another version."""
 

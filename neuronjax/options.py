@@ -231,8 +231,10 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
             yield name
 
 
-def load(environ: Mapping[str, str] | None = None) -> Options:
+def load(environ: Mapping[str, str] | None = None, **switches: Any) -> Options:
     """Options from ``environ`` (default: the process environment) and ``configure``, which wins.
+
+    ``switches`` are as for ``configure`` and win over both.
 
     Raises:
       ConfigurationError: a variable has a value that is not allowed; the message names both.
@@ -244,7 +246,10 @@ def load(environ: Mapping[str, str] | None = None) -> Options:
             chosen[field] = parse(variable, environ[variable])
     for name in _unknown_variables(environ):
         _warn_unknown(f"unknown variable {name} is ignored; see the list in the README.")
-    return _with_compiler_lnc(replace(Options(**chosen), **_configured))
+    chosen |= _configured
+    for name, value in switches.items():
+        chosen[name] = _parsed(name, value, f"{name}=…")
+    return _with_compiler_lnc(Options(**chosen))
 
 
 def _with_compiler_lnc(options: Options) -> Options:
@@ -275,17 +280,24 @@ def configure(**switches: Any) -> None:
             "neuronjax.configure was called after the neuron platform had started; call it before "
             "the first JAX computation, or call jax.extend.backend.clear_backends() first."
         )
-    names = {field.name for field in fields(Options)}
-    parsers = dict(reversed(_VARIABLES.values()))
     for name, value in switches.items():
-        if name not in names:
-            raise ConfigurationError(
-                f"unknown option {name!r}; there are {', '.join(sorted(names))}."
-            )
         if value is None:
-            _configured.pop(name, None)
+            _configured.pop(_known(name), None)
         else:
-            _configured[name] = parsers[name](f"configure({name}=…)", _as_text(value))
+            _configured[name] = _parsed(name, value, f"configure({name}=…)")
+
+
+def _known(name: str) -> str:
+    names = {field.name for field in fields(Options)}
+    if name not in names:
+        raise ConfigurationError(f"unknown option {name!r}; there are {', '.join(sorted(names))}.")
+    return name
+
+
+def _parsed(name: str, value: Any, asked: str) -> Any:
+    """The value of an option given from Python; ``asked`` names it in messages."""
+    parsers = dict(reversed(_VARIABLES.values()))
+    return parsers[_known(name)](asked, _as_text(value))
 
 
 def _as_text(value: Any) -> str:

@@ -87,7 +87,7 @@ class CallGraph:
         if op.name == "stablehlo.constant":
             op = next((use.owner for use in op.results[0].uses), op)
         levels = [op, *path]
-        while len(levels) > 1 and not self._is_library(levels[-1]):
+        while len(levels) > 1 and not self.is_library(levels[-1]):
             levels.pop()
         for level in [levels[-1], *path[len(levels) - 1 :]]:
             found = user_frame(frames(level))
@@ -95,7 +95,8 @@ class CallGraph:
                 return found
         return _source_nearby(op)
 
-    def _is_library(self, call: Any) -> bool:
+    def is_library(self, call: Any) -> bool:
+        """Whether an op calls a function that JAX made of its own code."""
         callee = callee_of(call)
         if "." in callee:  # a name that XLA gave: it has calls of JAX inlined already
             return False

@@ -7,9 +7,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-CALLBACK_TARGETS = frozenset(
-    {"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"}
-)
+PYTHON_CALLBACK = "xla_ffi_python_cpu_callback"
+CALLBACK_TARGETS = frozenset({PYTHON_CALLBACK, "xla_ffi_partitioned_python_cpu_callback"})
 """How JAX calls Python functions from a program."""
 
 

@@ -111,6 +111,11 @@ class HostExecutable:
         """A host array copied to every core, as an argument."""
         return _put(value, self.placement)
 
+    def numbers(self, array: Any) -> list[int]:
+        """A scalar result on every core; waits for it."""
+        shards = [array] if len(self.placement) == 1 else array._arrays
+        return [int(np.asarray(shard)) for shard in shards]
+
     def memory(self) -> Any:
         """XLA's compiled memory statistics, in bytes per core."""
         return self._loaded.get_compiled_memory_stats()

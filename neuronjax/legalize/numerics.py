@@ -23,7 +23,7 @@ from jaxlib.mlir.dialects import stablehlo
 from neuronjax import formats
 from neuronjax.formats import Format
 from neuronjax.hlo import module as hlo
-from neuronjax.legalize import custom_calls, rounding_sites
+from neuronjax.legalize import rounding_sites
 from neuronjax.legalize.emit import (
     after,
     at,
@@ -78,7 +78,6 @@ def apply(module: ir.Module, policy: Policy) -> bool:
 
     Returns whether ``main`` got one more argument, the number of the run as a ui32 scalar.
     """
-    custom_calls.expand(module, policy)
     ignore_dot_algorithms(module)
     if policy.numerics == "ieee":
         return False

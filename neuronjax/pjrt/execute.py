@@ -12,6 +12,7 @@ from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.handles import read_int64s, read_pointers
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import RECORD_BYTES, ready_template
+from neuronjax.runtime.event import Event
 from neuronjax.runtime.executable import LoadedProgram
 from neuronjax.runtime.value import ShardedValue
 
@@ -53,7 +54,8 @@ class Runner:
             values, kept, with_token=bool(events) and not self._templates
         )
         work = results[0].array if results else token
-        done = work is None or (token is None and _succeeded(work))
+        failed = results[0].event if results else None
+        done = failed is None and (work is None or (token is None and _succeeded(work)))
         templates = self._ready_templates if done else self._templates
         add = self._values.add
         bases = [add(*pair) for pair in zip(results, templates, strict=True)]
@@ -62,7 +64,8 @@ class Runner:
             if index not in kept:
                 self._consume(handles[index], gathered.get(index))
         if not done:
-            self._watch(work, results, bases, events)
+            event = failed or self._state.client.when_ready(work)
+            self._watch(event, results, bases, events)
         elif events:
             ready = self._plugin.ready_event
             (ctypes.c_uint64 * self._devices).from_address(events)[:] = [ready] * self._devices
@@ -144,11 +147,10 @@ class Runner:
             ctypes.memmove(row, handles.ctypes.data, handles.nbytes)
 
     def _watch(
-        self, work: Any, results: list[ShardedValue], bases: list[int], events: int | None
+        self, event: Event, results: list[ShardedValue], bases: list[int], events: int | None
     ) -> None:
         """Lets results and completion events become ready when the run has ended."""
         plugin: Plugin = self._plugin
-        event = self._state.client.when_ready(work)
         for value in results:
             value.event = event
 

@@ -73,7 +73,9 @@ class Client:
         placement = self.host.placement((device.id,))
         spec = self.spec(value.spec.tensor, placement, memory_kind)
         self._admit(spec)
-        return self._owned(lambda: self.host.copy(shard, spec.tensor, placement), spec)
+        copied = self._owned(lambda: self.host.copy(shard, spec.tensor, placement), spec)
+        copied.inherit([value])
+        return copied
 
     def _admit(self, spec: ValueSpec) -> None:
         self.ledger.check(spec.placement.ids, spec.hbm_bytes)
@@ -96,9 +98,11 @@ class Client:
         first = shards[0][0].spec
         spec = ValueSpec(first.tensor, placement, first.memory_kind, first.shard_bytes, 0)
         arrays = [value.shard(index) for value, index in shards]
-        if len(arrays) == 1:
-            return ShardedValue(arrays[0], spec, self.ledger)
-        return ShardedValue(self.host.assemble(spec.tensor, placement, arrays), spec, self.ledger)
+        one = len(arrays) == 1
+        array = arrays[0] if one else self.host.assemble(spec.tensor, placement, arrays)
+        gathered = ShardedValue(array, spec, self.ledger)
+        gathered.inherit(value for value, _ in shards)
+        return gathered
 
     def when_ready(self, work: Any) -> Event:
         """An event that is set when ``work`` (an array or a token) is done, with its error."""
@@ -120,7 +124,7 @@ class Client:
         host = self.host.compile(
             program.per_core,
             placement,
-            program.signature.results,
+            program.results,
             dict(program.xla_options),
             program.callbacks,
         )
@@ -136,7 +140,7 @@ class Client:
         assignment = device_assignment(options or parse_options(own_options), default=0)
         self._check_assignment(assignment)
         placement = self.host.placement(assignment.reshape(-1).tolist())
-        host = self.host.deserialize(host_bytes, placement, program.signature.results)
+        host = self.host.deserialize(host_bytes, placement, program.results)
         return self._loaded(program, host, assignment)
 
     def _check_assignment(self, assignment: np.ndarray) -> None:
@@ -175,7 +179,7 @@ def compile_ahead(
     host_executable = host.compile(
         program.per_core,
         host.placement(assignment.reshape(-1).tolist()),
-        program.signature.results,
+        program.results,
         dict(program.xla_options),
         program.callbacks,
     )

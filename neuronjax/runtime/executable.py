@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import struct
@@ -14,11 +15,13 @@ from neuronjax.compiler import CompiledProgram
 from neuronjax.errors import ArgumentMismatchError, DeletedBufferError, SerializationError
 from neuronjax.hlo.module import Signature, TensorSpec
 from neuronjax.host.client import HostExecutable, Placement
+from neuronjax.legalize.checks import Check
+from neuronjax.runtime import faults
 from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, LoadedBytes, protect_host
-from neuronjax.runtime.value import ShardedValue, ValueSpec
+from neuronjax.runtime.value import ShardedValue, ValueSpec, error_of
 
 _MAGIC = b"NEURONJX"
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class LoadedProgram:
         Raises:
           ArgumentMismatchError, DeletedBufferError: wrong arguments.
           DeviceMemoryError, HostMemoryError: results and temporaries do not fit.
+          NumericalError, OutOfBoundsError: a check that the policy asked for failed, and there are
+            no results. If there are, whoever waits for them gets the error.
         """
         if len(values) != len(self.program.signature.arguments):
             raise ArgumentMismatchError(
@@ -100,11 +105,29 @@ class LoadedProgram:
         for index in donated:
             values[index].release()
         ledger = self._ledger
+        flag = outputs.pop() if self.program.checks else None
         results = [
             ShardedValue(array, spec, ledger)
             for array, spec in zip(outputs, self.results, strict=True)
         ]
+        if self.program.watched:
+            error = error_of(values) or self._failure(flag, results)
+            if error is not None:
+                if not results:
+                    raise error
+                for value in results:
+                    value.fail(error)
         return results, token
+
+    def _failure(self, flag: Any, results: list[ShardedValue]) -> BaseException | None:
+        """Waits for the run; the error of a check that failed on a core."""
+        if flag is None:
+            return None
+        try:
+            flags = self.host.numbers(flag)
+        except Exception:  # the run itself failed, and its results say so
+            return None
+        return faults.failure(self.program, flags, results)
 
     def _reserve(self) -> None:
         if self._transient > self._result_bytes:
@@ -148,6 +171,8 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
         "xla_options": program.xla_options,
         "fingerprint": program.fingerprint,
         "takes_run_number": program.takes_run_number,
+        "watched": program.watched,
+        "checks": [dataclasses.astuple(check) for check in program.checks],
     }
     parts = (json.dumps(header).encode(), program.per_core, host.serialize(), options)
     body = b"".join(struct.pack("<Q", len(part)) + part for part in parts)
@@ -189,6 +214,8 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             xla_options=tuple((key, value) for key, value in header["xla_options"]),
             fingerprint=header["fingerprint"],
             takes_run_number=header["takes_run_number"],
+            watched=header["watched"],
+            checks=tuple(Check(*fields) for fields in header["checks"]),
         )
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise SerializationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +42,24 @@ class ShardedValue:
         self.joined: tuple[list[ShardedValue | None], ShardedValue] | None = None
         """Shards that were used as one value, beginning with this one, and that value."""
         self.event: Event | None = None
-        """The end of the run that computes the value, if it was pending when the run began."""
+        """The end of the run that computes the value, if it was pending when the run began, or if a
+        check of it failed."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why nobody may see the value, if a run that led to it is known to have failed."""
+        return None if self.event is None else self.event.error
+
+    def fail(self, error: BaseException) -> None:
+        """Gives ``error`` to whoever waits for the value."""
+        self.event = Event()
+        self.event.set(error)
+
+    def inherit(self, sources: Iterable[ShardedValue]) -> None:
+        """Takes over the error of a value that this one was made of."""
+        error = error_of(sources)
+        if error is not None:
+            self.fail(error)
 
     def shard(self, index: int) -> Any:
         """The shard on core number ``index`` of the placement, as a single-core array.
@@ -89,3 +107,8 @@ class ShardedValue:
         self.array = self._shards = self.joined = None
         if self.spec.hbm_bytes:
             self.ledger.free(ids, self.spec.hbm_bytes)
+
+
+def error_of(values: Iterable[ShardedValue]) -> BaseException | None:
+    """The first error among values."""
+    return next((value.error for value in values if value.error is not None), None)

@@ -1,0 +1,117 @@
+"""`neuronjax.compare`: a function with the chip's numerics beside the same function in FP64.
+
+How it is done: the program that the host executor would run is compiled once, with the wider
+computation added to it op by op, and with host callbacks that bring every op's three values to
+Python: the chip's, the wider op's on the chip's operands, and the all-wide run's. So what is
+measured is the partitioned and rewritten program itself, with its loops, branches and collectives,
+on as many emulated cores as its mesh has. Interpreting op by op would be simpler, but sees neither
+the partitioner's program nor cores whose control flow differs, and pays a dispatch for every op of
+every iteration; comparing two separate runs would have to keep every value of both.
+
+The watched ops are those of the program before the chip's numerics enter it, which is where they
+correspond to the user's; their values are the ones after. The wider ops are hidden from that step
+(``library.py``). XLA may contract a product and a sum within one fusion; watching values can move
+such a rounding, at most half a ULP of FP32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from neuronjax.accuracy.comparison import Comparison
+from neuronjax.accuracy.library import Library
+from neuronjax.accuracy.program import instrument, lower, policy_for
+from neuronjax.accuracy.records import Records
+from neuronjax.accuracy.shadow import insert_shadows
+from neuronjax.accuracy.sites import Site, Visit, Watcher
+from neuronjax.accuracy.walk import Place
+from neuronjax.accuracy.widen import REFERENCES, Widening
+from neuronjax.errors import ConfigurationError, NonDeterministicError
+from neuronjax.hlo.structure import inline_calls
+from neuronjax.legalize.op_kinds import type_text
+
+
+def compare(
+    function: Callable[..., Any],
+    *arguments: Any,
+    target: str | None = None,
+    reference: str = "float64",
+    divergence_ulps: float = 1.0,
+    **switches: Any,
+) -> Comparison:
+    """Runs ``function(*arguments)`` with the chip's numerics and, beside it, in wider floats.
+
+    Args:
+      function: any JAX function, jitted or not, on one device or on a mesh.
+      arguments: its arguments; shardings count as in a call.
+      target: the instance whose chip is meant; by default that of the options.
+      reference: ``float64``, or ``float32``, which leaves FP32 and FP64 as they are.
+      divergence_ulps: accumulated error, in units in the last place of a result's type, beyond
+        which the runs count as divergent.
+      switches: options for this run, by the field names of ``neuronjax.options.Options``, such as
+        ``cc_flags="--auto-cast=all"``.
+
+    Raises:
+      ConfigurationError: unknown reference, target or option.
+      NonDeterministicError: two runs differ, so that errors could not be told from noise.
+      UnsupportedProgramError: ordered effects.
+    """
+    if reference not in REFERENCES:
+        raise ConfigurationError(
+            f"reference={reference!r} is not allowed; it must be one of {', '.join(REFERENCES)}."
+        )
+    policy = policy_for(target, switches)
+    if policy.stochastic_rounding:
+        raise NonDeterministicError(
+            "stochastic rounding is on, so that no two runs agree; compare without it "
+            "(stochastic_rounding=False, or unset NEURON_RT_STOCHASTIC_ROUNDING_EN)."
+        )
+    lowered = lower(function, arguments)
+    records = Records(divergence_ulps)
+    comparing = _Comparing(REFERENCES[reference], lowered.cores, records)
+    instrumented = instrument(lowered, policy, comparing)
+    instrumented.run()
+    records.repeat()
+    instrumented.run()
+    records.require_same()
+    return records.summary(policy.chip, reference, lowered.cores)
+
+
+class _Comparing:
+    """Adds the wider computation to a program around the step that brings the chip's numerics."""
+
+    def __init__(self, element: str, cores: int, records: Records) -> None:
+        self._element = element
+        self._watcher = Watcher(cores)
+        self._records = records
+
+    def before(self, module: ir.Module) -> None:
+        inline_calls(module)
+        self._library = Library()
+        insert_shadows(module, Widening(self._element), self._library, self)
+
+    def after(self, module: ir.Module) -> None:
+        self._library.expand(module)
+
+    def result(self, place: Place, index: int, chip: Any, local: Any, shadow: Any) -> None:
+        type_ = type_text(chip)
+
+        def watch(visit: Visit, values: list[np.ndarray]) -> None:
+            self._records.result(visit, index, type_, values)
+
+        self._watcher.watch(place.site, place.counters, [chip, local, shadow], watch)
+
+    def decision(self, place: Place, chip: Any, shadow: Any) -> None:
+        self._watcher.watch(place.site, place.counters, [chip, shadow], self._records.decision)
+
+    def output(self, order: int, index: int, chip: Any, shadow: Any) -> None:
+        type_ = type_text(chip)
+
+        def watch(visit: Visit, values: list[np.ndarray]) -> None:
+            self._records.output(index, type_, values)
+
+        self._watcher.watch(Site(order, "return", ""), (), [chip, shadow], watch)

@@ -1,0 +1,162 @@
+"""What a comparison found: rows of ops, as records, as a table to read and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from neuronjax.accuracy.measure import NONE, Error
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One float result of one op, over all its runs: iterations of loops, and cores.
+
+    Errors are the greatest of any run.
+    """
+
+    op: str
+    source: str
+    """``file:line`` in the user's code."""
+    type: str
+    """Element type and shape of the result on one core, such as ``bf16[2,128]``."""
+    visits: int
+    """How often the op ran, over all cores."""
+    local: Error
+    """Against the same op in the reference's type, on the very operands the chip's op had."""
+    accumulated: Error
+    """Against the run that is all in the reference's type."""
+    core: int
+    """Where ``local`` was greatest: the core, …"""
+    iterations: tuple[int, ...]
+    """… and the iteration of each loop around the op, outermost first."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A float result of the program; its error is ``accumulated``, the greatest of any core."""
+
+    index: int
+    type: str
+    accumulated: Error
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A loop or branch that would have gone another way in the reference run."""
+
+    op: str
+    source: str
+    visits: int
+    """How often."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What ``neuronjax.compare`` returns."""
+
+    chip: str
+    reference: str
+    cores: int
+    rows: tuple[Row, ...]
+    """In program order."""
+    outputs: tuple[Output, ...]
+    first_divergence: Row | None
+    """The first op, in the order of execution, whose accumulated error exceeded the threshold."""
+    decisions: tuple[Decision, ...]
+
+    @property
+    def by_cost(self) -> list[Row]:
+        """The rows, greatest local error first."""
+        return sorted(self.rows, key=lambda row: _cost(row.local), reverse=True)
+
+    @property
+    def worst(self) -> Row | None:
+        """The op with the greatest local error; ``None`` if no op rounded anything."""
+        rows = self.by_cost
+        return rows[0] if rows and rows[0].local != NONE else None
+
+    @property
+    def lines(self) -> list[tuple[str, float]]:
+        """Source lines and their cost, dearest first: √Σ of their ops' squared local errors."""
+        costs: dict[str, float] = {}
+        for row in self.rows:
+            costs[row.source] = math.hypot(costs.get(row.source, 0.0), row.local.relative)
+        return sorted(costs.items(), key=lambda item: item[1], reverse=True)
+
+    def to_json(self) -> str:
+        """Everything as JSON text; infinite numbers are the string ``"inf"``."""
+        return json.dumps(_jsonable(asdict(self)), allow_nan=False)
+
+    def __str__(self) -> str:
+        return "\n".join((*self._headlines(), "", *_table(self.by_cost[:_SHOWN]), *self._rest()))
+
+    def _headlines(self) -> list[str]:
+        worst, first = self.worst, self.first_divergence
+        lines = [
+            f"{len(self.rows)} ops on {self.chip}, {self.cores} core{'s' * (self.cores != 1)}, "
+            f"against {self.reference}"
+        ]
+        if worst is None:
+            return [*lines, "no op rounded anything"]
+        source, cost = self.lines[0]
+        lines.append(f"worst op          {_named(worst)}, local error {worst.local.relative:.1e}")
+        lines.append(f"worst line        {source}, cost {cost:.1e}")
+        if first is not None:
+            lines.append(f"first divergence  {_named(first)}, {first.accumulated.ulps:.1f} ULP")
+        lines += [
+            f"result {output.index:<4}       {output.type}, accumulated error "
+            f"{output.accumulated.relative:.1e}"
+            for output in sorted(
+                self.outputs, key=lambda each: each.accumulated.relative, reverse=True
+            )[:4]
+        ]
+        lines += [
+            f"went another way  {each.op} at {each.source}, {each.visits} times"
+            for each in self.decisions
+        ]
+        return lines
+
+    def _rest(self) -> list[str]:
+        more = len(self.rows) - _SHOWN
+        return [f"and {more} more, see .rows"] if more > 0 else []
+
+
+def _cost(error: Error) -> tuple[float, float]:
+    return error.relative, error.ulps
+
+
+def _named(row: Row) -> str:
+    iterations = f", iteration {','.join(map(str, row.iterations))}" if row.iterations else ""
+    return f"{row.op} {row.type} at {row.source}{iterations}"
+
+
+_LINE = "{:>9} {:>9} {:>9} | {:>9} {:>9} {:>9} | {:>6}  {:<18} {:<20} {}"
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    head = (*("relative", "max rel.", "ULPs") * 2, "visits", "op", "type", "source")
+    cells = [
+        (*_numbers(row.local), *_numbers(row.accumulated), row.visits, row.op, row.type, row.source)
+        for row in rows
+    ]
+    groups = "{:^29} | {:^29} |".format("local error", "accumulated error")
+    return [groups, *(_LINE.format(*row).rstrip() for row in (head, *cells))]
+
+
+def _numbers(error: Error) -> tuple[str, str, str]:
+    ulps = f"{error.ulps:.2f}" if error.ulps < 1e5 else f"{error.ulps:.1e}"
+    return f"{error.relative:.1e}", f"{error.max_relative:.1e}", ulps
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _jsonable(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(entry) for entry in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value

@@ -1,0 +1,210 @@
+"""`neuronjax.nan_report`: the op that made the first NaN or infinity of a program.
+
+The program runs with the chip's numerics and with a host callback behind every op that computes
+floats (see ``compare.py`` for why), which looks at the op's results and, if they are not all
+finite, at its operands.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from neuronjax.accuracy.library import Library
+from neuronjax.accuracy.program import Lowered, instrument, lower, policy_for
+from neuronjax.accuracy.sites import Visit, Watcher
+from neuronjax.accuracy.walk import Place, Walk
+from neuronjax.hlo.structure import inline_calls
+from neuronjax.legalize.emit import after, is_tensor
+from neuronjax.legalize.op_kinds import computes, from_outside, is_float
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers of an operand, result or argument; complex numbers count by their parts."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    min: float | None
+    """Least finite number; ``None`` if there is none."""
+    max: float | None
+    nans: int
+    infs: int
+
+    @property
+    def finite(self) -> bool:
+        return not self.nans and not self.infs
+
+    def __str__(self) -> str:
+        shape = ",".join(map(str, self.shape))
+        span = "nothing finite" if self.min is None else f"{self.min:.6g} to {self.max:.6g}"
+        return f"{self.dtype}[{shape}]: {span}, {self.nans} NaN, {self.infs} Inf"
+
+
+@dataclass(frozen=True)
+class NanReport:
+    """An op that made NaN of numbers, or Inf of finite ones.
+
+    ``op`` is ``argument`` where no op did and an argument of the function had them already.
+    """
+
+    kind: str
+    """``NaN`` or ``Inf``."""
+    op: str
+    source: str
+    """``file:line`` in the user's code; of an argument its name."""
+    operands: tuple[Range, ...]
+    results: tuple[Range, ...]
+    core: int
+    cores: int
+    iterations: tuple[int, ...]
+    """Iteration of each loop around the op, from 0, outermost first."""
+    first_nan: NanReport | None = None
+    """The first op that made NaN, if this one made Inf."""
+
+    def to_json(self) -> str:
+        """Everything as JSON text."""
+        return json.dumps(asdict(self))
+
+    def __str__(self) -> str:
+        where = [f"at {self.source}"]
+        if self.iterations:
+            loops = ", ".join(map(str, self.iterations))
+            where.append(f"in iteration {loops} (from 0)")
+        if self.cores > 1:
+            where.append(f"on core {self.core} of {self.cores}")
+        verb = "holds" if self.op == "argument" else "made"
+        lines = [f"{self.op} {verb} the first {self.kind} {' '.join(where)}"]
+        lines += [f"  operand {i}  {each}" for i, each in enumerate(self.operands)]
+        lines += [f"  result {i}   {each}" for i, each in enumerate(self.results)]
+        if self.first_nan is not None:
+            lines.append(str(self.first_nan))
+        return "\n".join(lines)
+
+
+def nan_report(
+    function: Callable[..., Any], *arguments: Any, target: str | None = None, **switches: Any
+) -> NanReport | None:
+    """Runs ``function(*arguments)`` and tells which op made the first NaN or Inf.
+
+    An op is to blame if it made NaN while no operand had any, or Inf while all operands were
+    finite; the first is meant in program order, iteration by iteration. FP32 is rounded to nearest
+    also where stochastic rounding is asked for.
+
+    Args:
+      function: any JAX function, jitted or not, on one device or on a mesh.
+      arguments: its arguments; shardings count as in a call.
+      target: the instance whose chip is meant; by default that of the options.
+      switches: options for this run, by the field names of ``neuronjax.options.Options``.
+
+    Returns: ``None`` if every number is finite.
+
+    Raises:
+      ConfigurationError: unknown target or option.
+      UnsupportedProgramError: ordered effects.
+    """
+    policy = policy_for(target, {**switches, "stochastic_rounding": False})
+    lowered = lower(function, arguments)
+    looking = _Looking(lowered.cores)
+    instrument(lowered, policy, looking).run()
+    return looking.found() or _bad_argument(lowered)
+
+
+def _bad_argument(lowered: Lowered) -> NanReport | None:
+    for label, value in zip(lowered.labels, lowered.arguments, strict=True):
+        numbers = range_of(value)
+        if not numbers.finite:
+            kind = "NaN" if numbers.nans else "Inf"
+            return NanReport(kind, "argument", label, (), (numbers,), 0, lowered.cores, ())
+    return None
+
+
+class _Looking:
+    """Puts the callbacks into a program, and keeps the earliest finding of each kind."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+        self._watcher = Watcher(cores)
+        self._found: dict[str, tuple[Visit, NanReport]] = {}
+        self._lock = threading.Lock()
+
+    def before(self, module: ir.Module) -> None:
+        inline_calls(module)
+        self._library = Library()
+        Walk(self, self._library).through(module)
+
+    def after(self, module: ir.Module) -> None:
+        self._library.expand(module)
+
+    def op(self, op: Any, place: Place) -> None:
+        results = [result for result in op.results if is_float(result)]
+        if not results or not (computes(op) or from_outside(op)):
+            return
+        operands = [operand for operand in op.operands if is_tensor(operand.type)]
+
+        def watch(visit: Visit, values: list[np.ndarray]) -> None:
+            self._look(visit, values[: len(results)], values[len(results) :])
+
+        with after(op):
+            self._watcher.watch(place.site, place.counters, [*results, *operands], watch)
+
+    def decision(self, value: Any, place: Place) -> None:
+        """Control flow is nothing to look at."""
+
+    def end(self, results: Sequence[Any], order: int) -> None:
+        """Every result is an op's or an argument."""
+
+    def _look(self, visit: Visit, results: list[np.ndarray], operands: list[np.ndarray]) -> None:
+        if all(np.isfinite(result).all() for result in results):
+            return
+        made, given = ([range_of(value) for value in values] for values in (results, operands))
+        if any(each.nans for each in made) and not any(each.nans for each in given):
+            self._note("NaN", visit, made, given)
+        elif any(each.infs for each in made) and all(each.finite for each in given):
+            self._note("Inf", visit, made, given)
+
+    def _note(self, kind: str, visit: Visit, made: list[Range], given: list[Range]) -> None:
+        report = NanReport(
+            kind=kind,
+            op=visit.site.op,
+            source=visit.site.source,
+            operands=tuple(given),
+            results=tuple(made),
+            core=visit.core,
+            cores=self._cores,
+            iterations=visit.iterations,
+        )
+        with self._lock:
+            known = self._found.get(kind)
+            if known is None or (visit.when, visit.core) < (known[0].when, known[0].core):
+                self._found[kind] = (visit, report)
+
+    def found(self) -> NanReport | None:
+        """The earliest finding."""
+        made = sorted(self._found.values(), key=lambda item: (item[0].when, item[0].core))
+        if not made:
+            return None
+        first = made[0][1]
+        nan = self._found.get("NaN")
+        return replace(first, first_nan=nan[1]) if nan and first.kind == "Inf" else first
+
+
+def range_of(values: np.ndarray) -> Range:
+    """What lies in an array."""
+    parts = values.view(values.real.dtype) if values.dtype.kind == "c" else values
+    numbers = parts.astype(np.float64).ravel()
+    finite = numbers[np.isfinite(numbers)]
+    return Range(
+        dtype=values.dtype.name,
+        shape=values.shape,
+        min=float(finite.min()) if finite.size else None,
+        max=float(finite.max()) if finite.size else None,
+        nans=int(np.isnan(numbers).sum()),
+        infs=int(np.isinf(numbers).sum()),
+    )

@@ -1,0 +1,173 @@
+"""From a Python function to the program its cores run, and running it apart from the platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src import compiler as jax_compiler
+from jax._src import op_shardings
+from jax._src.interpreters import mlir as jax_mlir
+from jax._src.interpreters import pxla
+from jax._src.lib import xla_client
+from jaxlib import _jax
+
+from neuronjax import options
+from neuronjax.compiler import CompiledProgram, NumericsObserver, compile_program
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.host.client import HostClient, HostExecutable
+from neuronjax.legalize.policy import Policy, policy_of
+from neuronjax.machine.instances import find_instance
+
+PLATFORM = "neuron"
+
+
+def policy_for(target: str | None, switches: Mapping[str, Any]) -> Policy:
+    """The policy of the options and ``switches`` on ``target``, with the chip's numerics.
+
+    Raises:
+      ConfigurationError: unknown target or switch, or a value that is not allowed.
+    """
+    chosen = options.load(**{"numerics": "chip", **switches})
+    chip = find_instance(target or chosen.target).chip
+    policy = policy_of(chosen, chip)
+    return replace(policy, legality="off", fail_on_nan=False, fail_on_out_of_bounds=False)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A global program and its arguments."""
+
+    code: bytes
+    """StableHLO as MLIR bytecode, with shardings."""
+    compile_options: Any
+    cores: int
+    arguments: tuple[np.ndarray, ...]
+    labels: tuple[str, ...]
+    """Name of each argument in terms of the function's, such as ``args[0]['w']``."""
+
+
+def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
+    """Traces and lowers ``function(*arguments)`` as ``jax.jit`` does; runs nothing.
+
+    Raises:
+      UnsupportedProgramError: the function has ordered effects.
+    """
+    jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
+    lowering = jitted.trace(*arguments).lower(lowering_platforms=(PLATFORM,))._lowering
+    facts = lowering.compile_args
+    if facts["ordered_effects"]:
+        raise UnsupportedProgramError(
+            "a function with ordered effects (ordered callbacks or prints) cannot be watched op by "
+            "op; take ordered=True away."
+        )
+    cores = facts["num_devices"]
+    to_inputs, to_outputs = pxla.get_prop_to_input_output(
+        facts["in_shardings"], facts["out_shardings"], 0
+    )
+    compile_options = jax_compiler.get_compile_options(
+        num_replicas=1,
+        num_partitions=cores,
+        device_assignment=np.arange(cores).reshape(1, cores),
+        env_options_overrides=dict(lowering._compiler_options_kvs),
+    )
+    build = compile_options.executable_build_options
+    build.allow_spmd_sharding_propagation_to_parameters = list(to_inputs)
+    build.allow_spmd_sharding_propagation_to_output = list(to_outputs)
+    labelled = [(f"constant {i}", value) for i, value in enumerate(lowering.const_args)]
+    static = getattr(getattr(jitted, "_jit_info", None), "static_argnums", ())
+    for index, argument in enumerate(arguments):
+        if index not in static:
+            leaves = jax.tree_util.tree_leaves_with_path(argument)
+            labelled += [(f"args[{index}]{jax.tree_util.keystr(p)}", leaf) for p, leaf in leaves]
+    kept = [pair for index, pair in enumerate(labelled) if index in facts["kept_var_idx"]]
+    return Lowered(
+        code=jax_mlir.module_to_bytecode(lowering.stablehlo()),
+        compile_options=compile_options,
+        cores=cores,
+        arguments=tuple(
+            _numpy(value, aval)
+            for (_, value), aval in zip(kept, facts["global_in_avals"], strict=True)
+        ),
+        labels=tuple(label for label, _ in kept),
+    )
+
+
+def _numpy(value: Any, aval: Any) -> np.ndarray:
+    if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
+        return np.asarray(jax.random.key_data(value))
+    return np.asarray(value, aval.dtype)
+
+
+@dataclass(frozen=True)
+class Instrumented:
+    """A watched program, compiled."""
+
+    program: CompiledProgram
+    executable: HostExecutable
+    host: HostClient
+    shards: tuple[tuple[np.ndarray, ...], ...]
+    """The arguments: of each its shards, one per core."""
+
+    def run(self) -> None:
+        """Runs the program once and waits for its end."""
+        placement = self.executable.placement
+        specs = self.program.signature.arguments
+        arrays = []
+        for spec, shards in zip(specs, self.shards, strict=True):
+            parts = [
+                self.host.put(shard, self.host.placement((core,)))
+                for core, shard in enumerate(shards)
+            ]
+            one = len(parts) == 1
+            arrays.append(parts[0] if one else self.host.assemble(spec, placement, parts))
+        results, token = self.executable.execute(arrays, with_token=True)
+        token.block_until_ready()
+        for result in results:
+            result.block_until_ready()
+
+
+def instrument(lowered: Lowered, policy: Policy, observer: NumericsObserver) -> Instrumented:
+    """Compiles a program that ``observer`` changes before and after the chip's numerics enter it.
+
+    Raises:
+      CompileError: see ``compile_program``.
+    """
+    host = HostClient(lowered.cores)
+    program = compile_program(
+        lowered.code, lowered.compile_options, host, policy, observer=observer
+    )
+    program = replace(program, signature=replace(program.signature, donated=()))
+    executable = host.compile(
+        program.per_core,
+        host.placement(range(lowered.cores)),
+        program.signature.results,
+        dict(program.xla_options),
+        program.callbacks,
+    )
+    indices = _parameter_indices(program, lowered)
+    shards = tuple(
+        tuple(np.ascontiguousarray(value[index]) for index in of_cores)
+        for value, of_cores in zip(lowered.arguments, indices, strict=True)
+    )
+    return Instrumented(program, executable, host, shards)
+
+
+def _parameter_indices(program: CompiledProgram, lowered: Lowered) -> list[tuple[Any, ...]]:
+    """Which part of each argument every core gets."""
+    if lowered.cores == 1:
+        return [(...,) for _ in lowered.arguments]
+    computation = _jax.mlir.mlir_module_to_xla_computation(
+        program.per_core, use_tuple_args=False, return_tuple=False
+    )
+    shardings = computation.get_hlo_module().spmd_parameters_shardings
+    return [
+        op_shardings.op_sharding_to_indices(
+            xla_client.HloSharding.from_proto(sharding), value.shape, lowered.cores
+        )
+        for sharding, value in zip(shardings, lowered.arguments, strict=True)
+    ]

@@ -1,0 +1,189 @@
+"""Changing the structure of a program in place: inlining, and more values through control flow.
+
+Every function needs the module's MLIR context to be current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from neuronjax.hlo import module as hlo
+from neuronjax.hlo.calls import CallGraph
+
+LOOP = "stablehlo.while"
+BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
+_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+"""Ops that call a function of the module -> the attribute that names it."""
+
+
+def terminator(block: Any) -> Any:
+    """The last op of a block: its return."""
+    return block.operations[len(block.operations) - 1].operation
+
+
+def inner_ops(block: Any) -> list[Any]:
+    """The ops of a block before its terminator, as a list that survives changes to the block."""
+    ops = [op.operation for op in block.operations]
+    return ops[:-1]
+
+
+def blocks(op: Any) -> Iterator[Any]:
+    """The blocks of all regions of an op."""
+    for region in op.regions:
+        yield from region.blocks
+
+
+def set_terminator(block: Any, operands: Sequence[Any]) -> None:
+    """Makes a block return ``operands``."""
+    old = terminator(block)
+    ir.Operation.create(
+        old.name, operands=list(operands), loc=old.location, ip=ir.InsertionPoint(old)
+    )
+    old.erase()
+
+
+def inline_calls(module: ir.Module) -> None:
+    """Replaces every call in main by the ops of what it calls, and removes those functions.
+
+    An inlined op's location is its own, called from the call's; in functions that JAX made of its
+    own code it is the call's, because JAX traces them once for all callers.
+    """
+    graph = CallGraph(module)
+    main = hlo.main_function(module)
+    functions = {
+        op.name.value: op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func" and op.operation != main.operation
+    }
+    inlined: set[str] = set()
+    while calls := _calls(main):
+        for call, name in calls:
+            library = call.name == "func.call" and graph.is_library(call)
+            inline(call, functions[name], keep_locations=not library)
+            inlined.add(name)
+    for name in inlined:
+        functions[name].erase()
+
+
+def _calls(main: Any) -> list[tuple[Any, str]]:
+    found: list[tuple[Any, str]] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name in _CALLS:
+            name = ir.FlatSymbolRefAttr(op.attributes[_CALLS[op.name]]).value
+            found.append((op, name))
+        return ir.WalkResult.ADVANCE
+
+    main.operation.walk(visit)
+    return found
+
+
+def inline(op: Any, function: Any, *, keep_locations: bool = True) -> None:
+    """Replaces ``op`` by the ops of ``function``, whose arguments are the op's operands."""
+    with ir.InsertionPoint(op):
+        copy = function.operation.clone()
+    body = copy.regions[0].blocks[0]
+    for argument, operand in zip(body.arguments, op.operands, strict=True):
+        argument.replace_all_uses_with(operand)
+    for inner in inner_ops(body):
+        inner.location = (
+            ir.Location.callsite(inner.location, [op.location]) if keep_locations else op.location
+        )
+        inner.move_before(op)
+    for result, value in zip(op.results, terminator(body).operands, strict=True):
+        result.replace_all_uses_with(value)
+    op.erase()
+    copy.erase()
+
+
+def extend_loop(op: Any, inits: Sequence[Any]) -> Any:
+    """The while op ``op``, replaced by one that carries more values, which come last.
+
+    Its body returns them as it got them until ``set_yield`` says otherwise. Returns the new op.
+    """
+    types = [init.type for init in inits]
+    new = _replaced(op, [*op.operands, *inits], types)
+    for block in blocks(new):
+        for type_ in types:
+            block.add_argument(type_, new.location)
+    body = new.regions[1].blocks[0]
+    own = list(terminator(body).operands)
+    set_terminator(body, own + list(body.arguments)[len(own) :])
+    return new
+
+
+def extend_branches(op: Any, types: Sequence[ir.Type], values: Sequence[Sequence[Any]]) -> Any:
+    """The case or if op ``op``, replaced by one with more results of ``types``, which come last.
+
+    ``values[i]`` are what branch i returns for them. Returns the new op.
+    """
+    new = _replaced(op, list(op.operands), types)
+    for block, extra in zip(blocks(new), values, strict=True):
+        set_terminator(block, [*terminator(block).operands, *extra])
+    return new
+
+
+def set_yield(block: Any, index: int, value: Any) -> None:
+    """Changes what a block returns at a position."""
+    terminator(block).operands[index] = value
+
+
+def _replaced(op: Any, operands: list[Any], more_results: Sequence[ir.Type]) -> Any:
+    types = [result.type for result in op.results]
+    new = ir.Operation.create(
+        op.name,
+        results=[*types, *more_results],
+        operands=operands,
+        attributes={name: op.attributes[name] for name in op.attributes},
+        regions=len(op.regions),
+        loc=op.location,
+        ip=ir.InsertionPoint(op),
+    )
+    for source, target in zip(op.regions, new.regions, strict=True):
+        for block in list(source.blocks):
+            block.append_to(target)
+    for old, result in zip(op.results, list(new.results)[: len(types)], strict=True):
+        old.replace_all_uses_with(result)
+    op.erase()
+    return new
+
+
+_SHARDINGS = "mhlo.spmd_output_sharding"
+_LAST = ", {replicated}}"
+
+
+def append_result(module: ir.Module, value: Any) -> None:
+    """Makes main return ``value`` too, after its own results; each core its own."""
+    main = hlo.main_function(module)
+    entries = hlo.attributes(main, "res_attrs")
+    own = list(terminator(main.regions[0].blocks[0]).operands)
+    _set_results(main, [*own, value], [*entries, {}])
+    if _SHARDINGS in module.operation.attributes:
+        text = ir.StringAttr(module.operation.attributes[_SHARDINGS]).value
+        whole = "{" + text + _LAST if len(own) == 1 else text[:-1] + _LAST
+        module.operation.attributes[_SHARDINGS] = ir.StringAttr.get(whole)
+
+
+def without_last_result(code: bytes) -> bytes:
+    """A module, as bytecode, without the result that ``append_result`` added."""
+    with hlo.context():
+        module = hlo.load(code)
+        main = hlo.main_function(module)
+        own = list(terminator(main.regions[0].blocks[0]).operands)[:-1]
+        _set_results(main, own, hlo.attributes(main, "res_attrs")[:-1])
+        if _SHARDINGS in module.operation.attributes:
+            text = ir.StringAttr(module.operation.attributes[_SHARDINGS]).value.removesuffix(_LAST)
+            module.operation.attributes[_SHARDINGS] = ir.StringAttr.get(
+                text[1:] if len(own) == 1 else text + "}"
+            )
+        return hlo.dump(module)
+
+
+def _set_results(main: Any, values: Sequence[Any], entries: Sequence[dict[str, Any]]) -> None:
+    set_terminator(main.regions[0].blocks[0], values)
+    signature = ir.FunctionType.get(list(main.type.inputs), [value.type for value in values])
+    main.attributes["function_type"] = ir.TypeAttr.get(signature)
+    main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(each) for each in entries])
