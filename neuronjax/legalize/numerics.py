@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -104,8 +105,7 @@ def _integers_in_32_bits(module: ir.Module, policy: Policy) -> None:
             recompute(op, INTEGERS_64)
     for op in ops_of(module, frozenset({"stablehlo.constant"})):
         if yields(op, INTEGERS_64):
-            with after(op):
-                _wrap(op.results[0])
+            _cut_constant(op)
     for op in ops_of(module, frozenset({"stablehlo.convert"})):
         if yields(op, INTEGERS_64) and element_type(op.operands[0]) not in INTEGERS_64:
             _go_through(op, INTEGERS_64[element_type(op.results[0])])
@@ -113,6 +113,20 @@ def _integers_in_32_bits(module: ir.Module, policy: Policy) -> None:
         if element_type(argument) in INTEGERS_64:
             with ir.InsertionPoint.at_block_begin(argument.owner):
                 _wrap(argument)
+
+
+def _cut_constant(op: Any) -> None:
+    """Cuts 64-bit integers down to 32 bits; the limits of the type, from which a minimum or maximum
+    starts, become the limits of the smaller type."""
+    numbers = np.array(ir.DenseElementsAttr(op.attributes["value"]))
+    narrow = np.dtype(np.uint32 if numbers.dtype.kind == "u" else np.int32)
+    wide, small = np.iinfo(numbers.dtype), np.iinfo(narrow)
+    limits = [numbers == wide.min, numbers == wide.max]
+    cut = np.select(
+        limits, [narrow.type(small.min), narrow.type(small.max)], numbers.astype(narrow)
+    )
+    value = np.ascontiguousarray(cut.astype(numbers.dtype))
+    op.attributes["value"] = ir.DenseElementsAttr.get(value, type=op.results[0].type)
 
 
 def _wrap(value: Any) -> None:

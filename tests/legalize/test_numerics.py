@@ -141,6 +141,12 @@ CASES = {
     "int64 constant": Case(
         "int64", lambda x: x * 0 + (2**40 + 3), (BIG,), np.array([3, 3]), ieee=BIG * 0 + 2**40 + 3
     ),
+    "int64 minimum": Case(
+        "int64",
+        lambda x: jnp.stack([x.min(), jax.lax.cummin(x)[0], jnp.argmin(x)]),
+        (np.array([5, 3], np.int64),),
+        [3, 5, 1],
+    ),
     "int64 power": Case(
         "integer_power",
         POWER,
