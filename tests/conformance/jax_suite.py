@@ -5,7 +5,8 @@
   python -m tests.conformance.jax_suite --write_scoreboard
 
 DIR is a checkout of jax-ml/jax at the tag of the installed jax; the installed jax is what is
-tested. Results are kept under --work_dir, and a later call goes on where an earlier one stopped.
+tested. Results are kept under --work_dir, and a later call goes on where an earlier one stopped;
+the scoreboard keeps the files of earlier runs that were not run again.
 The score is the share of the tests passing on cpu that pass on neuron too.
 The tests import, besides jax: absl-py cloudpickle filelock flatbuffers hypothesis matplotlib mpmath
 pillow portpicker pytest rich scipy.
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     if _REPO.value:
         _run_suite(_settings(Path(_REPO.value)))
     if _SCORE.value:
-        suite_score.write(SCOREBOARD, Path(_WORK.value), _X64.value)
+        suite_score.write(SCOREBOARD, Path(_WORK.value), _X64.value, _CASES.value)
         print(f"wrote {os.path.relpath(SCOREBOARD)}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -48,36 +48,62 @@ def read(work: Path, x64: bool) -> dict[str, dict[str, Outcomes]]:
     return found
 
 
-def scoreboard(results: dict[str, dict[str, Outcomes]]) -> dict[str, Any]:
-    """Counts per file and in total, the score, and the lost tests grouped by cause.
+def file_scores(results: dict[str, dict[str, Outcomes]], cases: int) -> dict[str, dict[str, Any]]:
+    """What is kept of every file that both platforms have run: counts, and the tests lost.
 
-    A file enters the score when both platforms have run it; a test that passes on cpu and has no
-    outcome on neuron is lost. Upstream skips many tests on any platform but ``cpu``, by name: the
-    second share leaves out what is skipped on neuron.
+    A test that passes on cpu and has no outcome on neuron is lost. ``cases`` is the number of cases
+    per generated test.
     """
-    files: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
-    for platform, by_file in results.items():
-        for name, tests in by_file.items():
-            files[name][platform] = _counts(tests)
     both = results["cpu"].keys() & results["neuron"].keys()
-    cpu = {i: e for name in both for i, e in results["cpu"][name].items()}
-    neuron = {i: e for name in both for i, e in results["neuron"][name].items()}
-    passing = {i for i, event in cpu.items() if event["outcome"] == "passed"}
-    lost = {i: neuron.get(i, _NOT_RUN) for i in passing}
-    lost = {i: event for i, event in lost.items() if event["outcome"] != "passed"}
-    kept = len(passing) - len(lost)
-    skipped = sum(event["outcome"] == "skipped" for event in lost.values())
+    today = datetime.date.today().isoformat()
     return {
-        "totals": {platform: _total(results[platform]) for platform in results},
+        name: {"date": today, "cases": cases}
+        | _file_score(results["cpu"][name], results["neuron"][name])
+        for name in sorted(both)
+    }
+
+
+def _file_score(cpu: Outcomes, neuron: Outcomes) -> dict[str, Any]:
+    passing = [i for i, event in cpu.items() if event["outcome"] == "passed"]
+    events = {i: neuron.get(i, _NOT_RUN) for i in passing}
+    lost = {i: event for i, event in sorted(events.items()) if event["outcome"] != "passed"}
+    return {
+        "cpu": _counts(cpu),
+        "neuron": _counts(neuron),
+        "passed_on_cpu": len(passing),
+        "passed_on_both": len(passing) - len(lost),
+        "lost": [
+            {"id": identity, "outcome": event["outcome"], "error": event["error"]}
+            for identity, event in lost.items()
+        ],
+    }
+
+
+def scoreboard(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Counts in total, the score, and the lost tests grouped by cause, of ``file_scores``.
+
+    Upstream skips some tests by the name of the platform: the second share leaves out what is
+    skipped on neuron.
+    """
+    lost = [event for file in files.values() for event in file["lost"]]
+    passing = sum(file["passed_on_cpu"] for file in files.values())
+    skipped = sum(event["outcome"] == "skipped" for event in lost)
+    kept = passing - len(lost)
+    return {
+        "totals": {
+            platform: dict(sum((Counter(file[platform]) for file in files.values()), Counter()))
+            for platform in PLATFORMS
+        },
         "score": {
-            "passed_on_cpu": len(passing),
+            "files": len(files),
+            "passed_on_cpu": passing,
             "passed_on_both": kept,
             "skipped_on_neuron": skipped,
-            "share": _share(kept, len(passing)),
-            "share_of_not_skipped": _share(kept, len(passing) - skipped),
+            "share": _share(kept, passing),
+            "share_of_not_skipped": _share(kept, passing - skipped),
         },
-        "files": dict(sorted(files.items())),
         "causes": _by_cause(lost),
+        "files": files,
     }
 
 
@@ -89,26 +115,21 @@ def _counts(tests: Outcomes) -> dict[str, int]:
     return dict(sorted(Counter(event["outcome"] for event in tests.values()).items()))
 
 
-def _total(by_file: dict[str, Outcomes]) -> dict[str, int]:
-    return _counts({i: event for tests in by_file.values() for i, event in tests.items()})
+def _by_cause(lost: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    counts = Counter(cause(f"{event['outcome']}: {event['error']}") for event in lost)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [{"cause": name, "count": count} for name, count in ranked]
 
 
-def _by_cause(lost: Outcomes) -> list[dict[str, Any]]:
-    groups: dict[str, list[dict[str, str]]] = defaultdict(list)
-    for identity, event in sorted(lost.items()):
-        line = {"id": identity, "outcome": event["outcome"], "error": event["error"]}
-        groups[cause(f"{event['outcome']}: {event['error']}")].append(line)
-    ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [{"cause": name, "count": len(tests), "tests": tests} for name, tests in ranked]
-
-
-def write(path: Path, work: Path, x64: bool) -> None:
-    """Writes the scoreboard of the records under `work` to the JSON file `path`."""
+def write(path: Path, work: Path, x64: bool, cases: int) -> None:
+    """Writes the scoreboard to the JSON file ``path``: the files recorded under ``work``, and those
+    that an earlier scoreboard there has of the same versions."""
     head = {
-        "date": datetime.date.today().isoformat(),
         "versions": {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
         "x64": x64,
         "devices": suite_runner.DEVICES,
     }
-    body = head | scoreboard(read(work, x64))
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    kept = earlier["files"] if head.items() <= earlier.items() else {}
+    body = head | scoreboard(dict(sorted((kept | file_scores(read(work, x64), cases)).items())))
     path.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n")

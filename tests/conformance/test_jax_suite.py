@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -164,10 +165,10 @@ def test_score_counts_what_passes_on_cpu_only() -> None:
         "g": event("passed"),
         "i": event("skipped", "Skipped: cpu only"),
     }
-    board = suite_score.scoreboard(
-        {"cpu": {"x": cpu, "y": {"h": event("passed")}}, "neuron": {"x": neuron}}
-    )
+    results = {"cpu": {"x": cpu, "y": {"h": event("passed")}}, "neuron": {"x": neuron}}
+    board = suite_score.scoreboard(suite_score.file_scores(results, cases=3))
     assert board["score"] == {
+        "files": 1,
         "passed_on_cpu": 6,
         "passed_on_both": 1,
         "skipped_on_neuron": 1,
@@ -181,3 +182,26 @@ def test_score_counts_what_passes_on_cpu_only() -> None:
         ("skipped: Skipped: cpu only", 1),
     ]
     assert board["totals"]["neuron"] == {"crashed": 1, "failed": 3, "passed": 2, "skipped": 1}
+
+
+def test_a_scoreboard_keeps_the_files_of_earlier_runs(tmp_path: Path) -> None:
+    def record(work: Path, name: str, outcome: str) -> None:
+        for platform in suite_score.PLATFORMS:
+            folder = suite_runner.records_folder(work, platform, False)
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = [{"event": "outcome", "id": f"{name}::t", **event(outcome)}, {"event": "end"}]
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            suite_runner.record_path(folder, f"{name}.py").write_text(text)
+
+    board = tmp_path / "board.json"
+    for run, names in enumerate([{"a": "passed", "b": "failed"}, {"b": "passed", "c": "passed"}]):
+        for name, outcome in names.items():
+            record(tmp_path / str(run), name, outcome)
+        suite_score.write(board, tmp_path / str(run), False, cases=run + 1)
+    written = json.loads(board.read_text())
+    assert {name: file["cases"] for name, file in written["files"].items()} == {
+        "a": 1,
+        "b": 2,
+        "c": 2,
+    }
+    assert written["score"]["passed_on_both"] == 3
