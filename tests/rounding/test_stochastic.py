@@ -65,7 +65,7 @@ def test_documented_example() -> None:
     assert 15 < kept.std() < 30
 
 
-COUNTERS = np.arange(1 << 20, dtype=np.uint32)
+COUNTERS = np.arange(1 << 18, dtype=np.uint32)
 DEVIATIONS = 5
 """Deviations from chance that pass, in standard deviations."""
 
@@ -74,8 +74,9 @@ def stream(seed: int, counters: np.ndarray = COUNTERS) -> np.ndarray:
     return random_bits(NUMPY, counters, np.full(1, seed, np.uint32))
 
 
-def bits_of(words: np.ndarray) -> np.ndarray:
-    return np.unpackbits(words.view(np.uint8).reshape(-1, 4), axis=1)
+def shares(words: np.ndarray) -> np.ndarray:
+    """How often each of the 32 bits is set."""
+    return np.array([np.count_nonzero(words & np.uint32(1 << i)) for i in range(32)]) / len(words)
 
 
 SEEDS = [0, 1, 2, 0x80000000, 0xFFFFFFFF, 0x9E3779B1]
@@ -85,8 +86,7 @@ SEEDS = [0, 1, 2, 0x80000000, 0xFFFFFFFF, 0x9E3779B1]
 def test_bits_are_fair(seed: int) -> None:
     words = stream(seed)
     assert len(np.unique(words)) == len(words)
-    ones = bits_of(words).mean(axis=0)
-    assert np.abs(ones - 0.5).max() < DEVIATIONS * 0.5 / math.sqrt(len(words))
+    assert np.abs(shares(words) - 0.5).max() < DEVIATIONS * 0.5 / math.sqrt(len(words))
     for byte in words.view(np.uint8).reshape(-1, 4).T:
         expected = len(byte) / 256
         chi_squared = ((np.bincount(byte, minlength=256) - expected) ** 2 / expected).sum()
@@ -110,11 +110,10 @@ def test_seeds_are_uncorrelated(one: int, other: int) -> None:
     limit = DEVIATIONS / math.sqrt(len(a) - 1)
     for lag in (0, 1):
         assert abs(correlation(a[lag:], b[: len(b) - lag])) < limit
-    agreement = (bits_of(a) == bits_of(b)).mean(axis=0)
-    assert np.abs(agreement - 0.5).max() < DEVIATIONS * 0.5 / math.sqrt(len(a))
+    assert np.abs(shares(a ^ b) - 0.5).max() < DEVIATIONS * 0.5 / math.sqrt(len(a))
 
 
-@pytest.mark.parametrize("shift", [1, 2, 5, 1 << 10, 1 << 19])
+@pytest.mark.parametrize("shift", [1, 2, 5, 1 << 10, 1 << 17])
 def test_streams_are_not_permutations_of_each_other(shift: int) -> None:
     """Seeds chosen so that the first round gives both streams the same numbers, `shift` apart."""
     other = shift * pow(0x9E3779B1, -1, 1 << 32) % (1 << 32)
@@ -123,8 +122,7 @@ def test_streams_are_not_permutations_of_each_other(shift: int) -> None:
     assert len(np.intersect1d(a, b)) < chance + DEVIATIONS * math.sqrt(chance)
     aligned = b[COUNTERS ^ shift]
     assert abs(correlation(a, aligned)) < DEVIATIONS / math.sqrt(len(a))
-    agreement = (bits_of(a) == bits_of(aligned)).mean(axis=0)
-    assert np.abs(agreement - 0.5).max() < DEVIATIONS * 0.5 / math.sqrt(len(a))
+    assert np.abs(shares(a ^ aligned) - 0.5).max() < DEVIATIONS * 0.5 / math.sqrt(len(a))
 
 
 @pytest.mark.parametrize("bit", range(32))
@@ -133,8 +131,7 @@ def test_each_bit_of_counter_and_seed_counts(bit: int) -> None:
     flip = np.uint32(1 << bit)
     counters = COUNTERS[: 1 << 15] * np.uint32(0x9E3779B1)
     for flipped in (stream(5, counters ^ flip), stream(5 ^ int(flip), counters)):
-        changed = bits_of(stream(5, counters) ^ flipped).mean(axis=0)
-        assert np.abs(changed - 0.5).max() < 0.05
+        assert np.abs(shares(stream(5, counters) ^ flipped) - 0.5).max() < 0.05
 
 
 def test_jax_draws_the_same_bits() -> None:
