@@ -1,6 +1,6 @@
 """What ties a Hugging Face architecture to its model here: one row of the registry."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,9 @@ class Architecture:
     model: Callable[..., nnx.Module]  # called with (config, rngs=…)
     axes: AxisTable
     keys: Callable[[Any], KeyTable]  # of the config
+    # The config once the names of the checkpoint's tensors are known, for what config.json leaves
+    # open.
+    refine: Callable[[Any, Collection[str]], Any] = lambda config, tensors: config
 
     def build(self, config: Any, seed: int = 0) -> nnx.Module:
         """The model with random weights."""

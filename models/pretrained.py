@@ -75,12 +75,15 @@ def load(
     has been read. Raises ConfigError, ShardingError or WeightsError; see there.
     """
     described = describe(directory, dtype=dtype, param_dtype=param_dtype)
+    tensors = open_tensors(directory)
+    config = described.architecture.refine(described.config, tensors)
+    described = described._replace(config=config)
     graph, abstract = described.architecture.abstract(described.config)
     shardings = _shardings(mesh, abstract, described.architecture, rules)
     if on_plan is not None:
         on_plan(sum(leaf.size * leaf.dtype.itemsize for leaf in abstract.values()))
     parameters = load_parameters(
-        open_tensors(directory),
+        tensors,
         described.architecture.keys(described.config),
         abstract,
         shardings,

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from models.architecture import Architecture
 from models.clip import families as clips
 from models.decoder import families as decoders
+from models.encoder import families as encoders
 from models.errors import ConfigError
+from models.modernbert import families as modernberts
 from models.resnet import families as resnets
+from models.t5 import families as t5s
 from models.vit import families as vits
 from models.weights.fields import Fields
 
@@ -14,6 +17,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     architecture.name: architecture
     for architecture in (
         *decoders.ARCHITECTURES,
+        *encoders.ARCHITECTURES,
+        *modernberts.ARCHITECTURES,
+        *t5s.ARCHITECTURES,
         *vits.ARCHITECTURES,
         *resnets.ARCHITECTURES,
         *clips.ARCHITECTURES,

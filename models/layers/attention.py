@@ -71,7 +71,8 @@ class Attention(nnx.Module):
     """`num_heads` query heads that share `num_kv_heads` keys and values.
 
     Ainslie et al., "GQA", 2023. Query head n uses key-value head n // (num_heads / num_kv_heads).
-    `bias` is of queries, keys and values, unless `key_bias` says otherwise of the keys.
+    `bias` is of queries, keys and values, unless `key_bias` says otherwise of the keys; so is
+    `stddev`, unless `query_stddev` says otherwise of the queries.
     With `qk_norm_eps`, queries and keys pass an RMSNorm over each head before they turn. Calling
     the module is self-attention; `memory` and `attend` are attention over another text.
     """
@@ -92,12 +93,13 @@ class Attention(nnx.Module):
         scale: float | None = None,
         softcap: float | None = None,
         stddev: float,
+        query_stddev: float | None = None,
         out_stddev: float,
         param_dtype: DTypeLike,
         rngs: nnx.Rngs,
     ) -> None:
 
-        def project(in_dim: int, heads: int, bias: bool) -> Linear:
+        def project(in_dim: int, heads: int, bias: bool, stddev: float = stddev) -> Linear:
             return Linear(
                 [in_dim],
                 [heads, head_dim],
@@ -113,7 +115,7 @@ class Attention(nnx.Module):
             return RMSNorm(head_dim, eps=qk_norm_eps, offset=norm_offset, param_dtype=param_dtype)
 
         self.scale, self.softcap = scale, softcap
-        self.query = project(dim, num_heads, bias)
+        self.query = project(dim, num_heads, bias, query_stddev or stddev)
         self.key = project(memory_dim or dim, num_kv_heads, bias if key_bias is None else key_bias)
         self.value = project(memory_dim or dim, num_kv_heads, bias)
         self.output = Linear(

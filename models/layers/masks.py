@@ -4,6 +4,7 @@ Positions here are slots: places in the (padded) text or in the cache.
 """
 
 import jax
+import jax.numpy as jnp
 
 
 def causal_mask(
@@ -29,3 +30,8 @@ def causal_mask(
 def padding_mask(real: jax.Array) -> jax.Array:
     """Every query may look at the real keys: real [B, S] -> [B, 1, S]."""
     return real.astype(bool)[:, None, :]
+
+
+def neighbour_mask(slots: jax.Array, reach: int) -> jax.Array:
+    """mask[t, s]: the keys at most `reach` slots before or after the query; slots [T] -> [T, T]."""
+    return jnp.abs(slots[None, :] - slots[:, None]) <= reach

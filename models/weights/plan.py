@@ -60,7 +60,7 @@ def reading_plan(
     for (row_number, parameters), tensors in found.items():
         row = table.rows[row_number]
         if not all(name in shapes for name in parameters):
-            unknown += tensors.values()
+            unknown += [key for key in tensors.values() if not table.ignores(key)]
             continue
         places = shapes[parameters[0]][0] if row.stacked else 1
         positions = [(e, k) for e in range(places) for k in range(len(row.keys))]

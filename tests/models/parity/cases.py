@@ -4,33 +4,10 @@ A row is a Hugging Face class and the fields of its config; `tests/models/parity
 compares the random model that transformers makes of it with ours. This file imports neither.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Case:
-    """One comparison.
-
-    Attributes:
-      architecture: the class of transformers (or diffusers), a key of the registry.
-      variant: what the config makes special; empty for the plain model.
-      config: fields of the architecture's config class.
-      length: of the texts, in tokens.
-      unsharded_only: no mesh: a reason why it cannot be split in two.
-    """
-
-    architecture: str
-    variant: str = ""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    length: int = 12
-    unsharded_only: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"{self.architecture} {self.variant}".strip()
-
+from tests.models.parity import text_cases
+from tests.models.parity.case import Case
 
 DECODER = {
     "vocab_size": 96,
@@ -166,4 +143,4 @@ DECODERS = (
     ),
 )
 
-CASES = (*DECODERS,)
+CASES = (*DECODERS, *text_cases.CASES)

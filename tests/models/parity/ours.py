@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from models.losses import cross_entropy
+from tests.models.parity import text_ours
 
 Outputs = Mapping[str, jax.Array]
 
@@ -16,4 +17,7 @@ def _text_generation(model: Any, tokens: jax.Array) -> Outputs:
     return {"logits": logits, "loss": jnp.mean(cross_entropy(logits[:, :-1], tokens[:, 1:]))}
 
 
-HEADS: Mapping[str, Callable[..., Outputs]] = {"text-generation": _text_generation}
+HEADS: Mapping[str, Callable[..., Outputs]] = {
+    "text-generation": _text_generation,
+    **text_ours.HEADS,
+}

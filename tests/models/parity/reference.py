@@ -9,7 +9,8 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from tests.models.parity.cases import Case
+from tests.models.parity import text_reference
+from tests.models.parity.case import Case
 
 NEW_TOKENS = 10
 STDDEV = 0.15  # far larger than in training, so that every part of a model matters
@@ -24,14 +25,15 @@ class Reference(NamedTuple):
         model has in memory, which can differ from those of its files.
       inputs: arguments of the head, by name.
       outputs: arrays that the head computes of them, by name; and `loss`.
-      generation: arguments and result of greedy generation, for heads that generate.
+      generation: arguments and result of greedy generation, for heads that generate: prompt and
+        tokens, and real or inputs where `generate` needs them.
     """
 
     directory: Path
     gradients: Path
     inputs: Mapping[str, np.ndarray]
     outputs: Mapping[str, np.ndarray]
-    generation: Mapping[str, np.ndarray] | None
+    generation: Mapping[str, Any] | None
 
 
 def make_reference(case: Case, task: str, directory: Path) -> Reference:
@@ -42,11 +44,11 @@ def make_reference(case: Case, task: str, directory: Path) -> Reference:
     outputs["loss"].backward()
     gradients = {
         name: value.grad if value.grad is not None else torch.zeros_like(value)
-        for name, value in model.named_parameters()
+        for name, value in model.named_parameters(remove_duplicate=False)
     }
     (directory / "gradients").mkdir()
     save_file(
-        {name: gradient.contiguous() for name, gradient in gradients.items()},
+        {name: gradient.contiguous().clone() for name, gradient in gradients.items()},
         directory / "gradients" / "model.safetensors",
     )
     return Reference(
@@ -62,6 +64,9 @@ def make_model(case: Case) -> Any:
     """The model with random weights, FP32."""
     architecture = getattr(transformers, case.architecture)
     model = architecture(architecture.config_class(**case.config)).float().eval()
+    if case.untied:
+        output = model.get_output_embeddings()
+        output.weight = torch.nn.Parameter(output.weight.clone())
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -73,7 +78,7 @@ def make_model(case: Case) -> Any:
 
 Head = Callable[
     [Any, Case],
-    tuple[dict[str, np.ndarray], dict[str, torch.Tensor], dict[str, np.ndarray] | None],
+    tuple[dict[str, np.ndarray], dict[str, torch.Tensor], dict[str, Any] | None],
 ]
 
 
@@ -104,4 +109,4 @@ def _text_generation(
     return {"tokens": tokens}, {"logits": done.logits, "loss": done.loss}, generation
 
 
-HEADS: Mapping[str, Head] = {"text-generation": _text_generation}
+HEADS: Mapping[str, Head] = {"text-generation": _text_generation, **text_reference.HEADS}

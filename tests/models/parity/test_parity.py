@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import jax
 import numpy as np
@@ -103,19 +104,21 @@ def check_round_trip(model: pretrained.Pretrained, directory: Path) -> None:
     with TemporaryDirectory() as again:
         pretrained.save(Path(again), model)
         saved = load_file(Path(again) / "model.safetensors")
-        assert pretrained.describe(Path(again)).config == model.config
+        described = pretrained.describe(Path(again))
+    assert described.architecture.refine(described.config, saved) == model.config
     original = load_file(directory / "model.safetensors")
     assert set(saved) == set(original)
     for name, tensor in original.items():
         np.testing.assert_array_equal(saved[name], tensor, err_msg=name)
 
 
-def check_generation(model: pretrained.Pretrained, expected: Mapping[str, np.ndarray]) -> None:
+def check_generation(model: pretrained.Pretrained, expected: Mapping[str, Any]) -> None:
     tokens = generate(
         model.graph,
         model.parameters,
         expected["prompt"],
-        real=expected["real"],
+        real=expected.get("real"),
+        inputs=expected.get("inputs"),
         max_new_tokens=expected["tokens"].shape[1],
         context=model.config.max_seq_len,
         boundaries=model.config.boundaries,

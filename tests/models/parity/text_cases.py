@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.models.parity.cases import Case
+from tests.models.parity.case import Case
 
 ENCODER = {
     "vocab_size": 96,
@@ -23,6 +23,16 @@ DISTILBERT = {
     "pad_token_id": 1,
 }
 FACTORISED = ENCODER | {"embedding_size": 16}
+MODERNBERT = ENCODER | {
+    "num_hidden_layers": 3,
+    "global_attn_every_n_layers": 2,
+    "local_attention": 4,
+    "eos_token_id": 2,
+    "bos_token_id": 0,
+    "cls_token_id": 0,
+    "sep_token_id": 2,
+}
+BIASES = dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), True)
 FAMILIES: dict[str, dict[str, Any]] = {
     "Bert": ENCODER,
     "Roberta": ENCODER,
@@ -32,6 +42,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Albert": FACTORISED | {"num_hidden_layers": 3},
     "Electra": FACTORISED,
     "MPNet": ENCODER,
+    "ModernBert": MODERNBERT,
 }
 HEADS = (
     "Model",
@@ -44,13 +55,26 @@ HEADS = (
 LABELS = {"num_labels": 3}
 LABELLED = ("ForSequenceClassification", "ForTokenClassification")
 
+T5 = {
+    "vocab_size": 96,
+    "d_model": 32,
+    "d_kv": 16,
+    "d_ff": 48,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 12,
+    "decoder_start_token_id": 0,
+}
+T5_1_1 = T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+
 CASES = (
     *(
         Case(family + head, config=config | (LABELS if head in LABELLED else {}))
         for family, config in FAMILIES.items()
         for head in HEADS
     ),
-    Case("BertForMaskedLM", "untied", ENCODER | {"tie_word_embeddings": False}),
     Case("BertModel", "relu", ENCODER | {"hidden_act": "relu", "type_vocab_size": 3}),
     Case(
         "AlbertModel",
@@ -58,5 +82,17 @@ CASES = (
         FACTORISED | {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2},
     ),
     Case("ElectraModel", "wide embeddings", ENCODER | {"embedding_size": 32}),
+    Case(
+        "ModernBertForMaskedLM",
+        "biases",
+        MODERNBERT | BIASES | {"decoder_bias": False, "classifier_activation": "silu"},
+    ),
+    *(
+        Case(f"ModernBert{head}", "mean", MODERNBERT | {"classifier_pooling": "mean"})
+        for head in ("ForSequenceClassification", "ForMultipleChoice")
+    ),
+    Case("T5ForConditionalGeneration", "1.0", T5, length=16),
+    Case("T5ForConditionalGeneration", "1.1", T5_1_1, untied=True),
+    Case("T5ForConditionalGeneration", "1.1, tied", T5_1_1),
     Case("MPNetModel", "long", ENCODER | {"max_position_embeddings": 256}, length=200),
 )

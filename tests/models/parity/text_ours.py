@@ -11,8 +11,14 @@ from models.losses import cross_entropy
 Outputs = Mapping[str, jax.Array]
 
 
+def at_text(output: jax.Array, real: jax.Array) -> jax.Array:
+    """The output of every token [B, T, …], zero at padding: what is there has no meaning."""
+    return jnp.where(real[..., None], output, 0)
+
+
 def _feature_extraction(model: Any, weights: jax.Array, **inputs: jax.Array) -> Outputs:
-    outputs = model(**inputs)
+    outputs = dict(model(**inputs))
+    outputs["hidden"] = at_text(outputs["hidden"], inputs["real"])
     loss = jnp.mean(outputs["hidden"] * weights)
     if "pooled" in outputs:
         loss = loss + jnp.mean(outputs["pooled"] * weights[:, 0])
@@ -28,7 +34,8 @@ def mean_loss(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 def _classification(model: Any, labels: jax.Array, **inputs: jax.Array) -> Outputs:
     logits = model(**inputs)["logits"]
-    return {"logits": logits, "loss": mean_loss(logits, labels)}
+    loss = mean_loss(logits, labels)
+    return {"logits": at_text(logits, inputs["real"]) if logits.ndim == 3 else logits, "loss": loss}
 
 
 def _question_answering(
@@ -40,6 +47,11 @@ def _question_answering(
     return {**outputs, "loss": (start + end) / 2}
 
 
+def _text_to_text(model: Any, labels: jax.Array, **inputs: jax.Array) -> Outputs:
+    logits = model(**inputs)
+    return {"logits": logits, "loss": mean_loss(logits, labels)}
+
+
 HEADS: Mapping[str, Callable[..., Outputs]] = {
     "feature-extraction": _feature_extraction,
     "fill-mask": _classification,
@@ -47,4 +59,5 @@ HEADS: Mapping[str, Callable[..., Outputs]] = {
     "token-classification": _classification,
     "multiple-choice": _classification,
     "question-answering": _question_answering,
+    "text2text-generation": _text_to_text,
 }

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.models.parity.cases import Case
+from tests.models.parity.case import Case
 
 Arrays = dict[str, np.ndarray]
-Made = tuple[Arrays, dict[str, torch.Tensor], Arrays | None]
+Made = tuple[Arrays, dict[str, torch.Tensor], dict[str, Any] | None]
 
 ROWS, CHOICES, PADDING = 4, 3, 4
+NEW_TOKENS = 10
 IGNORED = -100  # a label that does not count, in PyTorch
 
 
@@ -39,13 +40,18 @@ def run(model: Any, inputs: Arrays, **labels: np.ndarray) -> Any:
     return model(**arguments, **{name: torch.from_numpy(value) for name, value in labels.items()})
 
 
+def at_text(output: torch.Tensor, inputs: Arrays) -> torch.Tensor:
+    """The output of every token [B, T, …], zero at padding: what is there has no meaning."""
+    return output * torch.from_numpy(inputs["real"][..., None])
+
+
 def _feature_extraction(model: Any, case: Case) -> Made:
     """The loss is a random linear function of the features at real tokens."""
     inputs = padded_texts(model, case, (ROWS,))
     done = run(model, inputs)
     weights = np.random.default_rng(1).normal(size=done.last_hidden_state.shape)
     weights = (weights * inputs["real"][..., None]).astype(np.float32)
-    outputs = {"hidden": done.last_hidden_state}
+    outputs = {"hidden": at_text(done.last_hidden_state, inputs)}
     loss = (done.last_hidden_state * torch.from_numpy(weights)).mean()
     if getattr(done, "pooler_output", None) is not None:
         outputs["pooled"] = done.pooler_output
@@ -55,7 +61,8 @@ def _feature_extraction(model: Any, case: Case) -> Made:
 
 def _classification(model: Any, inputs: Arrays, labels: np.ndarray) -> Made:
     done = run(model, inputs, labels=labels)
-    return {**inputs, "labels": labels}, {"logits": done.logits, "loss": done.loss}, None
+    logits = at_text(done.logits, inputs) if done.logits.ndim == 3 else done.logits
+    return {**inputs, "labels": labels}, {"logits": logits, "loss": done.loss}, None
 
 
 def _labels(shape: tuple[int, ...], count: int) -> np.ndarray:
@@ -102,6 +109,29 @@ def _question_answering(model: Any, case: Case) -> Made:
     return {**inputs, **labels}, outputs, None
 
 
+def _text_to_text(model: Any, case: Case) -> Made:
+    """Logits and loss of targets; greedy generation of new ones."""
+    inputs = padded_texts(model, case, (ROWS,))
+    labels = _labels((ROWS, case.length - 2), model.config.vocab_size)
+    done = run(model, inputs, labels=labels)
+    start = np.full((ROWS, 1), model.config.decoder_start_token_id)
+    target = np.concatenate([start, labels[:, :-1]], axis=1)
+    sources = {"source": inputs["tokens"], "real": inputs["real"]}
+    everything = model.generate(
+        torch.from_numpy(sources["source"]),
+        attention_mask=torch.from_numpy(sources["real"].astype(np.int64)),
+        max_new_tokens=NEW_TOKENS,
+        do_sample=False,
+        eos_token_id=None,
+    )
+    generation = {"prompt": start, "inputs": sources, "tokens": everything[:, 1:].numpy()}
+    return (
+        {"tokens": target, **sources, "labels": labels},
+        {"logits": done.logits, "loss": done.loss},
+        generation,
+    )
+
+
 HEADS: Mapping[str, Callable[[Any, Case], Made]] = {
     "feature-extraction": _feature_extraction,
     "fill-mask": _fill_mask,
@@ -109,4 +139,5 @@ HEADS: Mapping[str, Callable[[Any, Case], Made]] = {
     "token-classification": _token_classification,
     "multiple-choice": _multiple_choice,
     "question-answering": _question_answering,
+    "text2text-generation": _text_to_text,
 }

@@ -1,0 +1,1 @@
+"""Bidirectional encoders of text: one post-norm model, switched by its config."""

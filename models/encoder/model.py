@@ -1,0 +1,157 @@
+"""The encoder of BERT (Devlin et al., 2019) and its relatives: post-norm blocks of bidirectional
+attention and a feed-forward block. What the families have beyond it is switched by the config.
+
+Axis names: B texts, C choices, T tokens, D model width.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.encoder.config import EncoderConfig
+from models.layers.blocks import BlockShape
+from models.layers.embedding import Embedding
+from models.layers.linear import Linear
+from models.layers.masks import padding_mask
+from models.layers.norms import LayerNorm
+from models.layers.relative import RelativeBias
+from models.layers.text_heads import Outputs, TextHead, each_text
+
+RELATIVE_DISTANCE = 128  # MPNet: farther tokens share a bucket
+
+
+class Embeddings(nnx.Module):
+    """norm(word + position + type), projected to the width of the blocks if it differs."""
+
+    def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
+        def embedding(size: int) -> Embedding:
+            return Embedding(
+                size,
+                config.embedding_dim,
+                stddev=config.initializer_range,
+                param_dtype=config.param_dtype,
+                rngs=rngs,
+            )
+
+        self.config = config
+        self.word = embedding(config.vocab_size)
+        self.position = embedding(config.num_positions)
+        self.type = embedding(config.type_vocab_size) if config.type_vocab_size else None
+        self.norm = LayerNorm(
+            config.embedding_dim, eps=config.norm_eps, param_dtype=config.param_dtype
+        )
+        self.project = (
+            Linear(
+                [config.embedding_dim],
+                [config.dim],
+                bias=True,
+                stddev=config.initializer_range,
+                param_dtype=config.param_dtype,
+                rngs=rngs,
+            )
+            if config.embedding_projection
+            else None
+        )
+
+    def __call__(self, tokens: jax.Array, types: jax.Array | None) -> jax.Array:
+        """tokens and types [B, T] -> [B, T, D]; without types all are 0."""
+        dtype = self.config.dtype
+        x = self.word(tokens, dtype)
+        if self.type is not None:
+            x = x + self.type(jnp.zeros_like(tokens) if types is None else types, dtype)
+        x = self.norm(x + self.position(self._positions(tokens), dtype))
+        return x if self.project is None else self.project(x)
+
+    def _positions(self, tokens: jax.Array) -> jax.Array:
+        pad = self.config.position_pad
+        if pad is None:
+            return jnp.arange(tokens.shape[1])[None]
+        is_text = (tokens != pad).astype(jnp.int32)
+        return jnp.cumsum(is_text, axis=1) * is_text + pad
+
+
+class Block(nnx.Module):
+    """norm(x + attention(x)), then norm(x + mlp(x))."""
+
+    def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
+        shape = BlockShape(
+            dim=config.dim,
+            hidden_dim=config.hidden_dim,
+            num_heads=config.num_heads,
+            act=config.act,
+            norm_eps=config.norm_eps,
+            initializer_range=config.initializer_range,
+            param_dtype=config.param_dtype,
+        )
+        self.attention = shape.attention(rngs)
+        self.attention_norm = shape.norm()
+        self.mlp = shape.mlp(rngs)
+        self.mlp_norm = shape.norm()
+
+    def __call__(self, x: jax.Array, mask: jax.Array | None, bias: jax.Array | None) -> jax.Array:
+        attended, _ = self.attention(x, mask, bias=bias)
+        x = self.attention_norm(x + attended)
+        return self.mlp_norm(x + self.mlp(x))
+
+
+class Encoder(nnx.Module):
+    """Tokens to the outputs of the head; see models/layers/text_heads.py for their names."""
+
+    def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.embeddings = Embeddings(config, rngs=rngs)
+        self.blocks = nnx.List([Block(config, rngs=rngs) for _ in range(config.num_blocks)])
+        self.relative = (
+            RelativeBias(
+                config.num_heads,
+                num_buckets=config.relative_buckets,
+                max_distance=RELATIVE_DISTANCE,
+                bidirectional=True,
+                stddev=config.initializer_range,
+                param_dtype=config.param_dtype,
+                rngs=rngs,
+            )
+            if config.relative_buckets
+            else None
+        )
+        self.head = TextHead(
+            config.dim,
+            config.head,
+            vocab_size=config.vocab_size,
+            embedding_dim=config.embedding_dim,
+            norm_eps=config.norm_eps,
+            stddev=config.initializer_range,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+
+    def __call__(
+        self,
+        tokens: jax.Array,
+        *,
+        real: jax.Array | None = None,
+        types: jax.Array | None = None,
+    ) -> Outputs:
+        """The outputs of tokens [B, T], or [B, C, T] if the head compares choices: then logits
+        [B, C].
+
+        real, of the same shape, is False at padding; types tells first and second texts apart.
+        """
+        return each_text(self._outputs, tokens, real=real, types=types)
+
+    def _outputs(
+        self, tokens: jax.Array, real: jax.Array | None, types: jax.Array | None
+    ) -> Outputs:
+        return self.head(self.encode(tokens, real, types), real, self.embeddings.word)
+
+    def encode(
+        self, tokens: jax.Array, real: jax.Array | None = None, types: jax.Array | None = None
+    ) -> jax.Array:
+        """The last block's output [B, T, D]; arguments as above, [B, T]."""
+        x = self.embeddings(tokens, types)
+        slots = jnp.arange(tokens.shape[1])
+        mask = None if real is None else padding_mask(real)
+        bias = None if self.relative is None else self.relative(slots, slots)
+        for number in self.config.order:
+            x = self.blocks[number](x, mask, bias)
+        return x

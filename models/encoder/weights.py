@@ -1,0 +1,237 @@
+"""Which tensor of a Hugging Face checkpoint is which parameter of the encoder."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from models.encoder.config import EncoderConfig
+from models.weights.rows import dense_rows, norm_rows
+from models.weights.table import KeyTable, Row, row
+from models.weights.text_heads import HeadKeys
+from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL
+
+RENAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # as converted from TensorFlow
+IGNORED = (r"(.*\.)?(position|token_type)_ids",)
+
+
+@dataclass(frozen=True)
+class BlockKeys:
+    """Keys of a block's parts, within the block."""
+
+    query: str
+    key: str
+    value: str
+    output: str
+    attention_norm: str
+    up: str
+    down: str
+    mlp_norm: str
+
+    def rows(self, key: str, parameter: str) -> Iterator[Row]:
+        """The rows of the block whose keys begin with `key`."""
+        for part, name in (("query", self.query), ("key", self.key), ("value", self.value)):
+            yield from dense_rows(f"{key}.{name}", f"{parameter}.attention.{part}", KERNEL, FLAT)
+        output = f"{parameter}.attention.output"
+        yield from dense_rows(f"{key}.{self.output}", output, OUTPUT_KERNEL)
+        yield from norm_rows(f"{key}.{self.attention_norm}", f"{parameter}.attention_norm")
+        yield from dense_rows(f"{key}.{self.up}", f"{parameter}.mlp.up")
+        yield from dense_rows(f"{key}.{self.down}", f"{parameter}.mlp.down")
+        yield from norm_rows(f"{key}.{self.mlp_norm}", f"{parameter}.mlp_norm")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The keys of a family.
+
+    Attributes:
+      prefix: of the encoder's keys in checkpoints with a head.
+      block: the key of block number i, or of block l of group g.
+      parts: of the keys of a block.
+      heads: by task.
+      pooler: the pooler's key in the encoder; the encoders with some heads have one unused.
+      project: the key of the projection of the embeddings.
+      others: regular expressions of tensors for training alone.
+    """
+
+    prefix: str
+    block: str
+    parts: BlockKeys
+    heads: Mapping[str, HeadKeys]
+    pooler: str | None = "pooler"
+    project: str = "embeddings_project"
+    others: tuple[str, ...] = ()
+
+    def table(self, config: EncoderConfig) -> KeyTable:
+        """The key table for one config: encoders alone are stored without the prefix."""
+        task = config.head.task
+        alone = task == "feature-extraction"
+        prefix = "" if alone else f"{self.prefix}."
+        head = self.heads[task]
+        used = head.transform is not None and head.transform.startswith("{prefix}")
+        unused = () if used else self._pooler_keys(prefix)
+        return KeyTable(
+            (*self._encoder_rows(config, prefix), *head.rows(prefix)),
+            (*RENAMES, *(((rf"^{self.prefix}\.", ""),) if alone else ())),
+            (*IGNORED, *self.others, *unused, *head.repeated()),
+        )
+
+    def _encoder_rows(self, config: EncoderConfig, prefix: str) -> Iterator[Row]:
+        for key, part in (("word", "word"), ("position", "position"), ("token_type", "type")):
+            yield row(f"{prefix}embeddings.{key}_embeddings.weight", f"embeddings.{part}.table")
+        yield from norm_rows(f"{prefix}embeddings.LayerNorm", "embeddings.norm")
+        yield from dense_rows(f"{prefix}{self.project}", "embeddings.project")
+        yield row(f"{prefix}encoder.relative_attention_bias.weight", "relative.table")
+        for i in range(config.num_blocks):
+            group, place = divmod(i, config.blocks_per_group)
+            key = self.block.format(i=i, g=group, l=place)
+            yield from self.parts.rows(f"{prefix}{key}", f"blocks.{i}")
+
+    def _pooler_keys(self, prefix: str) -> tuple[str, ...]:
+        return () if self.pooler is None else (re.escape(f"{prefix}{self.pooler}.") + ".*",)
+
+
+_SHARED = {
+    "token-classification": HeadKeys(output="classifier"),
+    "question-answering": HeadKeys(output="qa_outputs"),
+}
+
+_BERT_PARTS = BlockKeys(
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    output="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    up="intermediate.dense",
+    down="output.dense",
+    mlp_norm="output.LayerNorm",
+)
+_BERT_POOLER = "{prefix}pooler.dense"
+_POOLED = HeadKeys(transform=_BERT_POOLER, output="classifier")
+_TWO_LAYERS = HeadKeys(transform="classifier.dense", output="classifier.out_proj")
+
+BERT = Layout(
+    prefix="bert",
+    block="encoder.layer.{i}",
+    parts=_BERT_PARTS,
+    heads={
+        **_SHARED,
+        "feature-extraction": HeadKeys(transform=_BERT_POOLER),
+        "fill-mask": HeadKeys(
+            transform="cls.predictions.transform.dense",
+            norm="cls.predictions.transform.LayerNorm",
+            table="cls.predictions.decoder",
+            vocab_bias="cls.predictions.bias",
+        ),
+        "text-classification": _POOLED,
+        "multiple-choice": _POOLED,
+    },
+    others=(r"cls\.seq_relationship\..*",),
+)
+
+_ROBERTA_HEADS = {
+    **_SHARED,
+    "feature-extraction": HeadKeys(transform=_BERT_POOLER),
+    "fill-mask": HeadKeys(
+        transform="lm_head.dense",
+        norm="lm_head.layer_norm",
+        table="lm_head.decoder",
+        vocab_bias="lm_head.bias",
+    ),
+    "text-classification": _TWO_LAYERS,
+    "multiple-choice": _POOLED,
+}
+ROBERTA = Layout("roberta", "encoder.layer.{i}", _BERT_PARTS, _ROBERTA_HEADS)
+
+MPNET = Layout(
+    prefix="mpnet",
+    block="encoder.layer.{i}",
+    parts=BlockKeys(
+        query="attention.attn.q",
+        key="attention.attn.k",
+        value="attention.attn.v",
+        output="attention.attn.o",
+        attention_norm="attention.LayerNorm",
+        up="intermediate.dense",
+        down="output.dense",
+        mlp_norm="output.LayerNorm",
+    ),
+    heads=_ROBERTA_HEADS,
+)
+
+_DISTILBERT_CLASSIFIER = HeadKeys(transform="pre_classifier", output="classifier")
+DISTILBERT = Layout(
+    prefix="distilbert",
+    block="transformer.layer.{i}",
+    parts=BlockKeys(
+        query="attention.q_lin",
+        key="attention.k_lin",
+        value="attention.v_lin",
+        output="attention.out_lin",
+        attention_norm="sa_layer_norm",
+        up="ffn.lin1",
+        down="ffn.lin2",
+        mlp_norm="output_layer_norm",
+    ),
+    heads={
+        **_SHARED,
+        "feature-extraction": HeadKeys(),
+        "fill-mask": HeadKeys(
+            transform="vocab_transform",
+            norm="vocab_layer_norm",
+            table="vocab_projector",
+            vocab_bias="vocab_projector.bias",
+        ),
+        "text-classification": _DISTILBERT_CLASSIFIER,
+        "multiple-choice": _DISTILBERT_CLASSIFIER,
+    },
+    pooler=None,
+)
+
+_ALBERT_POOLED = HeadKeys(transform="{prefix}pooler", output="classifier")
+ALBERT = Layout(
+    prefix="albert",
+    block="encoder.albert_layer_groups.{g}.albert_layers.{l}",
+    parts=BlockKeys(
+        query="attention.query",
+        key="attention.key",
+        value="attention.value",
+        output="attention.dense",
+        attention_norm="attention.LayerNorm",
+        up="ffn",
+        down="ffn_output",
+        mlp_norm="full_layer_layer_norm",
+    ),
+    heads={
+        **_SHARED,
+        "feature-extraction": HeadKeys(transform="{prefix}pooler"),
+        "fill-mask": HeadKeys(
+            transform="predictions.dense",
+            norm="predictions.LayerNorm",
+            table="predictions.decoder",
+            vocab_bias="predictions.bias",
+        ),
+        "text-classification": _ALBERT_POOLED,
+        "multiple-choice": _ALBERT_POOLED,
+    },
+    project="encoder.embedding_hidden_mapping_in",
+    others=(r"sop_classifier\..*",),
+)
+
+ELECTRA = Layout(
+    prefix="electra",
+    block="encoder.layer.{i}",
+    parts=_BERT_PARTS,
+    heads={
+        **_SHARED,
+        "feature-extraction": HeadKeys(),
+        "fill-mask": HeadKeys(
+            transform="generator_predictions.dense",
+            norm="generator_predictions.LayerNorm",
+            table="generator_lm_head",
+            vocab_bias="generator_lm_head.bias",
+        ),
+        "text-classification": _TWO_LAYERS,
+        "multiple-choice": HeadKeys(transform="sequence_summary.summary", output="classifier"),
+    },
+    pooler=None,
+)

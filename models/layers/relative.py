@@ -1,0 +1,59 @@
+"""Relative positions as a bias of the attention scores (Raffel et al., "T5", 2020).
+
+Distances are key slot minus query slot. Near ones have a bucket each, far ones share buckets whose
+width grows with the logarithm of the distance.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
+
+
+def buckets_of_distances(num_buckets: int, max_distance: int, *, bidirectional: bool) -> np.ndarray:
+    """The buckets of the distances -max_distance … max_distance, int32; farther ones are as these.
+
+    Half of the buckets belong to keys after the query, if it may look at them.
+    """
+    distances = np.arange(-max_distance, max_distance + 1)
+    side = num_buckets // 2 if bidirectional else num_buckets
+    after = np.where(distances > 0, side, 0) if bidirectional else 0
+    far = np.abs(distances) if bidirectional else np.maximum(-distances, 0)
+    exact = side // 2
+    # FP32 as in the original: where the logarithm is a whole number, the last bit decides.
+    ratio = np.maximum(far, exact).astype(np.float32) / np.float32(exact)
+    growth = np.log(ratio) / np.float32(np.log(max_distance / exact)) * np.float32(side - exact)
+    shared = np.minimum(exact + growth.astype(np.int32), side - 1)
+    return (after + np.where(far < exact, far, shared)).astype(np.int32)
+
+
+class RelativeBias(nnx.Module):
+    """A bias per bucket and head, the same in every layer."""
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        num_buckets: int,
+        max_distance: int,
+        bidirectional: bool,
+        stddev: float,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.num_buckets, self.max_distance = num_buckets, max_distance
+        self.bidirectional = bidirectional
+        self.table = nnx.Param(
+            stddev * jax.random.normal(rngs.params(), (num_buckets, num_heads), param_dtype)
+        )
+
+    def __call__(self, query_slots: jax.Array, key_slots: jax.Array) -> jax.Array:
+        """The bias [N, T, S], FP32, of queries in slots [T] and keys in slots [S]."""
+        buckets = buckets_of_distances(
+            self.num_buckets, self.max_distance, bidirectional=self.bidirectional
+        )
+        by_distance = self.table[...].astype(jnp.float32)[buckets]  # [2 · max_distance + 1, N]
+        distances = key_slots[None, :] - query_slots[:, None]
+        places = jnp.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
+        return by_distance[places].transpose(2, 0, 1)

@@ -1,0 +1,238 @@
+"""What follows an encoder of text: one head for every task, switched by its config.
+
+Axis names: B texts, T tokens, D width of the encoder, C choices, V vocabulary.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from models.errors import ConfigError
+from models.layers.activations import activation
+from models.layers.embedding import Embedding
+from models.layers.linear import Linear
+from models.layers.norms import LayerNorm
+from models.sharding import AxisTable
+
+TEXT_HEAD_AXES: AxisTable = (
+    (r"head\.transform\.dense\.kernel", ("dim", "features")),
+    (r"head\.transform\.dense\.bias", ("features",)),
+    (r"head\.output\.kernel", ("dim", "labels")),
+    (r"head\.output\.bias", ("labels",)),
+    (r"head\.vocab_bias", ("tokens",)),
+)
+
+Outputs = Mapping[str, jax.Array]
+
+# How transformers names the classes with a head for each task.
+CLASSES: Mapping[str, str] = {
+    "feature-extraction": "Model",
+    "fill-mask": "ForMaskedLM",
+    "multiple-choice": "ForMultipleChoice",
+    "question-answering": "ForQuestionAnswering",
+    "text-classification": "ForSequenceClassification",
+    "token-classification": "ForTokenClassification",
+}
+
+
+@dataclass(frozen=True)
+class TextHeadConfig:
+    """Raises ConfigError for a task or a pooling that is not known."""
+
+    task: str  # a key of TASKS
+    num_labels: int = 2
+    transform: bool = True  # dense, activation and norm before the outputs
+    act: str = "tanh"  # of the transform
+    transform_bias: bool = True
+    transform_norm: bool = False
+    pooling: str = "first"  # what stands for a whole text: its "first" token, or their "mean"
+    output_bias: bool = True
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise ConfigError(f"the task {self.task!r} is not known; there are {', '.join(TASKS)}")
+        if self.pooling not in ("first", "mean"):
+            raise ConfigError(f"the pooling {self.pooling!r} is not known; there are first, mean")
+        activation(self.act)
+
+
+class Transform(nnx.Module):
+    """y = norm(act(dense(x))), with or without the norm."""
+
+    def __init__(
+        self,
+        dim: int,
+        out_dim: int,
+        config: TextHeadConfig,
+        *,
+        norm_eps: float,
+        norm_bias: bool,
+        stddev: float,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.act = config.act
+        self.dense = Linear(
+            [dim],
+            [out_dim],
+            bias=config.transform_bias,
+            stddev=stddev,
+            param_dtype=param_dtype,
+            rngs=rngs,
+        )
+        self.norm = (
+            LayerNorm(out_dim, eps=norm_eps, bias=norm_bias, param_dtype=param_dtype)
+            if config.transform_norm
+            else None
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = activation(self.act)(self.dense(x))
+        return y if self.norm is None else self.norm(y)
+
+
+class TextHead(nnx.Module):
+    """From the encoder's vectors to the outputs of a task; see TASKS for their names."""
+
+    def __init__(
+        self,
+        dim: int,
+        config: TextHeadConfig,
+        *,
+        vocab_size: int,
+        embedding_dim: int,
+        norm_eps: float,
+        norm_bias: bool = True,
+        stddev: float,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ) -> None:
+        fills = config.task == "fill-mask"
+        self.config = config
+        self.transform = (
+            Transform(
+                dim,
+                embedding_dim if fills else dim,
+                config,
+                norm_eps=norm_eps,
+                norm_bias=norm_bias,
+                stddev=stddev,
+                param_dtype=param_dtype,
+                rngs=rngs,
+            )
+            if config.transform
+            else None
+        )
+        self.output = (
+            Linear(
+                [dim],
+                [NUM_OUTPUTS.get(config.task, config.num_labels)],
+                bias=config.output_bias,
+                stddev=stddev,
+                param_dtype=param_dtype,
+                rngs=rngs,
+            )
+            if config.task not in ("fill-mask", "feature-extraction")
+            else None
+        )
+        self.vocab_bias = (
+            nnx.Param(jnp.zeros((vocab_size,), param_dtype))
+            if fills and config.output_bias
+            else None
+        )
+
+    def __call__(self, hidden: jax.Array, real: jax.Array | None, embedding: Embedding) -> Outputs:
+        """Outputs, FP32, of hidden [B, T, D] (with choices, B counts them all); real [B, T] is
+        False at padding; the embedding is the encoder's."""
+        return TASKS[self.config.task](self, hidden, real, embedding)
+
+    def pooled(self, hidden: jax.Array, real: jax.Array | None) -> jax.Array:
+        """One vector [B, D] per text."""
+        if self.config.pooling == "first":
+            return hidden[:, 0]
+        if real is None:
+            return jnp.mean(hidden, axis=1)
+        weights = real.astype(hidden.dtype)[..., None]
+        return jnp.sum(hidden * weights, axis=1) / jnp.sum(weights, axis=1)
+
+    def scores(self, x: jax.Array) -> jax.Array:
+        """The outputs of vectors [..., D], FP32 [..., num_labels]."""
+        if self.output is None:
+            raise TypeError(f"{self.config.task} has no labels")
+        x = x if self.transform is None else self.transform(x)
+        return self.output(x).astype(jnp.float32)
+
+
+def _features(
+    head: TextHead, hidden: jax.Array, real: jax.Array | None, embedding: Embedding
+) -> Outputs:
+    """hidden [B, T, D], and, of encoders with a pooler, pooled [B, D]."""
+    features = {"hidden": hidden.astype(jnp.float32)}
+    if head.transform is not None:
+        features["pooled"] = head.transform(head.pooled(hidden, real)).astype(jnp.float32)
+    return features
+
+
+def _fill_mask(
+    head: TextHead, hidden: jax.Array, real: jax.Array | None, embedding: Embedding
+) -> Outputs:
+    """logits [B, T, V]."""
+    x = hidden if head.transform is None else head.transform(hidden)
+    logits = embedding.logits(x)
+    if head.vocab_bias is not None:
+        logits = logits + head.vocab_bias[...].astype(jnp.float32)
+    return {"logits": logits}
+
+
+def _classify_text(
+    head: TextHead, hidden: jax.Array, real: jax.Array | None, embedding: Embedding
+) -> Outputs:
+    """logits [B, num_labels]; of multiple choice [B · C, 1]."""
+    return {"logits": head.scores(head.pooled(hidden, real))}
+
+
+def _classify_tokens(
+    head: TextHead, hidden: jax.Array, real: jax.Array | None, embedding: Embedding
+) -> Outputs:
+    """logits [B, T, num_labels]."""
+    return {"logits": head.scores(hidden)}
+
+
+def _answer(
+    head: TextHead, hidden: jax.Array, real: jax.Array | None, embedding: Embedding
+) -> Outputs:
+    """start_logits and end_logits [B, T]."""
+    start, end = jnp.unstack(head.scores(hidden), axis=-1)
+    return {"start_logits": start, "end_logits": end}
+
+
+TaskHead = Callable[[TextHead, jax.Array, jax.Array | None, Embedding], Outputs]
+
+TASKS: Mapping[str, TaskHead] = {
+    "feature-extraction": _features,
+    "fill-mask": _fill_mask,
+    "text-classification": _classify_text,
+    "token-classification": _classify_tokens,
+    "question-answering": _answer,
+    "multiple-choice": _classify_text,
+}
+NUM_OUTPUTS: Mapping[str, int] = {"question-answering": 2, "multiple-choice": 1}
+
+
+def each_text(
+    outputs_of: Callable[..., Outputs], tokens: jax.Array, **others: jax.Array | None
+) -> Outputs:
+    """The outputs of tokens [B, T]; for choices [B, C, T], one number per choice [B, C].
+
+    `others` have the shape of the tokens.
+    """
+    if tokens.ndim == 2:
+        return outputs_of(tokens, **others)
+    texts = (-1, tokens.shape[-1])
+    flat = {name: None if x is None else x.reshape(texts) for name, x in others.items()}
+    outputs = outputs_of(tokens.reshape(texts), **flat)
+    return {name: value.reshape(tokens.shape[:-1]) for name, value in outputs.items()}

@@ -1,0 +1,1 @@
+"""ModernBERT: a pre-norm encoder of text with rotary positions and local attention."""

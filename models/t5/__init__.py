@@ -1,0 +1,1 @@
+"""T5: an encoder-decoder of text with relative positions."""

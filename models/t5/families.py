@@ -1,0 +1,79 @@
+"""From the config.json of T5 to its model, and its architecture.
+
+Defaults are those of transformers for fields that a file leaves out.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from models.architecture import Architecture
+from models.t5.config import T5Config
+from models.t5.model import T5
+from models.t5.sharding import AXES
+from models.t5.weights import HEAD, key_table
+from models.weights.fields import Fields, read_dtype
+
+# Version 1.1 was trained with the tanh approximation, whatever its config calls it.
+ACTS = {"gelu": "gelu_new"}
+
+
+def _read_config(fields: Fields) -> T5Config:
+    dtype = read_dtype(fields)
+    num_layers = fields.positive("num_layers", 6)
+    act, gated = _feed_forward(fields)
+    # Transformers 4 tells version 1.1 by its head alone; 5 says that the output is not scaled, and
+    # calls every head tied.
+    tied = fields.flag("tie_word_embeddings", True)
+    scale_logits = fields.flag("scale_decoder_outputs", tied)
+    return T5Config(
+        vocab_size=fields.positive("vocab_size"),
+        num_layers=num_layers,
+        num_decoder_layers=fields.positive("num_decoder_layers", num_layers),
+        dim=fields.positive("d_model"),
+        hidden_dim=fields.positive("d_ff"),
+        num_heads=fields.positive("num_heads"),
+        head_dim=fields.positive("d_kv"),
+        start_token=fields.integer("decoder_start_token_id", fields.integer("pad_token_id", 0)),
+        max_seq_len=fields.positive("n_positions", 512),
+        num_buckets=fields.positive("relative_attention_num_buckets", 32),
+        max_distance=fields.positive("relative_attention_max_distance", 128),
+        act=act,
+        gated=gated,
+        norm_eps=fields.number("layer_norm_epsilon", 1e-6),
+        tie_embeddings=tied and scale_logits,
+        scale_logits=scale_logits,
+        initializer_factor=fields.number("initializer_factor", 1.0),
+        dtype=dtype,
+        param_dtype=dtype,
+    )
+
+
+def _feed_forward(fields: Fields) -> tuple[str, bool]:
+    """The activation, and whether it is a gate."""
+    text = fields.text("feed_forward_proj", "relu")
+    gated, _, act = text.rpartition("-")
+    if gated not in ("", "gated"):
+        raise fields.fail("feed_forward_proj", "an activation, or gated-<activation> is needed")
+    return (ACTS.get(act, act) if gated else act), bool(gated)
+
+
+def _refine(config: T5Config, tensors: Collection[str]) -> T5Config:
+    """A head of its own is one that is stored, if the outputs are not scaled."""
+    if config.scale_logits:
+        return config
+    return replace(config, tie_embeddings=HEAD not in tensors)
+
+
+ARCHITECTURES = (
+    Architecture(
+        name="T5ForConditionalGeneration",
+        model_type="t5",
+        family="t5",
+        task="text2text-generation",
+        read_config=_read_config,
+        model=T5,
+        axes=AXES,
+        keys=key_table,
+        refine=_refine,
+    ),
+)

@@ -1,0 +1,233 @@
+"""T5 (Raffel et al., 2020), version 1.0 and 1.1: pre-norm blocks without biases, whose attention
+knows positions by a bias of its scores alone.
+
+Axis names: B texts, S source tokens, T target tokens, K cache slots, D model width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import ArrayLike
+
+from models.layers.attention import Attention
+from models.layers.cache import KVCache
+from models.layers.embedding import Embedding
+from models.layers.masks import causal_mask, padding_mask
+from models.layers.mlp import MLP, GatedMLP
+from models.layers.norms import RMSNorm
+from models.layers.relative import RelativeBias
+from models.t5.config import T5Config
+
+
+class Source(NamedTuple):
+    """What the decoder looks at: keys and values of the source by decoder block, and which of its
+    tokens are text [B, 1, S] (None: all)."""
+
+    memories: Sequence[KVCache]
+    mask: jax.Array | None
+
+
+class T5Cache(NamedTuple):
+    """What generation keeps: the source, and keys and values of the target by decoder block."""
+
+    source: Source
+    layers: Sequence[KVCache]
+
+
+class Block(nnx.Module):
+    """x + attention(norm(x)); in the decoder x + cross(norm(x)); then x + mlp(norm(x))."""
+
+    def __init__(self, config: T5Config, *, is_decoder: bool, rngs: nnx.Rngs) -> None:
+        self.attention_norm, self.attention = _norm(config), _attention(config, rngs)
+        self.cross_norm = _norm(config) if is_decoder else None
+        self.cross_attention = _attention(config, rngs) if is_decoder else None
+        self.mlp_norm, self.mlp = _norm(config), _feed_forward(config, rngs)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        mask: jax.Array | None,
+        bias: jax.Array,
+        *,
+        source: tuple[KVCache, jax.Array | None] | None = None,
+        cache: KVCache | None = None,
+        start: ArrayLike = 0,
+    ) -> tuple[jax.Array, KVCache | None]:
+        attended, cache = self.attention(
+            self.attention_norm(x), mask, cache=cache, start=start, bias=bias
+        )
+        x = x + attended
+        if self.cross_attention is not None and self.cross_norm is not None and source is not None:
+            x = x + self.cross_attention.attend(self.cross_norm(x), *source)
+        return x + self.mlp(self.mlp_norm(x)), cache
+
+
+class Stack(nnx.Module):
+    """The blocks of the encoder or the decoder, their relative positions and the last norm."""
+
+    def __init__(self, config: T5Config, *, is_decoder: bool, rngs: nnx.Rngs) -> None:
+        count = config.num_decoder_layers if is_decoder else config.num_layers
+        self.relative = RelativeBias(
+            config.num_heads,
+            num_buckets=config.num_buckets,
+            max_distance=config.max_distance,
+            bidirectional=not is_decoder,
+            stddev=config.initializer_factor * config.dim**-0.5,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+        self.blocks = nnx.List(
+            [Block(config, is_decoder=is_decoder, rngs=rngs) for _ in range(count)]
+        )
+        self.norm = _norm(config)
+
+
+class T5(nnx.Module):
+    """A source text and the target text so far to next-token logits in FP32."""
+
+    def __init__(self, config: T5Config, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.embedding = _table(config, config.initializer_factor, rngs)
+        self.encoder = Stack(config, is_decoder=False, rngs=rngs)
+        self.decoder = Stack(config, is_decoder=True, rngs=rngs)
+        self.head = (
+            None
+            if config.tie_embeddings
+            else _table(config, config.initializer_factor * config.dim**-0.5, rngs)
+        )
+
+    def __call__(
+        self, tokens: jax.Array, *, source: jax.Array, real: jax.Array | None = None
+    ) -> jax.Array:
+        """Logits [B, T, V] after each of tokens [B, T], which begin with the start token.
+
+        source [B, S]; real [B, S] is False at its padding.
+        """
+        slots = jnp.arange(tokens.shape[1])
+        x, _ = self._decode(
+            tokens,
+            self._look(source, real),
+            [None] * len(self.decoder.blocks),
+            slots,
+            causal_mask(slots, slots),
+            0,
+        )
+        return self._logits(x)
+
+    def encode(self, tokens: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        """The encoder's output [B, S, D] of tokens [B, S]."""
+        slots = jnp.arange(tokens.shape[1])
+        mask = None if real is None else padding_mask(real)
+        bias = self.encoder.relative(slots, slots)
+        x = self.embedding(tokens, self.config.dtype)
+        for block in self.encoder.blocks:
+            x, _ = block(x, mask, bias)
+        return self.encoder.norm(x)
+
+    def init_cache(
+        self,
+        batch: int,
+        length: int,
+        *,
+        source: jax.Array,
+        real: jax.Array | None = None,
+    ) -> T5Cache:
+        """A cache of `length` slots for the targets of `batch` sources [B, S]."""
+        config = self.config
+        empty = KVCache.empty(batch, length, config.num_heads, config.head_dim, config.dtype)
+        return T5Cache(self._look(source, real), [empty for _ in self.decoder.blocks])
+
+    def extend(
+        self,
+        tokens: jax.Array,
+        cache: T5Cache,
+        start: ArrayLike,
+        *,
+        pad: jax.Array | None = None,
+        last: ArrayLike | None = None,
+    ) -> tuple[jax.Array, T5Cache]:
+        """As `Decoder.extend` of models/generate.py: logits of tokens [B, T] in slots
+        start … start + T - 1 of the target, and the extended cache."""
+        slots = start + jnp.arange(tokens.shape[1])
+        key_slots = jnp.arange(cache.layers[0].keys.shape[1])
+        mask = causal_mask(slots, key_slots, pad=pad)
+        x, layers = self._decode(tokens, cache.source, cache.layers, slots, mask, start)
+        if last is not None:
+            x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
+        return self._logits(x), T5Cache(cache.source, [each for each in layers if each is not None])
+
+    def _look(self, source: jax.Array, real: jax.Array | None) -> Source:
+        encoded = self.encode(source, real)
+        memories = [
+            block.cross_attention.memory(encoded)
+            for block in self.decoder.blocks
+            if block.cross_attention is not None
+        ]
+        return Source(memories, None if real is None else padding_mask(real))
+
+    def _decode(
+        self,
+        tokens: jax.Array,
+        source: Source,
+        caches: Sequence[KVCache | None],
+        slots: jax.Array,
+        mask: jax.Array,
+        start: ArrayLike,
+    ) -> tuple[jax.Array, list[KVCache | None]]:
+        """The decoder's output [B, T, D], and the caches."""
+        bias = self.decoder.relative(slots, jnp.arange(mask.shape[-1]))
+        x = self.embedding(tokens, self.config.dtype)
+        extended = []
+        for block, memory, cache in zip(self.decoder.blocks, source.memories, caches, strict=True):
+            x, cache = block(x, mask, bias, source=(memory, source.mask), cache=cache, start=start)
+            extended.append(cache)
+        return self.decoder.norm(x), extended
+
+    def _logits(self, x: jax.Array) -> jax.Array:
+        if self.config.scale_logits:
+            x = x * jnp.asarray(self.config.dim**-0.5, x.dtype)
+        return (self.embedding if self.head is None else self.head).logits(x)
+
+
+def _norm(config: T5Config) -> RMSNorm:
+    return RMSNorm(config.dim, eps=config.norm_eps, param_dtype=config.param_dtype)
+
+
+def _attention(config: T5Config, rngs: nnx.Rngs) -> Attention:
+    """The scores are not scaled; the initial queries are small instead."""
+    factor = config.initializer_factor
+    return Attention(
+        config.dim,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_heads,
+        head_dim=config.head_dim,
+        scale=1.0,
+        query_stddev=factor * (config.dim * config.head_dim) ** -0.5,
+        stddev=factor * config.dim**-0.5,
+        out_stddev=factor * (config.num_heads * config.head_dim) ** -0.5,
+        param_dtype=config.param_dtype,
+        rngs=rngs,
+    )
+
+
+def _feed_forward(config: T5Config, rngs: nnx.Rngs) -> MLP | GatedMLP:
+    kind = GatedMLP if config.gated else MLP
+    return kind(
+        config.dim,
+        config.hidden_dim,
+        act=config.act,
+        bias=False,
+        stddev=config.initializer_factor * config.dim**-0.5,
+        out_stddev=config.initializer_factor * config.hidden_dim**-0.5,
+        param_dtype=config.param_dtype,
+        rngs=rngs,
+    )
+
+
+def _table(config: T5Config, stddev: float, rngs: nnx.Rngs) -> Embedding:
+    return Embedding(
+        config.vocab_size, config.dim, stddev=stddev, param_dtype=config.param_dtype, rngs=rngs
+    )

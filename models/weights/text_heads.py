@@ -1,0 +1,41 @@
+"""Keys of the heads of models/layers/text_heads.py."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from models.weights.rows import dense_rows, norm_rows
+from models.weights.table import Row, row
+
+
+@dataclass(frozen=True)
+class HeadKeys:
+    """Keys of a head's parts; what a head does not have is None.
+
+    In `transform`, `{prefix}` stands for that of the encoder.
+    """
+
+    transform: str | None = None
+    norm: str | None = None
+    output: str | None = None
+    vocab_bias: str | None = None
+    table: str | None = None  # of the output vocabulary: the embedding's once more
+
+    def rows(self, prefix: str) -> Iterator[Row]:
+        """The rows of the head."""
+        if self.transform is not None:
+            key = self.transform.format(prefix=prefix)
+            yield from dense_rows(key, "head.transform.dense")
+        if self.norm is not None:
+            yield from norm_rows(self.norm, "head.transform.norm")
+        if self.output is not None:
+            yield from dense_rows(self.output, "head.output")
+        if self.vocab_bias is not None:
+            yield row(self.vocab_bias, "head.vocab_bias")
+
+    def repeated(self) -> Iterator[str]:
+        """Regular expressions of tensors that hold a parameter once more."""
+        if self.table is not None:
+            yield re.escape(f"{self.table}.weight")
+            if self.vocab_bias != f"{self.table}.bias":
+                yield re.escape(f"{self.table}.bias")
