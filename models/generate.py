@@ -222,7 +222,9 @@ def _decode(
         carry: tuple[jax.Array, Any, jax.Array], index: jax.Array
     ) -> tuple[tuple[jax.Array, Any, jax.Array], tuple[jax.Array, jax.Array]]:
         logits, cache, ended = carry
-        token = sample(logits, jax.random.fold_in(key, made + index), sampling)
+        number = made + index
+        draw = jax.random.fold_in(key, number)
+        token = sample(logits, draw, sampling, is_first=number == 0)
         if ending.stop_tokens:
             token = jnp.where(ended, ending.pad_token, token)
             ended |= (token[:, None] == stops).any(axis=-1)

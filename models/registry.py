@@ -12,6 +12,7 @@ from models.resnet import families as resnets
 from models.t5 import families as t5s
 from models.vit import families as vits
 from models.weights.fields import Fields
+from models.whisper import families as whispers
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     architecture.name: architecture
@@ -23,6 +24,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         *vits.ARCHITECTURES,
         *resnets.ARCHITECTURES,
         *clips.ARCHITECTURES,
+        *whispers.ARCHITECTURES,
     )
 }
 

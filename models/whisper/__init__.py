@@ -1,0 +1,1 @@
+"""Whisper: an encoder over sound and a decoder that writes what was said."""

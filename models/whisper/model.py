@@ -1,0 +1,198 @@
+"""Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision", 2022.
+
+Axis names: B batch, F frames of the spectrogram, M mel bands, S = F / 2 encoder positions, T text
+positions, D model width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import ArrayLike
+
+from models.errors import InputError
+from models.layers.blocks import Block
+from models.layers.cache import KVCache
+from models.layers.convolution import Conv
+from models.layers.embedding import Embedding
+from models.layers.masks import causal_mask
+from models.whisper.config import WhisperConfig
+
+_LONGEST_PERIOD = 10_000.0  # of the encoder's positions, in radians
+
+
+class Encoder(nnx.Module):
+    """Spectrograms to hidden states."""
+
+    def __init__(self, config: WhisperConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+
+        def conv(in_channels: int, stride: int) -> Conv:
+            return Conv(
+                in_channels,
+                config.dim,
+                (3,),
+                stride=stride,
+                padding=1,
+                stddev=config.initializer_range,
+                param_dtype=config.param_dtype,
+                rngs=rngs,
+            )
+
+        self.conv_1 = conv(config.num_mels, 1)
+        self.conv_2 = conv(config.dim, 2)
+        positions = sinusoids(config.max_source_len, config.dim)
+        self.positions = nnx.Param(jnp.asarray(positions, config.param_dtype))
+        shape = config.encoder_block
+        self.blocks = nnx.List([Block(shape, rngs=rngs) for _ in range(config.encoder_layers)])
+        self.norm = shape.norm()
+
+    def __call__(self, features: jax.Array) -> jax.Array:
+        """Log-mel features [B, F, M] -> [B, S, D]."""
+        expected = (self.config.num_frames, self.config.num_mels)
+        if features.shape[1:] != expected:
+            raise InputError(
+                f"the spectrograms have the shape {list(features.shape)}, but this model takes "
+                f"[B, {expected[0]}, {expected[1]}]: batch, frames, mel bands. Pad or cut the "
+                "sound as the checkpoint's preprocessor_config.json says."
+            )
+        x = jax.nn.gelu(self.conv_1(features.astype(self.config.dtype)), approximate=False)
+        x = jax.nn.gelu(self.conv_2(x), approximate=False)
+        # The positions are stored with the weights, but not learnt.
+        x = x + jax.lax.stop_gradient(self.positions[...]).astype(x.dtype)
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+
+class DecoderBlock(nnx.Module):
+    """x + attention(norm(x)), + cross attention to the sound, + mlp(norm(x))."""
+
+    def __init__(self, config: WhisperConfig, *, rngs: nnx.Rngs) -> None:
+        shape = config.decoder_block
+        self.attention_norm = shape.norm()
+        self.attention = shape.attention(rngs)
+        self.cross_attention_norm = shape.norm()
+        self.cross_attention = shape.attention(rngs)
+        self.mlp_norm = shape.norm()
+        self.mlp = shape.mlp(rngs)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        sound: KVCache,
+        mask: jax.Array,
+        cache: KVCache | None,
+        start: ArrayLike,
+    ) -> tuple[jax.Array, KVCache | None]:
+        attended, cache = self.attention(self.attention_norm(x), mask, cache=cache, start=start)
+        x = x + attended
+        x = x + self.cross_attention.attend(self.cross_attention_norm(x), sound, None)
+        return x + self.mlp(self.mlp_norm(x)), cache
+
+
+class Cache(NamedTuple):
+    """What generation keeps, one entry per block."""
+
+    text: Sequence[KVCache]
+    sound: Sequence[KVCache]  # keys and values of the encoder's output; never changes
+
+
+class Decoder(nnx.Module):
+    """Tokens and the encoded sound to hidden states."""
+
+    def __init__(self, config: WhisperConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.embedding = Embedding(
+            config.vocab_size,
+            config.dim,
+            stddev=config.initializer_range,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+        shape = (config.max_seq_len, config.dim)
+        self.positions = nnx.Param(
+            config.initializer_range * jax.random.normal(rngs.params(), shape, config.param_dtype)
+        )
+        self.blocks = nnx.List(
+            [DecoderBlock(config, rngs=rngs) for _ in range(config.decoder_layers)]
+        )
+        self.norm = config.decoder_block.norm()
+
+    def memory(self, encoded: jax.Array) -> list[KVCache]:
+        """What each block looks at of the encoder's output [B, S, D]."""
+        return [block.cross_attention.memory(encoded) for block in self.blocks]
+
+    def __call__(
+        self,
+        tokens: jax.Array,
+        sound: Sequence[KVCache],
+        caches: Sequence[KVCache | None],
+        num_keys: int,
+        start: ArrayLike,
+        pad: jax.Array | None,
+    ) -> tuple[jax.Array, list[KVCache | None]]:
+        """tokens [B, T] in slots start … start + T - 1 of num_keys -> [B, T, D], normed."""
+        slots = start + jnp.arange(tokens.shape[1])
+        mask = causal_mask(slots, jnp.arange(num_keys), pad=pad)
+        places = slots if pad is None else jnp.maximum(slots - pad[:, None], 0)
+        positions = jnp.take(self.positions[...], places, axis=0, mode="clip")
+        x = self.embedding(tokens, self.config.dtype)
+        x = x + positions.astype(x.dtype)
+        extended = []
+        for block, heard, cache in zip(self.blocks, sound, caches, strict=True):
+            x, cache = block(x, heard, mask, cache, start)
+            extended.append(cache)
+        return self.norm(x), extended
+
+
+class Whisper(nnx.Module):
+    """Log-mel features and tokens to next-token logits in FP32."""
+
+    def __init__(self, config: WhisperConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.encoder = Encoder(config, rngs=rngs)
+        self.decoder = Decoder(config, rngs=rngs)
+
+    def __call__(self, features: jax.Array, tokens: jax.Array) -> jax.Array:
+        """Logits [B, T, V] of whole texts: features [B, F, M], tokens [B, T]."""
+        length = tokens.shape[1]
+        sound = self.decoder.memory(self.encoder(features))
+        x, _ = self.decoder(tokens, sound, [None] * len(sound), length, 0, None)
+        return self.decoder.embedding.logits(x)
+
+    def init_cache(self, batch: int, length: int, *, features: jax.Array) -> Cache:
+        """An empty cache of `length` slots for `batch` texts about features [B, F, M]."""
+        config = self.config
+        heads = config.decoder_heads
+        empty = KVCache.empty(batch, length, heads, config.dim // heads, config.dtype)
+        sound = self.decoder.memory(self.encoder(features))
+        return Cache([empty] * config.decoder_layers, sound)
+
+    def extend(
+        self,
+        tokens: jax.Array,
+        cache: Cache,
+        start: ArrayLike,
+        *,
+        pad: jax.Array | None = None,
+        last: ArrayLike | None = None,
+    ) -> tuple[jax.Array, Cache]:
+        """See `models.generate.Decoder`."""
+        num_keys = cache.text[0].keys.shape[1]
+        x, text = self.decoder(tokens, cache.sound, cache.text, num_keys, start, pad)
+        if last is not None:
+            x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
+        written = [layer for layer in text if layer is not None]
+        return self.decoder.embedding.logits(x), Cache(written, cache.sound)
+
+
+def sinusoids(length: int, dim: int) -> np.ndarray:
+    """Sines, then cosines, of wavelengths from 2π to 2π · 10,000 positions: [length, dim]."""
+    pairs = dim // 2
+    frequencies = _LONGEST_PERIOD ** (-np.arange(pairs) / max(pairs - 1, 1))
+    angles = np.arange(length)[:, None] * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
