@@ -311,7 +311,7 @@ def _bits_of(value: float) -> int:
 def random_bits(lanes: Lanes, counter: Any, seed: Any) -> Any:
     """32 random bits for each `counter` of the stream `seed`; all are unsigned 32-bit integers.
 
-    A hash without state: rounds of xorshift and multiply. The seed enters before the first, and
+    A hash without state: rounds of multiply and xorshift. The seed enters before the first, and
     again after it, lest two streams be the same numbers in another order. In one stream different
     counters have different bits. It stands in for the generator of the hardware, which is not
     documented, and reproduces none of its sequences.
@@ -320,8 +320,7 @@ def random_bits(lanes: Lanes, counter: Any, seed: Any) -> Any:
     def constant(number: int) -> Any:
         return lanes.constant(number, counter)
 
-    x = counter ^ (seed * constant(0x9E3779B1)) ^ constant(0x85EBCA6B)
-    x = (x ^ (x >> constant(16))) * constant(0x21F0AAAD)
+    x = (counter ^ (seed * constant(0x9E3779B1)) ^ constant(0x85EBCA6B)) * constant(0x21F0AAAD)
     x = (x ^ (x >> constant(15))) + (seed ^ constant(0x68E31DA4)) * constant(0xB5297A4D)
     x = (x ^ (x >> constant(14))) * constant(0x735A2D97)
     x = (x ^ (x >> constant(15))) * constant(0x2C1B3C6D)

@@ -82,9 +82,10 @@ def shares(words: np.ndarray) -> np.ndarray:
 SEEDS = [0, 1, 2, 0x80000000, 0xFFFFFFFF, 0x9E3779B1]
 
 
+@pytest.mark.parametrize("spacing", [1, 1 << 14])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_bits_are_fair(seed: int) -> None:
-    words = stream(seed)
+def test_bits_are_fair(seed: int, spacing: int) -> None:
+    words = stream(seed, COUNTERS * np.uint32(spacing))
     assert len(np.unique(words)) == len(words)
     assert np.abs(shares(words) - 0.5).max() < DEVIATIONS * 0.5 / math.sqrt(len(words))
     for byte in words.view(np.uint8).reshape(-1, 4).T:
