@@ -13,6 +13,7 @@ round to nearest).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from neuronjax.legalize.emit import (
     clamp,
     convert,
     element_type,
+    filled,
     ops_of,
     recompute,
     with_element_type,
@@ -45,8 +47,10 @@ from neuronjax.legalize.op_sets import (
     NARROW_FLOATS,
     REDUCTIONS,
     ROUNDED,
+    SUMS,
     UPDATES,
     combines_with,
+    feeds,
     in_closed_region,
     inner_ops,
     operand_list,
@@ -263,6 +267,22 @@ def _conversions_through_fp32(module: ir.Module, policy: Policy) -> None:
             _go_through(op, "f32")
 
 
+def _separate_roundings(module: ir.Module, policy: Policy) -> None:
+    """XLA:CPU's code generator makes one rounding of a product and the sum it goes into. It does not
+    look through a selection, here of NaN for NaN."""
+    for op in ops_of(module, frozenset({"stablehlo.multiply"})):
+        product = op.results[0]
+        if element_type(product) != "f32" or in_closed_region(op) or not feeds(product, SUMS):
+            continue
+        with after(op):
+            equal = stablehlo.ComparisonDirectionAttr.get("EQ")
+            is_number = stablehlo.CompareOp(product, product, equal).result
+            nan = filled(product, "f32", math.nan)
+            same = stablehlo.SelectOp(is_number, product, nan).result
+            own = [is_number.owner.operation, same.owner.operation]
+            product.replace_all_uses_except(same, own)
+
+
 def _e4m3fn_as_e4m3(module: ir.Module, policy: Policy) -> None:
     for op in ops_of(module, frozenset({"stablehlo.convert"})):
         operand, result = op.operands[0], op.results[0]
@@ -408,6 +428,14 @@ DEVIATIONS: tuple[Deviation, ...] = (
         f"{_ISA}, data types (inputs are cast to FP32, results to the output type)",
         _since_v2,
         _recompute_all(ROUNDED, lambda op: yields(op, NARROW_FLOATS)),
+    ),
+    Deviation(
+        "separate_rounding",
+        "an FP32 product is rounded before it is added to something",
+        "",
+        f"{_ISA}, data types (every ALU operation gives FP32)",
+        _always,
+        _separate_roundings,
     ),
     Deviation(
         "casts_through_fp32",

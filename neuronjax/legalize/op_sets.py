@@ -34,6 +34,16 @@ UPDATES = frozenset({"stablehlo.scatter", "stablehlo.select_and_scatter"})
 COLLECTIVES = frozenset({"stablehlo.all_reduce", "stablehlo.reduce_scatter"})
 """Collectives that compute."""
 
+SUMS = frozenset({"stablehlo.add", "stablehlo.subtract"})
+
+_PASSING = frozenset(
+    f"stablehlo.{name}" for name in (
+        "broadcast_in_dim", "concatenate", "negate", "pad", "reshape", "reverse", "select", "slice",
+        "transpose",
+    )
+)  # fmt: skip
+"""Ops that hand values on unchanged but for their place or sign."""
+
 CLOSED = REDUCTIONS | UPDATES | COLLECTIVES | {"stablehlo.sort", "stablehlo.map"}
 """Ops whose regions see their own arguments only and run once per element."""
 
@@ -74,6 +84,17 @@ def touches(op: Any, types: Any) -> bool:
 def yields(op: Any, types: Any) -> bool:
     """Whether a result of ``op`` has one of these element types."""
     return any(element_type(result) in types for result in op.results)
+
+
+def feeds(value: Any, names: frozenset[str]) -> bool:
+    """Whether ``value`` is an operand of one of these ops, directly or through moves."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name in names:
+            return True
+        if user.name in _PASSING and feeds(user.results[0], names):
+            return True
+    return False
 
 
 def in_closed_region(op: Any) -> bool:

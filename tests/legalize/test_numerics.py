@@ -290,6 +290,18 @@ CASES = {
         (X[0].astype(E4M3), X[1].astype(E4M3)),
         X[0].astype(E4M3) * X[1].astype(E4M3) + X[0].astype(E4M3),
     ),
+    "product and sum": Case(
+        "separate_rounding",
+        lambda x, y, z: x * y - z.reshape(-1),
+        (X[0], X[1], X[2].reshape(8, 8)),
+        X[0] * X[1] - X[2],
+    ),
+    "moved product and sum": Case(
+        "separate_rounding",
+        lambda x, y, z: jnp.broadcast_to(-(x * y).reshape(8, 8)[None], (2, 8, 8)) + z,
+        (X[0], X[1], X[2:4].reshape(2, 8, 8)),
+        X[2:4].reshape(2, 8, 8) - (X[0] * X[1]).reshape(8, 8),
+    ),
     "int to bf16": Case(
         "casts_through_fp32",
         lambda x: x.astype(jnp.bfloat16),
