@@ -130,6 +130,12 @@ class SerializationError(NeuronError):
     status = "DATA_LOSS"
 
 
+class ScriptError(NeuronError):
+    """The command line names a script that cannot be run."""
+
+    status = "NOT_FOUND"
+
+
 class NotImplementedCallError(NeuronError):
     """A PJRT call this backend does not provide."""
 

@@ -34,7 +34,7 @@ class Options:
     num_cores: int | None = None
     """Use the first so many logical cores."""
     executor: str = "host"
-    """Who computes values: ``host`` is XLA on the CPU."""
+    """Who computes values: ``host`` is XLA on the CPU, ``none`` nobody: results are zeros."""
     numerics: str = "chip"
     """Which arithmetic: ``chip`` is the NeuronCore's, ``ieee`` is plain XLA on the CPU."""
     stochastic_rounding: bool = False
@@ -188,7 +188,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_RT_VIRTUAL_CORE_SIZE": ("lnc", _logical_cores),
     "NEURON_RT_VISIBLE_CORES": ("visible_cores", parse_core_list),
     "NEURON_RT_NUM_CORES": ("num_cores", _positive),
-    "NEURONJAX_EXECUTOR": ("executor", _choice("host")),
+    "NEURONJAX_EXECUTOR": ("executor", _choice("host", "none")),
     "NEURONJAX_NUMERICS": ("numerics", _choice("chip", "ieee")),
     "NEURON_RT_STOCHASTIC_ROUNDING_EN": ("stochastic_rounding", _switch),
     "NEURON_RT_STOCHASTIC_ROUNDING_SEED": ("stochastic_rounding_seed", _seed),
@@ -214,6 +214,7 @@ _ACCEPTED_PREFIXES = (
 """Variables of the real runtime that are accepted although nothing depends on them here."""
 
 _configured: dict[str, Any] = {}
+_pinned: dict[str, Any] = {}
 _sealed: list[str] = []
 _warned: set[str] = set()
 
@@ -234,7 +235,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
 def load(environ: Mapping[str, str] | None = None, **switches: Any) -> Options:
     """Options from ``environ`` (default: the process environment) and ``configure``, which wins.
 
-    ``switches`` are as for ``configure`` and win over both.
+    What was given to ``pin`` wins over both, ``switches``, as for ``configure``, over all.
 
     Raises:
       ConfigurationError: a variable has a value that is not allowed; the message names both.
@@ -246,7 +247,7 @@ def load(environ: Mapping[str, str] | None = None, **switches: Any) -> Options:
             chosen[field] = parse(variable, environ[variable])
     for name in _unknown_variables(environ):
         _warn_unknown(f"unknown variable {name} is ignored; see the list in the README.")
-    chosen |= _configured
+    chosen |= _configured | _pinned
     for name, value in switches.items():
         chosen[name] = _parsed(name, value, f"{name}=…")
     return _with_compiler_lnc(Options(**chosen))
@@ -285,6 +286,15 @@ def configure(**switches: Any) -> None:
             _configured.pop(_known(name), None)
         else:
             _configured[name] = _parsed(name, value, f"configure({name}=…)")
+
+
+def pin(**switches: Any) -> None:
+    """Sets options for good: ``configure`` cannot change them any more.
+
+    For programs that run somebody else's script under options of their own.
+    """
+    for name, value in switches.items():
+        _pinned[name] = _parsed(name, value, f"pin({name}=…)")
 
 
 def _known(name: str) -> str:

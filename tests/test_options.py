@@ -17,6 +17,7 @@ from tests.conftest import RunPython
 def fresh_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has not yet used the platform."""
     monkeypatch.setattr(options, "_configured", {})
+    monkeypatch.setattr(options, "_pinned", {})
     monkeypatch.setattr(options, "_sealed", [])
     monkeypatch.setattr(options, "_warned", set())
 
@@ -39,8 +40,10 @@ def fresh_options(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"NEURON_RT_VISIBLE_CORES": "5, 0-1,7"}, Options(visible_cores=(5, 0, 1, 7))),
         ({"NEURON_RT_NUM_CORES": "4"}, Options(num_cores=4)),
         ({"NEURONJAX_EXECUTOR": "host"}, Options(executor="host")),
+        ({"NEURONJAX_EXECUTOR": "none"}, Options(executor="none")),
         ({"NEURONJAX_NUMERICS": "ieee"}, Options(numerics="ieee")),
         ({"NEURONJAX_LEGALITY": "strict"}, Options(legality="strict")),
+        ({"NEURONJAX_LEGALITY": "log"}, Options(legality="log")),
         ({"NEURONJAX_SDK": "2.31"}, Options(sdk="2.31")),
         ({"NEURON_RT_STOCHASTIC_ROUNDING_EN": "1"}, Options(stochastic_rounding=True)),
         ({"NEURON_RT_STOCHASTIC_ROUNDING_SEED": "7"}, Options(stochastic_rounding_seed=7)),
@@ -90,7 +93,7 @@ def test_environment(environ: dict[str, str], expected: Options) -> None:
         ("NEURON_RT_NUM_CORES", "0", "at least 1", ConfigurationError),
         ("NEURON_RT_NUM_CORES", "-2", "at least 1", ConfigurationError),
         ("NEURON_RT_NUM_CORES", "1.5", "at least 1", ConfigurationError),
-        ("NEURONJAX_EXECUTOR", "gpu", "one of host", ConfigurationError),
+        ("NEURONJAX_EXECUTOR", "gpu", "one of host, none", ConfigurationError),
         ("NEURONJAX_NUMERICS", "exact", "one of chip, ieee", ConfigurationError),
         ("NEURONJAX_SDK", "2.19", "from 2.20 to 2.32", ConfigurationError),
         ("NEURONJAX_SDK", "new", "from 2.20 to 2.32", ConfigurationError),
@@ -166,6 +169,16 @@ def test_configure_wins_over_the_environment_until_it_is_taken_back() -> None:
     assert options.load(environ).target == "trn1.2xlarge"
     options.configure(target=None)
     assert options.load(environ).target == "inf2.xlarge"
+
+
+def test_pinned_options_win_over_configure() -> None:
+    options.pin(target="inf2.xlarge")
+    options.configure(target="trn1.2xlarge", sdk="2.31")
+    assert options.load({"NEURONJAX_TARGET": "trn2.48xlarge"}) == Options(
+        target="inf2.xlarge", sdk="2.31"
+    )
+    with pytest.raises(ConfigurationError, match="pin\\(legality=…\\).* must be one of off"):
+        options.pin(legality="on")
 
 
 @pytest.mark.parametrize(

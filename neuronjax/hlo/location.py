@@ -24,6 +24,7 @@ UNKNOWN = "unknown source"
 
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _FRAME = re.compile(rf"(?:{_STRING}\()?{_STRING}:(\d+):\d+")
+_ESCAPE = re.compile(rb"\\(\\|[0-9A-F]{2})")
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\](\w+)")
 _OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<frozen ")
 
@@ -52,9 +53,18 @@ class Frame:
 def frames(op: Any) -> tuple[Frame, ...]:
     """The frames recorded with an op, innermost first."""
     return tuple(
-        Frame(match[1] or "", match[2].replace("\\\\", "\\"), int(match[3]))
+        Frame(match[1] or "", _unescaped(match[2]), int(match[3]))
         for match in _FRAME.finditer(str(op.location))
     )
+
+
+def _unescaped(text: str) -> str:
+    """MLIR writes a backslash twice, and bytes that are not plain ASCII as hexadecimal digits."""
+
+    def plain(match: re.Match[bytes]) -> bytes:
+        return b"\\" if match[1] == b"\\" else bytes.fromhex(match[1].decode())
+
+    return _ESCAPE.sub(plain, text.encode()).decode(errors="replace")
 
 
 def user_frame(stack: Sequence[Frame]) -> Frame | None:

@@ -83,6 +83,9 @@ def _put(value: np.ndarray, placement: Placement) -> Any:
 class HostExecutable:
     """A per-core program loaded on a placement."""
 
+    holds_values = True
+    """Whether results and temporaries take memory of this machine."""
+
     def __init__(self, loaded: Any, placement: Placement, results: Sequence[TensorSpec]) -> None:
         self.placement = placement
         self._loaded = loaded

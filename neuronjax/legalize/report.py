@@ -7,8 +7,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any
 
 from jaxlib.mlir import ir
 
@@ -19,15 +17,14 @@ from neuronjax.legalize.rules import RULES
 from neuronjax.legalize.rules.rule import Cores, Program, Rule, Severity, Site
 
 logger = logging.getLogger("neuronjax.legality")
-"""Every finding is a record here, with the ``Finding`` as its attribute ``finding``."""
+"""Findings that are logged are records here, with the ``Finding`` as attribute ``finding``; so are,
+at level debug, the programs that were looked at, with their names as attribute ``program``."""
 
 _LEVELS = {
     Severity.ERROR: logging.ERROR,
     Severity.WARNING: logging.WARNING,
     Severity.NOTE: logging.INFO,
 }
-
-
 _DIALECTS = ("stablehlo.", "mhlo.", "chlo.")
 
 
@@ -93,31 +90,43 @@ def _matches(program: Program) -> Iterator[Finding]:
                     yield Finding(rule, op.name, graph.source(op, path), detail)
 
 
+def _log(found: list[Finding], policy: Policy) -> None:
+    for finding in found:
+        logger.log(_LEVELS[finding.rule.severity], "%s", finding, extra={"finding": finding})
+
+
 def _warn(found: list[Finding], policy: Policy) -> None:
     """One warning per rule, for its first match; the user's line is where Python says it comes
-    from."""
+    from. Notes are logged alone."""
+    _log([finding for finding in found if finding.rule.severity is Severity.NOTE], policy)
     first: dict[str, Finding] = {}
     for finding in found:
         if finding.rule.severity >= Severity.WARNING:
             first.setdefault(finding.rule.what, finding)
     for finding in first.values():
-        if finding.source is None:
-            warnings.warn(str(finding), LegalityWarning, stacklevel=2)
-            continue
-        file, line = finding.source.file, finding.source.line
-        warnings.warn_explicit(
-            str(finding), LegalityWarning, file, line, registry=_registry_of(file)
-        )
+        _warn_once(finding)
 
 
-def _registry_of(file: str) -> Any:
-    """Python's note of the warnings that a file has given, if the file is running."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_filename == file:
-            return frame.f_globals.setdefault("__warningregistry__", {})
-        frame = frame.f_back
-    return None
+def _warn_once(finding: Finding) -> None:
+    text = str(finding)
+    if finding.source is None:
+        warnings.warn(text, LegalityWarning, stacklevel=2)
+        return
+    said = _said_in(finding.source.file)
+    if text not in said:
+        said.add(text)
+        warnings.warn_explicit(text, LegalityWarning, finding.source.file, finding.source.line)
+
+
+def _said_in(file: str) -> set[str]:
+    """The warnings that a file has been given, kept in its module as Python keeps its own.
+
+    Python's own register is cleared whenever anybody changes a filter, as JAX often does; and
+    JAX compiles in a thread whose stack does not lead to the user.
+    """
+    modules = [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == file]
+    module = modules[0] if modules else sys.modules["__main__"]
+    return vars(module).setdefault("__neuronjax_warnings__", set())
 
 
 def _refuse(found: list[Finding], policy: Policy) -> None:
@@ -131,16 +140,12 @@ def _refuse(found: list[Finding], policy: Policy) -> None:
     _warn(found, policy)
 
 
-def _ignore(found: list[Finding], policy: Policy) -> None:
-    return None
-
-
 MODES: dict[str, Callable[[list[Finding], Policy], None]] = {
-    "log": _ignore,
+    "log": _log,
     "warn": _warn,
     "strict": _refuse,
 }
-"""What is done with findings beyond logging them; a mode without a row looks for none."""
+"""What is done with findings; a mode without a row looks for none."""
 
 
 def check(module: ir.Module, policy: Policy, cores: Cores | None = None) -> None:
@@ -152,6 +157,7 @@ def check(module: ir.Module, policy: Policy, cores: Cores | None = None) -> None
     if policy.legality not in MODES:
         return
     found = findings(module, policy, cores)
-    for finding in found:
-        logger.log(_LEVELS[finding.rule.severity], "%s", finding, extra={"finding": finding})
+    attribute = module.operation.attributes.get("sym_name")
+    name = "without a name" if attribute is None else ir.StringAttr(attribute).value
+    logger.debug("program %s: %d findings", name, len(found), extra={"program": name})
     MODES[policy.legality](found, policy)

@@ -12,6 +12,7 @@ from neuronjax.compiler import CompiledProgram, compile_program, device_assignme
 from neuronjax.errors import CompileError
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
+from neuronjax.host.shapes import ShapesClient
 from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.machine.machine import Machine
@@ -23,6 +24,9 @@ from neuronjax.runtime.executable import LoadedProgram, ProgramMemory, program_m
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
+EXECUTORS: dict[str, Callable[[int], HostClient]] = {"host": HostClient, "none": ShapesClient}
+"""Option ``executor`` -> who makes and runs the code of programs, for so many devices."""
+
 
 class Client:
     """The emulated machine of this process."""
@@ -32,7 +36,7 @@ class Client:
         self.machine = Machine.create(options.target, options.lnc)
         self.policy = policy_of(options, self.machine.chip)
         self.devices: list[Device] = visible_devices(self.machine, options)
-        self.host = HostClient(len(self.devices))
+        self.host = EXECUTORS[options.executor](len(self.devices))
         self.waiters = Waiters()
         self.ledger = HbmLedger(
             labels=[device.label for device in self.devices],

@@ -58,7 +58,8 @@ class LoadedProgram:
         self._donated = frozenset(program.signature.donated)
         self._runs = 0
         self._transient = self._result_bytes + self.memory.temporaries - self.memory.alias
-        self._transient_on_host = max(self._transient, 0) * len(self._cores)
+        cores_with_values = len(self._cores) if host.holds_values else 0
+        self._transient_on_host = max(self._transient, 0) * cores_with_values
         self._key: int | None = ledger.load(
             self._cores,
             LoadedBytes(program.signature.name, self.memory.code, self.memory.temporaries),

@@ -185,18 +185,18 @@ def int64(x):
 
 # Windows and shifts
 
-_NHWC = ("NHWC", "HWIO", "NHWC")
-_PADDING = ((2, 2), (2, 2))
+NHWC = ("NHWC", "HWIO", "NHWC")
+PADDING = ((2, 2), (2, 2))
 
 
 def doubly_dilated_convolution(x, kernel):
-    strides = (1, 1)
-    return lax.conv_general_dilated(x, kernel, strides, _PADDING, (2, 2), (2, 2), _NHWC)  # refused
+    ones, twos = (1, 1), (2, 2)
+    return lax.conv_general_dilated(x, kernel, ones, PADDING, twos, twos, NHWC)  # refused
 
 
 def strided_dilated_convolution(x, kernel):
-    strides = (2, 2)
-    return lax.conv_general_dilated(x, kernel, strides, _PADDING, (2, 2), (1, 1), _NHWC)  # refused
+    ones, twos = (1, 1), (2, 2)
+    return lax.conv_general_dilated(x, kernel, twos, PADDING, twos, ones, NHWC)  # refused
 
 
 def base_dilation(x):

@@ -39,7 +39,16 @@ def _e4m3fn(site: Site) -> str | None:
 
 
 def _int64(site: Site) -> str | None:
-    return None if site.policy.native_int64 else _found(site, INT64)
+    if site.policy.native_int64 or _counts_random_bits(site):
+        return None
+    return _found(site, INT64)
+
+
+def _counts_random_bits(site: Site) -> bool:
+    """Whether 64-bit integers are the state or the counters of JAX's random generators, which are
+    there whatever the user does."""
+    users = [use.owner for result in site.op.results for use in result.uses]
+    return any(name in str(op.location) for op in (site.op, *users) for name in _RANDOM)
 
 
 def _large_uint64(site: Site) -> str | None:
@@ -51,6 +60,8 @@ def _large_uint64(site: Site) -> str | None:
     return f"the constant is {int(values.max())}"
 
 
+_RANDOM = ("iota_2x32_shape", "rng_bit_generator")
+"""Primitives of JAX that make random bits."""
 COMPLEX = frozenset({"complex<f32>", "complex<f64>"})
 FNUZ = frozenset({"f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E5M2FNUZ"})
 E4M3FN = frozenset({"f8E4M3FN"})

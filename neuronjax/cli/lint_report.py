@@ -1,0 +1,128 @@
+"""What ``neuronjax lint`` prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from neuronjax.cli.scripts import Outcome
+from neuronjax.hlo.location import UNKNOWN
+from neuronjax.legalize.report import Finding
+from neuronjax.legalize.rules.rule import Rule, Severity
+
+_WIDTH = 100
+_ZEROS = (
+    "Nothing is executed under lint: every result is zero. If the error comes from such a value, "
+    "let that part of the script depend on the configuration instead, or run the script in earnest "
+    "with JAX_PLATFORMS=neuron NEURONJAX_LEGALITY=warn."
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run of the linter."""
+
+    target: str
+    sdk: str
+    programs: int
+    """How many programs were compiled for the platform."""
+    findings: Sequence[Finding]
+    outcome: Outcome
+
+
+def _place(finding: Finding) -> str:
+    """``file:line``, the file relative to the current folder if it lies below it."""
+    if finding.source is None:
+        return UNKNOWN
+    relative = os.path.relpath(finding.source.file)
+    file = finding.source.file if relative.startswith("..") else relative
+    return f"{file}:{finding.source.line}"
+
+
+def text(report: Report) -> str:
+    """For people: a table of findings, then what each rule means and what to do."""
+    parts = [_heading(report)]
+    rows = [_row(finding) for finding in report.findings]
+    if rows:
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
+        parts.append("\n".join(line.rstrip() for line in lines))
+        rules = dict.fromkeys(finding.rule for finding in report.findings)
+        parts.append("\n".join(_explanation(rule) for rule in rules))
+    parts.append(_ending(report))
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(finding: Finding) -> tuple[str, str, str, str]:
+    rule = finding.rule
+    what = f"{rule.what}: {finding.detail}" if finding.detail else rule.what
+    return rule.severity.label, rule.label, _place(finding), what
+
+
+def _heading(report: Report) -> str:
+    return (
+        f"{report.outcome.script}: {report.programs} programs for {report.target}, "
+        f"Neuron SDK {report.sdk}"
+    )
+
+
+def _explanation(rule: Rule) -> str:
+    body = f"[{rule.label}] {rule.what}: {rule.message}. {rule.remedy}"
+    return "\n".join(textwrap.wrap(body, _WIDTH, subsequent_indent="    "))
+
+
+def _ending(report: Report) -> str:
+    counts = Counter(finding.rule.severity for finding in report.findings)
+    total = ", ".join(
+        f"{counts[severity]} {severity.label}{'s' if counts[severity] > 1 else ''}"
+        for severity in reversed(Severity)
+        if counts[severity]
+    )
+    lines = [total or "nothing found"]
+    if report.programs == 0:
+        lines.append(
+            "No program was compiled for platform neuron; does the script choose another platform?"
+        )
+    if report.outcome.error is not None:
+        lines.append(f"The script did not end well: {report.outcome.error}.")
+        lines += textwrap.wrap(_ZEROS, _WIDTH)
+    return "\n".join(lines)
+
+
+def as_json(report: Report) -> str:
+    """For programs: one object."""
+    return (
+        json.dumps(
+            {
+                "target": report.target,
+                "sdk": report.sdk,
+                "programs": report.programs,
+                "script": {"path": report.outcome.script, "error": report.outcome.error},
+                "findings": [_record(finding) for finding in report.findings],
+            },
+            indent=2,
+        )
+        + "\n"
+    )
+
+
+def _record(finding: Finding) -> dict[str, object]:
+    return {
+        "code": finding.rule.label,
+        "severity": finding.rule.severity.label,
+        "file": finding.source.file if finding.source else None,
+        "line": finding.source.line if finding.source else None,
+        "what": finding.rule.what,
+        "op": finding.op,
+        "message": finding.rule.message,
+        "detail": finding.detail,
+        "remedy": finding.rule.remedy,
+        "document": finding.rule.source,
+    }
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {"text": text, "json": as_json}

@@ -1,0 +1,50 @@
+"""``neuronjax COMMAND …``: finds the command and gives it its arguments."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from neuronjax import __version__
+from neuronjax.cli import lint
+from neuronjax.cli.command import Command
+from neuronjax.errors import NeuronError
+
+COMMANDS: dict[str, Command] = {
+    "lint": lint.COMMAND,
+}
+"""Word -> command. A new command is a module beside this one and a row here."""
+
+EXIT_ERROR = 2
+"""As argparse exits for arguments that it does not understand."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    whole = argparse.ArgumentParser(
+        prog="neuronjax",
+        description="Tools for JAX programs that are meant for AWS Trainium and Inferentia.",
+    )
+    whole.add_argument("--version", action="version", version=f"neuronjax {__version__}")
+    words = whole.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        one = words.add_parser(
+            name,
+            help=command.help,
+            description=command.description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(one)
+        one.set_defaults(command=command)
+    return whole
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line (default: that of the process); returns the exit code."""
+    parsed = parser().parse_args(arguments)
+    try:
+        return parsed.command.run(parsed)
+    except NeuronError as error:
+        print(f"neuronjax: {error}", file=sys.stderr)
+        return EXIT_ERROR

@@ -1,0 +1,126 @@
+"""Running somebody's script inside this process, as ``python SCRIPT ARGS`` would."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import runpy
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from neuronjax.errors import ScriptError
+
+_REPEAT_SECONDS = 5.0
+"""A script that goes on after an interrupt is interrupted again after so long."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a script ended."""
+
+    script: str
+    error: str | None
+    """One line on why it did not end well; ``None`` if it did."""
+
+
+@contextlib.contextmanager
+def stdout_on_stderr() -> Iterator[IO[str]]:
+    """Sends all output of the process to standard error; gives a file on the real output."""
+    sys.stdout.flush()
+    real = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(os.dup(real), "w") as out:
+            yield out
+    finally:
+        sys.stdout.flush()
+        os.dup2(real, 1)
+        os.close(real)
+
+
+def check(script: str, is_module: bool) -> None:
+    """Raises ``ScriptError`` if there is no such script or module."""
+    if is_module:
+        sys.path.insert(0, "")
+        package = script.partition(".")[0]
+        if importlib.util.find_spec(package) is None:
+            raise ScriptError(f"there is no module {script!r}; look at the folder you are in.")
+    elif not Path(script).is_file():
+        raise ScriptError(
+            f"there is no script {script!r}; give the path of a Python file, or a module with -m."
+        )
+
+
+def run(script: str, arguments: Sequence[str], is_module: bool, timeout: float) -> Outcome:
+    """Runs a script, or a module by its name, as ``__main__``.
+
+    Prints the traceback of an exception on standard error, without the frames around the script.
+    ``timeout`` is in seconds, 0 for none.
+    """
+    sys.argv = [script, *arguments]
+    sys.path[0] = "" if is_module else str(Path(script).resolve().parent)
+    clock = _Clock(timeout)
+    try:
+        with clock:
+            if is_module:
+                runpy.run_module(script, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(str(Path(script).resolve()), run_name="__main__")
+    except SystemExit as end:
+        return Outcome(script, None if end.code in (None, 0) else f"it exited with {end.code!r}")
+    except KeyboardInterrupt:
+        return Outcome(script, clock.reason())
+    except BaseException as error:
+        _print(error)
+        return Outcome(script, f"it raised {type(error).__name__}: {_first_line(error)}")
+    return Outcome(script, clock.reason() if clock.expired else None)
+
+
+class _Clock:
+    """Interrupts the main thread when the time is up."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.expired = False
+
+    def __enter__(self) -> _Clock:
+        if self._seconds:
+            signal.signal(signal.SIGALRM, self._expire)
+            signal.setitimer(signal.ITIMER_REAL, self._seconds, _REPEAT_SECONDS)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _expire(self, *_: Any) -> None:
+        self.expired = True
+        signal.raise_signal(signal.SIGINT)
+
+    def reason(self) -> str:
+        """Why the script was interrupted."""
+        if not self.expired:
+            return "it was interrupted"
+        return (
+            f"it did not end within {self._seconds:g} seconds; results are zeros here, so a loop "
+            "that waits for a value does not end (give it a bound, or --timeout)"
+        )
+
+
+def _print(error: BaseException) -> None:
+    """The traceback, beginning with the script."""
+    trace: TracebackType | None = error.__traceback__
+    around = (__file__, runpy.__file__, "<frozen runpy>")
+    while trace is not None and trace.tb_frame.f_code.co_filename in around:
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0]

@@ -1,0 +1,79 @@
+"""The command line: words, help, and input it cannot use. Nothing here starts the platform."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+
+import pytest
+
+from neuronjax import __version__, options
+from neuronjax.cli.main import COMMANDS, main
+from tests.conftest import PROJECT
+
+
+def test_console_script() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    module, _, name = project["scripts"]["neuronjax"].partition(":")
+    assert getattr(importlib.import_module(module), name) is main
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: neuronjax")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"neuronjax {__version__}\n"
+
+
+def test_lint_says_that_values_are_zeros(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["lint", "--help"])
+    assert "sees zeros" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["polish"], "invalid choice: 'polish'"),
+        (["lint"], "the following arguments are required: SCRIPT"),
+        (["lint", "--severity=fatal", "x.py"], "invalid choice: 'fatal'"),
+        (["lint", "--format=xml", "x.py"], "invalid choice: 'xml'"),
+        (["lint", "--timeout=soon", "x.py"], "'soon' is not a number of seconds"),
+        (["lint", "--timeout=-1", "x.py"], "'-1' is not a number of seconds"),
+    ],
+)
+def test_arguments_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lint", "no_such_script.py"], "there is no script 'no_such_script.py'"),
+        (["lint", "-m", "no_such_module"], "there is no module 'no_such_module'"),
+        (["lint", "--target=trn9", __file__], "'trn9' is not a known instance"),
+        (["lint", "--sdk=1.0", __file__], "must be a version from 2.20 to 2.32"),
+        (["lint", "--target=trn9", "--sdk=new", __file__], "must be a version"),
+    ],
+)
+def test_impossible(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = options.load()
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("neuronjax: ")
+    assert message in captured.err
+    assert captured.out == ""
+    assert options.load() == before
