@@ -177,7 +177,7 @@ def test_pinned_options_win_over_configure() -> None:
     assert options.load({"NEURONJAX_TARGET": "trn2.48xlarge"}) == Options(
         target="inf2.xlarge", sdk="2.31"
     )
-    with pytest.raises(ConfigurationError, match="pin\\(legality=…\\).* must be one of off"):
+    with pytest.raises(ConfigurationError, match=r"pin\(legality=…\).* must be one of off"):
         options.pin(legality="on")
 
 
