@@ -35,6 +35,8 @@ SEMANTICS: Mapping[str, Callable[[Call], Function]] = {
     "AwsNeuronArgMax": meanings.arg_max,
     "AwsNeuronArgMin": meanings.arg_min,
     "AwsNeuronTopK": meanings.top_k,
+    "AwsNeuronIntMatmult": meanings.int_matmul,
+    "AwsNeuronDropoutMaskV1": meanings.dropout_mask,
     "AwsNeuronCollectiveMatmul": collective_matmul.matmul,
     "ResizeNearest": resize.nearest,
     "ResizeNearestGrad": resize.nearest_gradient,
@@ -69,12 +71,6 @@ REFUSED: Mapping[str, str] = {
     ),
     "AwsNeuronDevicePrint": (
         "prints on the device in an undocumented form; use jax.debug.print on this platform"
-    ),
-    "AwsNeuronIntMatmult": (
-        "has undocumented operands and dimensions; use jax.lax.dot_general on integers"
-    ),
-    "AwsNeuronDropoutMaskV1": (
-        "has undocumented operands and an undocumented random generator; use jax.random.bernoulli"
     ),
     "AwsNeuronRmsNormBackward": (
         "takes the norm's output, from which the scale of its input cannot be recovered; let "

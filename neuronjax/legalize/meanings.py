@@ -18,6 +18,7 @@ from jax import lax
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.legalize.call import Call, Function, wide
+from neuronjax.rounding import JAX, random_bits
 
 
 def _pointwise(formula: Function) -> Any:
@@ -144,3 +145,55 @@ def top_k(call: Call) -> Function:
             f"takes {k} elements along the last dimension of shape {x.shape}; take fewer"
         )
     return lambda x: tuple(lax.top_k(x, k))
+
+
+def int_matmul(call: Call) -> Function:
+    """(lhs, rhs): the matmul of integers [..., m, k] and [..., k, n].
+
+    The operands are documented nowhere; this is what the name says. It goes through FP32 as all
+    matmuls of integers do, unless ``--implicit-integer-downcast`` forbids that.
+    """
+    lhs, rhs = call.expect_operands("lhs", "rhs")
+    for spec in (lhs, rhs):
+        if not jnp.issubdtype(spec.dtype, jnp.integer):
+            raise UnsupportedProgramError(
+                f"has an operand of type {spec.dtype.name}; use jax.numpy.matmul for other types "
+                "than integers"
+            )
+    fits = len(lhs.shape) == len(rhs.shape) >= 2 and lhs.shape[:-2] == rhs.shape[:-2]
+    if not fits or lhs.shape[-1] != rhs.shape[-2]:
+        raise UnsupportedProgramError(
+            f"multiplies shapes {lhs.shape} and {rhs.shape}; they must be [..., m, k] and "
+            "[..., k, n] with equal leading dimensions, so use jax.lax.dot_general"
+        )
+    result = call.results[0].dtype
+    return lambda lhs, rhs: jnp.matmul(lhs, rhs, preferred_element_type=result)
+
+
+def dropout_mask(call: Call) -> Function:
+    """(probability, seed): 1 where an element is kept, 0 where it is dropped with ``probability``.
+
+    Operands and generator are documented nowhere: these two scalars, a float and an integer, and a
+    stateless hash of seed and element number, are a convention of this project. The same seed
+    gives the same mask.
+    """
+    probability, seed = call.expect_operands("probability", "seed")
+    is_float = jnp.issubdtype(probability.dtype, jnp.floating)
+    if not is_float or not jnp.issubdtype(seed.dtype, jnp.integer):
+        raise UnsupportedProgramError(
+            f"has operands of types {probability.dtype.name} and {seed.dtype.name}; make them a "
+            "float, the probability to drop, and an integer, the seed"
+        )
+    if (probability.shape, seed.shape) != ((), ()):
+        raise UnsupportedProgramError(
+            f"has operands of shapes {probability.shape} and {seed.shape}; make them scalars"
+        )
+    shape = call.results[0].shape
+
+    def function(probability: jax.Array, seed: jax.Array) -> jax.Array:
+        numbers = lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
+        random = random_bits(JAX, numbers, jnp.broadcast_to(seed.astype(jnp.uint32), shape))
+        uniform = (random >> 8).astype(jnp.float32) * 2.0**-24
+        return uniform >= probability.astype(jnp.float32)
+
+    return function

@@ -268,8 +268,8 @@ def _conversions_through_fp32(module: ir.Module, policy: Policy) -> None:
 
 
 def _separate_roundings(module: ir.Module, policy: Policy) -> None:
-    """XLA:CPU's code generator makes one rounding of a product and the sum it goes into. It does not
-    look through a selection, here of NaN for NaN."""
+    """XLA:CPU's code generator makes one rounding of a product and the sum it goes into. It does
+    not look through a selection, here of NaN for NaN."""
     for op in ops_of(module, frozenset({"stablehlo.multiply"})):
         product = op.results[0]
         if element_type(product) != "f32" or in_closed_region(op) or not feeds(product, SUMS):

@@ -257,8 +257,32 @@ def test_every_target_is_decided() -> None:
 
 
 def test_every_meaning_has_a_case() -> None:
-    in_mx_tests = {"QuantizeMX", "ScaledMatmul", "__op$block_scaled_dot"}
-    assert {case.target for case in CASES.values()} | in_mx_tests == set(ours.SEMANTICS)
+    others = {"QuantizeMX", "ScaledMatmul", "__op$block_scaled_dot"}
+    others |= {"AwsNeuronIntMatmult", "AwsNeuronDropoutMaskV1"}
+    assert {case.target for case in CASES.values()} | others == set(ours.SEMANTICS)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32])
+def test_int_matmul(dtype: Any, neuron_devices: list[jax.Device]) -> None:
+    lhs = jax.device_put(GENERATOR.integers(-99, 99, (2, 5, 7)).astype(dtype), neuron_devices[0])
+    rhs = GENERATOR.integers(-99, 99, (2, 7, 3)).astype(dtype)
+    types = [((2, 5, 3), np.int32)]
+    found = jax.jit(lambda x, y: call("AwsNeuronIntMatmult", types, None, x, y))(lhs, rhs)
+    np.testing.assert_array_equal(found, np.asarray(lhs).astype(np.int64) @ rhs.astype(np.int64))
+
+
+def test_dropout_mask(neuron_devices: list[jax.Device]) -> None:
+    """One in four is dropped, within five standard deviations; a seed always gives one mask."""
+    types, size = [((100, 400), F32)], 40_000
+    drop = jax.device_put(np.float32(0.25), neuron_devices[0])
+    mask = jax.jit(lambda p, seed: call("AwsNeuronDropoutMaskV1", types, None, p, seed))
+    first, again, other = (np.asarray(mask(drop, np.int32(seed))) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    for found in (first, other):
+        assert set(np.unique(found)) == {0, 1}
+        assert abs(found.mean() - 0.75) < 5 * np.sqrt(0.25 * 0.75 / size)
+    independent = 0.25**2 + 0.75**2
+    assert abs((first == other).mean() - independent) < 5 * np.sqrt(independent / size)
 
 
 def test_indices_of_64_bits(neuron_devices: list[jax.Device]) -> None:
@@ -516,6 +540,14 @@ BAD: dict[str, tuple[str, Any, str | None, list[Any], str]] = {
     "many k": ("AwsNeuronTopK", [((4,), F32), ((4,), U32)], "4", [VECTOR], "takes 4 elements"),
     "shapes": (
         "AwsNeuronSoftmaxBackward", [((4, 6), F32)], "1", [MATRIX, VECTOR], "must be the same"
+    ),
+    "integers": ("AwsNeuronIntMatmult", [((4, 4), F32)], None, [MATRIX, MATRIX], "than integers"),
+    "contraction": (
+        "AwsNeuronIntMatmult", [((1, 1), np.int32)], None, [np.ones((2, 3), int)] * 2, "must be"
+    ),
+    "dropout types": ("AwsNeuronDropoutMaskV1", [((3,), F32)], None, [VECTOR, VECTOR], "the seed"),
+    "dropout shapes": (
+        "AwsNeuronDropoutMaskV1", [((3,), F32)], None, [VECTOR, np.int32(1)], "make them scalars"
     ),
     "weight": (
         "AwsNeuronRmsNorm", [((4, 6), F32)], "1", [MATRIX, VECTOR, np.float32(0)], r"be \(6,\)"
