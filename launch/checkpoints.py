@@ -26,7 +26,7 @@ class Checkpoint(NamedTuple):
     """What one checkpoint holds, besides the step in its name."""
 
     parameters: Any  # tree of arrays
-    optimizer: Any  # tree of arrays
+    optimizer: Any  # tree of arrays; None = it was never trained here
     record: dict[str, Any]  # JSON: what the run is, and its position in the data
 
 
@@ -50,13 +50,13 @@ class CheckpointWriter:
 
         Raises CheckpointError if either fails, for instance because the disk is full.
         """
-        args = ocp.args.Composite(
-            parameters=ocp.args.StandardSave(checkpoint.parameters),
-            optimizer=ocp.args.StandardSave(checkpoint.optimizer),
-            record=ocp.args.JsonSave(checkpoint.record),
-        )
+        trees = {PARAMETERS: checkpoint.parameters, OPTIMIZER: checkpoint.optimizer}
+        args = {
+            name: ocp.args.StandardSave(tree) for name, tree in trees.items() if tree is not None
+        }
+        args[RECORD] = ocp.args.JsonSave(checkpoint.record)
         try:
-            self._manager.save(step, args=args, force=True)
+            self._manager.save(step, args=ocp.args.Composite(**args), force=True)
         except (OSError, ValueError) as error:
             raise self._failure(error) from error
 

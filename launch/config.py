@@ -12,6 +12,7 @@ class TrainConfig:
     checkpoint_dir: Path  # the run directory: checkpoints and metrics.jsonl
     data: str | None = None  # a UTF-8 text file; None = the built-in text
     mesh: str | None = None  # such as "data=4,model=2"; None = fitted to the devices
+    seq_len: int | None = None  # training window, in tokens; None = the model's context
     steps: int = 400  # optimizer steps
     batch_size: int = 32  # sequences per step, over all devices
     seed: int = 0  # of the initial weights and of the order of the data

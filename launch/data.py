@@ -1,4 +1,4 @@
-"""Text as byte tokens, and the batches made of it."""
+"""Text, and the batches made of its tokens."""
 
 import hashlib
 import pydoc_data.topics
@@ -9,6 +9,7 @@ import grain
 import numpy as np
 
 from launch.errors import DataError
+from launch.text import ByteTokenizer, Tokenizer
 
 HELD_OUT_FRACTION = 0.08  # the end of the text, never trained on
 BUILT_IN = "pydoc_data.topics"
@@ -54,27 +55,34 @@ def _file_text(path: Path) -> bytes:
 
 
 def fingerprint(text: np.ndarray) -> str:
-    """Identifies the text: the first 16 hexadecimal digits of its SHA-256."""
+    """Identifies the text or its tokens: the first 16 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(text.tobytes()).hexdigest()[:16]
 
 
-def split(text: np.ndarray, seq_len: int) -> tuple[np.ndarray, np.ndarray]:
-    """(training, held-out) parts of the text.
+def tokens_of(text: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """The text of `read_text` as tokens [N]; bytes stay as they are, uint8."""
+    if isinstance(tokenizer, ByteTokenizer):
+        return text
+    return tokenizer.encode(text.tobytes().decode(), marks=False)
 
-    Raises DataError if either holds no window of seq_len + 1 bytes.
+
+def split(text: np.ndarray, seq_len: int) -> tuple[np.ndarray, np.ndarray]:
+    """(training, held-out) parts of the text, given as its tokens.
+
+    Raises DataError if either holds no window of seq_len + 1 tokens.
     """
     held_out_size = round(len(text) * HELD_OUT_FRACTION)
     needed = int((seq_len + 1) / HELD_OUT_FRACTION) + 1
     if held_out_size < seq_len + 1:
         raise DataError(
-            f"the text has {len(text)} bytes: too small for windows of --seq_len={seq_len}. "
-            f"Use at least {needed} bytes of text, or a smaller --seq_len."
+            f"the text has {len(text)} tokens: too small for windows of --seq_len={seq_len}. "
+            f"Use at least {needed} tokens of text, or a smaller --seq_len."
         )
     return text[:-held_out_size], text[-held_out_size:]
 
 
 class Windows:
-    """Every run of seq_len + 1 bytes of a text, by its start: a grain random-access source."""
+    """Every run of seq_len + 1 tokens of a text, by its start: a grain random-access source."""
 
     def __init__(self, text: np.ndarray, seq_len: int) -> None:
         self._text, self._seq_len = text, seq_len

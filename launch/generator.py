@@ -1,29 +1,40 @@
-"""Text from a checkpoint."""
+"""Text from a run's checkpoint or from a Hugging Face directory."""
 
-import codecs
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import numpy as np
-from flax import nnx
+from tqdm import tqdm
 
 from launch import checkpoints
 from launch.errors import CheckpointError, DataError
 from launch.meshes import choose_mesh, parameter_shardings
 from launch.program import say
-from models.generate import generate
-from models.parameters import Parameters
-from models.pretrained import describe_fields
+from launch.source import from_path
+from launch.text import Tokenizer, find_tokenizer
+from models import pretrained
+from models.generate import Ending, generate
+from models.pretrained import Pretrained, describe_fields
 from models.sampling import Sampling
+from models.weights.ending import read_ending
 from models.weights.fields import Fields
+
+DTYPES = ("dtype", "param_dtype", "matmul_dtype")  # settings of a run that config.json lacks
+
+
+class Writer(NamedTuple):
+    """What text is made with."""
+
+    model: Pretrained
+    tokenizer: Tokenizer
+    ending: Ending
 
 
 def generate_text(
-    directory: Path,
+    writer: Writer,
     *,
-    mesh: str | None,
     prompt: str,
     max_new_tokens: int,
     sampling: Sampling,
@@ -31,30 +42,35 @@ def generate_text(
 ) -> None:
     """Writes the prompt and its continuation to standard output, piece by piece.
 
-    Uses the newest sound checkpoint and changes nothing in the directory. Raises CheckpointError
-    if there is none, MeshError if the mesh does not fit, DataError for an empty prompt.
+    Raises DataError for a prompt without tokens, GenerationError for one that is too long.
     """
-    if not prompt:
-        raise DataError("--prompt is empty: give at least one character to continue")
-    graph, parameters, config = load(directory, mesh)
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    model, tokenizer, ending = writer
+    tokens = tokenizer.encode(prompt, marks=True)
+    if not tokens.size:
+        raise DataError("the prompt is empty: give at least one character to continue")
+    stream = tokenizer.stream()
     sys.stdout.write(prompt)
     generate(
-        graph,
-        parameters,
-        np.frombuffer(prompt.encode(), np.uint8)[None, :].astype(np.int32),
+        model.graph,
+        model.parameters,
+        tokens[None],
         max_new_tokens=max_new_tokens,
-        context=config.max_seq_len,
+        context=model.config.max_seq_len,
+        boundaries=model.config.boundaries,
         sampling=sampling,
+        ending=ending,
         key=jax.random.key(seed),
         restart=True,
-        on_tokens=lambda tokens: _write(decoder.decode(tokens[0].astype(np.uint8).tobytes())),
+        on_tokens=lambda piece: _write(stream.feed(piece[0])),
     )
-    _write(decoder.decode(b"", final=True) + "\n")
+    _write(stream.finish() + "\n")
 
 
-def load(directory: Path, mesh_text: str | None) -> tuple[nnx.GraphDef[Any], Parameters, Any]:
-    """The model of the newest sound checkpoint, its weights on the mesh."""
+def load_run(directory: Path, mesh_text: str | None) -> Writer:
+    """The model of a run's newest sound checkpoint, its weights on the mesh; nothing is changed.
+
+    Raises CheckpointError if there is none, MeshError if the mesh does not fit.
+    """
     step = checkpoints.newest(directory, move_aside=False)
     if step is None:
         raise CheckpointError(
@@ -67,18 +83,46 @@ def load(directory: Path, mesh_text: str | None) -> tuple[nnx.GraphDef[Any], Par
             f"checkpoint {step} of {directory} was made by an earlier version of this program and "
             "does not say which architecture it is. Train it again in another --checkpoint_dir."
         )
-    architecture, config, _ = describe_fields(
-        Fields(record["config_json"], f"checkpoint {step} of {directory}"),
-        dtype=record["model"]["dtype"],
-        param_dtype=record["model"]["param_dtype"],
-    )
+    fields = Fields(record["config_json"], f"checkpoint {step} of {directory}")
+    architecture, config, _ = describe_fields(fields)
+    settings = {name: record["model"][name] for name in DTYPES if name in record["model"]}
+    config = replace(config, **settings)
     graph, parameters = architecture.abstract(config)
     # One sequence is made: the batch is not split, every data-parallel group does the same.
     mesh = choose_mesh(mesh_text, config.num_kv_heads, batch_size=jax.device_count())
     shardings = parameter_shardings(mesh, parameters, architecture.axes)
     target = checkpoints.abstract(parameters, shardings)
     say(f"checkpoint {step} of {directory} on mesh {dict(mesh.shape)}")
-    return graph, checkpoints.restore(directory, step, checkpoints.PARAMETERS, target), config
+    restored = checkpoints.restore(directory, step, checkpoints.PARAMETERS, target)
+    model = Pretrained(architecture, config, fields, graph, restored)
+    tokenizer = find_tokenizer(directory, config.vocab_size)
+    return Writer(model, tokenizer, read_ending(directory, fields))
+
+
+def load_directory(directory: Path, mesh_text: str | None, dtype: str | None = None) -> Writer:
+    """The language model of a Hugging Face directory, its weights on the mesh.
+
+    Raises ModelError, MeshError, DataError, ConfigError or WeightsError for what does not suit.
+    """
+    source = from_path(directory, dtype=dtype)
+    config = source.model.config
+    mesh = choose_mesh(mesh_text, config.num_kv_heads, batch_size=jax.device_count())
+    say(f"{source.model.architecture.name} of {directory} on mesh {dict(mesh.shape)}")
+    model = load_with_progress(directory, mesh, dtype=dtype)
+    return Writer(model, source.tokenizer, read_ending(directory, source.model.fields))
+
+
+def load_with_progress(directory: Path, mesh: Any, *, dtype: str | None = None) -> Pretrained:
+    """`models.pretrained.load` with a bar of the bytes read."""
+    with tqdm(unit="B", unit_scale=True, desc="weights", dynamic_ncols=True) as bar:
+        return pretrained.load(
+            directory,
+            mesh,
+            dtype=dtype,
+            param_dtype=dtype,
+            on_plan=bar.reset,
+            on_tensor=bar.update,
+        )
 
 
 def _write(text: str) -> None:

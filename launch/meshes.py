@@ -101,6 +101,16 @@ def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
     return NamedSharding(mesh, sharding.batch_spec(mesh.axis_names, rank=1))
 
 
+def check_window(mesh: Mesh, seq_len: int) -> None:
+    """Raises MeshError if the mesh splits the positions of a text into unequal parts."""
+    parts = mesh.shape.get("sequence", 1)
+    if seq_len % parts:
+        raise MeshError(
+            f"the training window of {seq_len} tokens is not a multiple of sequence={parts} in "
+            "the mesh. Choose another --seq_len or --mesh."
+        )
+
+
 def choose_mesh(text: str | None, num_kv_heads: int, batch_size: int) -> Mesh:
     """The mesh of the --mesh flag, or the default one for all devices."""
     if text is not None:

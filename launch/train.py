@@ -1,24 +1,25 @@
-"""Trains a byte-level Llama-style decoder: `python -m launch.train --checkpoint_dir=DIR`.
+"""Trains a decoder: `python -m launch.train --checkpoint_dir=DIR`.
 
-Runs on whatever JAX_PLATFORMS selects. Started again with the same directory it goes on from the
-newest checkpoint; Ctrl-C saves the last completed step first.
+Without --model it is a byte-level Llama whose dimensions are flags; with it the checkpoint of a
+Hugging Face directory, or a random model of a config.json. Runs on whatever JAX_PLATFORMS selects.
+Started again with the same directory it goes on from the newest checkpoint; Ctrl-C saves the last
+completed step first.
 """
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
 from launch.config import TrainConfig
 from launch.errors import ModelError
 from launch.program import run
+from launch.source import Source, byte_level, from_path
 from launch.trainer import train
 from models.decoder.config import DecoderConfig
-from models.decoder.families import llama_json
 from models.errors import ConfigError
 from models.layers.fp8 import DTYPES
-from models.pretrained import describe_fields
-from models.weights.fields import Fields
 
 _RUN = TrainConfig(checkpoint_dir=Path("runs/decoder"))
 _MODEL = DecoderConfig()
@@ -64,6 +65,15 @@ def _define_flags() -> None:
             flags.DEFINE_integer(name, getattr(record, name), text, lower_bound=lowest)
     for name, text in _RUN_FLOATS.items():
         flags.DEFINE_float(name, getattr(_RUN, name), text, lower_bound=0.0)
+    flags.DEFINE_string(
+        "model",
+        None,
+        "Hugging Face directory to start from, or a config.json for random weights; default: a "
+        "byte-level Llama of the flags below.",
+    )
+    flags.DEFINE_integer(
+        "seq_len", None, "Training window, in tokens; default: the model's context.", lower_bound=1
+    )
     flags.DEFINE_bool("tie_embeddings", _MODEL.tie_embeddings, "Head = transposed embedding.")
     flags.DEFINE_enum("dtype", _MODEL.dtype, ["float32", "bfloat16"], "Of the activations.")
     flags.DEFINE_enum(
@@ -73,17 +83,32 @@ def _define_flags() -> None:
 
 def main() -> int:
     values = flags.FLAGS.flag_values_dict()
-    model_fields = [*_MODEL_INTEGERS, "tie_embeddings", "dtype"]
-    try:
-        config = DecoderConfig(**{name: values[name] for name in model_fields})
-    except ConfigError as error:
-        raise ModelError(f"{error}. Change the flags of the model.") from error
-    model = describe_fields(Fields(llama_json(config), "the flags"), dtype=config.dtype)
-    model = model._replace(config=replace(model.config, matmul_dtype=values["matmul_dtype"]))
-    run_fields = [*_STRINGS, *_RUN_INTEGERS, *_RUN_FLOATS]
+    source = _source(values)
+    config = replace(source.model.config, matmul_dtype=values["matmul_dtype"])
+    source = source._replace(model=source.model._replace(config=config))
+    run_fields = [*_STRINGS, *_RUN_INTEGERS, *_RUN_FLOATS, "seq_len"]
     settings = {name: values[name] for name in run_fields}
     settings["checkpoint_dir"] = Path(settings["checkpoint_dir"])
-    return train(model, TrainConfig(**settings))
+    return train(source, TrainConfig(**settings))
+
+
+def _source(values: dict[str, Any]) -> Source:
+    """The model of the flags. Raises ModelError if they contradict each other."""
+    dimensions = [*_MODEL_INTEGERS, "tie_embeddings"]
+    if values["model"] is not None:
+        given = [f"--{name}" for name in dimensions if flags.FLAGS[name].present]
+        if given:
+            raise ModelError(
+                f"--model={values['model']} says what the model is, so {', '.join(given)} cannot "
+                "be given too. Leave one of them out."
+            )
+        # Small updates are lost in weights of 8 bits: the optimizer works on FP32.
+        dtype = values["dtype"] if flags.FLAGS["dtype"].present else None
+        return from_path(Path(values["model"]), dtype=dtype, param_dtype="float32")
+    try:
+        return byte_level(DecoderConfig(**{name: values[name] for name in [*dimensions, "dtype"]}))
+    except ConfigError as error:
+        raise ModelError(f"{error}. Change the flags of the model.") from error
 
 
 if __name__ == "__main__":

@@ -17,19 +17,22 @@ from launch.data import (
     held_out_batches,
     read_text,
     split,
+    tokens_of,
     training_batches,
 )
-from launch.errors import CheckpointError, DivergenceError
+from launch.errors import CheckpointError, DataError, DivergenceError
 from launch.interrupts import StopRequest, stop_requests
-from launch.meshes import choose_mesh
+from launch.meshes import check_window, choose_mesh
 from launch.metrics import MetricsFile
 from launch.optimizer import learning_rate_schedule, make_optimizer
 from launch.program import say
-from launch.step import Training, TrainState, make_training
-from models.pretrained import Described
+from launch.source import Source
+from launch.step import TrainState, make_training
+from launch.text import copy_tokenizer
+from models import pretrained
 
 
-def train(model: Described, config: TrainConfig) -> int:
+def train(source: Source, config: TrainConfig) -> int:
     """Trains until `config.steps`, resuming from the newest sound checkpoint; returns the exit
     code: 0, or 130 (143) when SIGINT (SIGTERM) asked to stop after a step.
 
@@ -37,7 +40,7 @@ def train(model: Described, config: TrainConfig) -> int:
     """
     _make_directory(config)
     with stop_requests() as stop:
-        run = Run(model, config)
+        run = Run(source, config)
         try:
             run.train_on(stop)
         finally:
@@ -51,10 +54,12 @@ def train(model: Described, config: TrainConfig) -> int:
 class Run:
     """A run between two steps: its state, its position in the data, and its files."""
 
-    def __init__(self, model: Described, config: TrainConfig) -> None:
-        text = read_text(config.data)
+    def __init__(self, source: Source, config: TrainConfig) -> None:
+        model = source.model
+        text = tokens_of(read_text(config.data), source.tokenizer)
         self._config = config
-        self._context = model.config.max_seq_len
+        self._source = source
+        self._context = _window(config.seq_len, model.config.max_seq_len)
         training_text, self._held_out = split(text, self._context)
         self._identity = {
             "model": as_json({"architecture": model.architecture.name} | asdict(model.config)),
@@ -65,10 +70,16 @@ class Run:
             },
             "optimizer": config.optimizer_settings(),
         }
-        self._config_json = dict(model.fields.values)
-        mesh = choose_mesh(config.mesh, model.config.num_kv_heads, config.batch_size)
+        if config.seq_len is not None:
+            self._identity["data"]["seq_len"] = config.seq_len
+        self._mesh = choose_mesh(config.mesh, model.config.num_kv_heads, config.batch_size)
+        check_window(self._mesh, self._context)
         self._training = make_training(
-            model, make_optimizer(config), mesh, batch_size=config.batch_size, seed=config.seed
+            model,
+            make_optimizer(config),
+            self._mesh,
+            batch_size=config.batch_size,
+            seed=config.seed,
         )
         self._batches = training_batches(
             training_text,
@@ -81,7 +92,8 @@ class Run:
         self._writer = checkpoints.CheckpointWriter(config.checkpoint_dir, config.keep)
         self._metrics = MetricsFile(config.checkpoint_dir / "metrics.jsonl", self.step)
         self._saved_step = self.step
-        say(_description(self._training, mesh, len(training_text), self.step))
+        copy_tokenizer(source.files, config.checkpoint_dir)
+        say(self._description(len(training_text)))
 
     def train_on(self, stop: StopRequest) -> None:
         """Steps until the last one or until asked to stop; saves, evaluates and prints."""
@@ -108,7 +120,7 @@ class Run:
         directory = self._config.checkpoint_dir
         step = checkpoints.newest(directory, move_aside=True)
         if step is None:
-            return 0, self._training.init()
+            return 0, self._first_state()
         record = checkpoints.read_record(directory, step)
         _check_identity(record, self._identity, self._config)
         self._batches.set_state(record["position"])
@@ -117,6 +129,16 @@ class Run:
             checkpoints.restore(directory, step, checkpoints.PARAMETERS, target.parameters),
             checkpoints.restore(directory, step, checkpoints.OPTIMIZER, target.optimizer),
         )
+
+    def _first_state(self) -> TrainState:
+        if self._source.weights is None:
+            return self._training.init()
+        config = self._source.model.config
+        say(f"reading the weights of {self._source.weights}")
+        loaded = pretrained.load(
+            self._source.weights, self._mesh, dtype=config.dtype, param_dtype=config.param_dtype
+        )
+        return self._training.start(loaded.parameters)
 
     def _take_step(self) -> str:
         """One optimizer step; returns what the progress bar shows of it."""
@@ -153,18 +175,38 @@ class Run:
         ]
         loss = float(np.mean(np.concatenate(rows), dtype=np.float64))
         self._metrics.write(step=self.step, held_out_loss=loss)
-        return f"step {self.step}: held-out loss {loss:.4f} nats per byte"
+        unit = self._source.tokenizer.unit
+        return f"step {self.step}: held-out loss {loss:.4f} nats per {unit}"
+
+    def _description(self, num_tokens: int) -> str:
+        parameters = self._training.state.parameters.values()
+        count = sum(math.prod(array.shape) for array in parameters)
+        sizes = ",".join(f"{axis}={size}" for axis, size in self._mesh.shape.items())
+        return (
+            f"{count:,} parameters on {self._mesh.devices.flat[0].platform} mesh {sizes}; "
+            f"{num_tokens:,} {self._source.tokenizer.unit}s of training text; "
+            f"{'starting' if self.step == 0 else f'resuming after step {self.step}'}"
+        )
 
     def _save(self) -> None:
         if self._saved_step == self.step:
             return
         record = {
             **self._identity,
-            "config_json": self._config_json,
+            "config_json": dict(self._source.model.fields.values),
             "position": self._batches.get_state(),
         }
         self._writer.save(self.step, checkpoints.Checkpoint(*self._state, record=record))
         self._saved_step = self.step
+
+
+def _window(seq_len: int | None, context: int) -> int:
+    if seq_len is not None and seq_len > context:
+        raise DataError(
+            f"--seq_len={seq_len} is longer than the model's context of {context} tokens. Choose "
+            "a smaller window."
+        )
+    return seq_len or context
 
 
 def as_json(record: dict[str, Any]) -> dict[str, Any]:
@@ -199,9 +241,9 @@ def _check_identity(
     changed optimizer settings."""
     changed = {
         part: [
-            f"{name} was {record[part].get(name)}, now {value}"
+            f"{name} was {record.get(part, {}).get(name)}, now {value}"
             for name, value in values.items()
-            if record[part].get(name) != value
+            if record.get(part, {}).get(name) != value
         ]
         for part, values in identity.items()
     }
@@ -213,13 +255,3 @@ def _check_identity(
         )
     if changed["optimizer"]:
         say(f"WARNING: resuming with other settings: {'; '.join(changed['optimizer'])}")
-
-
-def _description(training: Training, mesh: jax.sharding.Mesh, num_bytes: int, step: int) -> str:
-    count = sum(math.prod(array.shape) for array in training.state.parameters.values())
-    sizes = ",".join(f"{axis}={size}" for axis, size in mesh.shape.items())
-    return (
-        f"{count:,} parameters on {mesh.devices.flat[0].platform} mesh {sizes}; "
-        f"{num_bytes:,} bytes of training text; "
-        f"{'starting' if step == 0 else f'resuming after step {step}'}"
-    )

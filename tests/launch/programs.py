@@ -7,16 +7,15 @@ from pathlib import Path
 
 from launch.config import TrainConfig
 from launch.metrics import read_metrics
+from launch.source import byte_level
 from models.decoder.config import DecoderConfig
-from models.decoder.families import llama_json
-from models.pretrained import describe_fields
-from models.weights.fields import Fields
 
 ROOT = Path(__file__).parents[2]
 CONFIG = DecoderConfig(
     num_layers=1, dim=16, hidden_dim=32, num_heads=4, num_kv_heads=2, head_dim=8, max_seq_len=32
 )
-MODEL = describe_fields(Fields(llama_json(CONFIG), "the tests"))
+SOURCE = byte_level(CONFIG)
+MODEL = SOURCE.model
 MODEL_FLAGS = [
     "--num_layers=1",
     "--dim=16",

@@ -113,7 +113,7 @@ def test_a_directory_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 100])
 def test_small_text_is_refused_with_the_size_that_is_enough(size: int) -> None:
-    with pytest.raises(DataError, match=r"too small for windows.*at least (\d+) bytes") as caught:
+    with pytest.raises(DataError, match=r"too small for windows.*at least (\d+) tokens") as caught:
         split(TEXT[:size], 16)
     enough = int(str(caught.value).split("at least ")[1].split()[0])
     split(np.zeros(enough, np.uint8), 16)

@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from launch import checkpoints
+from launch.converter import convert
 from launch.errors import LaunchError
-from launch.generator import generate_text
+from launch.generator import generate_text, load_directory, load_run
 from launch.meshes import parameter_shardings, state_shardings
 from launch.optimizer import make_optimizer
 from launch.step import make_training
+from launch.text import ByteTokenizer
 from launch.trainer import train
 from models.sampling import Sampling
-from tests.launch.programs import MODEL, MODEL_FLAGS, config, losses, start
+from tests.launch.programs import MODEL, MODEL_FLAGS, SOURCE, config, losses, start
 
 STEPS = 16
 
@@ -27,7 +29,7 @@ STEPS = 16
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run of 4 steps, with checkpoints 2 and 4."""
     directory = tmp_path_factory.mktemp("finished")
-    assert train(MODEL, config(directory)) == 0
+    assert train(SOURCE, config(directory)) == 0
     return directory
 
 
@@ -100,7 +102,7 @@ def test_interrupt_saves_the_last_step_and_resumes_to_the_same_losses(
 
 def test_a_finished_run_trains_no_further(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = losses(copy)
-    assert train(MODEL, config(copy)) == 0
+    assert train(SOURCE, config(copy)) == 0
     assert losses(copy) == before
     assert "held-out loss" in capsys.readouterr().out
 
@@ -123,7 +125,7 @@ def test_damaged_newest_falls_back_and_is_kept(
 ) -> None:
     damage_newest(copy, how)
     damaged = {file.name for file in (copy / "4").rglob("*")}
-    assert train(MODEL, config(copy)) == 0
+    assert train(SOURCE, config(copy)) == 0
     messages = capfd.readouterr().err
     assert "WARNING: checkpoint 4" in messages
     assert "resuming after step 2" in messages
@@ -136,7 +138,11 @@ def test_generation_leaves_damaged_checkpoints_where_they_are(
 ) -> None:
     damage_newest(copy, "flipped")
     generate_text(
-        copy, mesh=None, prompt="a", max_new_tokens=3, sampling=Sampling(temperature=0), seed=0
+        load_run(copy, None),
+        prompt="a",
+        max_new_tokens=3,
+        sampling=Sampling(temperature=0),
+        seed=0,
     )
     output = capfd.readouterr()
     assert output.out.startswith("a")
@@ -144,11 +150,19 @@ def test_generation_leaves_damaged_checkpoints_where_they_are(
     assert checkpoints.steps(copy) == [4, 2]
 
 
+def test_a_byte_level_run_becomes_a_llama(copy: Path, tmp_path: Path) -> None:
+    convert(copy, tmp_path / "llama", None)
+    writer = load_directory(tmp_path / "llama", None)
+    assert writer.model.config == MODEL.config
+    assert writer.model.architecture.name == "LlamaForCausalLM"
+    assert isinstance(writer.tokenizer, ByteTokenizer)
+
+
 def test_all_damaged_is_an_error_that_deletes_nothing(copy: Path) -> None:
     for step in (2, 4):
         (copy / str(step) / "manifest.json").unlink()
     with pytest.raises(LaunchError, match=r"every checkpoint .*\[4, 2\].* is damaged; none was"):
-        train(MODEL, config(copy))
+        train(SOURCE, config(copy))
     assert sorted(path.name for path in (copy / "corrupt").iterdir()) == ["2-1", "4-1"]
 
 
@@ -181,14 +195,14 @@ def test_checkpoint_is_the_same_on_another_mesh(devices: list[jax.Device], tmp_p
 
 
 def test_oldest_checkpoints_go(tmp_path: Path) -> None:
-    assert train(MODEL, config(tmp_path, steps=5, checkpoint_every=1, keep=2)) == 0
+    assert train(SOURCE, config(tmp_path, steps=5, checkpoint_every=1, keep=2)) == 0
     assert checkpoints.steps(tmp_path) == [5, 4]
 
 
 def test_changed_schedule_is_reported_and_followed(
     copy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert train(MODEL, config(copy, steps=6)) == 0
+    assert train(SOURCE, config(copy, steps=6)) == 0
     assert "resuming with other settings: steps was 4, now 6" in capfd.readouterr().err
     assert [step for step, _ in losses(copy)] == [1, 2, 3, 4, 5, 6]
 
@@ -208,13 +222,13 @@ def test_changed_schedule_is_reported_and_followed(
 def test_refusals_change_nothing(copy: Path, changes: dict[str, object], message: str) -> None:
     before = {file: file.stat().st_mtime_ns for file in copy.rglob("*")}
     with pytest.raises(LaunchError, match=message):
-        train(MODEL, config(copy, **changes))
+        train(SOURCE, config(copy, **changes))
     assert {file: file.stat().st_mtime_ns for file in copy.rglob("*")} == before
 
 
 def test_divergence_is_an_error_and_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"gave loss .*Lower --learning_rate"):
-        train(MODEL, config(tmp_path, steps=9, learning_rate=1e30, checkpoint_every=9))
+        train(SOURCE, config(tmp_path, steps=9, learning_rate=1e30, checkpoint_every=9))
     assert checkpoints.steps(tmp_path) == []
 
 

@@ -1,0 +1,45 @@
+"""Between the two layouts of checkpoints: safetensors files and a run directory."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from launch import checkpoints
+from launch.errors import CheckpointError
+from launch.generator import load_directory, load_run
+from launch.program import say
+from launch.text import copy_tokenizer
+from launch.trainer import as_json
+from models import pretrained
+from models.weights.fields import CONFIG_FILE
+
+CONVERTED_STEP = 0
+
+
+def convert(source: Path, target: Path, mesh: str | None) -> None:
+    """Writes the model of `source`, of either layout, into `target` in the other.
+
+    Raises CheckpointError if the target is not empty, and what reading the source raises.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise CheckpointError(
+            f"--target={target} holds something already, and nothing is overwritten: give a new "
+            "or empty directory"
+        )
+    to_run = (source / CONFIG_FILE).is_file()
+    if to_run:
+        _to_run(source, target, mesh)
+    else:
+        pretrained.save(target, load_run(source, mesh).model)
+    copy_tokenizer(source, target)
+    say(f"{target} holds {'a run directory' if to_run else 'a Hugging Face directory'} now")
+
+
+def _to_run(source: Path, target: Path, mesh: str | None) -> None:
+    model = load_directory(source, mesh).model
+    record = {
+        "model": as_json({"architecture": model.architecture.name} | asdict(model.config)),
+        "config_json": dict(model.fields.values),
+    }
+    writer = checkpoints.CheckpointWriter(target, keep=1)
+    writer.save(CONVERTED_STEP, checkpoints.Checkpoint(model.parameters, None, record))
+    writer.close()

@@ -1,0 +1,51 @@
+"""Runs a checkpoint of the Hugging Face layout: `python -m launch.run --model=DIR --input="…"`.
+
+The architecture in its config.json decides what is done, unless --task says it. The weights are
+read straight into the shardings of the mesh on whatever JAX_PLATFORMS selects.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from launch import sampling_flags
+from launch.program import run
+from launch.tasks.table import TASKS, run_checkpoint
+from launch.tasks.task import Request
+from models.weights.fields import DTYPES
+
+_MODEL = flags.DEFINE_string("model", None, "Directory of the checkpoint.", required=True)
+_TASK = flags.DEFINE_enum(
+    "task", None, sorted(TASKS), "What to do; default: what the architecture is made for."
+)
+_INPUT = flags.DEFINE_string(
+    "input",
+    None,
+    "; ".join(f"{task.name}: {task.input}" for task in TASKS.values()),
+    required=True,
+)
+_MESH = flags.DEFINE_string(
+    "mesh", None, "Device mesh such as data=1,model=2; default: fitted to the devices."
+)
+_DTYPE = flags.DEFINE_enum(
+    "dtype", None, DTYPES, "Of weights and activations; default: that of the checkpoint."
+)
+
+
+def main() -> int:
+    request = Request(
+        directory=Path(_MODEL.value),
+        input=_INPUT.value,
+        mesh=_MESH.value,
+        dtype=_DTYPE.value,
+        max_new_tokens=flags.FLAGS.max_new_tokens,
+        sampling=sampling_flags.sampling(),
+        seed=flags.FLAGS.seed,
+    )
+    run_checkpoint(request, _TASK.value)
+    return 0
+
+
+if __name__ == "__main__":
+    sampling_flags.define(temperature=0.0, max_new_tokens=64)
+    run(main)

@@ -1,0 +1,17 @@
+"""Text generation: continues a text."""
+
+from launch.generator import generate_text, load_directory
+from launch.tasks.task import Request, Task
+
+
+def _run(request: Request) -> None:
+    generate_text(
+        load_directory(request.directory, request.mesh, request.dtype),
+        prompt=request.input,
+        max_new_tokens=request.max_new_tokens,
+        sampling=request.sampling,
+        seed=request.seed,
+    )
+
+
+TASK = Task("text-generation", "the text to continue", _run)

@@ -1,0 +1,119 @@
+"""Between text and tokens: bytes, or the tokenizer.json of a checkpoint."""
+
+import codecs
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import tokenizers
+from tokenizers.decoders import DecodeStream
+
+from launch.errors import DataError
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+class Tokenizer(Protocol):
+    """What the programs need of a tokenizer."""
+
+    unit: str  # what one token is called in messages
+    size: int  # tokens lie below it
+
+    def encode(self, text: str, *, marks: bool) -> np.ndarray:
+        """The tokens of a text, int32 [N]; with `marks`, those that begin or end a text too."""
+
+    def stream(self) -> "TextStream":
+        """Turns tokens into text as they come."""
+
+
+class TextStream(Protocol):
+    """A text whose tokens come in pieces, which may end within a character."""
+
+    def feed(self, tokens: np.ndarray) -> str:
+        """The text that is complete with the next tokens [n]."""
+
+    def finish(self) -> str:
+        """What is left when no more tokens come."""
+
+
+class ByteTokenizer:
+    """One token per byte of UTF-8."""
+
+    unit, size = "byte", 256
+
+    def encode(self, text: str, *, marks: bool) -> np.ndarray:
+        return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
+
+    def stream(self) -> TextStream:
+        return _ByteStream()
+
+
+class _ByteStream:
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def feed(self, tokens: np.ndarray) -> str:
+        return self._decoder.decode(tokens.astype(np.uint8).tobytes())
+
+    def finish(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class FileTokenizer:
+    """The tokenizer of a tokenizer.json. Raises DataError if the file cannot be used."""
+
+    unit = "token"
+
+    def __init__(self, file: Path) -> None:
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises nothing more precise
+            raise DataError(f"{file} cannot be used as a tokenizer: {error}") from error
+        self.size = self._tokenizer.get_vocab_size()
+
+    def encode(self, text: str, *, marks: bool) -> np.ndarray:
+        return np.array(self._tokenizer.encode(text, add_special_tokens=marks).ids, np.int32)
+
+    def stream(self) -> TextStream:
+        return _FileStream(self._tokenizer)
+
+
+class _FileStream:
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+
+    def feed(self, tokens: np.ndarray) -> str:
+        pieces = (self._stream.step(self._tokenizer, int(token)) for token in tokens)
+        return "".join(filter(None, pieces))
+
+    def finish(self) -> str:
+        return ""  # the library keeps an unfinished character to itself
+
+
+def find_tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
+    """That of the directory's tokenizer.json; bytes if there is none and the model has a token
+    for each.
+
+    Raises DataError if there is none for a smaller vocabulary, or one with more tokens than the
+    model.
+    """
+    file = directory / TOKENIZER_FILE
+    tokenizer: Tokenizer = FileTokenizer(file) if file.is_file() else ByteTokenizer()
+    if tokenizer.size > vocab_size:
+        missing = "" if file.is_file() else f"{directory} holds no {TOKENIZER_FILE}, and "
+        raise DataError(
+            f"{missing}{'its tokenizer' if file.is_file() else 'one token per byte'} needs "
+            f"{tokenizer.size} tokens, but the model knows {vocab_size}. Put the "
+            f"{TOKENIZER_FILE} that belongs to the model into its directory."
+        )
+    return tokenizer
+
+
+def copy_tokenizer(source: Path | None, target: Path) -> None:
+    """Copies the tokenizer.json of one directory, if there is one, into another that has none."""
+    if source is None or not (source / TOKENIZER_FILE).is_file():
+        return
+    if not (target / TOKENIZER_FILE).exists():
+        shutil.copyfile(source / TOKENIZER_FILE, target / TOKENIZER_FILE)

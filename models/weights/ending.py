@@ -1,0 +1,46 @@
+"""When generated text ends, as the files of a checkpoint say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from models.errors import ConfigError
+from models.generate import Ending
+from models.weights.fields import Fields
+
+GENERATION_FILE = "generation_config.json"
+
+
+def read_ending(directory: Path, fields: Fields) -> Ending:
+    """The stop tokens and the padding token of generation_config.json, else of config.json.
+
+    Raises ConfigError if the file is no JSON object or holds no token numbers there.
+    """
+    places = [*_generation_fields(directory / GENERATION_FILE), fields]
+    stops = next((place for place in places if "eos_token_id" in place), None)
+    pads = next((place for place in places if "pad_token_id" in place), None)
+    return Ending(
+        stop_tokens=() if stops is None else _tokens(stops, "eos_token_id"),
+        pad_token=0 if pads is None else pads.integer("pad_token_id"),
+    )
+
+
+def _generation_fields(file: Path) -> list[Fields]:
+    if not file.is_file():
+        return []
+    try:
+        values: Any = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} holds a {type(values).__name__}, but a JSON object is needed")
+    return [Fields(values, str(file))]
+
+
+def _tokens(fields: Fields, name: str) -> tuple[int, ...]:
+    """One number or a list of them."""
+    value = fields.values[name]
+    numbers = value if isinstance(value, list) else [value]
+    if not all(isinstance(number, int) for number in numbers):
+        raise fields.fail(name, "a token number or a list of them is needed")
+    return tuple(numbers)

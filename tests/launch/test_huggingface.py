@@ -1,0 +1,203 @@
+"""The programs on Hugging Face directories: train, generate, run, convert."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from launch import checkpoints
+from launch.converter import convert
+from launch.errors import LaunchError
+from launch.generator import generate_text, load_directory, load_run
+from launch.source import from_path
+from launch.tasks.table import TASKS, run_checkpoint, task_for
+from launch.tasks.task import Request
+from launch.text import ByteTokenizer, FileTokenizer, find_tokenizer
+from launch.trainer import train
+from models.errors import ModelsError
+from models.generate import Ending
+from models.pretrained import describe
+from models.sampling import Sampling
+from tests.launch.checkpoint_files import VOCAB, byte_pairs, write_config, write_directory
+from tests.launch.programs import config, losses, start
+
+GREEDY = Sampling(temperature=0.0)
+TEXTS = ["", "the while statement", "größer ≠ kleiner 🎉", "\n\t  two  spaces"]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_directory(tmp_path_factory.mktemp("files") / "qwen")
+
+
+@pytest.fixture(scope="module")
+def trained(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("trained")
+    source = from_path(directory, param_dtype="float32")
+    assert train(source, config(run, seq_len=32, learning_rate=1e-2)) == 0
+    return run
+
+
+def text_of(writer: object, capsys: pytest.CaptureFixture[str], prompt: str = "the ") -> str:
+    capsys.readouterr()
+    generate_text(writer, prompt=prompt, max_new_tokens=20, sampling=GREEDY, seed=0)  # type: ignore[arg-type]
+    return capsys.readouterr().out
+
+
+def test_training_starts_from_the_weights_and_lowers_the_loss(trained: Path) -> None:
+    values = [loss for _, loss in losses(trained)]
+    assert values[-1] < values[0]
+    assert (trained / "tokenizer.json").is_file()
+
+
+def test_random_weights_of_a_config_json(tmp_path: Path) -> None:
+    file = write_config(tmp_path / "config.json")
+    byte_pairs().save(str(tmp_path / "tokenizer.json"))
+    source = from_path(file)
+    assert source.weights is None
+    assert source.model.config.dtype == "bfloat16"
+    assert isinstance(source.tokenizer, FileTokenizer)
+
+
+def test_a_trained_run_writes_text(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = load_run(trained, "data=1,model=2")
+    assert writer.ending == Ending(stop_tokens=(0,))
+    assert text_of(writer, capsys).startswith("the ")
+
+
+def test_generation_depends_on_neither_mesh_nor_layout(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = text_of(load_directory(directory, "data=1", "float32"), capsys)
+    assert text_of(load_directory(directory, "data=2,model=2", "float32"), capsys) == alone
+    single = text_of(load_directory(directory, "data=1"), capsys)
+    convert(directory, tmp_path / "run", "data=1")
+    assert text_of(load_run(tmp_path / "run", "data=1"), capsys) == single
+
+
+def test_conversion_there_and_back_gives_the_same_tensors(directory: Path, tmp_path: Path) -> None:
+    convert(directory, tmp_path / "run", None)
+    assert checkpoints.steps(tmp_path / "run") == [0]
+    convert(tmp_path / "run", tmp_path / "back", "data=1,model=2")
+    before, after = (
+        load_file(place / "model.safetensors") for place in (directory, tmp_path / "back")
+    )
+    assert set(before) == set(after)
+    for name, tensor in before.items():
+        assert after[name].dtype == tensor.dtype
+        np.testing.assert_array_equal(after[name], tensor)
+    assert (tmp_path / "back" / "tokenizer.json").read_bytes() == (
+        directory / "tokenizer.json"
+    ).read_bytes()
+
+
+def test_the_program_runs_a_directory(directory: Path) -> None:
+    process = start(
+        "run", f"--model={directory}", "--input=the while", "--max_new_tokens=5", "--mesh=model=2"
+    )
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert output.startswith("the while")
+    assert "weights: 100%" in errors
+
+
+@pytest.mark.parametrize(
+    ("place", "mesh", "message"),
+    [
+        ("empty", None, r"cannot read .*/empty/config\.json: No such file"),
+        ("no_weights", None, r"/no_weights holds no model\.safetensors"),
+        ("unknown", None, r"asks for GPT9ForCausalLM, which is not supported\. There are: "),
+        ("model", "model=3", "splits kv_heads over model=3"),
+        ("model", "model=64", "needs 64 devices"),
+    ],
+)
+def test_what_is_missing_is_named(
+    directory: Path, tmp_path: Path, place: str, mesh: str | None, message: str
+) -> None:
+    places = {name: tmp_path / name for name in ("empty", "no_weights", "unknown")}
+    for folder in places.values():
+        folder.mkdir()
+    write_config(places["no_weights"] / "config.json")
+    byte_pairs().save(str(places["no_weights"] / "tokenizer.json"))
+    write_config(places["unknown"] / "config.json", architectures=["GPT9ForCausalLM"])
+    request = Request(
+        directory=places.get(place, directory),
+        input="a",
+        mesh=mesh,
+        dtype=None,
+        max_new_tokens=1,
+        sampling=GREEDY,
+        seed=0,
+    )
+    with pytest.raises((LaunchError, ModelsError), match=message):
+        run_checkpoint(request, None)
+
+
+def test_a_task_that_the_architecture_is_not_made_for_is_refused(directory: Path) -> None:
+    architecture = describe(directory).architecture
+    with pytest.raises(LaunchError, match="is made for text-generation, not for fill"):
+        task_for(architecture, "fill", {**TASKS, "fill": TASKS["text-generation"]})
+    with pytest.raises(LaunchError, match="but the task 'text-generation' is not; there are none"):
+        task_for(architecture, None, {})
+
+
+def test_model_and_its_dimensions_contradict_each_other(directory: Path, tmp_path: Path) -> None:
+    process = start("train", f"--model={directory}", "--dim=8", f"--checkpoint_dir={tmp_path}")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "so --dim cannot be given too" in errors
+
+
+def test_conversion_overwrites_nothing(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(LaunchError, match="holds something already"):
+        convert(directory, tmp_path, None)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_window_beyond_the_context_is_refused(directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="--seq_len=65 is longer than the model's context of 64"):
+        train(from_path(directory), config(tmp_path / "run", seq_len=65))
+
+
+def test_an_empty_prompt_and_one_beyond_the_context_are_refused(directory: Path) -> None:
+    writer = load_directory(directory, "data=1")
+    for prompt, error, message in (
+        ("", LaunchError, "the prompt is empty"),
+        ("xy" * 65, ModelsError, r"the prompt has 130 tokens, but .* holds 64"),
+    ):
+        with pytest.raises(error, match=message):
+            generate_text(writer, prompt=prompt, max_new_tokens=1, sampling=GREEDY, seed=0)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("kind", ["bytes", "file"])
+def test_text_survives_any_pieces(tmp_path: Path, text: str, kind: str) -> None:
+    byte_pairs().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = ByteTokenizer() if kind == "bytes" else FileTokenizer(tmp_path / "tokenizer.json")
+    tokens = tokenizer.encode(text, marks=False)
+    assert tokens.dtype == np.int32
+    for size in (1, 3):
+        stream = tokenizer.stream()
+        pieces = [stream.feed(tokens[i : i + size]) for i in range(0, len(tokens), size)]
+        assert "".join(pieces) + stream.finish() == text
+
+
+def test_tokenizers_must_suit_the_model(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"holds no tokenizer\.json.*needs 256 tokens"):
+        find_tokenizer(tmp_path, 100)
+    assert isinstance(find_tokenizer(tmp_path, 256), ByteTokenizer)
+    byte_pairs().save(str(tmp_path / "tokenizer.json"))
+    assert 256 < find_tokenizer(tmp_path, VOCAB).size <= VOCAB
+    with pytest.raises(LaunchError, match=r"needs \d+ tokens, but the model knows 256"):
+        find_tokenizer(tmp_path, 256)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(LaunchError, match="cannot be used as a tokenizer"):
+        find_tokenizer(tmp_path, VOCAB)
+
+
+def test_the_default_mesh_fits(directory: Path) -> None:
+    model = load_directory(directory, None).model
+    assert all(len(p.sharding.device_set) == jax.device_count() for p in model.parameters.values())
