@@ -541,7 +541,7 @@ BAD: dict[str, tuple[str, Any, str | None, list[Any], str]] = {
     "shapes": (
         "AwsNeuronSoftmaxBackward", [((4, 6), F32)], "1", [MATRIX, VECTOR], "must be the same"
     ),
-    "integers": ("AwsNeuronIntMatmult", [((4, 4), F32)], None, [MATRIX, MATRIX], "than integers"),
+    "int matmul": ("AwsNeuronIntMatmult", [((4, 4), F32)], None, [MATRIX, MATRIX], "than integers"),
     "contraction": (
         "AwsNeuronIntMatmult", [((1, 1), np.int32)], None, [np.ones((2, 3), int)] * 2, "must be"
     ),
