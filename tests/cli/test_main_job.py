@@ -1,0 +1,35 @@
+"""The training job of this repository, as it is, would compile for the device."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import PROJECT
+
+
+def test_training_breaks_no_rule(tmp_path: Path) -> None:
+    """With the generator that AWS recommends; JAX's default, Threefry, is warned of."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("NEURON", "JAX", "XLA"))
+    }
+    job = ["-m", "launch.train", "--steps=1", "--eval_every=1", f"--checkpoint_dir={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "neuronjax.cli", "lint", "--severity=note", "--format=json", *job],
+        env=environment | {"JAX_DEFAULT_PRNG_IMPL": "rbg"},
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["findings"] == []
+    assert report["target"] == "trn2.3xlarge (LNC 2)"
+    assert report["programs"] > 3
+    assert "held-out loss 0.0000" in done.stderr
