@@ -7,6 +7,7 @@ Contents:
 * ``neuronjax.nan_report``: the op that made the first NaN or infinity.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
+* ``neuronjax.testing``: assertions for users' tests: would a function compile for the device?
 * ``neuronjax.errors``: every exception the project raises on purpose.
 
 The platform needs no import: with the package installed, ``JAX_PLATFORMS=neuron`` selects it.
@@ -25,9 +26,10 @@ _LAZY = {
     "make_mesh": "neuronjax.machine.mesh",
     "mx": "neuronjax.mx",
     "nan_report": "neuronjax.accuracy.nans",
+    "testing": "neuronjax.testing",
 }
 
-__all__ = ["__version__", "compare", "configure", "make_mesh", "mx", "nan_report"]
+__all__ = ["__version__", "compare", "configure", "make_mesh", "mx", "nan_report", "testing"]
 
 
 def __getattr__(name: str) -> Any:
