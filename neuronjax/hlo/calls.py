@@ -49,6 +49,7 @@ class CallGraph:
         }
         self.main = ir.StringAttr(main_function(module).operation.attributes["sym_name"]).value
         self._calls: dict[str, list[tuple[Any, str]]] = {self.main: []}
+        self._ways: dict[str, list[Path]] = {}
         self._collect()
         self._has_user_code = cache(self._names_a_frame)
 
@@ -68,13 +69,16 @@ class CallGraph:
 
     def paths(self, function: str) -> list[Path]:
         """The ways from ``main`` to a function, at most ``MAX_PATHS``."""
-        return list(itertools.islice(self._paths(function), MAX_PATHS))
+        if function not in self._ways:
+            ways = itertools.islice(self._find_paths(function), MAX_PATHS)
+            self._ways[function] = list(ways)
+        return self._ways[function]
 
-    def _paths(self, function: str) -> Iterator[Path]:
+    def _find_paths(self, function: str) -> Iterator[Path]:
         if function == self.main:
             yield ()
         for call, caller in self._calls[function]:
-            for rest in self._paths(caller):
+            for rest in self._find_paths(caller):
                 yield (call, *rest)
 
     def source(self, op: Any, path: Path) -> Frame | None:

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from jaxlib.mlir import ir
 
@@ -73,14 +74,20 @@ def findings(module: ir.Module, policy: Policy, cores: Cores | None = None) -> l
 
 def _matches(program: Program) -> Iterator[Finding]:
     rules = [rule for rule in RULES if rule.holds_for(program.policy)]
-    by_op = {name: [r for r in rules if name in r.ops] for rule in rules for name in rule.ops}
+    names = {name for rule in rules for name in rule.ops}
+    by_op = {name: tuple(rule for rule in rules if name in rule.ops) for name in names}
     of_every_op = [rule for rule in rules if not rule.ops]
+
+    @cache
+    def by_elements(elements: frozenset[str]) -> tuple[Rule, ...]:
+        return tuple(rule for rule in of_every_op if rule.elements & elements)
+
     graph = program.graph
     for op, function in graph.operations:
         if not op.name.startswith(_DIALECTS):
             continue
-        candidates = of_every_op + by_op.get(op.name, [])
         elements = program.elements([*op.operands, *op.results])
+        candidates = by_op.get(op.name, ()) + by_elements(elements)
         for rule in candidates:
             if rule.elements and not rule.elements & elements:
                 continue

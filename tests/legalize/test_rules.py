@@ -44,6 +44,10 @@ def test_every_rule_has_a_program() -> None:
     assert {case.what for case in (*CASES, *MAPPED, *SCATTERED)} == set(RULE_OF)
 
 
+def test_every_rule_says_what_it_looks_at() -> None:
+    assert [rule.what for rule in RULES if not rule.ops and not rule.elements] == []
+
+
 def test_every_public_code_is_a_rule_or_decided_elsewhere() -> None:
     ruled = {code for rule in RULES for code in (rule.code, *rule.also)}
     assert PUBLIC_CODES - ruled == set(elsewhere.CODES)

@@ -7,7 +7,7 @@ from jaxlib.mlir import ir
 from neuronjax.hlo.calls import terminator
 from neuronjax.hlo.constants import direction
 from neuronjax.hlo.custom_calls import custom_call_target
-from neuronjax.legalize.rules.rule import Rule, Severity, Site, stablehlo
+from neuronjax.legalize.rules.rule import DYNAMIC, Rule, Severity, Site, stablehlo
 
 MESSAGE = "An unsupported operator was used"
 KNOWN_ISSUES = "JAX NeuronX known issues"
@@ -24,16 +24,10 @@ def _is_lapack(site: Site) -> str | None:
     return target if target.startswith(LINEAR_ALGEBRA_PREFIXES) else None
 
 
-def _is_dynamic(type_: ir.Type) -> bool:
-    shaped = isinstance(type_, ir.RankedTensorType)
-    return shaped and (not type_.has_static_shape or "bounds" in str(type_.encoding))
-
-
-def _dynamic_shape(site: Site) -> str | None:
-    for value in [*site.op.results, *site.op.operands]:
-        if _is_dynamic(value.type):
-            return f"instruction {site.op.name!r} has shape {str(value.type)!r}"
-    return None
+def _dynamic_shape(site: Site) -> str:
+    values = [*site.op.results, *site.op.operands]
+    shapes = [str(value.type) for value in values if DYNAMIC in site.program.elements([value])]
+    return f"instruction {site.op.name!r} has shape {shapes[0]!r}"
 
 
 def _several_operands(site: Site) -> str | None:
@@ -85,6 +79,7 @@ RULES = (
     Rule(
         code="EMOD025",
         what="dynamic shapes",
+        elements=frozenset({DYNAMIC}),
         check=_dynamic_shape,
         message=(
             "Dynamic shape is not supported. The Neuron compiler requires all tensor dimensions to "

@@ -20,6 +20,8 @@ Version = tuple[int, ...]
 ALWAYS: Version = (0,)
 NEVER: Version = (1 << 30,)
 NEWEST_CORE = 1 << 30
+DYNAMIC = "dynamic shape"
+"""Stands among the element types of values whose shapes are not static."""
 
 
 class Severity(enum.IntEnum):
@@ -64,7 +66,7 @@ class Program:
         return Constants(self.graph)
 
     def elements(self, values: Iterable[Any]) -> frozenset[str]:
-        """The MLIR element types of values, those inside tuples too."""
+        """The MLIR element types of values, those inside tuples too; ``DYNAMIC`` if a shape is."""
         found: frozenset[str] = frozenset()
         for value in values:
             found |= self._elements_of(value.type)
@@ -81,8 +83,10 @@ def _element_names(type_: ir.Type) -> Iterable[str]:
     if isinstance(type_, ir.TupleType):
         for index in range(type_.num_types):
             yield from _element_names(type_.get_type(index))
-    elif isinstance(type_, ir.ShapedType):
+    elif isinstance(type_, ir.RankedTensorType):
         yield str(type_.element_type)
+        if not type_.has_static_shape or "bounds" in str(type_.encoding):
+            yield DYNAMIC
 
 
 @dataclass(frozen=True)
