@@ -3,6 +3,7 @@
 Defaults are those of transformers for fields that a file leaves out.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -50,6 +51,12 @@ def _classifier(fields: Fields, **changes: Any) -> ViTConfig:
     return _vit(fields, num_labels=count_labels(fields), **changes)
 
 
+def _without_missing_pooler(config: ViTConfig, tensors: Collection[str]) -> ViTConfig:
+    """Some backbones, such as DINO's, were saved without a pooler, and no field says so."""
+    has_pooler = any("pooler." in name for name in tensors)
+    return config if has_pooler else replace(config, pooler_dim=None)
+
+
 def _architecture(
     name: str, model_type: str, read_config: Any, prefix: str = "", heads: tuple[Row, ...] = ()
 ) -> Architecture:
@@ -62,6 +69,7 @@ def _architecture(
         model=ViT,
         axes=AXES,
         keys=partial(key_table, prefix, heads),
+        refine=_without_missing_pooler,
     )
 
 

@@ -81,12 +81,14 @@ def key_table(prefix: str, heads: tuple[Row, ...], config: ViTConfig) -> KeyTabl
 
     A pooler that the model does not have may be stored, and so may the token of masked patches.
     """
-    body = _BODY if config.pooler_dim is None else (*_BODY, *_POOLER)
+    has_pooler = config.pooler_dim is not None
+    body = (*_BODY, *_POOLER) if has_pooler else _BODY
+    unread = () if has_pooler else (r".*pooler\..*",)
     return KeyTable(
         (*prefixed(prefix, body), *heads),
         renames=(
             (r"^(vit|deit)\.", ""),
             (r"^(embeddings|encoder|layers|layernorm|pooler)\.", rf"{prefix}\1."),
         ),
-        ignored=(r".*embeddings\.mask_token", r".*pooler\..*"),
+        ignored=(r".*embeddings\.mask_token", *unread),
     )

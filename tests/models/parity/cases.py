@@ -6,7 +6,7 @@ compares the random model that transformers makes of it with ours. This file imp
 
 from typing import Any
 
-from tests.models.parity import text_cases
+from tests.models.parity import media_cases, text_cases
 from tests.models.parity.case import Case
 
 DECODER = {
@@ -143,4 +143,4 @@ DECODERS = (
     ),
 )
 
-CASES = (*DECODERS, *text_cases.CASES)
+CASES = (*DECODERS, *text_cases.CASES, *media_cases.CASES)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from models.losses import cross_entropy
-from tests.models.parity import text_ours
+from tests.models.parity import media_ours, text_ours
 
 Outputs = Mapping[str, jax.Array]
 
@@ -20,4 +20,5 @@ def _text_generation(model: Any, tokens: jax.Array) -> Outputs:
 HEADS: Mapping[str, Callable[..., Outputs]] = {
     "text-generation": _text_generation,
     **text_ours.HEADS,
+    **media_ours.HEADS,
 }

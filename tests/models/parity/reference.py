@@ -9,7 +9,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from tests.models.parity import text_reference
+from tests.models.parity import media_reference, text_reference
 from tests.models.parity.case import Case
 
 NEW_TOKENS = 10
@@ -46,6 +46,7 @@ def make_reference(case: Case, task: str, directory: Path) -> Reference:
         name: value.grad if value.grad is not None else torch.zeros_like(value)
         for name, value in model.named_parameters(remove_duplicate=False)
     }
+    gradients |= {name: torch.zeros_like(value) for name, value in statistics(model).items()}
     (directory / "gradients").mkdir()
     save_file(
         {name: gradient.contiguous().clone() for name, gradient in gradients.items()},
@@ -73,7 +74,15 @@ def make_model(case: Case) -> Any:
             noise = STDDEV * torch.randn(parameter.shape, generator=generator)
             # Vectors are mostly scales around one or zero, whichever the model starts from.
             parameter.copy_(noise + (parameter if parameter.ndim == 1 else 0))
+        for statistic in statistics(model).values():
+            statistic.add_(torch.rand(statistic.shape, generator=generator))  # variances stay > 0
     return model
+
+
+def statistics(model: Any) -> dict[str, torch.Tensor]:
+    """Running statistics of batch norms, which no gradient reaches."""
+    names = ("running_mean", "running_var")
+    return {name: value for name, value in model.named_buffers() if name.endswith(names)}
 
 
 Head = Callable[
@@ -109,4 +118,8 @@ def _text_generation(
     return {"tokens": tokens}, {"logits": done.logits, "loss": done.loss}, generation
 
 
-HEADS: Mapping[str, Head] = {"text-generation": _text_generation, **text_reference.HEADS}
+HEADS: Mapping[str, Head] = {
+    "text-generation": _text_generation,
+    **text_reference.HEADS,
+    **media_reference.HEADS,
+}

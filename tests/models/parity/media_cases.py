@@ -1,0 +1,72 @@
+"""Rows of the parity table: models of images and sound."""
+
+from typing import Any
+
+from tests.models.parity.case import Case
+
+TOWER = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
+VISION = TOWER | {"image_size": 24, "patch_size": 8}
+TEXT = TOWER | {
+    "vocab_size": 96,
+    "max_position_embeddings": 16,
+    "pad_token_id": 1,
+    "bos_token_id": 94,
+    "eos_token_id": 95,
+}
+RESNET = {"embedding_size": 8, "hidden_sizes": [16, 32], "depths": [2, 1]}
+BOTH = {"text_config": TEXT, "vision_config": VISION, "projection_dim": 24}
+WHISPER = {
+    "vocab_size": 96,
+    "num_mel_bins": 8,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 40,
+    "max_source_positions": 12,
+    "max_target_positions": 32,
+    "pad_token_id": 90,
+    "bos_token_id": 90,
+    "eos_token_id": 90,
+    "decoder_start_token_id": 91,
+}
+
+
+def _vit(architecture: str, variant: str = "", **changes: Any) -> Case:
+    return Case(architecture, variant, VISION | changes)
+
+
+def _resnet(architecture: str, variant: str = "", **changes: Any) -> Case:
+    return Case(architecture, variant, RESNET | changes)
+
+
+CASES = (
+    _vit("ViTModel"),
+    _vit("ViTForImageClassification", num_labels=5, qkv_bias=False, image_size=[16, 24]),
+    _vit("DeiTModel"),
+    _vit("DeiTForImageClassification", num_labels=5, hidden_act="gelu_new"),
+    _vit("DeiTForImageClassificationWithTeacher", num_labels=5),
+    _resnet("ResNetModel"),
+    _resnet("ResNetForImageClassification", num_labels=5, downsample_in_bottleneck=True),
+    _resnet(
+        "ResNetForImageClassification",
+        "basic blocks",
+        num_labels=5,
+        layer_type="basic",
+        downsample_in_first_stage=True,
+    ),
+    Case("CLIPModel", "", BOTH),
+    Case("CLIPModel", "old end token", BOTH | {"text_config": TEXT | {"eos_token_id": 2}}),
+    Case("CLIPTextModel", "", TEXT | {"hidden_act": "gelu"}),
+    Case("CLIPTextModelWithProjection", "", TEXT | {"projection_dim": 24}),
+    Case("CLIPVisionModel", "", VISION),
+    Case("CLIPVisionModelWithProjection", "", VISION | {"projection_dim": 24}),
+    Case("WhisperForConditionalGeneration", "", WHISPER),
+)

@@ -1,0 +1,52 @@
+"""Our side of heads on images and sound."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from models.losses import cross_entropy
+
+Outputs = Mapping[str, jax.Array]
+
+
+def squares(*outputs: jax.Array) -> jax.Array:
+    """A loss for outputs that have none of their own."""
+    return sum((jnp.mean(jnp.square(output)) for output in outputs), jnp.zeros(()))
+
+
+def _image_classification(model: Any, pixels: jax.Array, labels: jax.Array) -> Outputs:
+    logits = model(pixels)
+    return {"logits": logits, "loss": jnp.mean(cross_entropy(logits, labels))}
+
+
+def _image_features(model: Any, pixels: jax.Array) -> Outputs:
+    features = model.features(pixels)
+    return {**features._asdict(), "loss": squares(*features)}
+
+
+def _zero_shot(model: Any, tokens: jax.Array, pixels: jax.Array) -> Outputs:
+    logits = model(tokens, pixels)
+    pairs = jnp.arange(len(logits))
+    losses = cross_entropy(logits, pairs) + cross_entropy(logits.T, pairs)
+    return {"logits": logits, "loss": jnp.mean(losses) / 2}
+
+
+def _prompt_encoding(model: Any, tokens: jax.Array) -> Outputs:
+    features = model.encode(tokens)
+    return {**features._asdict(), "loss": squares(*features)}
+
+
+def _speech_recognition(model: Any, features: jax.Array, tokens: jax.Array) -> Outputs:
+    logits = model(features, tokens[:, :-1])
+    return {"logits": logits, "loss": jnp.mean(cross_entropy(logits, tokens[:, 1:]))}
+
+
+HEADS: Mapping[str, Callable[..., Outputs]] = {
+    "image-classification": _image_classification,
+    "image-feature-extraction": _image_features,
+    "zero-shot-image-classification": _zero_shot,
+    "prompt-encoding": _prompt_encoding,
+    "automatic-speech-recognition": _speech_recognition,
+}

@@ -1,0 +1,123 @@
+"""The reference side of heads on images and sound."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from tests.models.parity.case import Case
+
+Arrays = dict[str, np.ndarray]
+Made = tuple[Arrays, dict[str, torch.Tensor], dict[str, Any] | None]
+
+ROWS = 4
+RESNET_SIZE = 24  # of images that may have any size
+NEW_TOKENS = 10
+
+
+def pixels_of(case: Case) -> np.ndarray:
+    """Images [B, H, W, C] of the size that the model takes."""
+    config = case.config.get("vision_config", case.config)
+    size = config.get("image_size", RESNET_SIZE)
+    height, width = (size, size) if isinstance(size, int) else size
+    return np.random.default_rng(0).normal(size=(ROWS, height, width, 3)).astype(np.float32)
+
+
+def texts_of(case: Case) -> np.ndarray:
+    """Texts [B, T] that end at different places, where the end token pads them."""
+    config = case.config.get("text_config", case.config)
+    begin, end = config["bos_token_id"], config["bos_token_id"] + 1
+    tokens = np.random.default_rng(1).integers(3, begin, (ROWS, case.length))
+    tokens[:, 0] = begin
+    for row, length in enumerate((5, 11, 7, 9)):
+        tokens[row, length:] = end
+    return tokens
+
+
+def channels_first(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(array, -1, 1)))
+
+
+def squares(*outputs: torch.Tensor) -> torch.Tensor:
+    """A loss for outputs that have none of their own."""
+    return sum((output.square().mean() for output in outputs), torch.zeros(()))
+
+
+def _image_classification(model: Any, case: Case) -> Made:
+    pixels = pixels_of(case)
+    logits = model(channels_first(pixels)).logits
+    labels = np.arange(ROWS)
+    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels))
+    return {"pixels": pixels, "labels": labels}, {"logits": logits, "loss": loss}, None
+
+
+def _image_features(model: Any, case: Case) -> Made:
+    pixels = pixels_of(case)
+    done = model(channels_first(pixels))
+    hidden = done.last_hidden_state
+    pooled = done.image_embeds if "image_embeds" in done else done.pooler_output.flatten(1)
+    if hidden.ndim == 4:
+        hidden = hidden.movedim(1, -1)
+    outputs = {"hidden": hidden, "pooled": pooled, "loss": squares(hidden, pooled)}
+    return {"pixels": pixels}, outputs, None
+
+
+def _zero_shot(model: Any, case: Case) -> Made:
+    tokens, pixels = texts_of(case), pixels_of(case)
+    done = model(torch.from_numpy(tokens), channels_first(pixels), return_loss=True)
+    outputs = {"logits": done.logits_per_image, "loss": done.loss}
+    return {"tokens": tokens, "pixels": pixels}, outputs, None
+
+
+def _prompt_encoding(model: Any, case: Case) -> Made:
+    tokens = texts_of(case)
+    done = model(torch.from_numpy(tokens), output_hidden_states=True)
+    pooled = done.text_embeds if "text_embeds" in done else done.pooler_output
+    outputs = {
+        "hidden": done.last_hidden_state,
+        "penultimate": done.hidden_states[-2],
+        "pooled": pooled,
+    }
+    return {"tokens": tokens}, outputs | {"loss": squares(*outputs.values())}, None
+
+
+def _speech_recognition(model: Any, case: Case) -> Made:
+    """Logits and loss of whole texts; greedy generation from the start token alone."""
+    rng = np.random.default_rng(0)
+    config = model.config
+    shape = (ROWS, 2 * config.max_source_positions, config.num_mel_bins)
+    features = rng.normal(size=shape).astype(np.float32)
+    tokens = rng.integers(0, config.pad_token_id, (ROWS, case.length))
+    done = model(
+        channels_first(features),
+        decoder_input_ids=torch.from_numpy(tokens[:, :-1]),
+        labels=torch.from_numpy(tokens[:, 1:]),
+    )
+    start = config.decoder_start_token_id
+    made = model.generate(
+        channels_first(features),
+        generation_config=transformers.GenerationConfig(
+            decoder_start_token_id=start,
+            eos_token_id=None,
+            pad_token_id=config.pad_token_id,
+            max_new_tokens=NEW_TOKENS,
+        ),
+    )
+    generation = {
+        "prompt": np.full((ROWS, 1), start),
+        "inputs": {"features": features},
+        "tokens": made[:, -NEW_TOKENS:].numpy(),
+    }
+    inputs = {"features": features, "tokens": tokens}
+    return inputs, {"logits": done.logits, "loss": done.loss}, generation
+
+
+HEADS: Mapping[str, Callable[[Any, Case], Made]] = {
+    "image-classification": _image_classification,
+    "image-feature-extraction": _image_features,
+    "zero-shot-image-classification": _zero_shot,
+    "prompt-encoding": _prompt_encoding,
+    "automatic-speech-recognition": _speech_recognition,
+}
