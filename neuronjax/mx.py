@@ -76,9 +76,9 @@ def quantize(
     _check_quantize(x, element, scale)
     axis = _axis_of_blocks(x, axis)
     blocks = _in_blocks(x.astype(jnp.float32), axis)
-    # As integers, because XLA on the CPU takes subnormals for zero; infinity and NaN are largest.
+    # The largest exponent field is floor(log2(amax)) + 127; that of infinity and NaN is above all.
     magnitudes = jax.lax.bitcast_convert_type(blocks, jnp.int32) & _MAGNITUDE
-    exponents = magnitudes.max(axis=axis + 1, keepdims=True) >> FLOAT32.mantissa_bits
+    exponents = (magnitudes >> FLOAT32.mantissa_bits).max(axis=axis + 1, keepdims=True)
     codes = jnp.maximum(exponents - form.element.max_exponent + _HEADROOM[scale], 0)
     is_finite = exponents < _NAN_CODE
     limit = form.element.max
@@ -254,7 +254,8 @@ def unpack_x4(words: jax.Array, element: str, axis: int = -1) -> jax.Array:
 
 def _scaled_rows(rows: jax.Array, scales: jax.Array) -> jax.Array:
     """rows * scales in FP32; the shapes alone tell how long a block is."""
-    blocks = rows.astype(jnp.float32).reshape(*scales.shape, -1)
+    block = rows.shape[-1] // max(scales.shape[-1], 1)
+    blocks = rows.astype(jnp.float32).reshape(*scales.shape, block)
     scales = jnp.expand_dims(scales, -1)
     if scales.dtype == FLOAT8_E8M0FNU.dtype:
         scaled = times_powers_of_two(blocks, scales)
@@ -291,7 +292,7 @@ def _regrouped(x: jax.Array, axis: int, *, quarters_first: bool) -> jax.Array:
 
 def _in_blocks(x: jax.Array, axis: int) -> jax.Array:
     """[..., k, ...] as [..., k / 32, 32, ...]."""
-    return x.reshape(*x.shape[:axis], -1, BLOCK, *x.shape[axis + 1 :])
+    return x.reshape(*x.shape[:axis], x.shape[axis] // BLOCK, BLOCK, *x.shape[axis + 1 :])
 
 
 def _mx_format(element: str) -> MXFormat:

@@ -140,6 +140,16 @@ def test_any_axis(axis: int) -> None:
     )
 
 
+@pytest.mark.parametrize("shape", [(0, 64), (3, 0)])
+def test_empty(shape: tuple[int, ...]) -> None:
+    elements, scales = mx.quantize(np.zeros(shape, np.float32))
+    assert (elements.shape, scales.shape) == (shape, (shape[0], shape[1] // 32))
+    assert mx.dequantize(elements, scales).shape == shape
+    assert mx.unpack_x4(mx.pack_x4(elements), "float8_e4m3fn").shape == shape
+    product = mx.scaled_matmul(elements, scales, elements.T, scales.T)
+    np.testing.assert_array_equal(product, np.zeros((shape[0], shape[0])))
+
+
 FINITE = hnp.arrays(np.float32, (2, 32), elements=st.floats(-(2.0**99), 2.0**99, width=32))
 RULE = st.sampled_from(RULES)
 
