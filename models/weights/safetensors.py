@@ -86,7 +86,7 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
             raw = stream.read(length) if length <= min(size, _LONGEST_HEADER) else b""
     except OSError as error:
         raise WeightsError(f"cannot read {file}: {error.strerror}") from error
-    if size < _LENGTH_BYTES or length > size or not raw.startswith(b"{"):
+    if size < _LENGTH_BYTES + length or not raw.startswith(b"{"):
         raise WeightsError(
             f"{file} ({size} bytes) is no safetensors file, or was cut off inside its header. "
             "Download it again, or convert the checkpoint to safetensors."
@@ -109,8 +109,7 @@ def _tensor(file: Path, name: str, row: Mapping[str, Any], header_length: int) -
             f"tensor {name!r} of {file} has the dtype {row['dtype']!r}; known are "
             f"{', '.join(DTYPES)}"
         )
-    shape = tuple(int(size) for size in row["shape"])
-    begin, end = (int(offset) for offset in row["data_offsets"])
+    shape, (begin, end) = _integers(row["shape"]), _integers(row["data_offsets"])
     tensor = StoredTensor(
         file, name, DTYPES[row["dtype"]], shape, _LENGTH_BYTES + header_length + begin
     )
@@ -120,6 +119,12 @@ def _tensor(file: Path, name: str, row: Mapping[str, Any], header_length: int) -
             f"{row['dtype']} {list(shape)}: the file is damaged"
         )
     return tensor
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
+        raise TypeError(f"{value!r} is no list of integers")
+    return tuple(value)
 
 
 def _check_extent(

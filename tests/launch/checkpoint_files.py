@@ -4,13 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flax import nnx
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from models import pretrained
-from models.decoder.model import Decoder
-from models.parameters import split
-from models.weights.fields import Fields
+from tests.models.tiny import random_model
 
 VOCAB = 300
 FIELDS = {
@@ -32,11 +29,7 @@ FIELDS = {
 
 def write_directory(directory: Path, **changes: Any) -> Path:
     """config.json, model.safetensors and tokenizer.json of a random Qwen3."""
-    values = {**FIELDS, **changes}
-    architecture, config, fields = pretrained.describe_fields(Fields(values, "the test"))
-    graph, parameters = split(Decoder(config, rngs=nnx.Rngs(0)))
-    model = pretrained.Pretrained(architecture, config, fields, graph, parameters)
-    pretrained.save(directory, model)
+    pretrained.save(directory, random_model({**FIELDS, **changes}))
     byte_pairs().save(str(directory / "tokenizer.json"))
     return directory
 

@@ -1,0 +1,346 @@
+"""Directories: loading into shardings, saving, and every way in which files do not suit."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from safetensors.numpy import load_file, save_file
+
+from models import pretrained
+from models.errors import ModelsError, ShardingError, WeightsError
+from models.pretrained import Pretrained
+from models.weights.plan import reading_plan, writing_plan
+from models.weights.table import KeyTable, row
+from models.weights.transforms import FLAT, KERNEL
+from tests.models.tiny import random_model
+
+FIELDS = {
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "vocab_size": 24,
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+    "num_local_experts": 4,
+    "tie_word_embeddings": False,
+}
+FILE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+KEY = "model.layers.1.self_attn.q_proj.weight"
+
+
+def build(**changes: Any) -> Pretrained:
+    return random_model(FIELDS | changes)
+
+
+@pytest.fixture(scope="module")
+def model() -> Pretrained:
+    return build()
+
+
+@pytest.fixture(scope="module")
+def saved(model: Pretrained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("checkpoint")
+    pretrained.save(directory / "one", model)
+    pretrained.save(directory / "many", model, shard_bytes=3000)
+    return directory
+
+
+@pytest.fixture
+def copy(saved: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved / "one", tmp_path / "copy"))
+
+
+@pytest.fixture
+def shards(saved: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved / "many", tmp_path / "shards"))
+
+
+def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        assert found[name].dtype == value.dtype
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def rewrite(directory: Path, change: Callable[[dict[str, np.ndarray]], Any]) -> None:
+    tensors = load_file(directory / FILE)
+    change(tensors)
+    save_file(tensors, directory / FILE)
+
+
+@pytest.mark.parametrize("layout", ["one", "many"])
+@pytest.mark.parametrize(
+    "mesh_sizes", [{"data": 1}, {"model": 2}, {"data": 2, "expert": 2, "model": 2}, {"fsdp": 4}]
+)
+def test_what_was_saved_is_loaded_into_its_shardings(
+    devices: list[jax.Device],
+    model: Pretrained,
+    saved: Path,
+    layout: str,
+    mesh_sizes: dict[str, int],
+) -> None:
+    size = int(np.prod(list(mesh_sizes.values())))
+    mesh = Mesh(np.array(devices[:size]).reshape(*mesh_sizes.values()), tuple(mesh_sizes))
+    loaded = pretrained.load(saved / layout, mesh)
+    assert_equal(loaded.parameters, model.parameters)
+    assert loaded.config == model.config
+    experts = loaded.parameters["blocks.0.mlp.experts_up"].sharding.spec
+    assert tuple(experts) == tuple(
+        axis if axis in mesh_sizes else None for axis in ("expert", "fsdp", "model")
+    )
+
+
+def test_files_are_split_and_indexed(saved: Path, model: Pretrained) -> None:
+    index = json.loads((saved / "many" / INDEX).read_text())
+    files = sorted(path.name for path in (saved / "many").glob("*.safetensors"))
+    assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    assert len(files) > 3
+    for file in files:
+        tensors = load_file(saved / "many" / file)
+        assert {key for key, place in index["weight_map"].items() if place == file} == set(tensors)
+    assert index["metadata"]["total_size"] == sum(v.nbytes for v in model.parameters.values())
+
+
+@pytest.mark.parametrize("stored", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("wanted", ["float32", "bfloat16"])
+def test_weights_are_converted_once(tmp_path: Path, stored: str, wanted: str) -> None:
+    model = build(dtype=stored)
+    pretrained.save(tmp_path, model)
+    loaded = pretrained.load(tmp_path, param_dtype=wanted)
+    assert loaded.config.dtype == stored
+    for name, value in model.parameters.items():
+        expected = np.asarray(value).astype(np.dtype(getattr(ml_dtypes, wanted, wanted)))
+        assert loaded.parameters[name].dtype == expected.dtype
+        np.testing.assert_array_equal(loaded.parameters[name], expected)
+
+
+def test_a_tied_head_may_be_stored_and_is_not_read(tmp_path: Path) -> None:
+    model = build(tie_word_embeddings=True)
+    pretrained.save(tmp_path, model)
+    assert "lm_head.weight" not in load_file(tmp_path / FILE)
+    rewrite(tmp_path, lambda tensors: tensors.update({"lm_head.weight": np.ones((24, 8))}))
+    assert_equal(pretrained.load(tmp_path).parameters, model.parameters)
+
+
+def test_keys_without_the_prefix_and_constant_tables(copy: Path, model: Pretrained) -> None:
+    def change(tensors: dict[str, np.ndarray]) -> None:
+        for name in list(tensors):
+            tensors[name.removeprefix("model.")] = tensors.pop(name)
+        tensors["layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(4, np.float32)
+
+    rewrite(copy, change)
+    assert_equal(pretrained.load(copy).parameters, model.parameters)
+
+
+def test_everything_wrong_is_in_one_error(copy: Path) -> None:
+    def change(tensors: dict[str, np.ndarray]) -> None:
+        del tensors[KEY], tensors["model.layers.0.block_sparse_moe.experts.2.w1.weight"]
+        tensors["model.layers.2.input_layernorm.weight"] = np.ones(8, np.float32)
+        tensors["model.layers.0.block_sparse_moe.experts.4.w1.weight"] = np.ones((12, 8))
+        tensors["surprise"] = np.ones(8, np.float32)
+
+    rewrite(copy, change)
+    with pytest.raises(WeightsError) as caught:
+        pretrained.load(copy)
+    text = str(caught.value)
+    for name in (
+        "surprise",
+        "model.layers.2.input_layernorm.weight",
+        "model.layers.0.block_sparse_moe.experts.4.w1.weight",
+        "blocks.1.attention.query.kernel",
+        "blocks.0.mlp.experts_gate (place 2)",
+    ):
+        assert name in text
+
+
+def test_two_layouts_at_once_are_refused(copy: Path) -> None:
+    def change(tensors: dict[str, np.ndarray]) -> None:
+        tensors["model.layers.0.mlp.experts.down_proj"] = np.ones((4, 8, 12), np.float32)
+
+    rewrite(copy, change)
+    with pytest.raises(WeightsError, match=r"more than one tensor holds 1: blocks\.0\.mlp\.exper"):
+        pretrained.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (np.ones((8, 9), np.float32), r"q_proj.* has the shape \[8, 9\], but .* needs \[8, 8\]"),
+        (np.ones(64, np.float32), r"q_proj.* has the shape \[64\], but .* needs \[8, 8\]"),
+        (np.ones((8, 8), np.int8), r"q_proj.* holds int8, but .* needs float32\. Quantised"),
+    ],
+)
+def test_wrong_shape_and_kind_are_named(copy: Path, tensor: np.ndarray, message: str) -> None:
+    rewrite(copy, lambda tensors: tensors.update({KEY: tensor}))
+    with pytest.raises(WeightsError, match=message):
+        pretrained.load(copy)
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).unlink()
+
+
+def swap(old: str, new: str) -> Callable[[Path], None]:
+    def change(directory: Path) -> None:
+        (directory / INDEX).write_text((directory / INDEX).read_text().replace(old, new))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda d: next(d.glob("model-00002*")).unlink(),
+            r"lacks 1 of the \d+ files .*: model-00002-of-\d+\.safetensors\. Download",
+        ),
+        (swap("lm_head", "other_head"), r"disagree: only the index has \['other_head\.weight'\]"),
+        (swap("model-00001-of", "../model-00001-of"), "names files outside its directory"),
+        (lambda d: (d / INDEX).write_text("{}"), "cannot be used: KeyError"),
+        (lambda d: (d / INDEX).write_text("[[["), "cannot be used: JSONDecodeError"),
+        (lambda d: (d / INDEX).write_text('{"weight_map": 3}'), "cannot be used: "),
+    ],
+)
+def test_a_damaged_set_of_files_is_named(
+    shards: Path, change: Callable[[Path], None], message: str
+) -> None:
+    change(shards)
+    with pytest.raises(WeightsError, match=message):
+        pretrained.load(shards)
+
+
+def test_pickles_are_refused_without_being_opened(copy: Path) -> None:
+    (copy / FILE).rename(copy / "pytorch_model.bin")
+    with pytest.raises(WeightsError, match=r"only as pickles \(pytorch_model\.bin\).* refused"):
+        pretrained.load(copy)
+
+
+@pytest.mark.parametrize("name", [FILE, "config.json", INDEX, "model-00001-of-00002.safetensors"])
+def test_saving_overwrites_nothing(model: Pretrained, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(WeightsError, match=f"holds {name} already, and nothing is overwritten"):
+        pretrained.save(tmp_path, model)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"model": 8}, r"splits kv_heads over model=8, .* kv_heads=2 of blocks\.0\.attention\.key"),
+        ({"expert": 8}, r"splits experts over expert=8, .* experts=4 of blocks\.0\.mlp\.experts"),
+        ({"fsdp": 3}, "splits dim over fsdp=3"),
+    ],
+)
+def test_a_mesh_that_does_not_divide_is_refused_before_anything_is_read(
+    saved: Path, sizes: dict[str, int], message: str
+) -> None:
+    size = int(np.prod(list(sizes.values())))
+    mesh = Mesh(np.array(jax.devices("cpu")[:size]).reshape(*sizes.values()), tuple(sizes))
+    read: list[int] = []
+    with pytest.raises(ShardingError, match=message):
+        pretrained.load(saved / "one", mesh, on_tensor=read.append)
+    assert read == []
+
+
+def test_progress_adds_up(saved: Path) -> None:
+    planned: list[int] = []
+    read: list[int] = []
+    pretrained.load(saved / "one", on_plan=planned.append, on_tensor=read.append)
+    assert planned == [sum(read)]
+
+
+TABLE = KeyTable(
+    rows=(
+        row("h.{i}.w", "blocks.{i}.kernel", KERNEL),
+        row("h.{i}.e.{e}.b", "blocks.{i}.bias", FLAT),
+        row("h.{i}.all_b", "blocks.{i}.bias"),
+    ),
+    renames=((r"^old\.", "h."), (r"\.weight$", ".w")),
+    ignored=(r".*\.table",),
+)
+
+
+def test_plans_follow_renames_and_numbers() -> None:
+    shapes = {"blocks.0.kernel": (2, 3), "blocks.10.kernel": (2, 3), "blocks.3.bias": (2, 5)}
+    keys = ["old.0.weight", "h.10.w", "h.3.e.1.b", "h.3.e.0.b", "x.table"]
+    groups = {group.parameters: group.tensors for group in reading_plan(TABLE, keys, shapes)}
+    assert groups == {
+        ("blocks.0.kernel",): (("old.0.weight",),),
+        ("blocks.10.kernel",): (("h.10.w",),),
+        ("blocks.3.bias",): (("h.3.e.0.b",), ("h.3.e.1.b",)),
+    }
+    written = [name for g in writing_plan(TABLE, shapes) for place in g.tensors for name in place]
+    assert written == ["h.0.w", "h.10.w", "h.3.e.0.b", "h.3.e.1.b"]
+
+
+@pytest.mark.parametrize("key", ["h.00.w", "h.-1.w", "h.1.w2", "h..w", "h.1.wx"])
+def test_keys_match_as_a_whole(key: str) -> None:
+    with pytest.raises(WeightsError, match="no parameter is held by"):
+        reading_plan(TABLE, [key], {})
+
+
+def test_a_parameter_that_no_row_writes_is_named() -> None:
+    with pytest.raises(WeightsError, match=r"no row of the key table writes .*: other\.kernel"):
+        writing_plan(TABLE, {"other.kernel": (1,)})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"cannot read .*config\.json: No such file"),
+        (b"{", r"config\.json is not JSON"),
+        (b"\xff\xfe", r"config\.json is not JSON"),
+        (b"[1]", "holds a list, but a JSON object is needed"),
+        (b'{"architectures": "x"}', "says architectures='x', but a list is needed"),
+        (b"{}", "asks for model_type None, which is not supported"),
+        (b'{"model_type": "llama"}', "has no field 'hidden_size', which this architecture needs"),
+        (
+            b'{"model_type": "llama", "hidden_size": "8"}',
+            "says hidden_size='8', but an integer is needed",
+        ),
+        (
+            b'{"model_type": "llama", "hidden_size": true}',
+            "says hidden_size=True, but an integer is needed",
+        ),
+        (
+            b'{"model_type": "llama", "hidden_size": 0}',
+            "says hidden_size=0, but a positive integer is needed",
+        ),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_one_clear_error(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ModelsError, match=message):
+        pretrained.describe(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_act": "sine"}, "the activation 'sine' is not known"),
+        ({"dtype": "int8"}, "says dtype='int8': supported are float32, bfloat16, float16"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type='dynamic': support"),
+        ({"rope_scaling": {"type": "llama3"}}, "has no field 'factor'"),
+        ({"num_key_value_heads": 3}, "num_heads=4 is not a multiple of num_kv_heads=3"),
+        ({"head_dim": 5}, "head_dim=5 is odd"),
+        ({"num_experts_per_tok": 5}, "each token is to visit 5 of 4 experts"),
+    ],
+)
+def test_settings_that_are_not_supported_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelsError, match=message):
+        build(**changes)
