@@ -76,6 +76,18 @@ class LegalityError(CompileError):
     """The real compiler would refuse the program, and option ``legality`` is ``strict``."""
 
 
+class MalformedProgramError(NeuronError, ValueError):
+    """A record of an engine-level program contradicts itself."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class ProgramSyntaxError(NeuronError, ValueError):
+    """The text of an engine-level program cannot be read."""
+
+    status = "INVALID_ARGUMENT"
+
+
 class DeviceMemoryError(NeuronError):
     """An allocation exceeds the HBM of a logical core."""
 

@@ -1,0 +1,106 @@
+"""Integers that depend on loop variables: `Affine`, and flags that do: `First` and `Last`.
+
+A loop variable is known by its name; it counts 0, 1, …, trips - 1. A valuation is a mapping from
+names to values, a range one from names to numbers of trips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from neuronjax.errors import MalformedProgramError
+
+
+class Interval(NamedTuple):
+    """The integers from `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """base + Σ coefficient · variable.
+
+    `terms` are pairs of variable and coefficient, sorted by variable, without zeros, so that equal
+    functions are equal records. Make one with `affine`.
+    """
+
+    base: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.terms]
+        if names != sorted(set(names)) or not all(factor for _, factor in self.terms):
+            raise MalformedProgramError(
+                f"affine terms {self.terms} are not sorted, unique and non-zero; make them with"
+                " affine(base, variable=coefficient)."
+            )
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the loop variables, sorted."""
+        return tuple(name for name, _ in self.terms)
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """The value at a valuation. KeyError: it lacks a variable."""
+        return self.base + sum(factor * values[name] for name, factor in self.terms)
+
+    def interval(self, trips: Mapping[str, int]) -> Interval:
+        """Least and greatest value while every variable runs over its trips."""
+        reach = [factor * (trips[name] - 1) for name, factor in self.terms]
+        return Interval(
+            self.base + sum(min(0, step) for step in reach),
+            self.base + sum(max(0, step) for step in reach),
+        )
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.base + other, self.terms)
+        sums = dict(self.terms)
+        for name, factor in other.terms:
+            sums[name] = sums.get(name, 0) + factor
+        return affine(self.base + other.base, **sums)
+
+    def __mul__(self, factor: int) -> Affine:
+        return affine(self.base * factor, **{name: factor * old for name, old in self.terms})
+
+
+def affine(base: int = 0, **coefficients: int) -> Affine:
+    """`base` plus the loop variables times their coefficients: ``affine(5, i=128)``."""
+    return Affine(base, tuple(sorted((name, f) for name, f in coefficients.items() if f)))
+
+
+ZERO = Affine()
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """True while every one of the loop variables is in its first iteration."""
+
+    variables: tuple[str, ...]
+
+    def holds(self, values: Mapping[str, int], trips: Mapping[str, int]) -> bool:
+        """Whether the flag is set at a valuation; KeyError: it lacks a variable."""
+        return all(values[name] == 0 for name in self.variables)
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """True while every one of the loop variables is in its last iteration."""
+
+    variables: tuple[str, ...]
+
+    def holds(self, values: Mapping[str, int], trips: Mapping[str, int]) -> bool:
+        """Whether the flag is set at a valuation; KeyError: it lacks a variable."""
+        return all(values[name] == trips[name] - 1 for name in self.variables)
+
+
+Flag = bool | First | Last
+
+
+def flag_holds(flag: Flag, values: Mapping[str, int], trips: Mapping[str, int]) -> bool:
+    """Whether `flag` is set at a valuation of loops with those trips."""
+    return flag if isinstance(flag, bool) else flag.holds(values, trips)

@@ -1,0 +1,154 @@
+"""DMA: moving data between HBM and SBUF, with casts, transposes, sums, and indices from SBUF.
+
+`engine` starts the transfer and goes on; the DMA queue `queue` does it, queues in any order,
+transfers of one queue in theirs. Signals come when the data has arrived. `descriptors` says who
+makes the descriptors, `priority` is 0 (first) to 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from neuronjax.machine.specs import Engine
+from neuronjax.program.instruction import READ, UPDATE, WRITE, Instruction, updates
+from neuronjax.program.operand import Access
+from neuronjax.program.operators import AluOp, DescriptorMode, ExchangeEngine, OutOfBounds
+
+_ANY = (Engine.SYNC, Engine.SCALAR, Engine.GPSIMD, Engine.VECTOR, Engine.TENSOR)
+_SOFTWARE = (Engine.GPSIMD,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DmaInstruction(Instruction):
+    """What all transfers have."""
+
+    queue: int = 0
+    priority: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DmaCopy(DmaInstruction):
+    """dst = src, cast through float32 if the types differ; element by element in walking order."""
+
+    mnemonic: ClassVar[str] = "dma_copy"
+    engines: ClassVar[tuple[Engine, ...]] = _ANY
+    page: ClassVar[str] = "NKI ISA dma_copy"
+
+    dst: Access = field(metadata=WRITE)
+    src: Access = field(metadata=READ)
+    descriptors: DescriptorMode = DescriptorMode.STATIC
+    out_of_bounds: OutOfBounds = OutOfBounds.ERROR
+    engine: Engine = Engine.SYNC
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DmaGather(DmaInstruction):
+    """dst[p] = table[index[p]], or added to dst if `accumulate`.
+
+    The first of table's `dims` counts its rows; the others, and dst's, walk over one row.
+    """
+
+    mnemonic: ClassVar[str] = "dma_gather"
+    engines: ClassVar[tuple[Engine, ...]] = _SOFTWARE
+    page: ClassVar[str] = "NKI ISA dma_copy, dma_compute: vector_offset"
+
+    dst: Access = field(metadata=updates(unless="is_overwriting"))
+    table: Access = field(metadata=READ)
+    index: Access = field(metadata=READ)
+    accumulate: bool = False
+    out_of_bounds: OutOfBounds = OutOfBounds.ERROR
+
+    @property
+    def is_overwriting(self) -> bool:
+        """Whether nothing of dst is left: skipped rows keep what they hold."""
+        return not self.accumulate and self.out_of_bounds is OutOfBounds.ERROR
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DmaScatter(DmaInstruction):
+    """table[index[p]] = src[p], or added to it if `accumulate`; indices must be unique then.
+
+    The first of table's `dims` counts its rows; rows without an index stay.
+    """
+
+    mnemonic: ClassVar[str] = "dma_scatter"
+    engines: ClassVar[tuple[Engine, ...]] = _SOFTWARE
+    page: ClassVar[str] = "NKI ISA dma_copy, dma_compute: vector_offset"
+
+    table: Access = field(metadata=UPDATE)
+    src: Access = field(metadata=READ)
+    index: Access = field(metadata=READ)
+    accumulate: bool = False
+    out_of_bounds: OutOfBounds = OutOfBounds.ERROR
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DmaTranspose(DmaInstruction):
+    """dst = src with its axes permuted, partition first: axis i of dst is axis axes[i] of src."""
+
+    mnemonic: ClassVar[str] = "dma_transpose"
+    engines: ClassVar[tuple[Engine, ...]] = _ANY
+    page: ClassVar[str] = "NKI ISA dma_transpose"
+
+    dst: Access = field(metadata=WRITE)
+    src: Access = field(metadata=READ)
+    axes: tuple[int, ...] = (1, 0)
+    descriptors: DescriptorMode = DescriptorMode.STATIC
+    engine: Engine = Engine.SYNC
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DmaGatherTranspose(DmaInstruction):
+    """dst = (rows of table that index names)ᵀ; the indices are taken column by column."""
+
+    mnemonic: ClassVar[str] = "dma_gather_transpose"
+    engines: ClassVar[tuple[Engine, ...]] = _SOFTWARE
+    page: ClassVar[str] = "NKI ISA dma_transpose: indirect transpose"
+
+    dst: Access = field(metadata=updates(unless="is_overwriting"))
+    table: Access = field(metadata=READ)
+    index: Access = field(metadata=READ)
+    axes: tuple[int, ...] = (1, 0)
+    out_of_bounds: OutOfBounds = OutOfBounds.ERROR
+
+    @property
+    def is_overwriting(self) -> bool:
+        """Whether nothing of dst is left: skipped rows keep what they hold."""
+        return self.out_of_bounds is OutOfBounds.ERROR
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DmaCompute(DmaInstruction):
+    """dst = reduce_op over srcs, in float32."""
+
+    mnemonic: ClassVar[str] = "dma_compute"
+    engines: ClassVar[tuple[Engine, ...]] = _ANY
+    page: ClassVar[str] = "NKI ISA dma_compute"
+
+    dst: Access = field(metadata=WRITE)
+    srcs: tuple[Access, ...] = field(metadata=READ)
+    reduce_op: AluOp = AluOp.ADD
+    engine: Engine = Engine.SYNC
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SendReceive(DmaInstruction):
+    """src goes to dst of one core of the logical core while dst takes the other's src."""
+
+    mnemonic: ClassVar[str] = "sendrecv"
+    engines: ClassVar[tuple[Engine, ...]] = _ANY
+    page: ClassVar[str] = "NKI ISA sendrecv"
+
+    src: Access = field(metadata=READ)
+    dst: Access = field(metadata=WRITE)
+    send_to_rank: int
+    recv_from_rank: int
+    pipe_id: int = 0
+    dma_engine: ExchangeEngine = ExchangeEngine.DMA
+    engine: Engine = Engine.SYNC
+
+
+INSTRUCTIONS: tuple[type[Instruction], ...] = (
+    DmaCopy, DmaGather, DmaScatter, DmaTranspose, DmaGatherTranspose, DmaCompute, SendReceive,
+)  # fmt: skip

@@ -1,0 +1,162 @@
+"""Instructions of the GpSimd engine: patterns, selections by position, gathers within SBUF.
+
+The engine has no way to PSUM. Each of its eight cores is connected to 16 neighbouring partitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from neuronjax.machine.specs import Engine
+from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.instruction import READ, UPDATE, WRITE, Instruction
+from neuronjax.program.operand import Access, Dim, Immediate
+from neuronjax.program.operators import AluOp, PartitionReduction
+
+_GPSIMD = (Engine.GPSIMD,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Iota(Instruction):
+    """dst[p, …] = offset + p * channel_multiplier + Σ step * index, in 32-bit integers.
+
+    `pattern` has up to four dimensions (step, count); their counts multiply to dst's elements.
+    """
+
+    mnemonic: ClassVar[str] = "iota"
+    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
+    page: ClassVar[str] = "NKI ISA iota"
+
+    dst: Access = field(metadata=WRITE)
+    pattern: tuple[Dim, ...]
+    offset: Affine = ZERO
+    channel_multiplier: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AffineSelect(Instruction):
+    """dst = on_true where cmp_op(the value that `iota` would write, 0), else on_false."""
+
+    mnemonic: ClassVar[str] = "affine_select"
+    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
+    page: ClassVar[str] = "NKI ISA affine_select"
+
+    dst: Access = field(metadata=WRITE)
+    pattern: tuple[Dim, ...]
+    channel_multiplier: int
+    on_true: Access = field(metadata=READ)
+    on_false: Immediate = field(metadata=READ)
+    cmp_op: AluOp = AluOp.EQUAL
+    offset: Affine = ZERO
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionReduce(Instruction):
+    """dst = op over the partitions of data."""
+
+    mnemonic: ClassVar[str] = "tensor_partition_reduce"
+    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
+    page: ClassVar[str] = "NKI ISA tensor_partition_reduce"
+
+    dst: Access = field(metadata=WRITE)
+    op: PartitionReduction
+    data: Access = field(metadata=READ)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalGather(Instruction):
+    """Each core gathers from its 16 partitions of src with the indices in the same partitions.
+
+    Indices (uint16) are taken partition by partition; each moves `elements_per_index` neighbours.
+    """
+
+    mnemonic: ClassVar[str] = "local_gather"
+    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
+    page: ClassVar[str] = "NKI ISA local_gather"
+
+    dst: Access = field(metadata=WRITE)
+    src: Access = field(metadata=READ)
+    index: Access = field(metadata=READ)
+    elements_per_index: int = 1
+    valid_indices: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gather(Instruction):
+    """dst[p, i] = data[p, indices[p, i]], free dimensions flattened."""
+
+    mnemonic: ClassVar[str] = "nc_n_gather"
+    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
+    page: ClassVar[str] = "NKI ISA nc_n_gather"
+
+    dst: Access = field(metadata=WRITE)
+    data: Access = field(metadata=READ)
+    indices: Access = field(metadata=READ)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NonzeroWithCount(Instruction):
+    """Indices of non-zero elements, padding, and their number, in every 16th partition.
+
+    The other partitions of dst keep what they hold.
+    """
+
+    mnemonic: ClassVar[str] = "nonzero_with_count"
+    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
+    page: ClassVar[str] = "NKI ISA nonzero_with_count"
+
+    dst: Access = field(metadata=WRITE)
+    src: Access = field(metadata=READ)
+    index_offset: Affine = ZERO
+    padding: int = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopK(Instruction):
+    """The K greatest of `n` BF16 values that lie like a snake over 16 partitions, and where.
+
+    K is the free size of `values`, which come in ascending order.
+    """
+
+    mnemonic: ClassVar[str] = "topk"
+    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
+    page: ClassVar[str] = "NKI ISA topk"
+
+    values: Access = field(metadata=WRITE)
+    indices: Access = field(metadata=WRITE)
+    src: Access = field(metadata=READ)
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SequenceBounds(Instruction):
+    """For every element, where its segment begins and ends; partition dimension 1."""
+
+    mnemonic: ClassVar[str] = "sequence_bounds"
+    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
+    page: ClassVar[str] = "NKI ISA sequence_bounds"
+
+    dst: Access = field(metadata=WRITE)
+    segment_ids: Access = field(metadata=READ)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoreBarrier(Instruction):
+    """Both cores of a logical core wait for each other: `data` is complete afterwards."""
+
+    mnemonic: ClassVar[str] = "core_barrier"
+    engines: ClassVar[tuple[Engine, ...]] = tuple(
+        sorted(Engine, key=lambda engine: engine is not Engine.GPSIMD)
+    )
+    page: ClassVar[str] = "NKI ISA core_barrier"
+
+    data: Access = field(metadata=UPDATE)
+    cores: tuple[int, ...] = (0, 1)
+    engine: Engine = Engine.GPSIMD
+
+
+INSTRUCTIONS: tuple[type[Instruction], ...] = (
+    Iota, AffineSelect, PartitionReduce, LocalGather, Gather, NonzeroWithCount, TopK,
+    SequenceBounds, CoreBarrier,
+)  # fmt: skip

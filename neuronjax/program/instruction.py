@@ -1,0 +1,178 @@
+"""The base of all instructions: operands with roles, semaphores, and the engine that runs it.
+
+An instruction is a frozen record shaped after its page in NKI ISA. A field that holds operands says
+so in its metadata: READ, WRITE, UPDATE or `updates`. Everything generic (dependences, allocation,
+liveness, text, verification) follows from that. A field holds one operand, a tuple of them, or None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+from neuronjax.machine.specs import Engine
+from neuronjax.program.affine import Affine, First, Flag, Last
+from neuronjax.program.operand import Access, Operand, Register, check_name
+
+
+class Role(enum.Enum):
+    """What an instruction does with an operand."""
+
+    READ = "read"
+    WRITE = "write"
+    UPDATE = "read-modify-write"
+
+    @property
+    def is_read(self) -> bool:
+        return self is not Role.WRITE
+
+    @property
+    def is_write(self) -> bool:
+        return self is not Role.READ
+
+
+_ROLE = "role"
+_UNLESS = "unless"
+
+READ: Mapping[str, Any] = {_ROLE: Role.READ}
+"""Metadata of a field whose operands are read."""
+WRITE: Mapping[str, Any] = {_ROLE: Role.WRITE}
+"""Metadata of a field whose operands are overwritten."""
+UPDATE: Mapping[str, Any] = {_ROLE: Role.UPDATE}
+"""Metadata of a field whose operands are read and written."""
+
+
+def updates(*, unless: str) -> Mapping[str, Any]:
+    """Metadata of a field that is updated, but overwritten while the flag `unless` is set."""
+    return {_ROLE: Role.UPDATE, _UNLESS: unless}
+
+
+@dataclass(frozen=True, slots=True)
+class Semaphore:
+    """A counter that engines and DMA queues add to and wait for. It is 0 when a kernel starts."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Begin when the semaphore has reached `count`."""
+
+    semaphore: Semaphore
+    count: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Add `by` to the semaphore when the results are in memory."""
+
+    semaphore: Semaphore
+    by: int = 1
+
+
+class Use(NamedTuple):
+    """An operand of an instruction: in which field, and what for."""
+
+    field: str
+    role: Role
+    operand: Operand
+    #: While this flag is set, an update overwrites.
+    unless: Flag
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instruction:
+    """One instruction of an engine, DMA queue or collective core.
+
+    `mnemonic` names it in text, `engines` are those it may run on, `page` is its public source. One
+    with a choice of engines has a field `engine`.
+    """
+
+    mnemonic: ClassVar[str]
+    engines: ClassVar[tuple[Engine, ...]]
+    page: ClassVar[str]
+
+    waits: tuple[Wait, ...] = ()
+    signals: tuple[Signal, ...] = ()
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine whose instruction stream it is in; None: the host's."""
+        return self.engines[0] if self.engines else None
+
+    def uses(self) -> Iterator[Use]:
+        """Its declared operands, field by field."""
+        for each in dataclasses.fields(self):
+            role = each.metadata.get(_ROLE)
+            if role is None:
+                continue
+            name = each.metadata.get(_UNLESS)
+            unless: Flag = False if name is None else getattr(self, name)
+            if unless is True:
+                role = Role.WRITE
+            for operand in _listed(getattr(self, each.name)):
+                yield Use(each.name, role, operand, unless)
+
+    def reads(self) -> tuple[Access | Register, ...]:
+        """Memory and registers it reads, those in addresses of operands among them."""
+        found = [use.operand for use in self.uses() if use.role.is_read]
+        addresses = [
+            register
+            for use in self.uses()
+            if isinstance(use.operand, Access)
+            for register in use.operand.registers
+        ]
+        return tuple(each for each in (*found, *addresses) if isinstance(each, Access | Register))
+
+    def writes(self) -> tuple[Access | Register, ...]:
+        """Memory and registers it writes."""
+        found = (use.operand for use in self.uses() if use.role.is_write)
+        return tuple(each for each in found if isinstance(each, Access | Register))
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Its accesses to memory, whatever for."""
+        return tuple(use.operand for use in self.uses() if isinstance(use.operand, Access))
+
+    def variables(self) -> frozenset[str]:
+        """Loop variables that it depends on, in operands, flags, fields and semaphores."""
+        fields = (getattr(self, each.name) for each in dataclasses.fields(self))
+        return frozenset(name for value in fields for name in _variables(value))
+
+    def with_operands(self, change: Callable[[Operand], Operand]) -> Self:
+        """The same instruction with `change` applied to every operand."""
+        changed: Mapping[str, Any] = {
+            each.name: _mapped(getattr(self, each.name), change)
+            for each in dataclasses.fields(self)
+            if _ROLE in each.metadata
+        }
+        return dataclasses.replace(self, **changed)
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    """The operands of a field: one, several, or none."""
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _mapped(value: Any, change: Callable[[Operand], Operand]) -> Any:
+    if value is None:
+        return None
+    return tuple(map(change, value)) if isinstance(value, tuple) else change(value)
+
+
+def _variables(value: Any) -> Iterator[str]:
+    """Loop variables in a field's value."""
+    if isinstance(value, tuple):
+        for each in value:
+            yield from _variables(each)
+    elif isinstance(value, Wait):
+        yield from value.count.variables
+    elif isinstance(value, Affine | First | Last | Access):
+        yield from value.variables

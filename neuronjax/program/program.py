@@ -1,0 +1,129 @@
+"""Kernels, control, and whole programs.
+
+A program is what every rank runs: buffers that outlive kernels, and nodes in order. A kernel is a
+loop nest with instructions at its leaves, together with where it comes from: the unit that people
+see in a profile. Engines run their instructions in order and beside each other; what orders them
+within a kernel are semaphores, all of them 0 when it starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neuronjax.machine.chips import CHIPS
+from neuronjax.machine.specs import ChipSpec, CoreSpec
+from neuronjax.program.instruction import Instruction, Semaphore
+from neuronjax.program.operand import Buffer, Register, check_name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loop:
+    """`body`, while `variable` counts from 0 to `trips` - 1; a register decides at run time."""
+
+    variable: str
+    trips: int | Register
+    body: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        check_name(self.variable)
+
+    @property
+    def most_trips(self) -> int | None:
+        """Trips at most; None where a register without limit decides."""
+        return self.trips if isinstance(self.trips, int) else self.trips.limit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class While:
+    """`condition` and then `body`, until `condition` leaves 0 in `register`."""
+
+    condition: tuple[Node, ...]
+    register: Register
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class If:
+    """`then` if `register` is not 0, else `otherwise`."""
+
+    register: Register
+    then: tuple[Node, ...]
+    otherwise: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """The function of that name, with these HBM buffers for its parameters, one for one."""
+
+    function: str
+    arguments: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kernel:
+    """A loop nest over instructions, with its own tiles.
+
+    `operations` are the StableHLO operations that it computes, `sources` the user's lines.
+    """
+
+    name: str
+    body: tuple[Node, ...]
+    buffers: tuple[Buffer, ...] = ()
+    semaphores: tuple[Semaphore, ...] = ()
+    operations: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+Node = Instruction | Loop | While | If | Call | Kernel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Function:
+    """Nodes that several calls share; `parameters` are HBM buffers that a call provides."""
+
+    name: str
+    parameters: tuple[Buffer, ...]
+    body: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """`buffer` lies on purpose in the memory of `of`: a donated argument, or a tile used twice."""
+
+    buffer: str
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a program is for: a chip of `machine`, and physical cores per logical core."""
+
+    chip: str
+    lnc: int = 1
+
+    @property
+    def chip_spec(self) -> ChipSpec:
+        """KeyError: there is no such chip."""
+        return CHIPS[self.chip]
+
+    @property
+    def core(self) -> CoreSpec:
+        """The physical core. KeyError: there is no such chip."""
+        return self.chip_spec.core
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """What one logical core runs; `ranks` of them run it together."""
+
+    name: str
+    target: Target
+    body: tuple[Node, ...]
+    buffers: tuple[Buffer, ...] = ()
+    registers: tuple[Register, ...] = ()
+    functions: tuple[Function, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+    ranks: int = 1

@@ -1,0 +1,79 @@
+"""Instructions of the Scalar engine: activation functions, in float32.
+
+The engine has one accumulator register per lane. `reduce_cmd` says what the instruction does with
+it, `reduce_res` where it is written afterwards; None keeps the value in the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from neuronjax.machine.specs import Engine
+from neuronjax.program.instruction import READ, WRITE, Instruction
+from neuronjax.program.operand import Access, Immediate, Scalar
+from neuronjax.program.operators import Activation, AluOp, ReduceCommand
+
+ZERO_SCALAR = Immediate(0.0)
+ONE_SCALAR = Immediate(1.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Activate(Instruction):
+    """dst = op(data * scale + bias); the accumulator adds the results up."""
+
+    mnemonic: ClassVar[str] = "activation"
+    engines: ClassVar[tuple[Engine, ...]] = (Engine.SCALAR,)
+    page: ClassVar[str] = "NKI ISA activation"
+
+    dst: Access = field(metadata=WRITE)
+    op: Activation
+    data: Access = field(metadata=READ)
+    bias: Scalar | None = field(default=None, metadata=READ)
+    scale: Scalar = field(default=ONE_SCALAR, metadata=READ)
+    reduce_op: AluOp | None = None
+    reduce_res: Access | None = field(default=None, metadata=WRITE)
+    reduce_cmd: ReduceCommand = ReduceCommand.IDLE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActivateReduce(Instruction):
+    """dst = op(data * scale + bias); reduce_res = reduce_op over the free dimensions of dst."""
+
+    mnemonic: ClassVar[str] = "activation_reduce"
+    engines: ClassVar[tuple[Engine, ...]] = (Engine.SCALAR,)
+    page: ClassVar[str] = "NKI ISA activation_reduce"
+
+    dst: Access = field(metadata=WRITE)
+    op: Activation
+    data: Access = field(metadata=READ)
+    reduce_op: AluOp = AluOp.ADD
+    reduce_res: Access | None = field(default=None, metadata=WRITE)
+    bias: Scalar | None = field(default=None, metadata=READ)
+    scale: Scalar = field(default=ONE_SCALAR, metadata=READ)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Activate2(Instruction):
+    """dst = op((data op0 imm0) op1 imm1), with the accumulator reduced by `reduce_op`."""
+
+    mnemonic: ClassVar[str] = "activate2"
+    engines: ClassVar[tuple[Engine, ...]] = (Engine.SCALAR,)
+    page: ClassVar[str] = "NKI ISA activate2"
+
+    dst: Access = field(metadata=WRITE)
+    op: Activation
+    data: Access = field(metadata=READ)
+    op0: AluOp = AluOp.BYPASS
+    imm0: Scalar = field(default=ZERO_SCALAR, metadata=READ)
+    op1: AluOp = AluOp.BYPASS
+    imm1: Scalar = field(default=ZERO_SCALAR, metadata=READ)
+    relu_param: Scalar = field(default=ZERO_SCALAR, metadata=READ)
+    reverse0: bool = False
+    reverse1: bool = False
+    reduce_op: AluOp | None = None
+    reduce_res: Access | None = field(default=None, metadata=WRITE)
+    reduce_cmd: ReduceCommand = ReduceCommand.IDLE
+
+
+INSTRUCTIONS: tuple[type[Instruction], ...] = (Activate, ActivateReduce, Activate2)

@@ -1,0 +1,146 @@
+"""Going through programs: every node with its place, and how often an instruction runs.
+
+A place is the path from the program down to a node, such as ``main/matmul/k/2:nc_matmul``: kernels
+and functions by name, loops by variable, instructions by position and mnemonic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from neuronjax.machine.specs import Engine
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Buffer, Register
+from neuronjax.program.program import Call, Function, If, Kernel, Loop, Node, Program, While
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node is: its path, the loops about it (outermost first), kernel and function."""
+
+    path: str
+    loops: tuple[Loop, ...] = ()
+    kernel: Kernel | None = None
+    function: Function | None = None
+
+    @property
+    def trips(self) -> dict[str, int]:
+        """Loop variable -> trips at most; loops without a known limit are left out."""
+        counts = ((loop.variable, loop.most_trips) for loop in self.loops)
+        return {name: count for name, count in counts if count is not None}
+
+    @property
+    def times(self) -> int | None:
+        """How often the place is reached at most, conditions taken and `while` once.
+
+        None: a loop has no known limit.
+        """
+        trips = self.trips
+        return math.prod(trips.values()) if len(trips) == len(self.loops) else None
+
+
+def label(node: Node, position: int) -> str:
+    """The node's part of a path."""
+    match node:
+        case Kernel():
+            return node.name
+        case Loop():
+            return node.variable
+        case Call():
+            return f"{position}:call {node.function}"
+        case Instruction():
+            return f"{position}:{node.mnemonic}"
+        case _:
+            return f"{position}:{type(node).__name__.lower()}"
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes within a node, in order of their execution."""
+    match node:
+        case Loop() | Kernel():
+            return node.body
+        case While():
+            return node.condition + node.body
+        case If():
+            return node.then + node.otherwise
+        case _:
+            return ()
+
+
+def walk(program: Program) -> Iterator[tuple[Place, Node]]:
+    """All nodes before the nodes within them: first of the functions, then of the program."""
+    for function in program.functions:
+        yield from _walk(function.body, Place(function.name, function=function))
+    yield from _walk(program.body, Place(program.name))
+
+
+def within(place: Place, node: Node, position: int) -> Place:
+    """The place of the children of `node`, which is the `position`-th one at `place`."""
+    path = f"{place.path}/{label(node, position)}"
+    if isinstance(node, Loop):
+        return replace(place, path=path, loops=(*place.loops, node))
+    return replace(place, path=path, kernel=node if isinstance(node, Kernel) else place.kernel)
+
+
+def _walk(nodes: tuple[Node, ...], place: Place) -> Iterator[tuple[Place, Node]]:
+    for position, node in enumerate(nodes):
+        here = within(place, node, position)
+        yield replace(here, loops=place.loops), node
+        yield from _walk(children(node), here)
+
+
+def instructions(program: Program) -> Iterator[tuple[Place, Instruction]]:
+    """All instructions, each once."""
+    return ((place, node) for place, node in walk(program) if isinstance(node, Instruction))
+
+
+def kernels(program: Program) -> Iterator[tuple[Place, Kernel]]:
+    """All kernels, each once."""
+    return ((place, node) for place, node in walk(program) if isinstance(node, Kernel))
+
+
+def count_instructions(
+    program: Program, key: Callable[[Instruction], str | Engine | None] = lambda each: each.mnemonic
+) -> Counter[str | Engine | None]:
+    """How many instructions a run executes, by mnemonic or another `key`.
+
+    Loops multiply; both branches of a condition count, `while` counts once, a register's loop by
+    its limit or, without one, once. Functions count for each call.
+    """
+    bodies = {function.name: function.body for function in program.functions}
+
+    def count(nodes: tuple[Node, ...], times: int) -> Counter[str | Engine | None]:
+        total: Counter[str | Engine | None] = Counter()
+        for node in nodes:
+            if isinstance(node, Instruction):
+                total[key(node)] += times
+            elif isinstance(node, Call):
+                total += count(bodies[node.function], times)
+            else:
+                trips = (node.most_trips if isinstance(node, Loop) else None) or 1
+                total += count(children(node), times * trips)
+        return total
+
+    return count(program.body, 1)
+
+
+def buffers(program: Program) -> Iterator[tuple[Place, Buffer]]:
+    """All declared buffers, with the place that declares them."""
+    yield from ((Place(program.name), buffer) for buffer in program.buffers)
+    for function in program.functions:
+        yield from ((Place(function.name), buffer) for buffer in function.parameters)
+    yield from ((place, buffer) for place, kernel in kernels(program) for buffer in kernel.buffers)
+
+
+def control_register(node: Node) -> Register | None:
+    """The register that decides about a node: trips, condition."""
+    match node:
+        case Loop(trips=Register() as register):
+            return register
+        case While() | If():
+            return node.register
+        case _:
+            return None
