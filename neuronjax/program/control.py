@@ -77,7 +77,7 @@ class RegisterArithmetic(Instruction):
 class SemaphoreEvent(Instruction):
     """Nothing but its `waits` and `signals`, in the stream of `engine`."""
 
-    mnemonic: ClassVar[str] = "semaphore"
+    mnemonic: ClassVar[str] = "semaphore_event"
     engines: ClassVar[tuple[Engine, ...]] = _ANY
     page: ClassVar[str] = "Trainium/Inferentia2 architecture guide, engines and semaphores"
 

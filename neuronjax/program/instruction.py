@@ -2,7 +2,7 @@
 
 An instruction is a frozen record shaped after its page in NKI ISA. A field that holds operands says
 so in its metadata: READ, WRITE, UPDATE or `updates`. Everything generic (dependences, allocation,
-liveness, text, verification) follows from that. A field holds one operand, a tuple of them, or None.
+liveness, text, verification) follows from that. A field holds one operand, a tuple, or None.
 """
 
 from __future__ import annotations

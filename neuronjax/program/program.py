@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.specs import ChipSpec, CoreSpec
 from neuronjax.program.instruction import Instruction, Semaphore
@@ -26,6 +27,10 @@ class Loop:
 
     def __post_init__(self) -> None:
         check_name(self.variable)
+        if isinstance(self.trips, int) and self.trips < 1:
+            raise MalformedProgramError(
+                f"loop {self.variable} has {self.trips} trips; a loop that never runs is left out."
+            )
 
     @property
     def most_trips(self) -> int | None:
