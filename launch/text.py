@@ -60,16 +60,21 @@ class _ByteStream:
         return self._decoder.decode(b"", final=True)
 
 
+def open_tokenizer(file: Path) -> tokenizers.Tokenizer:
+    """The tokenizer of a tokenizer.json. Raises DataError if the file cannot be used."""
+    try:
+        return tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing more precise
+        raise DataError(f"{file} cannot be used as a tokenizer: {error}") from error
+
+
 class FileTokenizer:
     """The tokenizer of a tokenizer.json. Raises DataError if the file cannot be used."""
 
     unit = "token"
 
     def __init__(self, file: Path) -> None:
-        try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises nothing more precise
-            raise DataError(f"{file} cannot be used as a tokenizer: {error}") from error
+        self._tokenizer = open_tokenizer(file)
         self.size = self._tokenizer.get_vocab_size()
 
     def encode(self, text: str, *, marks: bool) -> np.ndarray:

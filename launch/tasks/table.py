@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 
 from launch.errors import ModelError
-from launch.tasks import text_generation
+from launch.tasks import text_generation, text_to_text, text_understanding
 from launch.tasks.task import Request, Task
 from models.architecture import Architecture
 from models.pretrained import describe
 
-TASKS: Mapping[str, Task] = {task.name: task for task in (text_generation.TASK,)}
+TASKS: Mapping[str, Task] = {
+    task.name: task for task in (text_generation.TASK, text_to_text.TASK, *text_understanding.TASKS)
+}
 
 
 def run_checkpoint(request: Request, task: str | None) -> None:

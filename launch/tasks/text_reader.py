@@ -1,0 +1,106 @@
+"""A model that reads text, with its tokenizer: what the tasks of encoders share."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import tokenizers
+from flax import nnx
+
+from launch.errors import DataError
+from launch.generator import load_with_progress
+from launch.meshes import choose_mesh
+from launch.program import say
+from launch.tasks.task import Request
+from launch.text import TOKENIZER_FILE, open_tokenizer
+from models.parameters import Parameters, merge
+from models.pretrained import Pretrained, describe
+
+SEPARATOR = "|"  # between the parts of an input
+
+
+class Reader(NamedTuple):
+    """A model and its tokenizer."""
+
+    model: Pretrained
+    tokenizer: tokenizers.Tokenizer
+
+    def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the model makes of `rows`."""
+        outputs = _run(self.model.graph, self.model.parameters, inputs)
+        return {name: np.asarray(value) for name, value in outputs.items()}
+
+    def rows(self, texts: Sequence[tokenizers.Encoding]) -> dict[str, np.ndarray]:
+        """Texts padded to the same length: tokens, real, and types if the model tells them apart.
+
+        Raises DataError if one is longer than the model's context.
+        """
+        length = max(len(text.ids) for text in texts)
+        if length > self.model.config.max_seq_len:
+            raise DataError(
+                f"the text has {length} tokens, but the model's context holds "
+                f"{self.model.config.max_seq_len}. Shorten it."
+            )
+        names = {"tokens": "ids", "real": "attention_mask", "types": "type_ids"}
+        if getattr(self.model.config, "type_vocab_size", 0) < 2:
+            del names["types"]
+        rows = {
+            name: np.stack([_padded(getattr(text, theirs), length) for text in texts])
+            for name, theirs in names.items()
+        }
+        # RoBERTa tells padding by its token, too.
+        pad = self.model.fields.integer("pad_token_id", 0)
+        return rows | {
+            "tokens": np.where(rows["real"], rows["tokens"], pad),
+            "real": rows["real"].astype(bool),
+        }
+
+    def labels(self, count: int) -> list[str]:
+        """The names of the classes, as config.json has them."""
+        names = self.model.fields.object("id2label", None)
+        named: Mapping[str, Any] = {} if names is None else names.values
+        return [str(named.get(str(i), f"LABEL_{i}")) for i in range(count)]
+
+
+def open_reader(request: Request) -> Reader:
+    """The model and the tokenizer of the request's directory, the weights on the mesh.
+
+    Raises DataError, MeshError, ConfigError or WeightsError for what does not suit.
+    """
+    tokenizer = _tokenizer(request.directory)
+    described = describe(request.directory)
+    mesh = choose_mesh(request.mesh, described.config.num_heads, batch_size=jax.device_count())
+    say(f"{described.architecture.name} of {request.directory} on mesh {dict(mesh.shape)}")
+    return Reader(load_with_progress(request.directory, mesh, dtype=request.dtype), tokenizer)
+
+
+def parts_of(request: Request, names: str, *, count: int) -> list[str]:
+    """The parts of the input, at least `count`. Raises DataError if one is missing or empty."""
+    parts = [part.strip() for part in request.input.split(SEPARATOR)]
+    if len(parts) < count or not all(parts):
+        raise DataError(f"--input={request.input!r} is not {names}, with {SEPARATOR!r} between")
+    return parts
+
+
+def _tokenizer(directory: Path) -> tokenizers.Tokenizer:
+    file = directory / TOKENIZER_FILE
+    if not file.is_file():
+        raise DataError(f"{directory} holds no {TOKENIZER_FILE}: put the model's into it")
+    tokenizer = open_tokenizer(file)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _padded(numbers: Sequence[int], length: int) -> np.ndarray:
+    return np.pad(np.array(numbers, np.int32), (0, length - len(numbers)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _run(
+    graph: nnx.GraphDef[Any], parameters: Parameters, inputs: Mapping[str, jax.Array]
+) -> Mapping[str, jax.Array]:
+    return merge(graph, parameters)(**inputs)

@@ -1,0 +1,122 @@
+"""The tasks of encoders of text. Results are lines of columns separated by tabs."""
+
+import json
+import sys
+from collections.abc import Iterable
+
+import numpy as np
+import tokenizers
+
+from launch.errors import DataError
+from launch.tasks.task import Request, Task
+from launch.tasks.text_reader import open_reader, parts_of
+
+SHOWN = 5  # candidates for a masked token
+LONGEST_ANSWER = 30  # tokens
+MASKS = ("[MASK]", "<mask>")  # what tokenizers call a masked token
+
+
+def fill_mask(request: Request) -> None:
+    """Per masked token, the likeliest ones and their probabilities."""
+    reader = open_reader(request)
+    text = reader.tokenizer.encode(request.input)
+    masks = {reader.tokenizer.token_to_id(mask) for mask in MASKS} - {None}
+    places = [i for i, token in enumerate(text.ids) if token in masks]
+    if not places:
+        raise DataError(
+            f"--input={request.input!r} holds no masked token: write {' or '.join(MASKS)}, "
+            "whichever the tokenizer knows, where a word is to be found"
+        )
+    probabilities = softmax(reader.outputs(reader.rows([text]))["logits"][0])
+    for chances in probabilities[places]:
+        best = np.argsort(-chances)[:SHOWN]
+        words = reader.tokenizer.decode_batch([[int(t)] for t in best], skip_special_tokens=False)
+        _write(zip(words, chances[best], strict=True))
+
+
+def classify_text(request: Request) -> None:
+    """The classes and their probabilities, the likeliest first."""
+    reader = open_reader(request)
+    inputs = reader.rows([reader.tokenizer.encode(request.input)])
+    probabilities = softmax(reader.outputs(inputs)["logits"][0])
+    names = reader.labels(len(probabilities))
+    _write((names[i], probabilities[i]) for i in np.argsort(-probabilities))
+
+
+def classify_tokens(request: Request) -> None:
+    """Every token's text, class and its probability."""
+    reader = open_reader(request)
+    text = reader.tokenizer.encode(request.input)
+    probabilities = softmax(reader.outputs(reader.rows([text]))["logits"][0])
+    names = reader.labels(probabilities.shape[-1])
+    best = np.argmax(probabilities, axis=-1)
+    _write(
+        (request.input[begin:end], names[best[i]], probabilities[i, best[i]])
+        for i, (begin, end) in enumerate(text.offsets)
+        if not text.special_tokens_mask[i]
+    )
+
+
+def answer(request: Request) -> None:
+    """The part of the context that answers the question, and its probability."""
+    question, context = parts_of(request, "a question and its context", count=2)[:2]
+    reader = open_reader(request)
+    text = reader.tokenizer.encode(question, context)
+    outputs = reader.outputs(reader.rows([text]))
+    first, last, probability = best_span(text, outputs["start_logits"][0], outputs["end_logits"][0])
+    _write([(context[text.offsets[first][0] : text.offsets[last][1]], probability)])
+
+
+def best_span(
+    text: tokenizers.Encoding, start_logits: np.ndarray, end_logits: np.ndarray
+) -> tuple[int, int, float]:
+    """The likeliest first and last token of the second sequence, and their probability."""
+    allowed = np.array([sequence == 1 for sequence in text.sequence_ids])
+    start = softmax(np.where(allowed, start_logits, -np.inf))
+    end = softmax(np.where(allowed, end_logits, -np.inf))
+    both = np.triu(start[:, None] * end[None, :])
+    both = np.tril(both, LONGEST_ANSWER - 1)
+    first, last = np.unravel_index(np.argmax(both), both.shape)
+    return int(first), int(last), float(both[first, last])
+
+
+def choose(request: Request) -> None:
+    """The choices and their probabilities, the likeliest first."""
+    text, *choices = parts_of(request, "a text and two choices or more", count=3)
+    reader = open_reader(request)
+    rows = reader.rows([reader.tokenizer.encode(text, choice) for choice in choices])
+    probabilities = softmax(
+        reader.outputs({name: value[None] for name, value in rows.items()})["logits"][0]
+    )
+    _write((choices[i], probabilities[i]) for i in np.argsort(-probabilities))
+
+
+def extract_features(request: Request) -> None:
+    """JSON: the vector of every token (`hidden`), and that of the text (`pooled`) if there is
+    one."""
+    reader = open_reader(request)
+    outputs = reader.outputs(reader.rows([reader.tokenizer.encode(request.input)]))
+    vectors = {name: value[0].tolist() for name, value in outputs.items()}
+    sys.stdout.write(json.dumps(vectors) + "\n")
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities over the last axis, FP64."""
+    weights = np.exp(logits.astype(np.float64) - np.max(logits, axis=-1, keepdims=True))
+    return weights / np.sum(weights, axis=-1, keepdims=True)
+
+
+def _write(rows: Iterable[tuple[object, ...]]) -> None:
+    for row in rows:
+        cells = (f"{x:.4f}" if isinstance(x, float | np.floating) else str(x) for x in row)
+        sys.stdout.write("\t".join(cells) + "\n")
+
+
+TASKS = (
+    Task("fill-mask", "a text with [MASK] or <mask> in it", fill_mask),
+    Task("text-classification", "a text", classify_text),
+    Task("token-classification", "a text", classify_tokens),
+    Task("question-answering", "a question | its context", answer),
+    Task("multiple-choice", "a text | a choice | another | …", choose),
+    Task("feature-extraction", "a text", extract_features),
+)
