@@ -125,7 +125,10 @@ def tensor_spec(type_: ir.Type) -> TensorSpec:
     except ValueError:
         raise UnsupportedProgramError(f"main has an argument or result of type {type_}") from None
     if not tensor.has_static_shape:
-        raise UnsupportedProgramError(f"main has a dynamic shape, {type_}; shapes must be static")
+        raise UnsupportedProgramError(
+            f"[NCC_EMOD025] main has a dynamic shape, {type_}; shapes must be static: give every "
+            "dimension a size, and pad inputs of varying length to a few fixed lengths."
+        )
     element = str(tensor.element_type)
     if element not in ELEMENT_TYPES:
         raise UnsupportedProgramError(f"main has the unknown element type {element} in {type_}")

@@ -27,6 +27,29 @@ PUBLIC_CODES = {
 }  # fmt: skip
 """The index of the Neuron compiler's error pages (SDK 2.32), and the code of its release notes."""
 
+KNOWN_ISSUES = {
+    "Threefry": "the Threefry generator",
+    "caching and donation before JAX 0.4.34": None,
+    "meshes of non-connected cores": "collectives over cores that are not connected",
+    "dtypes": "types without code generation",
+    "jax.random.randint": "jax.random.randint",
+    "dynamic while_loop": "loops of an unknown number of steps",
+    "jax.lax.cond": "lax.cond and lax.switch",
+    "host callbacks": "host callbacks (jax.debug, pure_callback, io_callback)",
+    "jax.dlpack": None,
+    "jax.experimental.sparse": None,
+    "jax.lax.sort": "sort comparators other than LE, GE, LT and GT",
+    "jax.lax.reduce_precision": "reduce_precision",
+    "slow compilation of random initialisation": None,
+    "FP8 other than e4m3 and e5m2": "FP8 types other than e4m3 and e5m2",
+    "complex dtypes": "complex numbers",
+    "variadic reductions": "reductions of several operands",
+    "scatter and gather out of bounds": "indices out of bounds, before SDK 2.29",
+    "dot on int dtypes": "matrix products of integers of less than 32 bits",
+    "lax.DotAlgorithmPreset": "precision algorithms of matrix products",
+}
+"""The JAX NeuronX known issues, each with a rule about it; ``None``: no program shows it."""
+
 RULE_OF = {rule.what: rule for rule in RULES}
 
 
@@ -53,6 +76,12 @@ def test_every_public_code_is_a_rule_or_decided_elsewhere() -> None:
     assert PUBLIC_CODES - ruled == set(elsewhere.CODES)
     named = {code for code in ruled if not code.startswith(("JAX_", "RT_"))}
     assert named - PUBLIC_CODES == {"EVRF014", "EVRF029"}  # public issues only
+
+
+def test_every_known_issue_of_jax_is_a_rule_or_decided_elsewhere() -> None:
+    assert {rule for rule in KNOWN_ISSUES.values() if rule} <= set(RULE_OF)
+    unseen = {issue for issue, rule in KNOWN_ISSUES.items() if rule is None}
+    assert unseen == set(elsewhere.JAX_LIMITATIONS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
