@@ -18,7 +18,7 @@ from jaxlib.mlir import ir
 
 from neuronjax.accuracy.library import Library
 from neuronjax.accuracy.program import Lowered, instrument, lower, policy_for
-from neuronjax.accuracy.sites import Visit, Watcher
+from neuronjax.accuracy.sites import Site, Visit, Watcher
 from neuronjax.accuracy.walk import Place, Walk
 from neuronjax.hlo.structure import inline_calls
 from neuronjax.legalize.emit import after, is_tensor
@@ -51,14 +51,15 @@ class Range:
 class NanReport:
     """An op that made NaN of numbers, or Inf of finite ones.
 
-    ``op`` is ``argument`` where no op did and an argument of the function had them already.
+    ``op`` is ``argument`` where no op did and an argument of the function had them already, and
+    ``constant`` where a result has them from a number in the program, such as a mask's -inf.
     """
 
     kind: str
     """``NaN`` or ``Inf``."""
     op: str
     source: str
-    """``file:line`` in the user's code; of an argument its name."""
+    """``file:line`` in the user's code; which argument, or which result has the constant."""
     operands: tuple[Range, ...]
     results: tuple[Range, ...]
     core: int
@@ -79,7 +80,7 @@ class NanReport:
             where.append(f"in iteration {loops} (from 0)")
         if self.cores > 1:
             where.append(f"on core {self.core} of {self.cores}")
-        verb = "holds" if self.op == "argument" else "made"
+        verb = "holds" if self.op in ("argument", "constant") else "made"
         lines = [f"{self.op} {verb} the first {self.kind} {' '.join(where)}"]
         lines += [f"  operand {i}  {each}" for i, each in enumerate(self.operands)]
         lines += [f"  result {i}   {each}" for i, each in enumerate(self.results)]
@@ -94,8 +95,10 @@ def nan_report(
     """Runs ``function(*arguments)`` and tells which op made the first NaN or Inf.
 
     An op is to blame if it made NaN while no operand had any, or Inf while all operands were
-    finite; the first is meant in program order, iteration by iteration. FP32 is rounded to nearest
-    also where stochastic rounding is asked for.
+    finite; the first is meant in program order, iteration by iteration. A NaN that stands in the
+    program, as what JAX fills in for indices out of bounds, is blamed on the op that chooses it; an
+    infinity there is taken for intended. FP32 is rounded to nearest also where stochastic rounding
+    is asked for.
 
     Args:
       function: any JAX function, jitted or not, on one device or on a mesh.
@@ -113,15 +116,17 @@ def nan_report(
     lowered = lower(function, arguments)
     looking = _Looking(lowered.cores)
     instrument(lowered, policy, looking).run()
-    return looking.found() or _bad_argument(lowered)
+    return looking.made() or _bad_argument(lowered) or looking.returned()
 
 
 def _bad_argument(lowered: Lowered) -> NanReport | None:
     for label, value in zip(lowered.labels, lowered.arguments, strict=True):
         numbers = range_of(value)
         if not numbers.finite:
-            kind = "NaN" if numbers.nans else "Inf"
-            return NanReport(kind, "argument", label, (), (numbers,), 0, lowered.cores, ())
+            core, iterations = 0, ()
+            return NanReport(
+                _kind([numbers]), "argument", label, (), (numbers,), core, lowered.cores, iterations
+            )
     return None
 
 
@@ -144,12 +149,14 @@ class _Looking:
 
     def op(self, op: Any, place: Place) -> None:
         results = [result for result in op.results if is_float(result)]
-        if not results or not (computes(op) or from_outside(op)):
-            return
         operands = [operand for operand in op.operands if is_tensor(operand.type)]
+        literal = [is_float(operand) and _is_literal(operand) for operand in operands]
+        brings_literals = op.name in _CHOICES and any(literal)
+        if not results or not (computes(op) or from_outside(op) or brings_literals):
+            return
 
         def watch(visit: Visit, values: list[np.ndarray]) -> None:
-            self._look(visit, values[: len(results)], values[len(results) :])
+            self._look(visit, values[: len(results)], values[len(results) :], literal)
 
         with after(op):
             self._watcher.watch(place.site, place.counters, [*results, *operands], watch)
@@ -158,20 +165,35 @@ class _Looking:
         """Control flow is nothing to look at."""
 
     def end(self, results: Sequence[Any], order: int) -> None:
-        """Every result is an op's or an argument."""
+        for index, result in enumerate(results):
+            if is_float(result):
+                site = Site(order, "constant", f"result {index} of the function")
+                self._watcher.watch(site, (), [result], self._look_at_result)
 
-    def _look(self, visit: Visit, results: list[np.ndarray], operands: list[np.ndarray]) -> None:
+    def _look_at_result(self, visit: Visit, values: list[np.ndarray]) -> None:
+        numbers = range_of(values[0])
+        if not numbers.finite:
+            self._note("result", visit, [numbers], [])
+
+    def _look(
+        self,
+        visit: Visit,
+        results: list[np.ndarray],
+        operands: list[np.ndarray],
+        literal: list[bool],
+    ) -> None:
         if all(np.isfinite(result).all() for result in results):
             return
         made, given = ([range_of(value) for value in values] for values in (results, operands))
-        if any(each.nans for each in made) and not any(each.nans for each in given):
+        had = any(each.nans for each, fixed in zip(given, literal, strict=True) if not fixed)
+        if any(each.nans for each in made) and not had:
             self._note("NaN", visit, made, given)
         elif any(each.infs for each in made) and all(each.finite for each in given):
             self._note("Inf", visit, made, given)
 
     def _note(self, kind: str, visit: Visit, made: list[Range], given: list[Range]) -> None:
         report = NanReport(
-            kind=kind,
+            kind=_kind(made),
             op=visit.site.op,
             source=visit.site.source,
             operands=tuple(given),
@@ -182,17 +204,44 @@ class _Looking:
         )
         with self._lock:
             known = self._found.get(kind)
-            if known is None or (visit.when, visit.core) < (known[0].when, known[0].core):
+            if known is None or _moment(visit) < _moment(known[0]):
                 self._found[kind] = (visit, report)
 
-    def found(self) -> NanReport | None:
-        """The earliest finding."""
-        made = sorted(self._found.values(), key=lambda item: (item[0].when, item[0].core))
-        if not made:
+    def made(self) -> NanReport | None:
+        """The first op to blame."""
+        found = [self._found[kind] for kind in ("NaN", "Inf") if kind in self._found]
+        if not found:
             return None
-        first = made[0][1]
+        _, first = min(found, key=lambda item: _moment(item[0]))
         nan = self._found.get("NaN")
         return replace(first, first_nan=nan[1]) if nan and first.kind == "Inf" else first
+
+    def returned(self) -> NanReport | None:
+        """A result that is not finite, whoever is to blame."""
+        return self._found["result"][1] if "result" in self._found else None
+
+
+def _kind(ranges: Sequence[Range]) -> str:
+    return "NaN" if any(each.nans for each in ranges) else "Inf"
+
+
+def _moment(visit: Visit) -> tuple[tuple[int, ...], int]:
+    return visit.when, visit.core
+
+
+_CHOICES = frozenset(
+    f"stablehlo.{name}" for name in ("select", "pad", "concatenate", "dynamic_update_slice")
+)
+"""Ops through which constants enter among other numbers."""
+_SPREADS = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert"))
+
+
+def _is_literal(value: Any) -> bool:
+    """Whether a value is a number that stands in the program."""
+    owner = value.owner
+    while not isinstance(owner, ir.Block) and owner.operation.name in _SPREADS:
+        owner = owner.operation.operands[0].owner
+    return not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.constant"
 
 
 def range_of(values: np.ndarray) -> Range:

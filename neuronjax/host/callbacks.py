@@ -18,7 +18,8 @@ from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo.custom_calls import CALLBACK_TARGETS, custom_calls
 
 _CONFIG_NAMES = ("backend_config", "mhlo.backend_config")
-"""Where a typed custom call keeps its dictionary: the second after a way through HLO."""
+"""Where a typed custom call keeps its dictionary: the second as JAX writes it, and after a way
+through HLO; the first may be an empty string then."""
 
 _numbers = itertools.count(1)
 _functions: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValueDictionary()
@@ -42,7 +43,11 @@ def bind(module: ir.Module) -> list[Callable[..., Any]]:
 
 
 def _rebind(op: Any, position: int) -> Callable[..., Any]:
-    name = next(name for name in _CONFIG_NAMES if name in op.attributes)
+    name = next(
+        name
+        for name in _CONFIG_NAMES
+        if name in op.attributes and isinstance(op.attributes[name], ir.DictAttr)
+    )
     config = {named.name: named.attr for named in ir.DictAttr(op.attributes[name])}
     number = ir.IntegerAttr(config["index"]).value
     function = _functions.get(number)
