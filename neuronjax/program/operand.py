@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from neuronjax.errors import MalformedProgramError
@@ -268,8 +268,8 @@ class Access:
         reach = self.reach
         return start and Interval(start.low + reach.low, start.high + reach.high)
 
-    def runs(self, most: int) -> Iterator[Interval]:
-        """Contiguous runs about the start, at most `most`; beyond that, `reach` as one run."""
+    def runs(self, most: int) -> tuple[Interval, ...] | None:
+        """The contiguous runs of elements about the start; None if there are more than `most`."""
         outer = list(self.dims)
         low, high = 0, 0
         while outer and abs(outer[-1].stride) <= high - low + 1:
@@ -277,13 +277,11 @@ class Access:
             low, high = low + min(0, end), high + max(0, end)
             outer.pop()
         if math.prod(dim.size for dim in outer) > most:
-            yield self.reach
-            return
+            return None
         starts = [0]
         for dim in outer:
             starts = [start + dim.stride * step for start in starts for step in range(dim.size)]
-        for start in starts:
-            yield Interval(start + low, start + high)
+        return tuple(Interval(start + low, start + high) for start in starts)
 
 
 def whole(buffer: Buffer, *, slot: Affine = ZERO) -> Access:

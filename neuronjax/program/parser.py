@@ -48,7 +48,7 @@ class _Parser:
         self.cursor = cursor
         self.names = Names()
 
-    def make(self, start: Token, record: Callable[..., _T], **values: Any) -> _T:
+    def make(self, start: Token, record: Callable[..., _T], /, **values: Any) -> _T:
         """The record, with its own complaints located at `start`."""
         try:
             return record(**values)

@@ -1,0 +1,106 @@
+"""Accumulation groups: products that add to one place in PSUM.
+
+Source: NKI ISA nc_matmul, accumulation mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from neuronjax.program.instruction import Role, Use
+from neuronjax.program.operand import Access, Buffer, Memory
+from neuronjax.program.program import Program
+from neuronjax.program.rules.sampling import Area, Executed, Passed, areas, key, sampled
+from neuronjax.program.rules.site import Violation
+from neuronjax.program.tensor_engine import Matmul, MatmulMX
+
+_OPEN, _CLOSED, _FOREIGN, _SOMETIMES = "open", "closed", "foreign", "sometimes"
+
+
+@dataclass(slots=True)
+class _Group:
+    """What lies at a place in PSUM."""
+
+    where: tuple[int, Buffer]
+    area: Area
+    state: str
+    path: str
+
+
+def accumulation(program: Program) -> Iterator[Violation]:
+    """The first product of a group overwrites, nothing reads before the last, every group ends."""
+    groups: list[_Group] = []
+    seen: set[tuple[str, str]] = set()
+    for step in sampled(program):
+        if isinstance(step, Passed):
+            groups += _sometimes(step)
+        elif isinstance(step, Executed):
+            for found, allowed in _executed(step, groups, program.target.core.version):
+                if (step.place.path, found) not in seen:
+                    seen.add((step.place.path, found))
+                    yield Violation(step.place.path, found, allowed)
+    for group in groups:
+        if group.state == _OPEN and (group.path, "") not in seen:
+            seen.add((group.path, ""))
+            yield Violation(group.path, "a group without its last product", "stop on one product")
+
+
+def _sometimes(step: Passed) -> Iterator[_Group]:
+    for place, instruction in step.inner:
+        if isinstance(instruction, Matmul | MatmulMX):
+            for area in areas(instruction.dst, step.values, place.trips, 1)[1]:
+                where = key(place, instruction.dst.buffer)
+                yield _Group(where, area, _SOMETIMES, place.path)
+
+
+def _executed(step: Executed, groups: list[_Group], version: int) -> Iterator[tuple[str, str]]:
+    for use in step.instruction.uses():
+        if not isinstance(use.operand, Access) or use.operand.memory is not Memory.PSUM:
+            continue
+        where = key(step.place, use.operand.buffer)
+        for area in areas(use.operand, step.values, step.place.trips, 1)[1]:
+            here = [group for group in groups if group.where == where and group.area.meets(area)]
+            if isinstance(step.instruction, Matmul | MatmulMX):
+                yield from _product(step, step.instruction, area, here, groups, version)
+            else:
+                yield from _other(step, use, area, here, groups)
+
+
+def _product(
+    step: Executed,
+    product: Matmul | MatmulMX,
+    area: Area,
+    here: list[_Group],
+    groups: list[_Group],
+    version: int,
+) -> Iterator[tuple[str, str]]:
+    state = _CLOSED if step.holds(product.stop) else _OPEN
+    if step.holds(product.start):
+        if any(group.state == _OPEN for group in here):
+            yield "a group started in an unfinished one", "stop on the last product of a group"
+    else:
+        if not here:
+            yield "a product added to what no product has written", "start on the first product"
+        if version < 4 and any(group.state == _FOREIGN for group in here):
+            yield "a product added to what another instruction wrote", "start on the first product"
+    _replace(
+        groups, here, _Group(key(step.place, product.dst.buffer), area, state, step.place.path)
+    )
+
+
+def _other(
+    step: Executed, use: Use, area: Area, here: list[_Group], groups: list[_Group]
+) -> Iterator[tuple[str, str]]:
+    if any(group.state == _OPEN for group in here):
+        yield f"{use.field} meets an unfinished group", "stop on the last product of a group"
+    if use.role is not Role.READ and isinstance(use.operand, Access):
+        where = key(step.place, use.operand.buffer)
+        _replace(groups, here, _Group(where, area, _FOREIGN, step.place.path))
+
+
+def _replace(groups: list[_Group], old: list[_Group], new: _Group) -> None:
+    """Puts a group in the place of others; what loops do in between stays known."""
+    gone = {id(group) for group in old if group.state != _SOMETIMES}
+    groups[:] = [group for group in groups if id(group) not in gone]
+    groups.append(new)

@@ -1,0 +1,84 @@
+"""Collectives: groups, sizes, memories, streams.
+
+Sources: NKI collectives; Neuron docs, "Neuron collectives" and "Compute-communication overlap".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from neuronjax.program.collective import (
+    AllGather,
+    AllToAll,
+    CollectiveInstruction,
+    GroupCollective,
+    Permute,
+    ReduceScatter,
+)
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Memory
+from neuronjax.program.rules.site import Complaint, Site
+
+STREAMS = 4
+"""Concurrent streams of collectives."""
+_HBM_ONLY = (AllToAll, Permute)
+#: Elements of a source and of its result are as 1 to n, or n to 1, of a group of n.
+_GROWS, _SHRINKS = (AllGather,), (ReduceScatter,)
+_DIMENSIONS: Mapping[type[Instruction], Mapping[Memory, tuple[int, ...]]] = {
+    AllGather: {Memory.HBM: (0,), Memory.SBUF: (0, 1)},
+    ReduceScatter: {Memory.HBM: (0,), Memory.SBUF: (0,)},
+    AllToAll: {Memory.HBM: (0,)},
+}
+
+
+def groups(site: Site) -> Iterator[Complaint]:
+    """Replica groups are of one size and have every rank once."""
+    each = site.instruction
+    ranks = site.program.ranks
+    if isinstance(each, GroupCollective):
+        members = sorted(rank for group in each.groups for rank in group)
+        if members != list(range(ranks)):
+            yield f"groups {each.groups}", f"each of the ranks 0 to {ranks - 1} once"
+        if len({len(group) for group in each.groups}) > 1:
+            yield f"groups {each.groups}", "groups of one size"
+    if isinstance(each, Permute):
+        for name, side in (("source", 0), ("target", 1)):
+            members = [pair[side] for pair in each.pairs]
+            if len(set(members)) < len(members) or not set(members) <= set(range(ranks)):
+                yield f"{name}s {members}", f"ranks 0 to {ranks - 1}, each at most once"
+
+
+def collectives(site: Site) -> Iterator[Complaint]:
+    """Sources and results pair up in type and size and lie in one memory that is allowed."""
+    each = site.instruction
+    if not isinstance(each, CollectiveInstruction):
+        return
+    if not 0 <= each.stream < STREAMS:
+        yield f"stream {each.stream}", f"0 to {STREAMS - 1}"
+    if not each.srcs or len(each.srcs) != len(each.dsts):
+        yield f"{len(each.srcs)} sources, {len(each.dsts)} results", "one for one"
+        return
+    held = {access.memory for access in (*each.srcs, *each.dsts)}
+    if len(held) > 1:
+        yield "tensors in HBM and SBUF", "all of them in one"
+    if len(each.srcs) > 1 and (Memory.SBUF in held or isinstance(each, Permute)):
+        yield f"{len(each.srcs)} tensors at once", "1; several in HBM only, of no permutation"
+    if isinstance(each, _HBM_ONLY) and held != {Memory.HBM}:
+        yield f"{each.mnemonic} outside HBM", "HBM"
+    allowed = _DIMENSIONS.get(type(each), {}).get(next(iter(held)))
+    dimension = getattr(each, "dimension", 0)
+    if allowed is not None and dimension not in allowed:
+        yield f"dimension {dimension}", ", ".join(map(str, allowed))
+    yield from _sizes(each)
+
+
+def _sizes(each: CollectiveInstruction) -> Iterator[Complaint]:
+    size = len(each.groups[0]) if isinstance(each, GroupCollective) and each.groups else 1
+    for src, dst in zip(each.srcs, each.dsts, strict=True):
+        if src.element_type != dst.element_type:
+            yield f"{src.element_type.name} to {dst.element_type.name}", "one type"
+        given = src.elements * (size if isinstance(each, _GROWS) else 1)
+        taken = dst.elements * (size if isinstance(each, _SHRINKS) else 1)
+        if given != taken:
+            found = f"{src.elements} elements to {dst.elements} in groups of {size}"
+            yield found, "as many, times or divided by the size of a group"

@@ -1,0 +1,105 @@
+"""Values that are there before they are read: tiles and registers, in program order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from neuronjax.program.affine import Interval
+from neuronjax.program.operand import Access, Buffer, Register
+from neuronjax.program.program import Program
+from neuronjax.program.rules.sampling import Area, Decided, Executed, Passed, areas, key, sampled
+from neuronjax.program.rules.site import Violation
+
+_RUNS = 64
+_Written = defaultdict[tuple[int, Buffer], dict[Area, None]]
+
+
+def uninitialised(program: Program) -> Iterator[Violation]:
+    """No tile is read where nothing has been written (NKI simulator: such values are arbitrary).
+
+    Tiles that share memory with others on purpose are left out.
+    """
+    shared = {name for alias in program.aliases for name in (alias.buffer, alias.of)}
+    written: _Written = defaultdict(dict)
+    reported: set[tuple[str, str]] = set()
+    for step in sampled(program):
+        if isinstance(step, Passed):
+            for place, instruction in step.inner:
+                for access in instruction.writes():
+                    if isinstance(access, Access):
+                        found = areas(access, step.values, place.trips, _RUNS)[1]
+                        written[key(place, access.buffer)].update(dict.fromkeys(found))
+        elif isinstance(step, Executed):
+            for name, buffer in _missing(step, written):
+                if buffer not in shared and (step.place.path, name) not in reported:
+                    reported.add((step.place.path, name))
+                    found_text = f"{name} reads {buffer} where nothing has been written"
+                    yield Violation(step.place.path, found_text, "a write before it")
+            for access in step.instruction.writes():
+                if isinstance(access, Access):
+                    found = areas(access, step.values, step.place.trips, _RUNS)[1]
+                    written[key(step.place, access.buffer)].update(dict.fromkeys(found))
+
+
+def _missing(step: Executed, written: _Written) -> Iterator[tuple[str, str]]:
+    """Fields that read, and names of the tiles that they read too early."""
+    for use in step.instruction.uses():
+        access = use.operand
+        if not isinstance(access, Access) or not access.buffer.on_chip:
+            continue
+        if not use.role.is_read or use.unless is not False:
+            continue
+        exact, wanted = areas(access, step.values, step.place.trips, _RUNS)
+        known = written[key(step.place, access.buffer)]
+        if exact and not all(_is_covered(area, known) for area in wanted):
+            yield use.field, access.buffer.name
+
+
+def _is_covered(wanted: Area, known: dict[Area, None]) -> bool:
+    """Whether areas cover another one, strip of partitions by strip."""
+    if wanted in known:
+        return True
+    near = [area for area in known if area.meets(wanted)]
+    low, high = wanted.partitions
+    edges = {low, high + 1}
+    for area in near:
+        edges |= {area.partitions.low, area.partitions.high + 1}
+    strips = sorted(edge for edge in edges if low <= edge <= high + 1)
+    return all(
+        _covers(
+            [a.elements for a in near if a.partitions.low <= strip <= a.partitions.high],
+            wanted.elements,
+        )
+        for strip in strips[:-1]
+    )
+
+
+def _covers(intervals: list[Interval], wanted: Interval) -> bool:
+    reached = wanted.low
+    for low, high in sorted(intervals):
+        if low > reached:
+            return False
+        reached = max(reached, high + 1)
+        if reached > wanted.high:
+            return True
+    return False
+
+
+def registers(program: Program) -> Iterator[Violation]:
+    """A register is written before it is read, or decides."""
+    written: set[str] = set()
+    reported: set[tuple[str, str]] = set()
+    for step in sampled(program):
+        if isinstance(step, Passed):
+            continue
+        read = [step.register] if isinstance(step, Decided) else step.instruction.reads()
+        for each in read:
+            if not isinstance(each, Register) or each.name in written:
+                continue
+            if (step.place.path, each.name) not in reported:
+                reported.add((step.place.path, each.name))
+                yield Violation(step.place.path, f"reads ${each.name}", "a write before it")
+        if isinstance(step, Executed):
+            names = (each.name for each in step.instruction.writes() if isinstance(each, Register))
+            written.update(names)

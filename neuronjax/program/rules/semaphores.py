@@ -1,0 +1,150 @@
+"""Semaphores: every wait comes to an end.
+
+Source: Neuron docs, "Trainium/Inferentia2 architecture guide", engines synchronise by semaphores.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from neuronjax.machine.specs import Engine
+from neuronjax.program.affine import Affine
+from neuronjax.program.instruction import Instruction, Semaphore
+from neuronjax.program.program import Kernel, Loop, Node, Program
+from neuronjax.program.rules.site import Violation
+from neuronjax.program.walk import Place, children, kernels, within
+
+MOST_EVENTS = 20_000
+"""Instructions of a kernel up to which it is played through for circular waits."""
+
+_Leaf = tuple[Place, Instruction]
+
+
+def semaphores(program: Program) -> Iterator[Violation]:
+    """Semaphores are declared, signalled, and waited for, but for no more than comes."""
+    for place, kernel in kernels(program):
+        leaves = [
+            (here, node) for here, node in _leaves(kernel.body, place) if node.waits or node.signals
+        ]
+        yield from _declared(place, kernel, leaves)
+        totals = _totals(leaves)
+        if totals is not None:
+            yield from _unreachable(leaves, totals)
+
+
+def _leaves(nodes: tuple[Node, ...], place: Place) -> Iterator[_Leaf]:
+    for position, node in enumerate(nodes):
+        here = within(place, node, position)
+        if isinstance(node, Instruction):
+            yield here, node
+        else:
+            yield from _leaves(children(node), here)
+
+
+def _declared(place: Place, kernel: Kernel, leaves: list[_Leaf]) -> Iterator[Violation]:
+    waited = {wait.semaphore for _, node in leaves for wait in node.waits}
+    signalled = {signal.semaphore for _, node in leaves for signal in node.signals}
+    for semaphore in sorted(waited | signalled, key=lambda each: each.name):
+        if semaphore not in kernel.semaphores:
+            yield Violation(place.path, f"!{semaphore.name} is not declared", "a declaration")
+    for semaphore in kernel.semaphores:
+        if semaphore not in signalled & waited:
+            missing = "waited for" if semaphore in signalled else "signalled"
+            yield Violation(place.path, f"!{semaphore.name} is never {missing}", "both")
+    for here, node in leaves:
+        for signal in node.signals:
+            if signal.by < 1:
+                found = f"!{signal.semaphore.name} += {signal.by}"
+                yield Violation(here.path, found, "at least 1")
+
+
+def _totals(leaves: list[_Leaf]) -> Counter[Semaphore] | None:
+    """What each semaphore comes to in the end at most; None: nobody knows."""
+    totals: Counter[Semaphore] = Counter()
+    for place, node in leaves:
+        times = place.times
+        if times is None:
+            return None
+        for signal in node.signals:
+            totals[signal.semaphore] += signal.by * times
+    return totals
+
+
+def _unreachable(leaves: list[_Leaf], totals: Counter[Semaphore]) -> Iterator[Violation]:
+    for place, node in leaves:
+        for wait in node.waits:
+            if not set(wait.count.variables) <= place.trips.keys():
+                continue
+            most = wait.count.interval(place.trips).high
+            if most > totals[wait.semaphore]:
+                found = f"a wait for !{wait.semaphore.name} >= {most}"
+                yield Violation(place.path, found, f"at most {totals[wait.semaphore]}")
+
+
+def deadlock(program: Program) -> Iterator[Violation]:
+    """No engines wait for each other in a circle.
+
+    Kernels with conditions, loops of unknown length, or very many instructions are left out.
+    """
+    for place, kernel in kernels(program):
+        times = [here.times for here, _ in _leaves(kernel.body, place)]
+        known = [each for each in times if each is not None]
+        if len(known) == len(times) and sum(known) <= MOST_EVENTS and _is_plain(kernel.body):
+            yield from _played(kernel, place)
+
+
+def _is_plain(nodes: tuple[Node, ...]) -> bool:
+    return all(
+        isinstance(node, Instruction)
+        or (isinstance(node, Loop) and isinstance(node.trips, int) and _is_plain(node.body))
+        for node in nodes
+    )
+
+
+def _played(kernel: Kernel, place: Place) -> Iterator[Violation]:
+    """Each engine goes through its instructions as far as the semaphores let it."""
+    streams: dict[Engine | None, list[tuple[str, Instruction, dict[str, int]]]] = {}
+    for each in _expanded(kernel.body, place, {}):
+        streams.setdefault(each[1].engine, []).append(each)
+    counts: Counter[Semaphore] = Counter()
+    positions = dict.fromkeys(streams, 0)
+    progress = True
+    while progress:
+        progress = False
+        for engine, stream in streams.items():
+            while positions[engine] < len(stream):
+                _, node, values = stream[positions[engine]]
+                if any(counts[wait.semaphore] < _count(wait.count, values) for wait in node.waits):
+                    break
+                for signal in node.signals:
+                    counts[signal.semaphore] += signal.by
+                positions[engine] += 1
+                progress = True
+    for engine, stream in streams.items():
+        if positions[engine] < len(stream):
+            path, node, values = stream[positions[engine]]
+            waits = ", ".join(
+                f"!{wait.semaphore.name} >= {_count(wait.count, values)},"
+                f" which stays at {counts[wait.semaphore]}"
+                for wait in node.waits
+            )
+            yield Violation(path, f"waits for ever: {waits}", "a signal that does not depend on it")
+
+
+def _count(count: Affine, values: dict[str, int]) -> int:
+    """What a wait is for; a variable that is out of scope is another rule's."""
+    return count.base + sum(factor * values.get(name, 0) for name, factor in count.terms)
+
+
+def _expanded(
+    nodes: tuple[Node, ...], place: Place, values: dict[str, int]
+) -> Iterator[tuple[str, Instruction, dict[str, int]]]:
+    for position, node in enumerate(nodes):
+        here = within(place, node, position)
+        if isinstance(node, Instruction):
+            if node.waits or node.signals:
+                yield here.path, node, values
+        elif isinstance(node, Loop):
+            for step in range(node.most_trips or 0):
+                yield from _expanded(node.body, here, {**values, node.variable: step})

@@ -1,0 +1,264 @@
+"""Shapes of element-wise and other instructions, and limits on them.
+
+Sources: the NKI ISA page of each instruction. A row of `SHAPES` says which operands have the same
+partitions and as many elements, and which have one element per partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neuronjax.formats import FLOAT32
+from neuronjax.program.operand import Access
+from neuronjax.program.rules.site import Complaint, Site
+from neuronjax.program.vector_engine import TensorReduce
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Operands of one size, and operands of one element per partition."""
+
+    alike: tuple[str, ...] = ()
+    vectors: tuple[str, ...] = ()
+
+
+_COPY = Shapes(("dst", "src"))
+_MAP = Shapes(("dst", "data"))
+_REDUCED = ("reduce_res",)
+
+SHAPES: Mapping[str, Shapes] = {
+    "tensor_tensor": Shapes(("dst", "data1", "data2")),
+    "tensor_scalar": Shapes(("dst", "data"), ("operand0", "operand1")),
+    "scalar_tensor_tensor": Shapes(("dst", "data", "operand1"), ("operand0",)),
+    "tensor_scalar_reduce": Shapes(("dst", "data"), ("operand0", "reduce_init", *_REDUCED)),
+    "tensor_scalar_cumulative": Shapes(("dst", "src"), ("imm0", "imm1")),
+    "tensor_tensor_scan": Shapes(("dst", "data0", "data1"), ("initial",)),
+    "tensor_copy": _COPY,
+    "tensor_copy_predicated": Shapes(("dst", "predicate")),
+    "select_reduce": Shapes(("dst", "on_true", "predicate"), ("on_false", *_REDUCED)),
+    "range_select": Shapes(("dst", "on_true"), ("bound0", "bound1", *_REDUCED)),
+    "reciprocal": _MAP,
+    "exponential": Shapes(("dst", "src"), ("max_value", "reduce_init", *_REDUCED)),
+    "nc_match_replace8": _MAP,
+    "nc_stream_shuffle": _COPY,
+    "activation": Shapes(("dst", "data"), ("bias", "scale", *_REDUCED)),
+    "activation_reduce": Shapes(("dst", "data"), ("bias", "scale", *_REDUCED)),
+    "activate2": Shapes(("dst", "data"), ("imm0", "imm1", "relu_param", *_REDUCED)),
+    "affine_select": Shapes(("dst", "on_true")),
+    "nc_n_gather": Shapes(("dst", "indices")),
+    "dropout": Shapes(("dst", "data"), ("prob",)),
+    "sendrecv": _COPY,
+}
+"""Mnemonic -> shapes of operands."""
+
+Limit = Callable[[Any], Iterator[tuple[str, bool]]]
+
+
+def _bn_stats(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "data of at most 512 elements", each.data.free_elements <= 512
+    yield "dst of 6 elements", each.dst.free_elements == 6
+
+
+def _bn_aggr(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "data in triples", each.data.free_elements % 3 == 0
+    yield "dst of 2 elements", each.dst.free_elements == 2
+
+
+def _eight(access: Access) -> bool:
+    return 8 <= access.free_elements <= 16_384
+
+
+def _max8(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "src of 8 to 16,384 elements", _eight(each.src)
+    yield "dst of 8 elements", each.dst.free_elements == 8
+
+
+def _find_index8(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "data of 8 to 16,384 elements", _eight(each.data)
+    yield "vals of 8 elements", each.vals.free_elements == 8
+    yield "dst of 8 elements", each.dst.free_elements == 8
+
+
+def _match_replace8(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "vals of 8 elements", each.vals.free_elements == 8
+
+
+def _shuffle(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "a mask of 32", len(each.mask) == 32
+    yield "a mask of 0 to 31, or 255", all(0 <= lane < 32 or lane == 255 for lane in each.mask)
+
+
+def _pattern(each: Any) -> Iterator[tuple[str, bool]]:
+    elements = 1
+    for dim in each.pattern:
+        elements *= dim.size
+    yield "a pattern of at most 4 dimensions", len(each.pattern) <= 4
+    yield "as many elements in pattern and dst", elements == each.dst.free_elements
+
+
+def _local_gather(each: Any) -> Iterator[tuple[str, bool]]:
+    per_core = each.index.free_elements * 16
+    yield "src and index of the same partitions", each.src.partitions == each.index.partitions
+    yield "partitions in sixteens", each.index.partitions % 16 == 0
+    yield "1, 2, 4, 8, 16 or 32 elements per index", each.elements_per_index in (1, 2, 4, 8, 16, 32)
+    valid = per_core if each.valid_indices is None else each.valid_indices
+    yield "at most 4096 indices per core, none invented", valid <= min(4096, per_core)
+
+
+def _nonzero(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "one more element in dst", each.dst.free_elements == each.src.free_elements + 1
+    yield "dst and src of the same partitions", each.dst.partitions == each.src.partitions
+
+
+def _topk(each: Any) -> Iterator[tuple[str, bool]]:
+    k = each.values.free_elements
+    yield "partitions in sixteens", each.src.partitions % 16 == 0
+    yield "8 <= n < 65536", 8 <= each.n < 65_536
+    yield "1 <= K < 32768 and K <= n", 1 <= k < 32_768 and k <= each.n
+    yield "as many indices as values", each.indices.free_elements == k
+    yield "src of n / 16 elements", 16 * each.src.free_elements >= each.n
+
+
+def _bounds(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "one partition", each.segment_ids.partitions == each.dst.partitions == 1
+    yield (
+        "two results for each element",
+        (each.dst.free_elements == 2 * each.segment_ids.free_elements),
+    )
+
+
+def _quantize(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "partitions in thirty-twos", each.src.partitions % 32 == 0
+    yield "elements in fours", each.src.free_elements % 4 == 0
+    yield "a quarter of src's elements in dst", each.dst.free_elements * 4 == each.src.free_elements
+
+
+def _state(field: str) -> Limit:
+    def words(each: Any) -> Iterator[tuple[str, bool]]:
+        wanted = {"gpsimd": 6, "vector": 24}.get(each.engine.value)
+        found = getattr(each, field).free_elements
+        yield f"{wanted} words of state on {each.engine.value}", found == wanted
+
+    return words
+
+
+def _seed(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "one seed", each.seed.elements == 1
+
+
+def _one(field: str) -> Limit:
+    def one(each: Any) -> Iterator[tuple[str, bool]]:
+        yield f"{field} of one element", getattr(each, field).elements == 1
+
+    return one
+
+
+def _same_elements(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "as many elements in src and dst", each.src.elements == each.dst.elements
+
+
+def _dma_compute(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "1 to 16 sources", 1 <= len(each.srcs) <= 16
+    same = all(src.elements == each.dst.elements for src in each.srcs)
+    yield "as many elements in each source and dst", same
+
+
+def _rows(field: str) -> Limit:
+    def rows(each: Any) -> Iterator[tuple[str, bool]]:
+        data, dims = getattr(each, field), each.table.dims
+        row = 1
+        for dim in dims[1:]:
+            row *= dim.size
+        yield "a table with a dimension of rows", bool(dims)
+        yield "an index for each partition", each.index.elements == data.partitions
+        yield "a row of the table in each partition", data.free_elements == row
+
+    return rows
+
+
+def _axes(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "axes (1, 0), (2, 1, 0) or (3, 1, 2, 0)", each.axes in ((1, 0), (2, 1, 0), (3, 1, 2, 0))
+
+
+def _dma_transpose(each: Any) -> Iterator[tuple[str, bool]]:
+    yield from _same_elements(each)
+    yield from _axes(each)
+
+
+def _range_select(each: Any) -> Iterator[tuple[str, bool]]:
+    yield "on_false of -3.4028235e+38", each.on_false.value == -FLOAT32.max
+    last = each.range_start + each.on_true.free_elements
+    yield "positions below 2^24", last <= 1 << FLOAT32.mantissa_bits + 1
+
+
+LIMITS: Mapping[str, Limit] = {
+    "bn_stats": _bn_stats,
+    "bn_aggr": _bn_aggr,
+    "max8": _max8,
+    "nc_find_index8": _find_index8,
+    "nc_match_replace8": _match_replace8,
+    "nc_stream_shuffle": _shuffle,
+    "range_select": _range_select,
+    "iota": _pattern,
+    "affine_select": _pattern,
+    "local_gather": _local_gather,
+    "nonzero_with_count": _nonzero,
+    "topk": _topk,
+    "sequence_bounds": _bounds,
+    "quantize_mx": _quantize,
+    "rand_set_state": _state("seeds"),
+    "rand_get_state": _state("dst"),
+    "set_rng_seed": _seed,
+    "register_load": _one("src"),
+    "register_store": _one("dst"),
+    "dma_copy": _same_elements,
+    "dma_transpose": _dma_transpose,
+    "dma_compute": _dma_compute,
+    "dma_gather": _rows("dst"),
+    "dma_scatter": _rows("src"),
+    "dma_gather_transpose": _axes,
+}
+"""Mnemonic -> what must hold, in words."""
+
+
+def shapes(site: Site) -> Iterator[Complaint]:
+    """Operands that go together element by element have the same partitions and elements."""
+    row = SHAPES.get(site.instruction.mnemonic)
+    if row is None:
+        return
+    operands = dict(site.accesses())
+    lead = operands[row.alike[0]]
+    for name in (*row.alike, *row.vectors):
+        access = operands.get(name)
+        elements = 1 if name in row.vectors else lead.free_elements
+        if access and (access.partitions, access.free_elements) != (lead.partitions, elements):
+            yield (
+                f"{name} of {access.partitions} partitions × {access.free_elements} elements",
+                f"{lead.partitions} × {elements}, as {row.alike[0]} has {lead.free_elements}",
+            )
+
+
+def reductions(site: Site) -> Iterator[Complaint]:
+    """`tensor_reduce` leaves one element of its last dimensions, and keeps the others."""
+    each = site.instruction
+    if not isinstance(each, TensorReduce):
+        return
+    if not 1 <= each.axes <= max(1, len(each.data.dims)):
+        yield f"{each.axes} axes of {len(each.data.dims)}", "1 to all free dimensions"
+        return
+    kept = 1
+    for size in each.data.sizes[: len(each.data.dims) - each.axes]:
+        kept *= size
+    if (each.dst.partitions, each.dst.free_elements) != (each.data.partitions, kept):
+        found = f"dst of {each.dst.partitions} × {each.dst.free_elements}"
+        yield found, f"{each.data.partitions} × {kept}"
+
+
+def limits(site: Site) -> Iterator[Complaint]:
+    """Limits of single instructions."""
+    check = LIMITS.get(site.instruction.mnemonic)
+    for wanted, holds in check(site.instruction) if check else ():
+        if not holds:
+            yield f"{site.instruction.mnemonic} otherwise", wanted

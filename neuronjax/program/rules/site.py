@@ -1,0 +1,72 @@
+"""What a rule sees and says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from neuronjax.machine.specs import CoreSpec, Engine
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access
+from neuronjax.program.program import Program
+from neuronjax.program.walk import Place, instructions
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Where a rule is broken, by what, and what would be allowed."""
+
+    path: str
+    found: str
+    allowed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An instruction, where it is, and in which program."""
+
+    program: Program
+    place: Place
+    instruction: Instruction
+
+    @property
+    def core(self) -> CoreSpec:
+        return self.program.target.core
+
+    @property
+    def version(self) -> int:
+        """Generation of the core: 2 for NeuronCore-v2."""
+        return self.core.version
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether an engine itself walks over the operands, not a DMA queue or sequencer."""
+        return type(self.instruction).__module__.rpartition(".")[2] in _COMPUTE
+
+    def accesses(self) -> Iterator[tuple[str, Access]]:
+        """Its accesses with the fields they are in."""
+        for use in self.instruction.uses():
+            if isinstance(use.operand, Access):
+                yield use.field, use.operand
+
+
+_COMPUTE = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "random_numbers")
+
+Complaint = tuple[str, str]
+"""What was found, what is allowed."""
+Check = Callable[[Program], Iterator[Violation]]
+
+
+def of_instructions(check: Callable[[Site], Iterator[Complaint]]) -> Check:
+    """A check of programs from one of instructions."""
+
+    def checked(program: Program) -> Iterator[Violation]:
+        for place, instruction in instructions(program):
+            for found, allowed in check(Site(program, place, instruction)):
+                yield Violation(place.path, found, allowed)
+
+    return checked
+
+
+def engine_names(engines: tuple[Engine, ...]) -> str:
+    return ", ".join(engine.value for engine in engines) or "the host"

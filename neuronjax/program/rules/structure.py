@@ -1,0 +1,139 @@
+"""Names and nesting: everything is declared once, in scope, and where it belongs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Buffer, Memory, Register
+from neuronjax.program.program import Call, Kernel, Loop, Node, Program
+from neuronjax.program.rules.site import Violation
+from neuronjax.program.walk import Place, children, control_register, kernels, walk
+
+
+def unique_names(program: Program) -> Iterator[Violation]:
+    """No two buffers in scope, registers, functions, or loops within each other share a name."""
+    shared = [buffer.name for buffer in program.buffers]
+    yield from _twice(program.name, shared)
+    yield from _twice(program.name, [register.name for register in program.registers])
+    yield from _twice(program.name, [function.name for function in program.functions])
+    parameters: dict[str, list[str]] = {}
+    for function in program.functions:
+        parameters[function.name] = [buffer.name for buffer in function.parameters]
+        yield from _twice(function.name, shared + parameters[function.name])
+    for place, kernel in kernels(program):
+        own = parameters[place.function.name] if place.function else []
+        yield from _twice(place.path, shared + own + [buffer.name for buffer in kernel.buffers])
+        yield from _twice(place.path, [semaphore.name for semaphore in kernel.semaphores])
+    for place, node in walk(program):
+        if isinstance(node, Loop) and node.variable in [loop.variable for loop in place.loops]:
+            yield Violation(place.path, f"loop {node.variable} within itself", "another variable")
+
+
+def _twice(path: str, names: list[str]) -> Iterator[Violation]:
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield Violation(path, f"{name} is declared {count} times", "once")
+
+
+def declared(program: Program) -> Iterator[Violation]:
+    """Buffers and registers that are used, and names of aliases, are declared in scope."""
+    known_registers = set(program.registers)
+    every = {buffer.name for buffer in program.buffers}
+    every |= {buffer.name for _, kernel in kernels(program) for buffer in kernel.buffers}
+    for alias in program.aliases:
+        for name in (alias.buffer, alias.of):
+            if name not in every:
+                yield Violation(program.name, f"alias of %{name}", "a buffer")
+    for place, node in walk(program):
+        visible = _visible(program, place)
+        for buffer in _buffers_of(node):
+            if buffer not in visible:
+                yield Violation(place.path, f"%{buffer.name} is not declared", "a declaration")
+        for register in _registers_of(node):
+            if register not in known_registers:
+                yield Violation(place.path, f"${register.name} is not declared", "a declaration")
+
+
+def _visible(program: Program, place: Place) -> set[Buffer]:
+    own = place.function.parameters if place.function else ()
+    return {*program.buffers, *own, *(place.kernel.buffers if place.kernel else ())}
+
+
+def _buffers_of(node: Node) -> Iterator[Buffer]:
+    if isinstance(node, Instruction):
+        yield from dict.fromkeys(access.buffer for access in node.accesses())
+    elif isinstance(node, Call):
+        yield from node.arguments
+
+
+def _registers_of(node: Node) -> Iterator[Register]:
+    if isinstance(node, Instruction):
+        used = (*node.reads(), *node.writes())
+        addresses = (register for access in node.accesses() for register in access.registers)
+        named = (each for each in used if isinstance(each, Register))
+        yield from dict.fromkeys((*named, *addresses))
+    elif register := control_register(node):
+        yield register
+
+
+def variables(program: Program) -> Iterator[Violation]:
+    """A loop variable is used within its loop only."""
+    for place, node in walk(program):
+        if isinstance(node, Instruction):
+            known = {loop.variable for loop in place.loops}
+            for name in sorted(node.variables() - known):
+                yield Violation(place.path, f"{name} outside of a loop over it", "a loop over it")
+
+
+def nesting(program: Program) -> Iterator[Violation]:
+    """Instructions are in kernels, and neither kernels nor calls are."""
+    for place, node in walk(program):
+        if isinstance(node, Instruction) and place.kernel is None:
+            yield Violation(place.path, f"{node.mnemonic} in no kernel", "a kernel about it")
+    for place, kernel in kernels(program):
+        if any(isinstance(node, Kernel | Call) for node in _below(kernel)):
+            yield Violation(place.path, "a kernel or call in a kernel", "instructions, loops")
+
+
+def _below(node: Node) -> Iterator[Node]:
+    for child in children(node):
+        yield child
+        yield from _below(child)
+
+
+def calls(program: Program) -> Iterator[Violation]:
+    """A call names a function before it in the program, and has buffers like its parameters."""
+    known: dict[str, tuple[Buffer, ...]] = {}
+    for function in program.functions:
+        yield from _calls(program, function.name, known)
+        known[function.name] = function.parameters
+    yield from _calls(program, None, known)
+
+
+def _calls(
+    program: Program, owner: str | None, known: dict[str, tuple[Buffer, ...]]
+) -> Iterator[Violation]:
+    for place, node in walk(program):
+        if not isinstance(node, Call) or (place.function and place.function.name) != owner:
+            continue
+        if node.function not in known:
+            yield Violation(place.path, f"call of @{node.function}", "a function declared before")
+            continue
+        wanted = [_type(buffer) for buffer in known[node.function]]
+        given = [_type(buffer) for buffer in node.arguments]
+        if given != wanted:
+            yield Violation(place.path, f"arguments {', '.join(given)}", ", ".join(wanted))
+
+
+def _type(buffer: Buffer) -> str:
+    return f"{buffer.memory.value} {buffer.dtype.name}{list(buffer.shape)}"
+
+
+def roles(program: Program) -> Iterator[Violation]:
+    """What outlives the program lies in HBM; parameters and values of the program have no slots."""
+    for buffer in program.buffers:
+        if buffer.kind.value != "scratch" and (buffer.memory is not Memory.HBM or buffer.slots > 1):
+            found = f"{buffer.kind.value} {buffer.name} in {buffer.memory.value}"
+            yield Violation(program.name, f"{found} with {buffer.slots} slots", "hbm, 1 slot")

@@ -1,0 +1,120 @@
+"""What the hardware would not do with a program: a table of rules, each with its public source.
+
+A rule is a function over a program or over one instruction; `rules` has them, by concern. A rule
+that cannot know (an address from a register, a loop of unknown length) keeps silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from neuronjax.program.program import Program
+from neuronjax.program.rules import (
+    access,
+    accumulation,
+    collectives,
+    dataflow,
+    engines,
+    memory,
+    semaphores,
+    shapes,
+    structure,
+    tensor,
+    types,
+)
+from neuronjax.program.rules.site import Check, of_instructions
+
+_ARCH = 'Neuron docs, "Trainium/Inferentia2 architecture guide"'
+_ISA = "NKI ISA, the page of the instruction"
+_FORM = "the form of a program"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Something that must hold: its name, where it is documented, and what helps."""
+
+    name: str
+    check: Check
+    source: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A place in a program where a rule is broken."""
+
+    path: str
+    rule: str
+    found: str
+    allowed: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.found}; allowed: {self.allowed} ({self.rule}). {self.remedy}"
+
+
+STRUCTURE: tuple[Rule, ...] = (
+    Rule("unique names", structure.unique_names, _FORM, "Rename one of them."),
+    Rule("declared", structure.declared, _FORM, "Declare it, or use what is declared."),
+    Rule("variables", structure.variables, _FORM, "Move the instruction, or drop the variable."),
+    Rule("nesting", structure.nesting, _FORM, "Put instructions into kernels of their own."),
+    Rule("calls", structure.calls, _FORM, "Declare the function before, and pass its buffers."),
+    Rule("roles", structure.roles, _FORM, "Copy the value to or from HBM."),
+    Rule("target", engines.target, 'Neuron docs, "Logical NeuronCore"', "Choose another target."),
+)
+"""Rules that the others rely on: with a finding here, `verify` asks no more."""
+
+RULES: tuple[Rule, ...] = (
+    Rule("start partition", of_instructions(access.start_partition), _ARCH, "Move the tile."),
+    Rule("partitions", of_instructions(access.partitions), _ARCH, "Split the access."),
+    Rule("bounds", of_instructions(access.bounds), _ARCH, "Peel the remainder off the loop."),
+    Rule("access pattern", of_instructions(access.pattern), _ARCH, "Split the access."),
+    Rule("capacity", memory.capacity, _ARCH, "Use smaller or fewer tiles."),
+    Rule("alignment", memory.alignment, _ARCH, "Round the address up."),
+    Rule("slots", memory.slots, _FORM, "Space the slots further."),
+    Rule("constants", memory.constants, _FORM, "Give the constant its bytes."),
+    Rule("overlap", memory.overlap, _FORM, "Move one of them, or declare an alias."),
+    Rule("matmul shape", of_instructions(tensor.matmul_shape), _ISA, "Split the product."),
+    Rule("matmul tile", of_instructions(tensor.tile), _ISA, "Use the whole array."),
+    Rule("PSUM bank", of_instructions(tensor.psum_bank), _ISA, "Align the tile to a bank."),
+    Rule("matmul types", of_instructions(tensor.matmul_types), _ISA, "Cast the operands before."),
+    Rule("MX types", of_instructions(tensor.matmul_mx_types), _ISA, "Quantize with quantize_mx."),
+    Rule("transposes", of_instructions(tensor.transposes), _ISA, "Split it, keep the type."),
+    Rule("generation", of_instructions(engines.generation), _ISA, "Use what the chip has."),
+    Rule("engine", of_instructions(engines.engine), _ISA, "Choose another engine."),
+    Rule("memories", of_instructions(engines.memories), _ISA, "Copy the operand before."),
+    Rule("descriptors", of_instructions(engines.descriptors), _ISA, "Choose another dge_mode."),
+    Rule("queues", of_instructions(engines.queues), _ISA, "Choose another queue or priority."),
+    Rule("pairs of cores", of_instructions(engines.pairs_of_cores), _ISA, "Compile for LNC 2."),
+    Rule("shapes", of_instructions(shapes.shapes), _ISA, "Give the operands one shape."),
+    Rule("reductions", of_instructions(shapes.reductions), _ISA, "Reduce the last dimensions."),
+    Rule("limits", of_instructions(shapes.limits), _ISA, "Split the work, or pad it."),
+    Rule("element types", of_instructions(types.element_types), _ISA, "Cast with tensor_copy."),
+    Rule("operators", of_instructions(types.operators), _ISA, "Use two instructions."),
+    Rule("reduced types", of_instructions(types.reduced_types), _ISA, "Use float32."),
+    Rule("groups", of_instructions(collectives.groups), "NKI collectives", "List every rank once."),
+    Rule(
+        "collectives", of_instructions(collectives.collectives), "NKI collectives",
+        "Copy to HBM, or use one collective for each tensor.",
+    ),
+    Rule("uninitialised", dataflow.uninitialised, "NKI simulator guide", "Write it, or memset."),
+    Rule("registers", dataflow.registers, "NKI ISA register_alloc", "Load or move into it first."),
+    Rule("accumulation", accumulation.accumulation, "NKI ISA nc_matmul", "Set start and stop."),
+    Rule("semaphores", semaphores.semaphores, _ARCH, "Match signals and waits."),
+    Rule("deadlock", semaphores.deadlock, _ARCH, "Order the engines in one way."),
+)  # fmt: skip
+"""Every other rule."""
+
+
+def verify(program: Program) -> tuple[Finding, ...]:
+    """All findings, in the order of the rules; none: a chip could run the program."""
+    return _findings(program, STRUCTURE) or _findings(program, RULES)
+
+
+def _findings(program: Program, rules: Iterable[Rule]) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(each.path, rule.name, each.found, each.allowed, rule.remedy)
+        for rule in rules
+        for each in rule.check(program)
+    )
