@@ -79,6 +79,8 @@ def pattern(site: Site) -> Iterator[Complaint]:
     if not site.is_compute:
         return
     for name, access in site.accesses():
+        if not access.buffer.on_chip:
+            continue
         if len(access.dims) > MAX_DIMS:
             yield f"{name} has {len(access.dims)} free dimensions", f"at most {MAX_DIMS}"
         for dim in access.dims:

@@ -10,6 +10,7 @@ from neuronjax.program.operand import Access, Buffer, Register
 from neuronjax.program.program import Program
 from neuronjax.program.rules.sampling import Area, Decided, Executed, Passed, areas, key, sampled
 from neuronjax.program.rules.site import Violation
+from neuronjax.program.tensor_engine import Matmul, MatmulMX
 
 _RUNS = 64
 _Written = defaultdict[tuple[int, Buffer], dict[Area, None]]
@@ -48,12 +49,17 @@ def _missing(step: Executed, written: _Written) -> Iterator[tuple[str, str]]:
         access = use.operand
         if not isinstance(access, Access) or not access.buffer.on_chip:
             continue
-        if not use.role.is_read or use.unless is not False:
+        if not use.role.is_read or use.unless is not False or _accumulates(step, use.field):
             continue
         exact, wanted = areas(access, step.values, step.place.trips, _RUNS)
         known = written[key(step.place, access.buffer)]
         if exact and not all(_is_covered(area, known) for area in wanted):
             yield use.field, access.buffer.name
+
+
+def _accumulates(step: Executed, field: str) -> bool:
+    """Whether a product adds to PSUM: a rule of its own says where it may."""
+    return field == "dst" and isinstance(step.instruction, Matmul | MatmulMX)
 
 
 def _is_covered(wanted: Area, known: dict[Area, None]) -> bool:

@@ -141,7 +141,7 @@ def memories(site: Site) -> Iterator[Complaint]:
     if isinstance(instruction, Host):
         return
     for name, access in site.accesses():
-        general = _BY_ENGINE[instruction.engine] if site.is_compute else _HBM_SBUF
+        general = _BY_ENGINE.get(instruction.engine, _ON_CHIP) if site.is_compute else _HBM_SBUF
         allowed = _MEMORIES.get((instruction.mnemonic, name), general)
         if access.memory not in allowed:
             names = " or ".join(memory.value for memory in allowed)

@@ -85,12 +85,17 @@ def _unreachable(leaves: list[_Leaf], totals: Counter[Semaphore]) -> Iterator[Vi
 def deadlock(program: Program) -> Iterator[Violation]:
     """No engines wait for each other in a circle.
 
-    Kernels with conditions, loops of unknown length, or very many instructions are left out.
+    Left out are kernels with conditions, loops of unknown length, or very many instructions, and
+    those that wait for more than comes.
     """
     for place, kernel in kernels(program):
-        times = [here.times for here, _ in _leaves(kernel.body, place)]
+        leaves = list(_leaves(kernel.body, place))
+        times = [here.times for here, _ in leaves]
         known = [each for each in times if each is not None]
-        if len(known) == len(times) and sum(known) <= MOST_EVENTS and _is_plain(kernel.body):
+        if len(known) < len(times) or sum(known) > MOST_EVENTS or not _is_plain(kernel.body):
+            continue
+        totals = _totals(leaves)
+        if totals is not None and not list(_unreachable(leaves, totals)):
             yield from _played(kernel, place)
 
 
