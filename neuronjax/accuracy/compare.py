@@ -10,8 +10,9 @@ every iteration; comparing two separate runs would have to keep every value of b
 
 The watched ops are those of the program before the chip's numerics enter it, which is where they
 correspond to the user's; their values are the ones after. The wider ops are hidden from that step
-(``library.py``). XLA may contract a product and a sum within one fusion; watching values can move
-such a rounding, at most half a ULP of FP32.
+(``library.py``). Arguments and constants are exact: the wide run begins with the numbers that the
+chip's has, widened. What a host callback returns is taken as it is, and each is called twice, for
+the program runs twice: values that differ between the runs would make errors of noise.
 """
 
 from __future__ import annotations

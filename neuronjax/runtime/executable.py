@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from neuronjax.compiler import CompiledProgram
@@ -126,7 +127,7 @@ class LoadedProgram:
             return None
         try:
             flags = self.host.numbers(flag)
-        except Exception:  # the run itself failed, and its results say so
+        except jax.errors.JaxRuntimeError:  # the run itself failed, and its results say so
             return None
         return faults.failure(self.program, flags, results)
 
