@@ -10,6 +10,7 @@ import enum
 import types
 import typing
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from neuronjax.machine.chips import CHIPS
@@ -41,9 +42,18 @@ from neuronjax.program.program import (
 )
 from neuronjax.program.table import INSTRUCTIONS
 
+FEW = settings(
+    max_examples=3,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+"""Programs are large: few of them, and no shrinking."""
+
 small = st.integers(-5, 1 << 40)
 sizes = st.integers(1, 1 << 17)
-variables = st.sampled_from(("i", "k", "first", "true", "none", "add", "_3"))
+VARIABLES = ("i", "k", "first", "true", "none", "add", "_3")
+variables = st.sampled_from(VARIABLES)
 affines = st.builds(
     lambda base, terms: affine(base, **terms), small, st.dictionaries(variables, small, max_size=3)
 )
@@ -153,10 +163,14 @@ def around(scope: Scope, *nodes: Node) -> Kernel:
 
 @st.composite
 def single(draw: st.DrawFn, kind: type[Instruction]) -> Program:
-    """A program of one instruction."""
+    """A program of one instruction within loops over every variable it may name."""
     scope = draw(scopes())
-    kernel = around(scope, draw(scope.instruction(kind)))
-    return Program(name="p", target=Target("trainium2"), body=(kernel,), registers=scope.registers)
+    nest = draw(scope.instruction(kind))
+    for variable in VARIABLES:
+        nest = Loop(variable=variable, trips=draw(st.integers(1, 3)), body=(nest,))
+    kernel = around(scope, nest)
+    target = Target(draw(st.sampled_from(("trainium1", "trainium2", "trainium3"))))
+    return Program(name="p", target=target, body=(kernel,), registers=scope.registers)
 
 
 @st.composite

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 
 from neuronjax.errors import ProgramSyntaxError
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Program
 from neuronjax.program.table import INSTRUCTIONS
 from neuronjax.program.text import format, parse
-from tests.program.strategies import programs, single
-
-FEW = settings(
-    max_examples=3,
-    deadline=None,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+from tests.program.strategies import FEW, programs, single
 
 
 @pytest.mark.parametrize("mnemonic", INSTRUCTIONS)
