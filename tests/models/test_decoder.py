@@ -30,7 +30,15 @@ TOKENS = np.random.default_rng(0).integers(0, 32, (2, 12)).astype(np.int32)
 
 def build(**changes: object) -> tuple[DecoderConfig, nnx.GraphDef[Decoder], Parameters]:
     config = DecoderConfig(**{**SMALL, **changes})  # type: ignore[arg-type]
-    return config, *split(Decoder(config, rngs=nnx.Rngs(0)))
+    graph, shapes = split(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
+    rng = np.random.default_rng(0)
+    scale = config.initializer_range
+
+    def draw(shape: tuple[int, ...]) -> jax.Array:
+        values = np.ones(shape) if len(shape) == 1 else scale * rng.normal(size=shape)
+        return jax.device_put(values.astype(config.param_dtype))
+
+    return config, graph, {name: draw(leaf.shape) for name, leaf in shapes.items()}
 
 
 def logits_of(graph: nnx.GraphDef[Decoder], parameters: Parameters, tokens: jax.Array) -> jax.Array:

@@ -1,12 +1,16 @@
 """Generation against the plain forward pass, and the sampling rules against NumPy."""
 
+from typing import Any
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import softmax
 
-from models.generate import CHUNK, generate
+from models.errors import GenerationError
+from models.generate import CHUNK, Ending, generate
+from models.layers.rotary import Rotary
+from models.parameters import merge
 from models.sampling import Sampling, sample
 from tests.models.test_decoder import build, run
 
@@ -147,15 +151,88 @@ def test_bad_sampling_is_refused(change: dict[str, float], message: str) -> None
         Sampling(**change)  # type: ignore[arg-type]
 
 
-def test_empty_prompt_is_refused() -> None:
+def test_rows_of_unequal_length_are_what_each_is_alone() -> None:
     _, graph, parameters = build()
-    with pytest.raises(ValueError, match="prompt is empty"):
-        generate(
-            graph,
-            parameters,
-            np.zeros((1, 0), np.int32),
-            max_new_tokens=1,
-            context=16,
-            sampling=GREEDY,
-            key=jnp.zeros(2),
-        )
+    rng = np.random.default_rng(8)
+    texts = [rng.integers(1, 32, length).astype(np.int32) for length in (3, 9, 7)]
+    alone = [greedy(graph, parameters, text[None])[0] for text in texts]
+    for side in ("left", "right"):
+        pads = [9 - len(text) for text in texts]
+        edges = [(pad, 0) if side == "left" else (0, pad) for pad in pads]
+        prompt = np.stack([np.pad(t, e) for t, e in zip(texts, edges, strict=True)])
+        real = np.stack([np.pad(t > 0, e) for t, e in zip(texts, edges, strict=True)])
+        np.testing.assert_array_equal(greedy(graph, parameters, prompt, real=real), alone)
+
+
+def greedy(graph: Any, parameters: Any, prompt: np.ndarray, **options: Any) -> np.ndarray:
+    settings = {"max_new_tokens": 20, "context": 64, "sampling": GREEDY, "key": jax.random.key(0)}
+    return generate(graph, parameters, prompt, **(settings | options))
+
+
+def test_rows_end_after_a_stop_token_and_the_rest_is_padding() -> None:
+    _, graph, parameters = build(initializer_range=0.1)
+    prompt = np.random.default_rng(9).integers(0, 32, (6, 5)).astype(np.int32)
+    draws = {"sampling": Sampling(temperature=3.0), "key": jax.random.key(1)}
+    free = greedy(graph, parameters, prompt, max_new_tokens=40, **draws)
+    stops = (3, 7)
+    pieces: list[np.ndarray] = []
+    got = greedy(
+        graph,
+        parameters,
+        prompt,
+        max_new_tokens=40,
+        ending=Ending(stops, pad_token=31),
+        on_tokens=pieces.append,
+        **draws,
+    )
+    ends = [next((i for i, token in enumerate(row) if token in stops), 39) for row in free]
+    assert len(set(ends)) > 2
+    assert got.shape == (6, max(ends) + 1)
+    for row, expected, end in zip(got, free, ends, strict=True):
+        np.testing.assert_array_equal(row[: end + 1], expected[: end + 1])
+        assert (row[end + 1 :] == 31).all()
+    np.testing.assert_array_equal(np.concatenate(pieces, axis=1), got)
+
+
+@pytest.mark.parametrize("boundary", [6, 11])
+def test_the_cache_is_filled_anew_beyond_a_boundary(boundary: int) -> None:
+    """LongRoPE turns every key otherwise once the text is longer: as if there were no cache."""
+    rotary = Rotary(
+        kind="longrope",
+        original_length=boundary,
+        short_factors=(1.0, 1.5, 2.0, 2.5),
+        long_factors=(4.0, 6.0, 9.0, 20.0),
+    )
+    config, graph, parameters = build(rotary=rotary, max_seq_len=64)
+    assert config.boundaries == (boundary,)
+    prompt = np.random.default_rng(10).integers(0, 32, (2, 8)).astype(np.int32)
+    got = greedy(graph, parameters, prompt, boundaries=config.boundaries)
+    text = np.concatenate([prompt, got], axis=1)
+
+    @jax.jit
+    def after(parameters: Any, text: jax.Array, pad: jax.Array) -> jax.Array:
+        return merge(graph, parameters)(text, pad=pad)[:, -1]
+
+    for length in range(8, text.shape[1]):
+        pad = text.shape[1] - length  # padded at the beginning, so that one shape is compiled
+        padded = np.pad(text[:, :length], ((0, 0), (pad, 0)))
+        expected = np.argmax(after(parameters, padded, np.full(2, pad)), axis=-1)
+        np.testing.assert_array_equal(text[:, length], expected)
+
+
+@pytest.mark.parametrize(
+    ("length", "options", "message"),
+    [
+        (0, {}, "the prompt is empty"),
+        (4, {"real": np.zeros((1, 4), bool)}, "the prompt is empty"),
+        (4, {"context": 1}, "context=1 is too short"),
+        (17, {"context": 16, "restart": True}, "has 17 tokens, but the model's context holds 16"),
+        (10, {"context": 16, "max_new_tokens": 7}, "Ask for at most 6 new tokens"),
+    ],
+)
+def test_prompts_that_do_not_suit_are_refused(
+    length: int, options: dict[str, Any], message: str
+) -> None:
+    _, graph, parameters = build()
+    with pytest.raises(GenerationError, match=message):
+        greedy(graph, parameters, np.ones((1, length), np.int32), **options)
