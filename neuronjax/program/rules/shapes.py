@@ -261,4 +261,5 @@ def limits(site: Site) -> Iterator[Complaint]:
     check = LIMITS.get(site.instruction.mnemonic)
     for wanted, holds in check(site.instruction) if check else ():
         if not holds:
-            yield f"{site.instruction.mnemonic} otherwise", wanted
+            sizes = (f"{name} {a.partitions} × {a.free_elements}" for name, a in site.accesses())
+            yield f"{site.instruction.mnemonic} with {', '.join(sizes) or 'no operands'}", wanted
