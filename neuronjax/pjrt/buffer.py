@@ -185,8 +185,8 @@ def Buffer_CopyRawToHost(plugin: Plugin, args: Any) -> None:
 
 def _when_copied(plugin: Plugin, value: ShardedValue, shard: Any, write: Any) -> int:
     """Runs ``write(numpy value)`` now if the shard is ready, else when it is; the copy's event."""
-    if value.error is not None:
-        raise value.error
+    if value.error is not None:  # a copy: the value outlives frames that the traceback would keep
+        raise type(value.error)(*value.error.args)
     if shard.is_ready():
         write(np.asarray(shard))
         return plugin.ready_event

@@ -31,7 +31,7 @@ class ValueSpec:
 class ShardedValue:
     """A value with a shard on every core of its placement, as one array of the host client."""
 
-    __slots__ = ("_freed", "_shards", "array", "event", "joined", "ledger", "spec")
+    __slots__ = ("_freed", "_shards", "array", "error", "event", "joined", "ledger", "spec")
 
     def __init__(self, array: Any, spec: ValueSpec, ledger: HbmLedger) -> None:
         self.array = array
@@ -44,15 +44,12 @@ class ShardedValue:
         self.event: Event | None = None
         """The end of the run that computes the value, if it was pending when the run began, or if a
         check of it failed."""
-
-    @property
-    def error(self) -> BaseException | None:
-        """Why nobody may see the value, if a run that led to it is known to have failed."""
-        return None if self.event is None else self.event.error
+        self.error: BaseException | None = None
+        """Why nobody may see the value, if a check of a run that led to it failed."""
 
     def fail(self, error: BaseException) -> None:
         """Gives ``error`` to whoever waits for the value."""
-        self.event = Event()
+        self.error, self.event = error, Event()
         self.event.set(error)
 
     def inherit(self, sources: Iterable[ShardedValue]) -> None:
