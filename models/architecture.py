@@ -32,6 +32,9 @@ class Architecture:
     # open.
     refine: Callable[[Any, Collection[str]], Any] = lambda config, tensors: config
 
+    # Whose layout a checkpoint has: "transformers" or "diffusers".
+    library: str = "transformers"
+
     def build(self, config: Any, seed: int = 0) -> nnx.Module:
         """The model with random weights."""
         return self.model(config, rngs=nnx.Rngs(seed))

@@ -13,7 +13,7 @@ from models.architecture import Architecture
 from models.parameters import Parameters
 from models.registry import architecture_of
 from models.sharding import RULES, AxisRules, parameter_shardings
-from models.weights.directory import open_tensors
+from models.weights.directory import STEMS, open_tensors
 from models.weights.fields import Fields, read_fields
 from models.weights.load import OnTensor, load_parameters
 from models.weights.save import SHARD_BYTES, save_checkpoint
@@ -97,18 +97,17 @@ def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BY
 
     Raises WeightsError if a file exists already or cannot be written.
     """
-    fields = {
-        **pretrained.fields.values,
-        "architectures": [pretrained.architecture.name],
-        "model_type": pretrained.architecture.model_type,
-        "dtype": pretrained.config.param_dtype,
-    }
+    architecture = pretrained.architecture
+    named = {"architectures": [architecture.name], "model_type": architecture.model_type}
+    if architecture.library == "diffusers":
+        named = {"_class_name": architecture.name}
     save_checkpoint(
         directory,
-        fields,
+        {**pretrained.fields.values, **named, "dtype": pretrained.config.param_dtype},
         pretrained.architecture.keys(pretrained.config),
         pretrained.parameters,
         shard_bytes=shard_bytes,
+        stem=STEMS[architecture.library],
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from models.architecture import Architecture
 from models.clip import families as clips
 from models.decoder import families as decoders
+from models.diffusion import families as diffusions
 from models.encoder import families as encoders
 from models.errors import ConfigError
 from models.modernbert import families as modernberts
@@ -25,16 +26,20 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         *resnets.ARCHITECTURES,
         *clips.ARCHITECTURES,
         *whispers.ARCHITECTURES,
+        *diffusions.ARCHITECTURES,
     )
 }
 
 
 def architecture_of(fields: Fields) -> Architecture:
-    """The row for a config.json: by the first of `architectures`, else by `model_type`.
+    """The row for a config.json: by the first of `architectures` or by `_class_name`, else by
+    `model_type`.
 
     Raises ConfigError, which lists what there is, if it is not supported.
     """
     names = fields.list("architectures", [])
+    if "_class_name" in fields:  # of diffusers
+        names = [fields.text("_class_name")]
     if names and names[0] in ARCHITECTURES:
         return ARCHITECTURES[names[0]]
     by_type = [

@@ -1,11 +1,14 @@
 """The tensors of a Hugging Face directory, in one file or several."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from models.errors import WeightsError
 from models.weights.safetensors import StoredTensor, read_header
 
+# Names of weight files before `.safetensors`, by the library that reads them.
+STEMS: Mapping[str, str] = {"transformers": "model", "diffusers": "diffusion_pytorch_model"}
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -16,7 +19,7 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
     transformers or of diffusers. Raises WeightsError if there is neither, a shard is missing, or a
     file is no sound safetensors file. Pickled files are never opened.
     """
-    for stem in ("model", "diffusion_pytorch_model"):
+    for stem in STEMS.values():
         index = directory / f"{stem}.safetensors.index.json"
         if index.is_file():
             return _sharded(directory, index)

@@ -11,12 +11,12 @@ import numpy as np
 
 from models.errors import WeightsError
 from models.parameters import Parameters
+from models.weights.directory import STEMS
 from models.weights.fields import CONFIG_FILE
 from models.weights.plan import Group, stored_shapes, writing_plan
 from models.weights.safetensors import PlannedTensor, write_file
 from models.weights.table import KeyTable
 
-STEM = "model"
 SHARD_BYTES = 5_000_000_000  # of one file, as transformers
 
 
@@ -27,21 +27,22 @@ def save_checkpoint(
     parameters: Parameters,
     *,
     shard_bytes: int = SHARD_BYTES,
+    stem: str = STEMS["transformers"],
 ) -> None:
     """Writes config.json and the weights into a directory, which is made if need be.
 
-    One file `model.safetensors`, or several of at most `shard_bytes` (or one tensor) each and
+    One file `<stem>.safetensors`, or several of at most `shard_bytes` (or one tensor) each and
     their index. Host memory holds one tensor besides the model. Raises WeightsError if any of the
     files exists already or cannot be written.
     """
     shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
     shards = _shards(writing_plan(table, shapes), parameters, shard_bytes)
-    names = [_file_name(i, len(shards)) for i in range(len(shards))]
-    index = f"{STEM}.safetensors.index.json"
+    names = [_file_name(stem, i, len(shards)) for i in range(len(shards))]
+    index = f"{stem}.safetensors.index.json"
     texts = {CONFIG_FILE: json.dumps(fields, indent=2, sort_keys=True) + "\n"}
     if len(shards) > 1:
         texts[index] = json.dumps(_index(shards, names, shapes, parameters), indent=2) + "\n"
-    _prepare(directory, [*names, CONFIG_FILE, index])
+    _prepare(directory, stem, [*names, CONFIG_FILE, index])
     for name, groups in zip(names, shards, strict=True):
         plan = [tensor for group in groups for tensor in _planned(group, shapes, parameters)]
         write_file(directory / name, plan, _arrays(groups, parameters))
@@ -49,7 +50,7 @@ def save_checkpoint(
         (directory / name).write_text(text)
 
 
-def _prepare(directory: Path, names: list[str]) -> None:
+def _prepare(directory: Path, stem: str, names: list[str]) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -57,7 +58,7 @@ def _prepare(directory: Path, names: list[str]) -> None:
     taken = sorted(
         file.name
         for file in directory.iterdir()
-        if file.name in names or (file.name.startswith(STEM) and file.suffix == ".safetensors")
+        if file.name in names or (file.name.startswith(stem) and file.suffix == ".safetensors")
     )
     if taken:
         raise WeightsError(
@@ -66,10 +67,10 @@ def _prepare(directory: Path, names: list[str]) -> None:
         )
 
 
-def _file_name(number: int, count: int) -> str:
+def _file_name(stem: str, number: int, count: int) -> str:
     if count == 1:
-        return f"{STEM}.safetensors"
-    return f"{STEM}-{number + 1:05d}-of-{count:05d}.safetensors"
+        return f"{stem}.safetensors"
+    return f"{stem}-{number + 1:05d}-of-{count:05d}.safetensors"
 
 
 def _shards(

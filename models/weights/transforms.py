@@ -105,6 +105,21 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Pointwise:
+    """One tensor [out, in, 1, 1], a convolution of single pixels; the parameter is [in, out]."""
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        (shape,) = shapes
+        return [(*shape[::-1], 1, 1)]
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        return [tensors[0][:, :, 0, 0].T]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [parameters[0].T[:, :, None, None]]
+
+
+@dataclass(frozen=True)
 class Fused:
     """One tensor that holds several parameters one after another along `axis`, each as `part`
     would store it: queries, keys and values, or gate and up."""
@@ -131,4 +146,4 @@ class Fused:
 
 
 SAME, FLAT, KERNEL, OUTPUT_KERNEL = Same(), Flat(), Kernel(), Kernel(in_axes=2)
-CONV_1D, CONV_2D = Permuted((2, 1, 0)), Permuted((2, 3, 1, 0))
+CONV_1D, CONV_2D, POINTWISE = Permuted((2, 1, 0)), Permuted((2, 3, 1, 0)), Pointwise()

@@ -37,6 +37,34 @@ WHISPER = {
     "eos_token_id": 90,
     "decoder_start_token_id": 91,
 }
+UNET = {
+    "sample_size": 8,
+    "block_out_channels": [16, 32],
+    "layers_per_block": 1,
+    "cross_attention_dim": 24,
+    "norm_num_groups": 8,
+    "attention_head_dim": [2, 4],
+    "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+    "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
+    "use_linear_projection": True,
+}
+SDXL = {
+    "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D"],
+    "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"],
+    "transformer_layers_per_block": [1, 2],
+    "addition_embed_type": "text_time",
+    "addition_time_embed_dim": 8,
+    "projection_class_embeddings_input_dim": 6 * 8 + 24,
+}
+AUTOENCODER = {
+    "sample_size": 16,
+    "block_out_channels": [16, 32],
+    "layers_per_block": 1,
+    "latent_channels": 4,
+    "norm_num_groups": 8,
+    "down_block_types": ["DownEncoderBlock2D"] * 2,
+    "up_block_types": ["UpDecoderBlock2D"] * 2,
+}
 
 
 def _vit(architecture: str, variant: str = "", **changes: Any) -> Case:
@@ -69,4 +97,12 @@ CASES = (
     Case("CLIPVisionModel", "", VISION),
     Case("CLIPVisionModelWithProjection", "", VISION | {"projection_dim": 24}),
     Case("WhisperForConditionalGeneration", "", WHISPER),
+    Case("UNet2DConditionModel", "Stable Diffusion 2", UNET),
+    Case(
+        "UNet2DConditionModel",
+        "Stable Diffusion 1",
+        UNET | {"use_linear_projection": False, "attention_head_dim": 4, "layers_per_block": 2},
+    ),
+    Case("UNet2DConditionModel", "SDXL", UNET | SDXL),
+    Case("AutoencoderKL", "", AUTOENCODER),
 )

@@ -43,10 +43,22 @@ def _speech_recognition(model: Any, features: jax.Array, tokens: jax.Array) -> O
     return {"logits": logits, "loss": jnp.mean(cross_entropy(logits, tokens[:, 1:]))}
 
 
+def _denoising(model: Any, **inputs: jax.Array) -> Outputs:
+    prediction = model(**inputs)
+    return {"prediction": prediction, "loss": squares(prediction)}
+
+
+def _image_autoencoding(model: Any, pixels: jax.Array, latents: jax.Array) -> Outputs:
+    outputs = model.encode(pixels)._asdict() | {"decoded": model.decode(latents)}
+    return {**outputs, "loss": squares(*outputs.values())}
+
+
 HEADS: Mapping[str, Callable[..., Outputs]] = {
     "image-classification": _image_classification,
     "image-feature-extraction": _image_features,
     "zero-shot-image-classification": _zero_shot,
     "prompt-encoding": _prompt_encoding,
     "automatic-speech-recognition": _speech_recognition,
+    "denoising": _denoising,
+    "image-autoencoding": _image_autoencoding,
 }

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import diffusers
 import numpy as np
 import torch
 import transformers
@@ -63,8 +64,12 @@ def make_reference(case: Case, task: str, directory: Path) -> Reference:
 
 def make_model(case: Case) -> Any:
     """The model with random weights, FP32."""
-    architecture = getattr(transformers, case.architecture)
-    model = architecture(architecture.config_class(**case.config)).float().eval()
+    architecture = getattr(transformers, case.architecture, None)
+    if architecture is None:
+        model = getattr(diffusers, case.architecture)(**case.config)
+    else:
+        model = architecture(architecture.config_class(**case.config))
+    model = model.float().eval()
     if case.untied:
         output = model.get_output_embeddings()
         output.weight = torch.nn.Parameter(output.weight.clone())

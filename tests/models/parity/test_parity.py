@@ -19,7 +19,7 @@ from models.parameters import Parameters, merge
 from models.registry import ARCHITECTURES
 from models.sampling import Sampling
 from models.sharding import batch_spec
-from models.weights.directory import open_tensors
+from models.weights.directory import STEMS, open_tensors
 from models.weights.load import load_parameters
 from tests.models.parity import ours
 from tests.models.parity.cases import CASES, Case
@@ -101,13 +101,14 @@ def run(
 
 def check_round_trip(model: pretrained.Pretrained, directory: Path) -> None:
     """Saving gives the tensors of the file, by their names, and the same config."""
+    file = f"{STEMS[model.architecture.library]}.safetensors"
     with TemporaryDirectory() as again:
         pretrained.save(Path(again), model)
-        saved = load_file(Path(again) / "model.safetensors")
+        saved = load_file(Path(again) / file)
         described = pretrained.describe(Path(again))
     assert described.architecture.refine(described.config, saved) == model.config
     table = model.architecture.keys(model.config)
-    original = load_file(directory / "model.safetensors")
+    original = load_file(directory / file)
     original = {name: value for name, value in original.items() if not table.ignores(name)}
     assert set(saved) == set(original)
     for name, tensor in original.items():

@@ -1,0 +1,1 @@
+"""Latent diffusion: Stable Diffusion and SDXL."""

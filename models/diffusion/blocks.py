@@ -1,0 +1,80 @@
+"""Building blocks that the denoiser and the autoencoder share. Images are [B, H, W, C]."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.layers.convolution import Conv
+from models.layers.linear import Linear
+from models.layers.norms import GroupNorm
+
+STDDEV = 0.02  # of the initial weights
+
+
+def conv(
+    in_channels: int,
+    out_channels: int,
+    window: int,
+    param_dtype: str,
+    rngs: nnx.Rngs,
+    *,
+    stride: int = 1,
+    padding: tuple[int, int] | None = None,
+) -> Conv:
+    """A square convolution that keeps the size up to its stride."""
+    return Conv(
+        in_channels,
+        out_channels,
+        (window, window),
+        stride=stride,
+        padding=window // 2 if padding is None else padding,
+        stddev=STDDEV,
+        param_dtype=param_dtype,
+        rngs=rngs,
+    )
+
+
+def linear(in_dim: int, out_dim: int, param_dtype: str, rngs: nnx.Rngs) -> Linear:
+    """A linear map with a bias."""
+    return Linear([in_dim], [out_dim], bias=True, stddev=STDDEV, param_dtype=param_dtype, rngs=rngs)
+
+
+class ResidualBlock(nnx.Module):
+    """shortcut(x) + convolution_2(silu(norm_2(convolution_1(silu(norm_1(x))) + time)))."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        time_dim: int | None,  # width of the time embedding; None = there is no time
+        groups: int,  # of channels, in the norms
+        eps: float,
+        param_dtype: str,
+        rngs: nnx.Rngs,
+    ) -> None:
+
+        def norm(width: int) -> GroupNorm:
+            return GroupNorm(width, groups=groups, eps=eps, param_dtype=param_dtype)
+
+        self.norm_1 = norm(in_channels)
+        self.conv_1 = conv(in_channels, channels, 3, param_dtype, rngs)
+        self.time = None if time_dim is None else linear(time_dim, channels, param_dtype, rngs)
+        self.norm_2 = norm(channels)
+        self.conv_2 = conv(channels, channels, 3, param_dtype, rngs)
+        self.shortcut = (
+            None if in_channels == channels else conv(in_channels, channels, 1, param_dtype, rngs)
+        )
+
+    def __call__(self, x: jax.Array, time: jax.Array | None = None) -> jax.Array:
+        """x [B, H, W, in_channels], time [B, time_dim] -> [B, H, W, channels]."""
+        y = self.conv_1(jax.nn.silu(self.norm_1(x)))
+        if self.time is not None and time is not None:
+            y = y + self.time(jax.nn.silu(time))[:, None, None, :]
+        y = self.conv_2(jax.nn.silu(self.norm_2(y)))
+        return y + (x if self.shortcut is None else self.shortcut(x))
+
+
+def enlarged(x: jax.Array) -> jax.Array:
+    """Twice as high and wide, each pixel four times."""
+    return jnp.repeat(jnp.repeat(x, 2, axis=1), 2, axis=2)

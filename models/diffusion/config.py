@@ -1,0 +1,94 @@
+"""Dimensions and constants of the denoiser and the autoencoder."""
+
+from dataclasses import dataclass
+
+from models.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class TimeIds:
+    """Numbers such as the image's size that SDXL's denoiser is told, with the pooled prompt."""
+
+    dim: int = 256  # width of each number's embedding
+    input_dim: int = 2816  # of all embeddings and the pooled prompt together
+
+
+@dataclass(frozen=True)
+class UNetConfig:
+    """The denoiser; the default is that of Stable Diffusion 2.1.
+
+    Levels are counted from the finest. Raises ConfigError if the dimensions do not fit together.
+    """
+
+    sample_size: int = 96  # height and width of the latents it was made for
+    in_channels: int = 4
+    out_channels: int = 4
+    channels: tuple[int, ...] = (320, 640, 1280, 1280)  # of each level
+    layers: int = 2  # residual blocks of a level on the way down; there is one more on the way up
+    heads: tuple[int, ...] = (5, 10, 20, 20)  # of each level's attention
+    depths: tuple[int, ...] = (1, 1, 1, 1)  # transformer blocks of each attention
+    down_attention: tuple[bool, ...] = (True, True, True, False)  # levels that have attention …
+    up_attention: tuple[bool, ...] = (True, True, True, False)  # … on the way up
+    context_dim: int = 1024  # width of the prompt's embeddings
+    groups: int = 32  # of channels, in the norms
+    norm_eps: float = 1e-5
+    cosine_first: bool = True  # in the embedding of time
+    frequency_shift: float = 0.0  # in the embedding of time
+    linear_projections: bool = True  # how the file stores the maps around attention
+    time_ids: TimeIds | None = None
+    dtype: str = "float32"  # of activations and operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        per_level = (self.heads, self.depths, self.down_attention, self.up_attention)
+        if any(len(values) != len(self.channels) for values in per_level):
+            raise ConfigError(
+                f"there are {len(self.channels)} levels, but {[len(v) for v in per_level]} numbers "
+                "of heads, depths, attention down and attention up"
+            )
+        _check_channels(self.channels, self.groups)
+        for channels, heads in zip(self.channels, self.heads, strict=True):
+            if channels % heads:
+                raise ConfigError(f"{channels} channels are not a multiple of {heads} heads")
+
+    @property
+    def time_dim(self) -> int:
+        """Width of the time embedding."""
+        return 4 * self.channels[0]
+
+
+@dataclass(frozen=True)
+class AutoencoderConfig:
+    """The autoencoder; the default is that of Stable Diffusion.
+
+    Raises ConfigError if the dimensions do not fit together.
+    """
+
+    image_channels: int = 3
+    latent_channels: int = 4
+    channels: tuple[int, ...] = (128, 256, 512, 512)  # of each level, from the finest
+    layers: int = 2  # residual blocks of an encoder's level; the decoder's have one more
+    groups: int = 32  # of channels, in the norms
+    scaling_factor: float = 0.18215  # multiplies latents for the denoiser
+    shift_factor: float = 0.0  # subtracted from latents before that
+    quant_conv: bool = True  # a linear map after the encoder
+    post_quant_conv: bool = True  # a linear map before the decoder
+    attention: bool = True  # in the middle of both halves
+    dtype: str = "float32"  # of activations and operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        _check_channels(self.channels, self.groups)
+
+    @property
+    def reduction(self) -> int:
+        """How many pixels of the image one latent is high and wide."""
+        return 2 ** (len(self.channels) - 1)
+
+
+def _check_channels(channels: tuple[int, ...], groups: int) -> None:
+    if not channels:
+        raise ConfigError("there is no level: give the channels of at least one")
+    uneven = [width for width in channels if width % groups]
+    if uneven:
+        raise ConfigError(f"{uneven} channels do not fall into {groups} groups")

@@ -1,0 +1,168 @@
+"""The config.json of diffusers' parts to the configs. Defaults are those of diffusers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from models.architecture import Architecture
+from models.diffusion.autoencoder import Autoencoder
+from models.diffusion.config import AutoencoderConfig, TimeIds, UNetConfig
+from models.diffusion.sharding import AUTOENCODER_AXES, UNET_AXES
+from models.diffusion.unet import UNet
+from models.diffusion.weights import autoencoder_table, unet_table
+from models.weights.fields import Fields, read_dtype
+
+_DOWN = {"CrossAttnDownBlock2D": True, "DownBlock2D": False}  # has it attention?
+_UP = {"CrossAttnUpBlock2D": True, "UpBlock2D": False}
+
+# Fields of the denoiser that only other models set otherwise.
+_UNET_FIXED: Mapping[str, Any] = {
+    "act_fn": "silu",
+    "attention_type": "default",
+    "center_input_sample": False,
+    "class_embed_type": None,
+    "conv_in_kernel": 3,
+    "conv_out_kernel": 3,
+    "cross_attention_norm": None,
+    "downsample_padding": 1,
+    "dual_cross_attention": False,
+    "encoder_hid_dim": None,
+    "encoder_hid_dim_type": None,
+    "mid_block_only_cross_attention": None,
+    "mid_block_scale_factor": 1,
+    "mid_block_type": "UNetMidBlock2DCrossAttn",
+    "num_attention_heads": None,
+    "num_class_embeds": None,
+    "only_cross_attention": False,
+    "resnet_out_scale_factor": 1.0,
+    "resnet_skip_time_act": False,
+    "resnet_time_scale_shift": "default",
+    "reverse_transformer_layers_per_block": None,
+    "time_cond_proj_dim": None,
+    "time_embedding_act_fn": None,
+    "time_embedding_dim": None,
+    "time_embedding_type": "positional",
+    "timestep_post_act": None,
+}
+_AUTOENCODER_FIXED: Mapping[str, Any] = {
+    "act_fn": "silu",
+    "latents_mean": None,
+    "latents_std": None,
+    "out_channels": 3,
+}
+
+
+def _refuse_others(fields: Fields, fixed: Mapping[str, Any]) -> None:
+    for name, value in fixed.items():
+        fields.refuse(name, value, why=f"only {value} is supported")
+
+
+def _per_level(fields: Fields, name: str, default: int, levels: int) -> tuple[int, ...]:
+    """A positive integer for every level: one for all, or a list."""
+    if not isinstance(fields.values.get(name), list):
+        return (fields.positive(name, default),) * levels
+    values = fields.list(name)
+    if len(values) != levels or not all(isinstance(v, int) and v > 0 for v in values):
+        raise fields.fail(name, f"a positive integer for each of the {levels} levels is needed")
+    return tuple(values)
+
+
+def _attention_of(
+    fields: Fields, name: str, kinds: Mapping[str, bool], default: list[str]
+) -> tuple[bool, ...]:
+    types = fields.list(name, default)
+    if not set(types) <= set(kinds):
+        raise fields.fail(name, f"supported are {', '.join(kinds)}")
+    return tuple(kinds[each] for each in types)
+
+
+def _unet(fields: Fields) -> UNetConfig:
+    _refuse_others(fields, _UNET_FIXED)
+    channels = tuple(fields.list("block_out_channels", [320, 640, 1280, 1280]))
+    levels = len(channels)
+    dtype = read_dtype(fields)
+    return UNetConfig(
+        sample_size=fields.positive("sample_size", 64),
+        in_channels=fields.positive("in_channels", 4),
+        out_channels=fields.positive("out_channels", 4),
+        channels=channels,
+        layers=fields.positive("layers_per_block", 2),
+        # The field is named after the width of a head, but holds the number of heads.
+        heads=_per_level(fields, "attention_head_dim", 8, levels),
+        depths=_per_level(fields, "transformer_layers_per_block", 1, levels),
+        down_attention=_attention_of(
+            fields, "down_block_types", _DOWN, ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"]
+        ),
+        up_attention=_attention_of(
+            fields, "up_block_types", _UP, ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3
+        )[::-1],
+        context_dim=fields.positive("cross_attention_dim", 1280),
+        groups=fields.positive("norm_num_groups", 32),
+        norm_eps=fields.number("norm_eps", 1e-5),
+        cosine_first=fields.flag("flip_sin_to_cos", True),
+        frequency_shift=fields.number("freq_shift", 0.0),
+        linear_projections=fields.flag("use_linear_projection", False),
+        time_ids=_time_ids(fields),
+        dtype=dtype,
+        param_dtype=dtype,
+    )
+
+
+def _time_ids(fields: Fields) -> TimeIds | None:
+    fields.refuse("addition_embed_type", "text_time", why="supported is only text_time")
+    if "addition_embed_type" not in fields:
+        return None
+    return TimeIds(
+        dim=fields.positive("addition_time_embed_dim"),
+        input_dim=fields.positive("projection_class_embeddings_input_dim"),
+    )
+
+
+def _autoencoder(fields: Fields) -> AutoencoderConfig:
+    _refuse_others(fields, _AUTOENCODER_FIXED)
+    channels = tuple(fields.list("block_out_channels", [64]))
+    for name, kind in (
+        ("down_block_types", "DownEncoderBlock2D"),
+        ("up_block_types", "UpDecoderBlock2D"),
+    ):
+        _attention_of(fields, name, {kind: False}, [kind])
+    dtype = read_dtype(fields)
+    return AutoencoderConfig(
+        image_channels=fields.positive("in_channels", 3),
+        latent_channels=fields.positive("latent_channels", 4),
+        channels=channels,
+        layers=fields.positive("layers_per_block", 1),
+        groups=fields.positive("norm_num_groups", 32),
+        scaling_factor=fields.number("scaling_factor", 0.18215),
+        shift_factor=fields.number("shift_factor", 0.0),
+        quant_conv=fields.flag("use_quant_conv", True),
+        post_quant_conv=fields.flag("use_post_quant_conv", True),
+        attention=fields.flag("mid_block_add_attention", True),
+        dtype=dtype,
+        param_dtype=dtype,
+    )
+
+
+ARCHITECTURES = (
+    Architecture(
+        name="UNet2DConditionModel",
+        model_type="",
+        library="diffusers",
+        family="diffusion",
+        task="denoising",
+        read_config=_unet,
+        model=UNet,
+        axes=UNET_AXES,
+        keys=unet_table,
+    ),
+    Architecture(
+        name="AutoencoderKL",
+        model_type="",
+        library="diffusers",
+        family="diffusion",
+        task="image-autoencoding",
+        read_config=_autoencoder,
+        model=Autoencoder,
+        axes=AUTOENCODER_AXES,
+        keys=autoencoder_table,
+    ),
+)

@@ -1,0 +1,133 @@
+"""How noise grows with time, by a scheduler_config.json of diffusers.
+
+A noisy latent at time t is alpha[t] · latent + sigma[t] · noise, with alpha² + sigma² = 1.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.errors import ConfigError
+from models.weights.fields import Fields, read_fields
+
+SCHEDULER_FILE = "scheduler_config.json"
+
+BETAS: Mapping[str, Callable[[float, float, int], np.ndarray]] = {
+    "linear": np.linspace,
+    "scaled_linear": lambda start, end, count: np.linspace(start**0.5, end**0.5, count) ** 2,
+}
+PREDICTIONS = ("epsilon", "v_prediction")
+SPACINGS = ("linspace", "leading", "trailing")
+
+# Fields that only other samplers set otherwise; those of samplers that lack a field do not matter.
+_FIXED: Mapping[str, tuple[Any, ...]] = {
+    "algorithm_type": ("dpmsolver++",),
+    "flow_shift": (1, 1.0),
+    "interpolation_type": ("linear",),
+    "rescale_betas_zero_snr": (False,),
+    "solver_order": (2,),
+    "solver_type": ("midpoint",),
+    "thresholding": (False,),
+    "timestep_type": ("discrete",),
+    "trained_betas": (),
+    "use_beta_sigmas": (False,),
+    "use_dynamic_shifting": (False,),
+    "use_exponential_sigmas": (False,),
+    "use_flow_sigmas": (False,),
+    "use_karras_sigmas": (False,),
+    "use_lu_lambdas": (False,),
+    "variance_type": (),
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The noise, and which sampler takes it away; the default is that of Stable Diffusion 2.1.
+
+    Raises ConfigError for a name that is not known.
+    """
+
+    sampler: str = "PNDMScheduler"  # a key of models.diffusion.samplers.SAMPLERS
+    num_times: int = 1000  # of training
+    beta_start: float = 0.00085
+    beta_end: float = 0.012
+    betas: str = "scaled_linear"  # a key of BETAS
+    prediction: str = "epsilon"  # what the denoiser predicts, one of PREDICTIONS
+    spacing: str = "leading"  # how times are chosen, one of SPACINGS
+    offset: int = 1  # added to times that lead
+    ends_clean: bool = False  # the last step leaves no noise, rather than that of time 0
+    first_order_end: bool = True  # DPM-Solver++ ends with a first-order step if there are few
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("betas", tuple(BETAS)),
+            ("prediction", PREDICTIONS),
+            ("spacing", SPACINGS),
+        ):
+            if getattr(self, name) not in known:
+                raise ConfigError(
+                    f"the schedule's {name} {getattr(self, name)!r} is not supported; there are "
+                    f"{', '.join(known)}"
+                )
+
+    def alphas_squared(self) -> np.ndarray:
+        """alpha² at every time of training, FP64 [num_times]."""
+        return np.cumprod(1 - BETAS[self.betas](self.beta_start, self.beta_end, self.num_times))
+
+
+def read_schedule(path: Path) -> Schedule:
+    """The schedule of a scheduler_config.json, given as the file or its directory.
+
+    Raises ConfigError if it cannot be read or asks for something that is not supported.
+    """
+    fields = read_fields(path / SCHEDULER_FILE if path.is_dir() else path)
+    sampler = fields.text("_class_name")
+    if sampler not in _KINDS:
+        raise fields.fail("_class_name", f"supported are {', '.join(_KINDS)}")
+    check, ends_clean, spacing = _KINDS[sampler]
+    for name, allowed in _FIXED.items():
+        fields.refuse(name, *allowed, why="this sampler is not supported")
+    check(fields)
+    return Schedule(
+        sampler=sampler,
+        num_times=fields.positive("num_train_timesteps", 1000),
+        beta_start=fields.number("beta_start", 1e-4),
+        beta_end=fields.number("beta_end", 0.02),
+        betas=fields.text("beta_schedule", "linear"),
+        prediction=fields.text("prediction_type", "epsilon"),
+        spacing=fields.text("timestep_spacing", spacing),
+        offset=fields.integer("steps_offset", 0),
+        ends_clean=ends_clean(fields),
+        first_order_end=fields.flag("lower_order_final", True),
+    )
+
+
+def _check_ddim(fields: Fields) -> None:
+    if fields.flag("clip_sample", True):
+        raise fields.fail("clip_sample", "latents are not clipped: it must be false")
+
+
+def _check_pndm(fields: Fields) -> None:
+    if not fields.flag("skip_prk_steps", False):
+        raise fields.fail("skip_prk_steps", "Runge-Kutta steps are not supported: it must be true")
+
+
+def _check_sigmas(fields: Fields) -> None:
+    fields.refuse("final_sigmas_type", "zero", "sigma_min", why="supported: zero and sigma_min")
+    fields.refuse("euler_at_final", False, why="only false is supported")
+
+
+def _ends_at_zero(fields: Fields) -> bool:
+    return fields.text("final_sigmas_type", "zero") == "zero"
+
+
+# By sampler: what its fields must say, whether it ends without noise, its default spacing.
+_KINDS: Mapping[str, tuple[Callable[[Fields], None], Callable[[Fields], bool], str]] = {
+    "DDIMScheduler": (_check_ddim, lambda f: f.flag("set_alpha_to_one", True), "leading"),
+    "PNDMScheduler": (_check_pndm, lambda f: f.flag("set_alpha_to_one", False), "leading"),
+    "EulerDiscreteScheduler": (_check_sigmas, _ends_at_zero, "linspace"),
+    "DPMSolverMultistepScheduler": (_check_sigmas, _ends_at_zero, "linspace"),
+}

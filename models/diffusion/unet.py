@@ -1,0 +1,292 @@
+"""The denoiser: a U-Net whose levels look at the prompt.
+
+Ronneberger et al., "U-Net", 2015; Rombach et al., "High-Resolution Image Synthesis with Latent
+Diffusion Models", 2022; Podell et al., "SDXL", 2023. Axis names: B batch, H height, W width,
+C channels, T tokens of the prompt, P width of the pooled prompt.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.diffusion.blocks import STDDEV, ResidualBlock, conv, enlarged, linear
+from models.diffusion.config import UNetConfig
+from models.errors import InputError
+from models.layers.attention import Attention
+from models.layers.mlp import GatedMLP
+from models.layers.norms import GroupNorm, LayerNorm
+from models.layers.pixels import check_pixels
+
+_LONGEST_PERIOD = 10_000.0  # of the embeddings of time, in radians
+_LAYER_EPS, _GROUP_EPS = 1e-5, 1e-6  # of the norms inside and before attention
+
+
+class TransformerBlock(nnx.Module):
+    """x + attention(norm(x)), + cross attention to the prompt, + mlp(norm(x))."""
+
+    def __init__(self, config: UNetConfig, dim: int, heads: int, *, rngs: nnx.Rngs) -> None:
+        dtype = config.param_dtype
+
+        def norm() -> LayerNorm:
+            return LayerNorm(dim, eps=_LAYER_EPS, param_dtype=dtype)
+
+        def attention(memory_dim: int | None) -> Attention:
+            return Attention(
+                dim,
+                num_heads=heads,
+                num_kv_heads=heads,
+                head_dim=dim // heads,
+                memory_dim=memory_dim,
+                out_bias=True,
+                stddev=STDDEV,
+                out_stddev=STDDEV,
+                param_dtype=dtype,
+                rngs=rngs,
+            )
+
+        self.attention_norm, self.attention = norm(), attention(None)
+        self.cross_attention_norm = norm()
+        self.cross_attention = attention(config.context_dim)
+        self.mlp_norm = norm()
+        self.mlp = GatedMLP(
+            dim,
+            4 * dim,
+            act="gelu",
+            bias=True,
+            stddev=STDDEV,
+            out_stddev=STDDEV,
+            param_dtype=dtype,
+            rngs=rngs,
+        )
+
+    def __call__(self, x: jax.Array, context: jax.Array) -> jax.Array:
+        """x [B, H · W, C], context [B, T, context_dim]."""
+        x = x + self.attention(self.attention_norm(x), None)[0]
+        prompt = self.cross_attention.memory(context)
+        x = x + self.cross_attention.attend(self.cross_attention_norm(x), prompt, None)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class SpatialTransformer(nnx.Module):
+    """Transformer blocks over the places of an image, added to it."""
+
+    def __init__(self, config: UNetConfig, level: int, *, rngs: nnx.Rngs) -> None:
+        dim, dtype = config.channels[level], config.param_dtype
+        self.norm = GroupNorm(dim, groups=config.groups, eps=_GROUP_EPS, param_dtype=dtype)
+        self.inwards = linear(dim, dim, dtype, rngs)
+        self.blocks = nnx.List(
+            [
+                TransformerBlock(config, dim, config.heads[level], rngs=rngs)
+                for _ in range(config.depths[level])
+            ]
+        )
+        self.outwards = linear(dim, dim, dtype, rngs)
+
+    def __call__(self, x: jax.Array, context: jax.Array) -> jax.Array:
+        y = self.inwards(self.norm(x).reshape(len(x), -1, x.shape[-1]))
+        for block in self.blocks:
+            y = block(y, context)
+        return x + self.outwards(y).reshape(x.shape)
+
+
+class Level(nnx.Module):
+    """Residual blocks, each followed by attention if the level has it; then the size changes."""
+
+    def __init__(
+        self,
+        config: UNetConfig,
+        level: int,
+        in_channels: list[int],  # of each residual block
+        *,
+        attention: bool,
+        stride: int | None,  # of the convolution that ends the level; None = there is none
+        rngs: nnx.Rngs,
+    ) -> None:
+        width = config.channels[level]
+        self.residuals = nnx.List(
+            [_residual(config, channels, width, rngs) for channels in in_channels]
+        )
+        self.attentions = (
+            nnx.List([SpatialTransformer(config, level, rngs=rngs) for _ in in_channels])
+            if attention
+            else None
+        )
+        self.resize = (
+            None
+            if stride is None
+            else conv(width, width, 3, config.param_dtype, rngs, stride=stride)
+        )
+
+    def layer(self, i: int, x: jax.Array, time: jax.Array, context: jax.Array) -> jax.Array:
+        """Residual block i and its attention."""
+        x = self.residuals[i](x, time)
+        return x if self.attentions is None else self.attentions[i](x, context)
+
+
+class Middle(nnx.Module):
+    """The coarsest level's residual block, attention and residual block."""
+
+    def __init__(self, config: UNetConfig, *, rngs: nnx.Rngs) -> None:
+        width = config.channels[-1]
+        self.residuals = nnx.List([_residual(config, width, width, rngs) for _ in range(2)])
+        self.attention = SpatialTransformer(config, len(config.channels) - 1, rngs=rngs)
+
+    def __call__(self, x: jax.Array, time: jax.Array, context: jax.Array) -> jax.Array:
+        before, after = self.residuals
+        return after(self.attention(before(x, time), context), time)
+
+
+class Embedding(nnx.Module):
+    """Two linear maps with a SiLU between them."""
+
+    def __init__(self, in_dim: int, dim: int, param_dtype: str, *, rngs: nnx.Rngs) -> None:
+        self.linear_1 = linear(in_dim, dim, param_dtype, rngs)
+        self.linear_2 = linear(dim, dim, param_dtype, rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.linear_2(jax.nn.silu(self.linear_1(x)))
+
+
+class UNet(nnx.Module):
+    """Noisy latents to what the noise is (or whatever the schedule has the model predict)."""
+
+    def __init__(self, config: UNetConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        widths, dtype = config.channels, config.param_dtype
+        self.time_embedding = Embedding(widths[0], config.time_dim, dtype, rngs=rngs)
+        self.ids_embedding = (
+            None
+            if config.time_ids is None
+            else Embedding(config.time_ids.input_dim, config.time_dim, dtype, rngs=rngs)
+        )
+        self.conv_in = conv(config.in_channels, widths[0], 3, dtype, rngs)
+        self.down = nnx.List([_down(config, level, rngs) for level in range(len(widths))])
+        self.middle = Middle(config, rngs=rngs)
+        skips = _skips(config)
+        self.up = nnx.List(
+            [_up(config, level, skips, rngs) for level in reversed(range(len(widths)))]
+        )
+        self.norm = GroupNorm(
+            widths[0], groups=config.groups, eps=config.norm_eps, param_dtype=dtype
+        )
+        self.conv_out = conv(widths[0], config.out_channels, 3, dtype, rngs)
+
+    def __call__(
+        self,
+        latents: jax.Array,
+        time: jax.Array,
+        context: jax.Array,
+        *,
+        pooled: jax.Array | None = None,
+        ids: jax.Array | None = None,
+    ) -> jax.Array:
+        """The prediction [B, H, W, C] of latents [B, H, W, C] at times [B], FP32.
+
+        context [B, T, context_dim] are the embeddings of the prompt. SDXL also needs the pooled
+        prompt [B, P] and the ids [B, 6]: original height and width, top and left of the crop,
+        target height and width.
+        """
+        config = self.config
+        check_latents(latents, config)
+        emb = self._embed(time, pooled, ids)
+        x, context = self.conv_in(latents.astype(config.dtype)), context.astype(config.dtype)
+        skips = [x]
+        for level in self.down:
+            for i in range(len(level.residuals)):
+                x = level.layer(i, x, emb, context)
+                skips.append(x)
+            if level.resize is not None:
+                x = level.resize(x)
+                skips.append(x)
+        x = self.middle(x, emb, context)
+        for level in self.up:
+            for i in range(len(level.residuals)):
+                x = level.layer(i, jnp.concatenate([x, skips.pop()], axis=-1), emb, context)
+            x = x if level.resize is None else level.resize(enlarged(x))
+        return self.conv_out(jax.nn.silu(self.norm(x))).astype(jnp.float32)
+
+    def _embed(self, time: jax.Array, pooled: jax.Array | None, ids: jax.Array | None) -> jax.Array:
+        """The embedding of time, and of the ids if the model takes them [B, time_dim]."""
+        config = self.config
+        embedded = self.time_embedding(self._waves(time, config.channels[0]))
+        if config.time_ids is None or self.ids_embedding is None:
+            return embedded
+        if pooled is None or ids is None:
+            raise InputError(
+                "this denoiser needs the pooled prompt and the ids of the image's size"
+            )
+        waves = self._waves(ids.reshape(-1), config.time_ids.dim).reshape(len(ids), -1)
+        everything = jnp.concatenate([pooled.astype(config.dtype), waves], axis=-1)
+        return embedded + self.ids_embedding(everything)
+
+    def _waves(self, numbers: jax.Array, dim: int) -> jax.Array:
+        """Sines and cosines of numbers [N] at falling frequencies [N, dim]."""
+        half = dim // 2
+        exponents = jnp.arange(half, dtype=jnp.float32) / (half - self.config.frequency_shift)
+        angles = numbers.astype(jnp.float32)[:, None] * jnp.exp(
+            -math.log(_LONGEST_PERIOD) * exponents
+        )
+        waves = [jnp.sin(angles), jnp.cos(angles)]
+        ordered = waves[::-1] if self.config.cosine_first else waves
+        return jnp.concatenate(ordered, axis=-1).astype(self.config.dtype)
+
+
+def check_latents(latents: jax.Array, config: UNetConfig) -> None:
+    """Raises InputError unless every level can halve the latents [B, H, W, in_channels]."""
+    check_pixels(latents, None, config.in_channels)
+    multiple = 2 ** (len(config.channels) - 1)
+    if any(size % multiple for size in latents.shape[1:3]):
+        raise InputError(
+            f"the latents are {latents.shape[1]} x {latents.shape[2]}, but this denoiser halves "
+            f"them down to 1/{multiple}: both must be multiples of {multiple}"
+        )
+
+
+def _residual(config: UNetConfig, in_channels: int, channels: int, rngs: nnx.Rngs) -> ResidualBlock:
+    return ResidualBlock(
+        in_channels,
+        channels,
+        time_dim=config.time_dim,
+        groups=config.groups,
+        eps=config.norm_eps,
+        param_dtype=config.param_dtype,
+        rngs=rngs,
+    )
+
+
+def _down(config: UNetConfig, level: int, rngs: nnx.Rngs) -> Level:
+    width, before = config.channels[level], config.channels[max(level - 1, 0)]
+    last = level == len(config.channels) - 1
+    return Level(
+        config,
+        level,
+        [before, *[width] * (config.layers - 1)],
+        attention=config.down_attention[level],
+        stride=None if last else 2,
+        rngs=rngs,
+    )
+
+
+def _skips(config: UNetConfig) -> list[int]:
+    """Channels of everything that the way down hands over to the way up, in order."""
+    handed = [config.channels[0]]
+    for width in config.channels:
+        handed += [width] * (config.layers + 1)
+    return handed[:-1]  # the coarsest level is not made smaller
+
+
+def _up(config: UNetConfig, level: int, skips: list[int], rngs: nnx.Rngs) -> Level:
+    """Takes the channels that it is handed over from the end of `skips`."""
+    width, levels = config.channels[level], len(config.channels)
+    before = config.channels[min(level + 1, levels - 1)]
+    arriving = [before, *[width] * config.layers]
+    return Level(
+        config,
+        level,
+        [channels + skips.pop() for channels in arriving],
+        attention=config.up_attention[level],
+        stride=None if level == 0 else 1,
+        rngs=rngs,
+    )

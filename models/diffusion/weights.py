@@ -1,0 +1,139 @@
+"""Which tensor of a diffusers checkpoint is which parameter."""
+
+from models.diffusion.config import AutoencoderConfig, UNetConfig
+from models.weights.table import KeyTable, Row, row
+from models.weights.transforms import (
+    CONV_2D,
+    FLAT,
+    KERNEL,
+    OUTPUT_KERNEL,
+    POINTWISE,
+    SAME,
+    Fused,
+    Transform,
+)
+
+
+def _map(theirs: str, ours: str, transform: Transform) -> tuple[Row, ...]:
+    """A convolution or a linear map."""
+    return (
+        row(f"{theirs}.weight", f"{ours}.kernel", transform),
+        row(f"{theirs}.bias", f"{ours}.bias"),
+    )
+
+
+def _norm(theirs: str, ours: str) -> tuple[Row, ...]:
+    return (row(f"{theirs}.weight", f"{ours}.scale"), row(f"{theirs}.bias", f"{ours}.bias"))
+
+
+def _attention(theirs: str, ours: str) -> tuple[Row, ...]:
+    heads = {"query": "to_q", "key": "to_k", "value": "to_v"}
+    return (
+        *(
+            row(f"{theirs}.{k}.weight", f"{ours}.{name}.kernel", KERNEL)
+            for name, k in heads.items()
+        ),
+        *(row(f"{theirs}.{k}.bias", f"{ours}.{name}.bias", FLAT) for name, k in heads.items()),
+        *_map(f"{theirs}.to_out.0", f"{ours}.output", OUTPUT_KERNEL),
+    )
+
+
+def _residual(theirs: str, ours: str) -> tuple[Row, ...]:
+    return (
+        *_norm(f"{theirs}.norm1", f"{ours}.norm_1"),
+        *_map(f"{theirs}.conv1", f"{ours}.conv_1", CONV_2D),
+        *_map(f"{theirs}.time_emb_proj", f"{ours}.time", KERNEL),
+        *_norm(f"{theirs}.norm2", f"{ours}.norm_2"),
+        *_map(f"{theirs}.conv2", f"{ours}.conv_2", CONV_2D),
+        *_map(f"{theirs}.conv_shortcut", f"{ours}.shortcut", CONV_2D),
+    )
+
+
+def _transformer(theirs: str, ours: str, projection: Transform) -> tuple[Row, ...]:
+    their_block, our_block = f"{theirs}.transformer_blocks.{{k}}", f"{ours}.blocks.{{k}}"
+    gated = [f"{our_block}.mlp.up", f"{our_block}.mlp.gate"]
+    return (
+        *_norm(f"{theirs}.norm", f"{ours}.norm"),
+        *_map(f"{theirs}.proj_in", f"{ours}.inwards", projection),
+        *_norm(f"{their_block}.norm1", f"{our_block}.attention_norm"),
+        *_attention(f"{their_block}.attn1", f"{our_block}.attention"),
+        *_norm(f"{their_block}.norm2", f"{our_block}.cross_attention_norm"),
+        *_attention(f"{their_block}.attn2", f"{our_block}.cross_attention"),
+        *_norm(f"{their_block}.norm3", f"{our_block}.mlp_norm"),
+        row(f"{their_block}.ff.net.0.proj.weight", [f"{g}.kernel" for g in gated], Fused(KERNEL)),
+        row(f"{their_block}.ff.net.0.proj.bias", [f"{g}.bias" for g in gated], Fused(SAME)),
+        *_map(f"{their_block}.ff.net.2", f"{our_block}.mlp.down", KERNEL),
+        *_map(f"{theirs}.proj_out", f"{ours}.outwards", projection),
+    )
+
+
+def unet_table(config: UNetConfig) -> KeyTable:
+    """The denoiser's table: the maps around attention are convolutions in some files."""
+    projection = KERNEL if config.linear_projections else POINTWISE
+    return KeyTable(
+        (
+            *_map("conv_in", "conv_in", CONV_2D),
+            *(
+                each
+                for theirs, ours in (("time", "time"), ("add", "ids"))
+                for i in (1, 2)
+                for each in _map(
+                    f"{theirs}_embedding.linear_{i}", f"{ours}_embedding.linear_{i}", KERNEL
+                )
+            ),
+            *(
+                each
+                for way, resize in (("down", "downsamplers"), ("up", "upsamplers"))
+                for theirs, ours in ((f"{way}_blocks.{{i}}", f"{way}.{{i}}"),)
+                for each in (
+                    *_residual(f"{theirs}.resnets.{{j}}", f"{ours}.residuals.{{j}}"),
+                    *_transformer(
+                        f"{theirs}.attentions.{{j}}", f"{ours}.attentions.{{j}}", projection
+                    ),
+                    *_map(f"{theirs}.{resize}.0.conv", f"{ours}.resize", CONV_2D),
+                )
+            ),
+            *_residual("mid_block.resnets.{j}", "middle.residuals.{j}"),
+            *_transformer("mid_block.attentions.0", "middle.attention", projection),
+            *_norm("conv_norm_out", "norm"),
+            *_map("conv_out", "conv_out", CONV_2D),
+        )
+    )
+
+
+def _half(half: str, way: str, resize: str) -> tuple[Row, ...]:
+    """The encoder or the decoder."""
+    theirs, ours = f"{half}.{way}_blocks.{{i}}", f"{half}.levels.{{i}}"
+    middle = f"{half}.mid_block"
+    return (
+        *_map(f"{half}.conv_in", f"{half}.conv_in", CONV_2D),
+        *_residual(f"{theirs}.resnets.{{j}}", f"{ours}.residuals.{{j}}"),
+        *_map(f"{theirs}.{resize}.0.conv", f"{ours}.resize", CONV_2D),
+        *_residual(f"{middle}.resnets.{{j}}", f"{half}.middle.residuals.{{j}}"),
+        *_norm(f"{middle}.attentions.0.group_norm", f"{half}.middle.attention.norm"),
+        *_attention(f"{middle}.attentions.0", f"{half}.middle.attention.attention"),
+        *_norm(f"{half}.conv_norm_out", f"{half}.norm"),
+        *_map(f"{half}.conv_out", f"{half}.conv_out", CONV_2D),
+    )
+
+
+_OLD_ATTENTION = r"(mid_block\.attentions\.0)\."
+_AUTOENCODER = KeyTable(
+    (
+        *_half("encoder", "down", "downsamplers"),
+        *_half("decoder", "up", "upsamplers"),
+        *_map("quant_conv", "quant_conv", CONV_2D),
+        *_map("post_quant_conv", "post_quant_conv", CONV_2D),
+    ),
+    renames=(
+        (_OLD_ATTENTION + r"query\.", r"\1.to_q."),
+        (_OLD_ATTENTION + r"key\.", r"\1.to_k."),
+        (_OLD_ATTENTION + r"value\.", r"\1.to_v."),
+        (_OLD_ATTENTION + r"proj_attn\.", r"\1.to_out.0."),
+    ),
+)
+
+
+def autoencoder_table(config: AutoencoderConfig) -> KeyTable:
+    """The autoencoder's table, the same for every config."""
+    return _AUTOENCODER

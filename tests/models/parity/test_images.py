@@ -1,0 +1,63 @@
+"""Preprocessing of images against the image processors of transformers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from models.errors import ConfigError, InputError
+from models.images import open_image, pixels_of, read_preprocessing
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: the reference needs the extra `parity`"
+)
+
+CLIP_SIZES = {"size": {"shortest_edge": 30}, "crop_size": {"height": 24, "width": 20}}
+PROCESSORS = [
+    ("ViTImageProcessorPil", {}),
+    ("ViTImageProcessorPil", {"size": {"height": 20, "width": 31}, "resample": 3}),
+    ("ViTImageProcessorPil", {"do_normalize": False, "rescale_factor": 0.5}),
+    ("DeiTImageProcessorPil", {}),
+    ("DeiTImageProcessorPil", {"do_resize": False, "crop_size": {"height": 33, "width": 80}}),
+    ("CLIPImageProcessorPil", {}),
+    ("CLIPImageProcessorPil", CLIP_SIZES),
+    ("ConvNextImageProcessorPil", {}),
+    ("ConvNextImageProcessorPil", {"size": {"shortest_edge": 32}, "crop_pct": 0.875}),
+]
+
+
+@pytest.mark.parametrize("shape", [(57, 40), (40, 57), (64, 64)])
+@pytest.mark.parametrize(("name", "settings"), PROCESSORS)
+def test_pixels_are_those_of_the_processor(
+    name: str, settings: dict[str, object], shape: tuple[int, int], tmp_path: Path
+) -> None:
+    processor = getattr(transformers, name)(**settings)
+    processor.save_pretrained(tmp_path)
+    numbers = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
+    Image.fromarray(numbers).save(tmp_path / "image.png")
+    image = open_image(tmp_path / "image.png")
+    expected = processor(image, return_tensors="np")["pixel_values"][0]
+    got = pixels_of(image, read_preprocessing(tmp_path))
+    np.testing.assert_allclose(got, np.moveaxis(expected, 0, -1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"image_processor_type": "SamImageProcessor"}', "supported are the processors of ViT"),
+        ('{"image_processor_type": "ViTImageProcessor", "resample": 9}', "no filter of Pillow"),
+        ('{"image_processor_type": "ViTImageProcessor", "size": {}}', "no field 'height'"),
+        ("{}", "has no field 'feature_extractor_type'"),
+    ],
+)
+def test_bad_settings_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_preprocessing(tmp_path)
+
+
+def test_a_file_that_is_no_image_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "image.png").write_text("no image")
+    with pytest.raises(InputError, match="cannot be read as an image"):
+        open_image(tmp_path / "image.png")

@@ -1,0 +1,126 @@
+"""Text to image against the pipelines of diffusers, with tiny random parts."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from models.diffusion import pipeline as pipelines
+from models.errors import ConfigError, InputError
+from tests.models.parity.case import Case
+from tests.models.parity.media_cases import AUTOENCODER, SDXL, TEXT, UNET
+
+diffusers = pytest.importorskip(
+    "diffusers", reason="diffusers is not installed: the reference needs the extra `parity`"
+)
+import torch  # noqa: E402 (the reference is made of it)
+
+from tests.models.parity.media_reference import channels_first, texts_of  # noqa: E402
+from tests.models.parity.reference import make_model  # noqa: E402
+
+SIZE, STEPS, GUIDANCE = 16, 3, 4.0
+BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+
+
+def stable_diffusion() -> Any:
+    return diffusers.StableDiffusionPipeline(
+        vae=make_model(Case("AutoencoderKL", "", AUTOENCODER)),
+        text_encoder=make_model(Case("CLIPTextModel", "", TEXT)),
+        tokenizer=None,
+        unet=make_model(Case("UNet2DConditionModel", "", UNET | {"cross_attention_dim": 32})),
+        scheduler=diffusers.PNDMScheduler(
+            **BETAS, skip_prk_steps=True, prediction_type="v_prediction", steps_offset=1
+        ),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+
+
+def sdxl() -> Any:
+    unet = UNET | SDXL | {"cross_attention_dim": 64}
+    return diffusers.StableDiffusionXLPipeline(
+        vae=make_model(Case("AutoencoderKL", "", AUTOENCODER | {"scaling_factor": 0.13025})),
+        text_encoder=make_model(Case("CLIPTextModel", "", TEXT)),
+        text_encoder_2=make_model(
+            Case("CLIPTextModelWithProjection", "", TEXT | {"projection_dim": 24})
+        ),
+        tokenizer=None,
+        tokenizer_2=None,
+        unet=make_model(Case("UNet2DConditionModel", "", unet)),
+        scheduler=diffusers.EulerDiscreteScheduler(
+            **BETAS, timestep_spacing="leading", steps_offset=1
+        ),
+        add_watermarker=False,
+    )
+
+
+def encoded(pipe: Any, tokens: np.ndarray) -> dict[str, torch.Tensor]:
+    """The embeddings that the pipeline makes of the tokens that its tokenizer would give."""
+    text = torch.from_numpy(tokens)
+    if not hasattr(pipe, "text_encoder_2"):
+        return {"prompt_embeds": pipe.text_encoder(text).last_hidden_state}
+    done = [encoder(text, output_hidden_states=True) for encoder in _encoders(pipe)]
+    return {
+        "prompt_embeds": torch.cat([each.hidden_states[-2] for each in done], dim=-1),
+        "pooled_prompt_embeds": done[1].text_embeds,
+    }
+
+
+def _encoders(pipe: Any) -> list[Any]:
+    return [pipe.text_encoder, pipe.text_encoder_2]
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
+@pytest.mark.parametrize("make", [stable_diffusion, sdxl])
+def test_images_are_those_of_diffusers(make: Any, tmp_path: Path) -> None:
+    pipe = make()
+    pipe.set_progress_bar_config(disable=True)
+    pipe.save_pretrained(tmp_path)
+    tokens, negative = texts_of(Case("", "", TEXT))[:2], texts_of(Case("", "", TEXT))[2:]
+    noise = np.random.default_rng(0).normal(size=(2, SIZE // 2, SIZE // 2, 4)).astype(np.float32)
+    with torch.no_grad():
+        prompts = encoded(pipe, tokens)
+        negatives = {f"negative_{name}": v for name, v in encoded(pipe, negative).items()}
+        expected = pipe(
+            **prompts,
+            **negatives,
+            latents=channels_first(noise),
+            height=SIZE,
+            width=SIZE,
+            num_inference_steps=STEPS,
+            guidance_scale=GUIDANCE,
+            output_type="np",
+        ).images
+    ours = pipelines.load(tmp_path)
+    count = len(ours.encoders)
+    request = pipelines.Request(SIZE, SIZE, STEPS, GUIDANCE)
+    prompt = pipelines.encode(ours, [tokens] * count)
+    np.testing.assert_allclose(prompt.context, prompts["prompt_embeds"], rtol=1e-4, atol=1e-4)
+    images = pipelines.make_images(
+        ours, prompt, pipelines.encode(ours, [negative] * count), noise, request
+    )
+    assert images.shape == expected.shape
+    # Three runs of the denoiser and one of the decoder, each alone within 1e-4.
+    np.testing.assert_allclose(images, expected, rtol=1e-4, atol=4e-4)
+
+
+def test_what_is_no_pipeline_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        pipelines.load(tmp_path)
+    (tmp_path / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
+    with pytest.raises(ConfigError, match="supported are StableDiffusionPipeline"):
+        pipelines.load(tmp_path)
+
+
+def test_sizes_that_do_not_suit_are_refused(tmp_path: Path) -> None:
+    stable_diffusion().save_pretrained(tmp_path)
+    ours = pipelines.load(tmp_path)
+    assert ours.image_size == 16
+    key = jax.random.key(0)
+    for height, message in ((15, "must be multiples of 2"), (18, "the latents are 9 x 8")):
+        with pytest.raises(InputError, match=message):
+            pipelines.first_noise(ours, pipelines.Request(height, 16), 1, key)
+    assert pipelines.first_noise(ours, pipelines.Request(16, 20), 3, key).shape == (3, 8, 10, 4)

@@ -1,0 +1,224 @@
+"""Laws of the models of images and sound: sharding, bfloat16, caches, causality, batch norms."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from models.errors import ConfigError, InputError
+from models.layers.norms import BatchNorm
+from models.parameters import Parameters, merge, split
+from models.pretrained import describe_fields
+from models.sharding import parameter_shardings
+from models.weights.fields import Fields
+from tests.models.parity.media_cases import AUTOENCODER, BOTH, RESNET, TEXT, UNET, VISION, WHISPER
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(size=(4, 24, 24, 3)).astype(np.float32)
+TEXTS = np.sort(RNG.integers(3, 96, (4, 10)))
+SOUNDS = RNG.normal(size=(4, 24, 8)).astype(np.float32)
+LATENTS = RNG.normal(size=(4, 8, 8, 4)).astype(np.float32)
+TIMES = np.array([900.0, 500.0, 20.0, 1.0], np.float32)
+CONTEXT = RNG.normal(size=(4, 7, 24)).astype(np.float32)
+LOUDER = 8.0  # by which initial weights are enlarged, so that every part of a model matters
+# The programs run once, for milliseconds: half of the time would go into optimising them.
+QUICK_COMPILE = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}
+
+
+class Model(NamedTuple):
+    """A model and one of its functions."""
+
+    config: dict[str, Any]
+    call: Callable[..., jax.Array]
+    inputs: tuple[np.ndarray, ...]
+
+
+MODELS = {
+    "ViTForImageClassification": Model(VISION, lambda m, *x: m(*x), (IMAGES,)),
+    "DeiTForImageClassificationWithTeacher": Model(VISION, lambda m, *x: m(*x), (IMAGES,)),
+    "ResNetForImageClassification": Model(RESNET, lambda m, *x: m(*x), (IMAGES,)),
+    "CLIPModel": Model(BOTH, lambda m, *x: m(*x), (TEXTS, IMAGES)),
+    "WhisperForConditionalGeneration": Model(WHISPER, lambda m, *x: m(*x), (SOUNDS, TEXTS)),
+    "UNet2DConditionModel": Model(UNET, lambda m, *x: m(*x), (LATENTS, TIMES, CONTEXT)),
+    "AutoencoderKL": Model(AUTOENCODER, lambda m, *x: m.decode(*x), (LATENTS,)),
+}
+
+
+def build(name: str, config: dict[str, Any], **dtypes: str) -> tuple[Any, Any, Parameters]:
+    """(architecture, graph, parameters) of a random model."""
+    fields = Fields({**config, "architectures": [name], **dtypes}, "the test")
+    architecture, read, _ = describe_fields(fields, **dtypes)
+    graph, parameters = split(architecture.build(read))
+    louder = {
+        path: value * LOUDER if value.ndim > 1 and "resnet" not in architecture.family else value
+        for path, value in parameters.items()
+    }
+    return architecture, graph, louder
+
+
+@partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK_COMPILE)
+def run(graph: Any, call: Any, parameters: Parameters, *inputs: jax.Array) -> jax.Array:
+    return call(merge(graph, parameters), *inputs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sharded_is_unsharded(devices: list[jax.Device], name: str) -> None:
+    model = MODELS[name]
+    architecture, graph, parameters = build(name, model.config)
+    mesh = Mesh(np.array(devices[:4]).reshape(2, 2), ("data", "model"))
+    sharded = jax.device_put(parameters, parameter_shardings(mesh, parameters, architecture.axes))
+    rows = NamedSharding(mesh, PartitionSpec("data"))
+    got = run(graph, model.call, sharded, *jax.device_put(model.inputs, rows))
+    alone = jax.device_put((parameters, model.inputs), devices[0])
+    expected = run(graph, model.call, alone[0], *alone[1])
+    largest = float(jnp.max(jnp.abs(expected)))
+    assert largest > 1e-3
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * largest)
+    assert any(not value.sharding.is_fully_replicated for value in sharded.values())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bfloat16_stays_close(name: str) -> None:
+    model = MODELS[name]
+    _, graph, parameters = build(name, model.config, dtype="bfloat16", param_dtype="float32")
+    _, exact_graph, _ = build(name, model.config)
+    got = run(graph, model.call, parameters, *model.inputs)
+    exact = run(exact_graph, model.call, parameters, *model.inputs)
+    assert got.dtype == jnp.float32
+    assert not np.array_equal(got, exact)
+    # bfloat16 has 8 bits: each of some thirty roundings in a row costs up to 0.4 %.
+    error = float(jnp.sqrt(jnp.mean(jnp.square(got - exact))))
+    assert error < 0.05 * float(jnp.sqrt(jnp.mean(jnp.square(exact))))
+
+
+@pytest.mark.parametrize("pieces", [(10,), (1,) * 10, (4, 1, 5)])
+def test_whisper_cache_gives_the_same_logits(pieces: tuple[int, ...]) -> None:
+    _, graph, parameters = build("WhisperForConditionalGeneration", WHISPER)
+    model = merge(graph, parameters)
+    cache, start, got = model.init_cache(4, 12, features=jnp.asarray(SOUNDS)), 0, []
+    extend = jax.jit(model.extend)
+    for length in pieces:
+        logits, cache = extend(TEXTS[:, start : start + length], cache, start)
+        got.append(logits)
+        start += length
+    expected = run(graph, MODELS["WhisperForConditionalGeneration"].call, parameters, SOUNDS, TEXTS)
+    scale = float(jnp.max(jnp.abs(expected)))
+    np.testing.assert_allclose(jnp.concatenate(got, axis=1), expected, rtol=0, atol=1e-5 * scale)
+
+
+def test_whisper_hears_everything_and_reads_what_is_before() -> None:
+    _, graph, parameters = build("WhisperForConditionalGeneration", WHISPER)
+    call = MODELS["WhisperForConditionalGeneration"].call
+    before = run(graph, call, parameters, SOUNDS, TEXTS)
+    text = TEXTS.copy()
+    text[:, 5] = (text[:, 5] + 1) % 96
+    after = run(graph, call, parameters, SOUNDS, text)
+    np.testing.assert_array_equal(after[:, :5], before[:, :5])
+    assert (np.asarray(after[:, 5:]) != np.asarray(before[:, 5:])).any(axis=(0, 2)).all()
+    sound = SOUNDS.copy()
+    sound[:, -1] += 1  # the last frame
+    heard = run(graph, call, parameters, sound, TEXTS)
+    assert (np.asarray(heard) != np.asarray(before)).any(axis=-1).all()
+
+
+def test_clip_ignores_what_follows_the_end_of_a_text() -> None:
+    _, graph, parameters = build("CLIPTextModel", TEXT)
+    ended = TEXTS.copy()
+    ended[:, 6:] = 95
+    other = ended.copy()
+    other[:, 7:] = 4
+    pooled = [
+        run(graph, lambda m, x: m.encode(x).pooled, parameters, text) for text in (ended, other)
+    ]
+    np.testing.assert_allclose(*pooled, rtol=1e-5, atol=1e-6)
+
+
+def test_batch_norm_learns_the_statistics_of_its_batches() -> None:
+    norm = BatchNorm(3, eps=1e-3, momentum=0.25, param_dtype="float32")
+    x = 5 + 2 * np.random.default_rng(1).normal(size=(4, 6, 7, 3)).astype(np.float32)
+    wide = x.astype(np.float64)
+    mean, variance = wide.mean(axis=(0, 1, 2)), wide.var(axis=(0, 1, 2))
+    got = norm(jnp.asarray(x), train=True)
+    np.testing.assert_allclose(got, (wide - mean) / np.sqrt(variance + 1e-3), rtol=1e-4, atol=1e-5)
+    count = x.size // 3
+    running = 0.25 * mean, 0.75 + 0.25 * variance * count / (count - 1)
+    np.testing.assert_allclose(norm.mean[...], running[0], rtol=1e-5)
+    np.testing.assert_allclose(norm.variance[...], running[1], rtol=1e-5)
+    expected = (wide - running[0]) / np.sqrt(running[1] + 1e-3)
+    np.testing.assert_allclose(norm(jnp.asarray(x)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_training_a_resnet_moves_its_statistics() -> None:
+    _, graph, parameters = build("ResNetForImageClassification", RESNET)
+
+    @jax.jit
+    def train(parameters: Parameters) -> tuple[jax.Array, Parameters]:
+        model = merge(graph, parameters)
+        logits = model(IMAGES, train=True)
+        return logits, split(model)[1]
+
+    _, after = train(parameters)
+    moved = {name for name in after if not np.array_equal(after[name], parameters[name])}
+    assert moved == {name for name in after if name.endswith((".mean", ".variance"))}
+
+
+def test_gradient_stops_at_running_statistics() -> None:
+    norm = BatchNorm(3, param_dtype="float32")
+    graph, parameters = split(norm)
+
+    def loss(parameters: Parameters) -> jax.Array:
+        return jnp.sum(merge(graph, parameters)(IMAGES) ** 2)
+
+    gradients = jax.grad(loss)(parameters)
+    assert {name for name, value in gradients.items() if not np.any(value)} == {"mean", "variance"}
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "inputs", "message"),
+    [
+        ("ViTModel", VISION, (IMAGES[:, :20],), r"\[4, 20, 24, 3\].*\[B, 24, 24, 3\]"),
+        ("ResNetModel", RESNET, (IMAGES[..., :2],), r"\[4, 24, 24, 2\].*\[B, H, W, 3\]"),
+        ("CLIPVisionModel", VISION, (IMAGES[0],), r"\[24, 24, 3\].*\[B, 24, 24, 3\]"),
+    ],
+)
+def test_pixels_that_do_not_suit_are_refused(
+    name: str, config: dict[str, Any], inputs: tuple[np.ndarray, ...], message: str
+) -> None:
+    _, graph, parameters = build(name, config)
+    with pytest.raises(InputError, match=message):
+        merge(graph, parameters).features(*inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("ViTModel", VISION | {"num_attention_heads": 5}, "dim=32 is not a multiple"),
+        ("ViTModel", VISION | {"patch_size": 48}, "holds no patch"),
+        ("ResNetModel", RESNET | {"depths": [1]}, "channels for 2 stages, but depths for 1"),
+        ("CLIPTextModel", TEXT | {"hidden_act": "gelo"}, "'gelo' is not known"),
+        ("UNet2DConditionModel", UNET | {"norm_num_groups": 5}, "do not fall into 5 groups"),
+        ("UNet2DConditionModel", UNET | {"class_embed_type": "timestep"}, "class_embed_type"),
+        ("UNet2DConditionModel", UNET | {"attention_head_dim": [2]}, "each of the 2 levels"),
+    ],
+)
+def test_configs_that_do_not_fit_are_refused(
+    name: str, config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        describe_fields(Fields({**config, "architectures": [name]}, "the test"))
+
+
+def test_features_alone_give_no_logits() -> None:
+    _, graph, parameters = build("ViTModel", VISION)
+    assert isinstance(merge(graph, parameters), nnx.Module)
+    with pytest.raises(ConfigError, match="no classifier"):
+        merge(graph, parameters)(IMAGES)
