@@ -4,7 +4,9 @@ Host memory holds the model and one tensor: arrays are made one by one, each fro
 files that are dropped at once.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from math import prod
 from typing import Any
 
@@ -15,6 +17,7 @@ from jax.sharding import Sharding
 
 from models.errors import WeightsError
 from models.parameters import Parameters
+from models.weights.copying import gathered
 from models.weights.plan import Group, reading_plan, stored_shapes
 from models.weights.safetensors import StoredTensor
 from models.weights.table import KeyTable
@@ -44,12 +47,13 @@ def load_parameters(
     for group in groups:
         _check(group, parameters, shapes)
     loaded = {}
-    for group in groups:
-        for which, name in enumerate(group.parameters):
-            shape, dtype = shapes[name], np.dtype(parameters[name].dtype)
-            loaded[name] = _make(group, which, shapes, dtype, shardings[name])
-            if on_tensor is not None:
-                on_tensor(prod(shape) * dtype.itemsize)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for group in groups:
+            for which, name in enumerate(group.parameters):
+                shape, dtype = shapes[name], np.dtype(parameters[name].dtype)
+                loaded[name] = _make(group, which, shapes, dtype, shardings[name], pool)
+                if on_tensor is not None:
+                    on_tensor(prod(shape) * dtype.itemsize)
     return {name: loaded[name] for name in parameters}
 
 
@@ -86,32 +90,24 @@ def _make(
     shapes: Mapping[str, Shape],
     dtype: np.dtype[Any],
     sharding: Sharding,
+    pool: Executor,
 ) -> jax.Array:
     """Parameter number `which` of the group, on its devices."""
     skip = 1 if group.is_stacked else 0
     part_shapes = [shapes[name][skip:] for name in group.parameters]
+    name = group.parameters[which]
 
     def part(place: int) -> np.ndarray:
         views = [tensor.view() for tensor in group.tensors[place]]
         return group.row.transform.split(views, part_shapes)[which]
 
-    if group.is_stacked:
+    def read(index: Index) -> np.ndarray:
+        shape = [len(range(size)[piece]) for size, piece in zip(shapes[name], index, strict=True)]
+        if not group.is_stacked:
+            return gathered([part(0)[index]], shape, dtype, pool)
+        places = range(len(group.tensors))[index[0]]
+        return gathered([part(place)[index[1:]] for place in places], shape, dtype, pool)
 
-        def read(index: Index) -> np.ndarray:
-            places = range(*index[0].indices(len(group.tensors)))
-            return np.stack([part(place)[index[1:]] for place in places]).astype(dtype, copy=False)
-
-    else:
-        whole = part(0)
-
-        def read(index: Index) -> np.ndarray:
-            return _copied(whole[index], dtype)
-
-    array = jax.make_array_from_callback(shapes[group.parameters[which]], sharding, read)
+    array = jax.make_array_from_callback(shapes[name], sharding, read)
     # Transfers are asynchronous: without waiting, many tensors' pages would be held at once.
     return array.block_until_ready()
-
-
-def _copied(view: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """The values in memory of their own: a device array must not live on a file's pages."""
-    return np.array(view, dtype, order="C")
