@@ -30,6 +30,10 @@ _MESH = flags.DEFINE_string(
 _DTYPE = flags.DEFINE_enum(
     "dtype", None, DTYPES, "Of weights and activations; default: that of the checkpoint."
 )
+_STEPS = flags.DEFINE_integer("steps", 50, "Steps in which noise becomes an image.", lower_bound=1)
+_GUIDANCE = flags.DEFINE_float(
+    "guidance", None, "How far an image follows its prompt; default: the model's."
+)
 
 
 def main() -> int:
@@ -41,6 +45,8 @@ def main() -> int:
         max_new_tokens=flags.FLAGS.max_new_tokens,
         sampling=sampling_flags.sampling(),
         seed=flags.FLAGS.seed,
+        steps=_STEPS.value,
+        guidance=_GUIDANCE.value,
     )
     run_checkpoint(request, _TASK.value)
     return 0

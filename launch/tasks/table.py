@@ -1,15 +1,30 @@
 """Every task by its name."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
 
 from launch.errors import ModelError
-from launch.tasks import text_generation, text_to_text, text_understanding
+from launch.tasks import (
+    media_understanding,
+    text_generation,
+    text_to_image,
+    text_to_text,
+    text_understanding,
+)
 from launch.tasks.task import Request, Task
-from models.architecture import Architecture
+from models.diffusion import pipeline as diffusion
 from models.pretrained import describe
 
 TASKS: Mapping[str, Task] = {
-    task.name: task for task in (text_generation.TASK, text_to_text.TASK, *text_understanding.TASKS)
+    task.name: task
+    for task in (
+        text_generation.TASK,
+        text_to_text.TASK,
+        *text_understanding.TASKS,
+        *media_understanding.TASKS,
+        text_to_image.TASK,
+    )
 }
 
 
@@ -18,12 +33,26 @@ def run_checkpoint(request: Request, task: str | None) -> None:
 
     Raises LaunchError or ModelsError, which name what is missing, if it cannot.
     """
-    task_for(describe(request.directory).architecture, task).run(request)
+    task_for(_made_for(request.directory), task).run(request)
 
 
-def task_for(
-    architecture: Architecture, asked: str | None, tasks: Mapping[str, Task] = TASKS
-) -> Task:
+class Made(Protocol):
+    """What a checkpoint is, and which task it is made for: an Architecture, or a pipeline."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def task(self) -> str: ...
+
+
+def _made_for(directory: Path) -> Made:
+    if (directory / diffusion.INDEX_FILE).is_file():
+        return diffusion.kind_of(directory)
+    return describe(directory).architecture
+
+
+def task_for(architecture: Made, asked: str | None, tasks: Mapping[str, Task] = TASKS) -> Task:
     """The task that was asked for, or the one the architecture is made for.
 
     Raises ModelError if there is no such task, or the architecture is made for another.

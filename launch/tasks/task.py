@@ -16,7 +16,9 @@ class Request:
       input: the text, or the path of the file, that the task works on.
       mesh: as `--mesh`; None = fitted to the devices.
       dtype: of weights and activations; None = that of the checkpoint.
-      max_new_tokens, sampling, seed: of tasks that make text.
+      max_new_tokens, sampling, seed: of tasks that make text; the seed also of images.
+      steps: in which noise becomes an image.
+      guidance: how far an image follows its prompt; None = the model's default.
     """
 
     directory: Path
@@ -26,6 +28,8 @@ class Request:
     max_new_tokens: int
     sampling: Sampling
     seed: int
+    steps: int = 50
+    guidance: float | None = None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def fill_mask(request: Request) -> None:
     for chances in probabilities[places]:
         best = np.argsort(-chances)[:SHOWN]
         words = reader.tokenizer.decode_batch([[int(t)] for t in best], skip_special_tokens=False)
-        _write(zip(words, chances[best], strict=True))
+        write_rows(zip(words, chances[best], strict=True))
 
 
 def classify_text(request: Request) -> None:
@@ -40,7 +40,7 @@ def classify_text(request: Request) -> None:
     inputs = reader.rows([reader.tokenizer.encode(request.input)])
     probabilities = softmax(reader.outputs(inputs)["logits"][0])
     names = reader.labels(len(probabilities))
-    _write((names[i], probabilities[i]) for i in np.argsort(-probabilities))
+    write_rows((names[i], probabilities[i]) for i in np.argsort(-probabilities))
 
 
 def classify_tokens(request: Request) -> None:
@@ -50,7 +50,7 @@ def classify_tokens(request: Request) -> None:
     probabilities = softmax(reader.outputs(reader.rows([text]))["logits"][0])
     names = reader.labels(probabilities.shape[-1])
     best = np.argmax(probabilities, axis=-1)
-    _write(
+    write_rows(
         (request.input[begin:end], names[best[i]], probabilities[i, best[i]])
         for i, (begin, end) in enumerate(text.offsets)
         if not text.special_tokens_mask[i]
@@ -64,7 +64,7 @@ def answer(request: Request) -> None:
     text = reader.tokenizer.encode(question, context)
     outputs = reader.outputs(reader.rows([text]))
     first, last, probability = best_span(text, outputs["start_logits"][0], outputs["end_logits"][0])
-    _write([(context[text.offsets[first][0] : text.offsets[last][1]], probability)])
+    write_rows([(context[text.offsets[first][0] : text.offsets[last][1]], probability)])
 
 
 def best_span(
@@ -88,7 +88,7 @@ def choose(request: Request) -> None:
     probabilities = softmax(
         reader.outputs({name: value[None] for name, value in rows.items()})["logits"][0]
     )
-    _write((choices[i], probabilities[i]) for i in np.argsort(-probabilities))
+    write_rows((choices[i], probabilities[i]) for i in np.argsort(-probabilities))
 
 
 def extract_features(request: Request) -> None:
@@ -106,7 +106,8 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return weights / np.sum(weights, axis=-1, keepdims=True)
 
 
-def _write(rows: Iterable[tuple[object, ...]]) -> None:
+def write_rows(rows: Iterable[tuple[object, ...]]) -> None:
+    """Columns separated by tabs; fractions with four digits."""
     for row in rows:
         cells = (f"{x:.4f}" if isinstance(x, float | np.floating) else str(x) for x in row)
         sys.stdout.write("\t".join(cells) + "\n")

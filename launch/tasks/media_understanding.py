@@ -1,0 +1,102 @@
+"""The tasks of models of images and sound. Results are lines of columns separated by tabs."""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from launch.clip_text import open_clip_text
+from launch.errors import DataError
+from launch.tasks.media_reader import labels_of, open_model, read_pixels, read_sound
+from launch.tasks.task import Request, Task
+from launch.tasks.text_reader import parts_of
+from launch.tasks.text_understanding import softmax, write_rows
+from launch.text import TOKENIZER_FILE, open_tokenizer
+from models.parameters import merge
+from models.whisper.features import log_mel, read_spectrogram
+from models.whisper.transcription import opening, read_instructions, transcribe
+
+SHOWN = 5  # classes of an image
+
+
+def classify_image(request: Request) -> None:
+    """The likeliest classes and their probabilities."""
+    pixels = read_pixels(request.directory, Path(request.input))
+    model = open_model(request)
+    probabilities = softmax(np.asarray(_call(model.graph, model.parameters, pixels))[0])
+    names = labels_of(model, len(probabilities))
+    best = np.argsort(-probabilities)[:SHOWN]
+    write_rows((names[i], probabilities[i]) for i in best)
+
+
+def match_texts(request: Request) -> None:
+    """The texts and their probabilities, the best description of the image first."""
+    file, *texts = parts_of(request, "an image's file and texts that may describe it", count=2)
+    pixels = read_pixels(request.directory, Path(file))
+    encoder = open_clip_text(request.directory)
+    model = open_model(request)
+    tokens = encoder.rows(texts, model.config.text.max_seq_len)
+    logits = _call(model.graph, model.parameters, tokens, pixels)
+    probabilities = softmax(np.asarray(logits)[0])
+    write_rows((texts[i], probabilities[i]) for i in np.argsort(-probabilities))
+
+
+def extract_image_features(request: Request) -> None:
+    """JSON: the vector of every place (`hidden`), and that of the image (`pooled`) if there is
+    one."""
+    pixels = read_pixels(request.directory, Path(request.input))
+    model = open_model(request)
+    features = _features(model.graph, model.parameters, pixels)._asdict()
+    vectors = {k: np.asarray(v)[0].tolist() for k, v in features.items() if v is not None}
+    sys.stdout.write(json.dumps(vectors) + "\n")
+
+
+def recognize_speech(request: Request) -> None:
+    """What is said, one line per window of the spectrogram's length."""
+    settings = read_spectrogram(request.directory)
+    sound = read_sound(Path(request.input), settings.sampling_rate)
+    instructions = read_instructions(request.directory)
+    file = request.directory / TOKENIZER_FILE
+    if not file.is_file():
+        raise DataError(f"{request.directory} holds no {TOKENIZER_FILE}: put the model's into it")
+    tokenizer = open_tokenizer(file)
+    model = open_model(request)
+    room = model.config.max_seq_len - len(opening(instructions))
+    for begin in range(0, len(sound), settings.num_samples):
+        features = log_mel(sound[begin : begin + settings.num_samples], settings)
+        tokens = transcribe(
+            model.graph,
+            model.parameters,
+            features[None],
+            instructions,
+            model.config,
+            max_new_tokens=min(request.max_new_tokens, room),
+        )
+        sys.stdout.write(tokenizer.decode(tokens[0].tolist()).strip() + "\n")
+        sys.stdout.flush()
+
+
+@partial(jax.jit, static_argnums=0)
+def _call(graph: Any, parameters: Any, *inputs: jax.Array) -> jax.Array:
+    return merge(graph, parameters)(*inputs)
+
+
+@partial(jax.jit, static_argnums=0)
+def _features(graph: Any, parameters: Any, pixels: jax.Array) -> Any:
+    return merge(graph, parameters).features(pixels)
+
+
+TASKS = (
+    Task("image-classification", "the file of an image", classify_image),
+    Task(
+        "zero-shot-image-classification",
+        "the file of an image | a text that may describe it | another | …",
+        match_texts,
+    ),
+    Task("image-feature-extraction", "the file of an image", extract_image_features),
+    Task("automatic-speech-recognition", "a WAV file", recognize_speech),
+)
