@@ -23,7 +23,7 @@ from neuronjax.hlo.structure import without_last_result
 from neuronjax.host import callbacks
 from neuronjax.host.client import HostClient
 from neuronjax.legalize import numerics, report
-from neuronjax.legalize.checks import Check
+from neuronjax.legalize.checks import FLAGS, Checks
 from neuronjax.legalize.checks import insert as insert_checks
 from neuronjax.legalize.custom_calls import expand as expand_custom_calls
 from neuronjax.legalize.policy import Policy
@@ -48,24 +48,25 @@ class CompiledProgram:
     takes_run_number: bool = False
     """Whether the per-core program has one more argument, a ui32 that counts its runs."""
 
-    watched: bool = False
-    """Whether runs are checked, so that values may carry errors of earlier runs."""
-    checks: tuple[Check, ...] = ()
-    """If any, the per-core program has one more result, an i32 scalar: 0, or 1 + the number of the
-    check that failed first."""
+    checks: Checks | None = None
+    """How runs are watched, if they are; values may carry errors of earlier runs then."""
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
         """Types per core of everything the per-core program returns."""
-        flag = (TensorSpec((), np.dtype(np.int32)),)
-        return self.signature.results + flag * bool(self.checks)
+        return (*self.signature.results, FLAGS) if self.flagged else self.signature.results
 
     def as_seen(self) -> bytes:
         """The per-core program with the arguments and results that its caller knows of."""
         code = self.per_core
         if self.takes_run_number:
             code = hlo.without_last_argument(code)
-        return without_last_result(code) if self.checks else code
+        return without_last_result(code) if self.flagged else code
+
+    @property
+    def flagged(self) -> bool:
+        """Whether the per-core program has one more result, the flags of its checks."""
+        return self.checks is not None and self.checks.flagged
 
     @property
     def num_devices(self) -> int:
@@ -138,7 +139,6 @@ def compile_program(
         fingerprint=hashlib.sha256(code + options.SerializeAsString()).hexdigest(),
         callbacks=tuple(functions),
         takes_run_number=takes_run_number,
-        watched=policy.fail_on_nan or policy.fail_on_out_of_bounds,
         checks=checks,
     )
 

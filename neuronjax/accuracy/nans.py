@@ -22,7 +22,7 @@ from neuronjax.accuracy.sites import Site, Visit, Watcher
 from neuronjax.accuracy.walk import Place, Walk
 from neuronjax.hlo.structure import inline_calls
 from neuronjax.legalize.emit import after, is_tensor
-from neuronjax.legalize.op_kinds import computes, from_outside, is_float
+from neuronjax.legalize.op_kinds import computes, from_outside, is_float, literal_of
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class _Looking:
     def op(self, op: Any, place: Place) -> None:
         results = [result for result in op.results if is_float(result)]
         operands = [operand for operand in op.operands if is_tensor(operand.type)]
-        literal = [is_float(operand) and _is_literal(operand) for operand in operands]
+        literal = [is_float(operand) and literal_of(operand) is not None for operand in operands]
         brings_literals = op.name in _CHOICES and any(literal)
         if not results or not (computes(op) or from_outside(op) or brings_literals):
             return
@@ -233,15 +233,6 @@ _CHOICES = frozenset(
     f"stablehlo.{name}" for name in ("select", "pad", "concatenate", "dynamic_update_slice")
 )
 """Ops through which constants enter among other numbers."""
-_SPREADS = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert"))
-
-
-def _is_literal(value: Any) -> bool:
-    """Whether a value is a number that stands in the program."""
-    owner = value.owner
-    while not isinstance(owner, ir.Block) and owner.operation.name in _SPREADS:
-        owner = owner.operation.operands[0].owner
-    return not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.constant"
 
 
 def range_of(values: np.ndarray) -> Range:

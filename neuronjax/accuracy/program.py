@@ -18,7 +18,7 @@ from jaxlib import _jax
 
 from neuronjax import options
 from neuronjax.compiler import CompiledProgram, NumericsObserver, compile_program
-from neuronjax.errors import UnsupportedProgramError
+from neuronjax.errors import ArgumentMismatchError, UnsupportedProgramError
 from neuronjax.host.client import HostClient, HostExecutable
 from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.machine.instances import find_instance
@@ -55,10 +55,14 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
     """Traces and lowers ``function(*arguments)`` as ``jax.jit`` does; runs nothing.
 
     Raises:
+      ArgumentMismatchError: an argument has no value.
       UnsupportedProgramError: the function has ordered effects.
     """
     jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
-    lowering = jitted.trace(*arguments).lower(lowering_platforms=(PLATFORM,))._lowering
+    lowered = jitted.trace(*arguments).lower(lowering_platforms=(PLATFORM,))
+    if not isinstance(lowered, jax.stages.Lowered):  # jitted by another library
+        lowered = jax.jit(function).trace(*arguments).lower(lowering_platforms=(PLATFORM,))
+    lowering: Any = lowered._lowering
     facts = lowering.compile_args
     if facts["ordered_effects"]:
         raise UnsupportedProgramError(
@@ -90,14 +94,19 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
         compile_options=compile_options,
         cores=cores,
         arguments=tuple(
-            _numpy(value, aval)
-            for (_, value), aval in zip(kept, facts["global_in_avals"], strict=True)
+            _numpy(label, value, aval)
+            for (label, value), aval in zip(kept, facts["global_in_avals"], strict=True)
         ),
         labels=tuple(label for label, _ in kept),
     )
 
 
-def _numpy(value: Any, aval: Any) -> np.ndarray:
+def _numpy(label: str, value: Any, aval: Any) -> np.ndarray:
+    if isinstance(value, jax.ShapeDtypeStruct):
+        raise ArgumentMismatchError(
+            f"{label} is a jax.ShapeDtypeStruct, which has no value; pass an array of "
+            f"{value.dtype}{list(value.shape)}."
+        )
     if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         return np.asarray(jax.random.key_data(value))
     return np.asarray(value, aval.dtype)

@@ -66,6 +66,12 @@ class TensorSpec:
         return -(-int(np.prod(self.shape, dtype=np.int64)) * bits // 8)
 
 
+def type_text(spec: TensorSpec) -> str:
+    """A type as ``f32[2,3]``."""
+    return f"{_NAMES[spec.dtype]}[{','.join(map(str, spec.shape))}]"
+
+
+_NAMES = {dtype: name for name, dtype in ELEMENT_TYPES.items()}
 _BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
 
 

@@ -114,10 +114,10 @@ class HostExecutable:
         """A host array copied to every core, as an argument."""
         return _put(value, self.placement)
 
-    def numbers(self, array: Any) -> list[int]:
-        """A scalar result on every core; waits for it."""
+    def shards(self, array: Any) -> list[np.ndarray]:
+        """A result's values on every core; waits for them."""
         shards = [array] if len(self.placement) == 1 else array._arrays
-        return [int(np.asarray(shard)) for shard in shards]
+        return [np.asarray(shard) for shard in shards]
 
     def memory(self) -> Any:
         """XLA's compiled memory statistics, in bytes per core."""

@@ -1,22 +1,30 @@
 """Watching a program for NaN and for indices out of bounds while it runs.
 
-The program gets one more result, an i32 scalar on each core: 0, or 1 + the number of the first
-check that failed there. Loops and branches hand it on. Checks stand at the ops of the user's
-program, before the chip's numerics rewrite them, and see the values these lead to.
+* NaN computed of numbers (NRT status 1003) ends up in the program's results, unless it gets lost on
+  the way: in a choice, a comparison, a part that is cut off. The runtime looks at the results; here
+  the program itself is made to look at what might get lost. Nothing is said of runs in which NaN
+  came in as an argument, or as a literal of the program, such as what JAX fills in for indices out
+  of bounds. NaN in numbers that nothing uses is not seen.
+* A start index of a gather, scatter or dynamic slice lies outside what StableHLO clamps to or
+  drops, which the device reports (NRT status 1006). What a program does to its indices first is
+  seen: JAX wraps negative ones, and clamps those of scatters with ``mode="clip"``. Its other modes
+  leave the rest to StableHLO and are reported: a gather's ``clip`` and ``fill``, a scatter's
+  ``drop``, and dynamic slices. Not checked are indices that XLA's partitioner shifted to a core's
+  part of a sharded operand: those of other parts are out of bounds by its design.
 
-* NaN: an op computed NaN while no operand had one (NRT status 1003).
-* Out of bounds: a start index of a gather, scatter or dynamic slice lies outside what StableHLO
-  clamps to or drops, which the device reports (NRT status 1006). What a program does to its indices
-  first is seen: JAX wraps negative ones, and clamps those of scatters with ``mode="clip"``. Its
-  other modes leave the rest to StableHLO and are reported: a gather's ``clip`` and ``fill``, a
-  scatter's ``drop``, and dynamic slices. Not checked are indices that XLA's partitioner shifted to
-  a core's part of a sharded operand: those of other parts are out of bounds by its design.
+To look at the result of every op for NaN would name the op, but takes XLA twenty times as long to
+compile; that is what ``neuronjax.nan_report`` is for.
+
+The program gets one more result, i32[3] on each core: 1 + the number of the first check for NaN
+that failed, the same of the checks of indices, and whether a literal NaN was used; each 0 if not.
+Loops and branches hand these states on. Checks stand at the ops of the user's program, before the
+chip's numerics rewrite them, and see the values these lead to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +33,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.location import source_line
-from neuronjax.hlo.module import ELEMENT_TYPES
+from neuronjax.hlo.module import ELEMENT_TYPES, TensorSpec
 from neuronjax.hlo.structure import (
     BRANCHES,
     LOOP,
@@ -38,46 +46,75 @@ from neuronjax.hlo.structure import (
     set_yield,
     terminator,
 )
+from neuronjax.legalize.check_points import (
+    has_nan_literal,
+    is_nan_literal,
+    may_lose_nan,
+    start_indices,
+)
 from neuronjax.legalize.emit import convert, element_type, filled, shape
-from neuronjax.legalize.op_kinds import computes, is_float, name_of, type_text
+from neuronjax.legalize.op_kinds import is_float, name_of, type_text
 from neuronjax.legalize.policy import Policy
 
-NAN, OUT_OF_BOUNDS = "nan", "out_of_bounds"
+FLAGS = TensorSpec((3,), np.dtype(np.int32))
+"""Type of the result that tells of failed checks: for NaN, for indices, and of literal NaN."""
 
 
 @dataclass(frozen=True)
 class Check:
     """A place where a program is watched."""
 
-    kind: str
-    """``NAN`` or ``OUT_OF_BOUNDS``."""
     op: str
-    """The op and its type, such as ``log f32[4]``."""
+    """The op and the type of the operand in question, such as ``select f32[4]``."""
     source: str
     """``file:line`` in the user's code."""
 
 
-def insert(module: ir.Module, policy: Policy) -> tuple[Check, ...]:
-    """Adds the checks that the policy asks for; the i32 result follows main's own results.
+@dataclass(frozen=True)
+class Checks:
+    """How a program is watched."""
 
-    Returns them in the order of their numbers; empty if there are none, and no result then.
-    """
+    nan: bool
+    """Whether results are to be looked at for NaN."""
+    places: tuple[Check, ...]
+    """The checks in the program, in its order."""
+    flagged: bool
+    """Whether the program has the result ``FLAGS``."""
+
+
+@dataclass(frozen=True)
+class _State:
+    """The i32 scalars that go through the program."""
+
+    nan: Any
+    index: Any
+    literal: Any
+
+    def values(self) -> list[Any]:
+        return [self.nan, self.index, self.literal]
+
+
+def insert(module: ir.Module, policy: Policy) -> Checks | None:
+    """Adds the checks that the policy asks for; their result follows main's own results."""
     if not (policy.fail_on_nan or policy.fail_on_out_of_bounds):
-        return ()
+        return None
     inline_calls(module)
     inserting = _Inserting(policy)
     block = hlo.main_function(module).regions[0].blocks[0]
-    if not inserting.wanted(block):
-        return ()
-    ops = inner_ops(block)
-    with ir.InsertionPoint.at_block_begin(block), ir.Location.unknown():
-        state = _constant(np.zeros((), np.int32))
-    append_result(module, inserting.block(ops, terminator(block), state))
-    return tuple(inserting.checks)
+    flagged = inserting.wanted(block)
+    if flagged:
+        ops = inner_ops(block)
+        with ir.InsertionPoint.at_block_begin(block), ir.Location.unknown():
+            state = _State(*(_constant(np.zeros((), np.int32)) for _ in range(3)))
+        state = inserting.block(ops, terminator(block), state)
+        with ir.InsertionPoint(terminator(block)), ir.Location.unknown():
+            flags = _row(inserting.returned(terminator(block), state).values())
+        append_result(module, flags)
+    return Checks(policy.fail_on_nan, tuple(inserting.checks), flagged)
 
 
 class _Inserting:
-    """One module's checks. ``state`` is the i32 scalar up to a point of the program."""
+    """One module's checks."""
 
     def __init__(self, policy: Policy) -> None:
         self.checks: list[Check] = []
@@ -85,13 +122,13 @@ class _Inserting:
         self._flags: dict[Any, Any] = {}
 
     def wanted(self, block: Any) -> bool:
-        """Whether an op of a block, or of a loop or branch in it, is to be checked."""
-        return any(
-            self._computes(op) or self._indices(op) or any(map(self.wanted, _bodies(op)))
-            for op in inner_ops(block)
+        """Whether there is anything to check in a block, or in loops and branches of it."""
+        ops = inner_ops(block)
+        return any(self._indices(op) or self._losses(op) or self._literal(op) for op in ops) or any(
+            self.wanted(body) for op in ops for body in _bodies(op)
         )
 
-    def block(self, ops: Sequence[Any], end: Any, state: Any) -> Any:
+    def block(self, ops: Sequence[Any], end: Any, state: _State) -> _State:
         """Adds checks behind ops, the last before op ``end``; returns the state there."""
         for op, following in zip(ops, [*ops, end][1:], strict=True):
             if op.name == LOOP:
@@ -99,77 +136,90 @@ class _Inserting:
             elif op.name in BRANCHES:
                 state = self._branches(op, state)
             else:
-                state = self._op(op, following, state)
+                with ir.InsertionPoint(following), op.location:
+                    state = self._op(op, state)
         return state
 
-    def _op(self, op: Any, following: Any, state: Any) -> Any:
+    def _op(self, op: Any, state: _State) -> _State:
         if indices := self._indices(op):
-            with ir.InsertionPoint(following), op.location:
-                failed = _any(_outside(*each) for each in indices)
-                state = self._noted(state, failed, OUT_OF_BOUNDS, op, type_text(op.operands[0]))
-        if self._computes(op):
-            given = [self._flag(value) for value in op.operands if is_float(value)]
-            made = [self._flag(value) for value in op.results if is_float(value)]
-            with ir.InsertionPoint(following), op.location:
-                failed = _any(made)
-                if given:
-                    failed = stablehlo.AndOp(failed, stablehlo.NotOp(_any(given))).result
-                state = self._noted(state, failed, NAN, op, type_text(op.results[0]))
+            failed = _any(_outside(*each) for each in indices)
+            state = replace(state, index=self._noted(state.index, failed, op, op.operands[0]))
+        if losses := self._losses(op):
+            failed = _any([self._has_nan(value) for value in losses])
+            state = replace(state, nan=self._noted(state.nan, failed, op, losses[0]))
+        if self._literal(op):
+            used = _any([self._has_nan(value) for value in op.results if is_float(value)])
+            state = replace(state, literal=_chosen(used, 1, state.literal))
         return state
 
-    def _noted(self, state: Any, failed: Any, kind: str, op: Any, type_: str) -> Any:
-        """The state after a check that has failed or not."""
-        self.checks.append(Check(kind, f"{name_of(op)} {type_}", source_line(op)))
+    def returned(self, last: Any, state: _State) -> _State:
+        """The state with literals that main returns, at the insertion point."""
+        if self._policy.fail_on_nan and has_nan_literal(last):
+            return replace(state, literal=filled(state.literal, "i32", 1))
+        return state
+
+    def _noted(self, state: Any, failed: Any, op: Any, operand: Any) -> Any:
+        """The state after a check of an operand that has failed or not."""
+        self.checks.append(Check(f"{name_of(op)} {type_text(operand)}", source_line(op)))
         fresh = _compare("EQ", state, filled(state, "i32", 0))
-        now = stablehlo.AndOp(fresh, failed).result
-        return stablehlo.SelectOp(now, filled(state, "i32", len(self.checks)), state).result
+        return _chosen(stablehlo.AndOp(fresh, failed).result, len(self.checks), state)
 
-    def _computes(self, op: Any) -> bool:
-        return self._policy.fail_on_nan and computes(op)
+    def _indices(self, op: Any) -> list[tuple[Any, np.ndarray]]:
+        return start_indices(op) if self._policy.fail_on_out_of_bounds else []
 
-    def _flag(self, value: Any) -> Any:
+    def _losses(self, op: Any) -> list[Any]:
+        return may_lose_nan(op) if self._policy.fail_on_nan else []
+
+    def _literal(self, op: Any) -> bool:
+        return (
+            self._policy.fail_on_nan
+            and any(map(is_float, op.results))
+            and has_nan_literal(op)
+            and not is_nan_literal(op.results[0])
+        )
+
+    def _has_nan(self, value: Any) -> Any:
         """An i1 scalar behind the value's definition: whether it has a NaN."""
         if value not in self._flags:
             owner = value.owner
             inside = isinstance(owner, ir.Block)
             if not inside and owner.operation.name in _SAME_ELEMENTS:
-                self._flags[value] = self._flag(owner.operation.operands[0])
+                self._flags[value] = self._has_nan(owner.operation.operands[0])
             else:
                 start = ir.InsertionPoint.at_block_begin if inside else ir.InsertionPoint.after
                 with start(owner), ir.Location.unknown():
                     self._flags[value] = _has_nan(value)
         return self._flags[value]
 
-    def _indices(self, op: Any) -> list[tuple[Any, Any]]:
-        """The start indices of an op and the greatest that are allowed; empty if it has none."""
-        find = _LIMITS.get(op.name) if self._policy.fail_on_out_of_bounds else None
-        return [each for each in find(op) if not _shifted_by_core(each[0])] if find else []
-
-    def _loop(self, op: Any, state: Any) -> Any:
+    def _loop(self, op: Any, state: _State) -> _State:
         """The state goes round with the body. What a condition does counts where a copy of it
         stands: before the loop, and at the end of each iteration."""
         condition, body = (region.blocks[0] for region in op.regions)
-        if not (self.wanted(condition) or self.wanted(body)):
-            return state
         copies = self.wanted(condition)
+        if not (copies or self.wanted(body)):
+            return state
         if copies:
             state = self.block(_copied_condition(op, op.operands, before=op), op, state)
-        op = extend_loop(op, [state])
+        own = len(op.results)
+        op = extend_loop(op, state.values())
         body = op.regions[1].blocks[0]
-        inner = self.block(inner_ops(body), terminator(body), list(body.arguments)[-1])
+        inner = _State(*list(body.arguments)[own:])
+        inner = self.block(inner_ops(body), terminator(body), inner)
         if copies:
             end = terminator(body)
             inner = self.block(_copied_condition(op, end.operands, before=end), end, inner)
-        set_yield(body, len(op.results) - 1, inner)
-        return list(op.results)[-1]
+        for position, value in enumerate(inner.values(), own):
+            set_yield(body, position, value)
+        return _State(*list(op.results)[own:])
 
-    def _branches(self, op: Any, state: Any) -> Any:
+    def _branches(self, op: Any, state: _State) -> _State:
         bodies = _bodies(op)
         if not any(map(self.wanted, bodies)):
             return state
-        states = [[self.block(inner_ops(each), terminator(each), state)] for each in bodies]
-        op = extend_branches(op, [state.type], states)
-        return list(op.results)[-1]
+        states = [self.block(inner_ops(each), terminator(each), state).values() for each in bodies]
+        own = len(op.results)
+        op = extend_branches(op, [value.type for value in state.values()], states)
+        return _State(*list(op.results)[own:])
 
 
 _SAME_ELEMENTS = frozenset(
@@ -197,97 +247,6 @@ def _copied_condition(op: Any, operands: Sequence[Any], before: Any) -> list[Any
     return ops
 
 
-def _shifted_by_core(index: Any) -> bool:
-    """Whether the partitioner has shifted an index by the position of the core.
-
-    It subtracts an entry of a constant table, found by the core's number, from the index. A number
-    that the program itself asks for is known by its name.
-    """
-    waiting, seen = [index], set()
-    while waiting:
-        value = waiting.pop()
-        if value in seen or isinstance(value.owner, ir.Block):
-            continue
-        seen.add(value)
-        op = value.owner.operation
-        if op.name == "stablehlo.replica_id":
-            if _AXIS_INDEX not in str(op.location):
-                return True
-        elif op.name in _INDEX_ARITHMETIC or _looks_up_constant(op):
-            waiting.extend(op.operands)
-    return False
-
-
-def _looks_up_constant(op: Any) -> bool:
-    if op.name != "stablehlo.dynamic_slice":
-        return False
-    table = op.operands[0].owner
-    return not isinstance(table, ir.Block) and table.operation.name == "stablehlo.constant"
-
-
-_INDEX_ARITHMETIC = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "add", "subtract", "multiply", "divide", "remainder", "minimum", "maximum", "clamp",
-        "select", "convert", "broadcast_in_dim", "reshape", "transpose", "concatenate", "slice",
-    )
-)  # fmt: skip
-_AXIS_INDEX = "axis_index"
-"""JAX's name for a core number that a program asks for."""
-
-
-def _gather_limits(op: Any) -> list[tuple[Any, Any]]:
-    numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
-    sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
-    operand, indices = op.operands
-    limits = [shape(operand)[dim] - sizes[dim] for dim in numbers.start_index_map]
-    return [(indices, _along(indices, limits, numbers.index_vector_dim))]
-
-
-def _scatter_limits(op: Any) -> list[tuple[Any, Any]]:
-    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
-    operands = list(op.operands)
-    count = len(operands) // 2
-    operand, indices, update = operands[0], operands[count], operands[count + 1]
-    single = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
-    windows = iter(numbers.update_window_dims)
-    sizes = [
-        1 if dim in single else shape(update)[next(windows)] for dim in range(len(shape(operand)))
-    ]
-    dims = numbers.scattered_dims_to_operand_dims
-    limits = [shape(operand)[dim] - sizes[dim] for dim in dims]
-    return [(indices, _along(indices, limits, numbers.index_vector_dim))]
-
-
-def _slice_limits(sized: Callable[[Any], Any], first_index: int) -> Callable[[Any], Any]:
-    """For dynamic slices: ``sized`` gives the value whose shape is the slice's."""
-
-    def limits(op: Any) -> list[tuple[Any, Any]]:
-        sizes = zip(shape(op.operands[0]), shape(sized(op)), strict=True)
-        indices = list(op.operands)[first_index:]
-        pairs = zip(indices, sizes, strict=True)
-        return [(index, np.array(whole - part)) for index, (whole, part) in pairs]
-
-    return limits
-
-
-_LIMITS: dict[str, Callable[[Any], list[tuple[Any, Any]]]] = {
-    "stablehlo.gather": _gather_limits,
-    "stablehlo.scatter": _scatter_limits,
-    "stablehlo.dynamic_slice": _slice_limits(lambda op: op.results[0], 1),
-    "stablehlo.dynamic_update_slice": _slice_limits(lambda op: op.operands[1], 2),
-}
-"""Op -> its start indices, each with the greatest allowed as an array of broadcastable shape."""
-
-
-def _along(indices: Any, limits: list[int], dim: int) -> np.ndarray:
-    """``limits`` along a dimension of ``indices``; the dimension may be left out there."""
-    dims = [1] * len(shape(indices))
-    if dim < len(dims):
-        dims[dim] = len(limits)
-    return np.array(limits).reshape(dims)
-
-
 def _outside(indices: Any, limits: np.ndarray) -> Any:
     """An i1 scalar: whether an index is negative or beyond its limit."""
     dtype = ELEMENT_TYPES[element_type(indices)]
@@ -310,6 +269,20 @@ def _has_nan(value: Any) -> Any:
 def _compare(direction: str, left: Any, right: Any) -> Any:
     how = stablehlo.ComparisonDirectionAttr.get(direction)
     return stablehlo.CompareOp(left, right, how).result
+
+
+def _chosen(condition: Any, number: int, otherwise: Any) -> Any:
+    """An i32 scalar: ``number`` if the i1 scalar ``condition`` is true."""
+    return stablehlo.SelectOp(condition, filled(otherwise, "i32", number), otherwise).result
+
+
+def _row(scalars: Sequence[Any]) -> Any:
+    """i32 scalars as a vector."""
+    one = ir.RankedTensorType.get([1], ir.IntegerType.get_signless(32))
+    ones = [stablehlo.ReshapeOp(one, scalar).result for scalar in scalars]
+    return stablehlo.ConcatenateOp(
+        ones, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
+    ).result
 
 
 def _any(flags: Iterable[Any]) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from jaxlib.mlir import ir
 
 from neuronjax.hlo.custom_calls import CALLBACK_TARGETS, custom_call_target
 from neuronjax.hlo.module import ELEMENT_TYPES
@@ -47,6 +48,19 @@ def type_text(value: Any) -> str:
 def is_float(value: Any) -> bool:
     """Whether a value holds floating-point or complex numbers."""
     return element_type(value).startswith(("f", "bf", "complex"))
+
+
+_SPREADS = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert"))
+
+
+def literal_of(value: Any) -> Any | None:
+    """The constant op that a value is, maybe broadcast or converted; ``None`` of other values."""
+    owner = value.owner
+    while not isinstance(owner, ir.Block) and owner.operation.name in _SPREADS:
+        owner = owner.operation.operands[0].owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.constant":
+        return None
+    return owner.operation
 
 
 def from_outside(op: Any) -> bool:

@@ -16,10 +16,10 @@ from neuronjax.compiler import CompiledProgram
 from neuronjax.errors import ArgumentMismatchError, DeletedBufferError, SerializationError
 from neuronjax.hlo.module import Signature, TensorSpec
 from neuronjax.host.client import HostExecutable, Placement
-from neuronjax.legalize.checks import Check
+from neuronjax.legalize.checks import Check, Checks
 from neuronjax.runtime import faults
 from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, LoadedBytes, protect_host
-from neuronjax.runtime.value import ShardedValue, ValueSpec, error_of
+from neuronjax.runtime.value import ShardedValue, ValueSpec
 
 _MAGIC = b"NEURONJX"
 _FORMAT = 3
@@ -95,6 +95,7 @@ class LoadedProgram:
         if len(donated) != len(self._donated):
             for index in kept & self._donated:
                 arrays[index] = self.host.copied(arrays[index], values[index].spec.tensor)
+        before = faults.before(self.program.checks, values)
         self._reserve()
         if self.program.takes_run_number:
             arrays.append(self.host.put(np.array(self._runs, np.uint32)))
@@ -107,13 +108,13 @@ class LoadedProgram:
         for index in donated:
             values[index].release()
         ledger = self._ledger
-        flag = outputs.pop() if self.program.checks else None
+        flags = outputs.pop() if self.program.flagged else None
         results = [
             ShardedValue(array, spec, ledger)
             for array, spec in zip(outputs, self.results, strict=True)
         ]
-        if self.program.watched:
-            error = error_of(values) or self._failure(flag, results)
+        if before is not None:
+            error = before.error or self._failure(flags, before.nan, results)
             if error is not None:
                 if not results:
                     raise error
@@ -121,15 +122,15 @@ class LoadedProgram:
                     value.fail(error)
         return results, token
 
-    def _failure(self, flag: Any, results: list[ShardedValue]) -> BaseException | None:
+    def _failure(
+        self, flags: Any, nan_before: bool, results: list[ShardedValue]
+    ) -> BaseException | None:
         """Waits for the run; the error of a check that failed on a core."""
-        if flag is None:
-            return None
         try:
-            flags = self.host.numbers(flag)
+            flags = [] if flags is None else [each.tolist() for each in self.host.shards(flags)]
+            return faults.failure(self.program, flags, nan_before, results)
         except jax.errors.JaxRuntimeError:  # the run itself failed, and its results say so
             return None
-        return faults.failure(self.program, flags, results)
 
     def _reserve(self) -> None:
         if self._transient > self._result_bytes:
@@ -173,8 +174,7 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
         "xla_options": program.xla_options,
         "fingerprint": program.fingerprint,
         "takes_run_number": program.takes_run_number,
-        "watched": program.watched,
-        "checks": [dataclasses.astuple(check) for check in program.checks],
+        "checks": dataclasses.asdict(program.checks) if program.checks else None,
     }
     parts = (json.dumps(header).encode(), program.per_core, host.serialize(), options)
     body = b"".join(struct.pack("<Q", len(part)) + part for part in parts)
@@ -216,8 +216,7 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             xla_options=tuple((key, value) for key, value in header["xla_options"]),
             fingerprint=header["fingerprint"],
             takes_run_number=header["takes_run_number"],
-            watched=header["watched"],
-            checks=tuple(Check(*fields) for fields in header["checks"]),
+            checks=_checks_from_json(header["checks"]),
         )
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise SerializationError(
@@ -233,3 +232,9 @@ def _spec_to_json(spec: TensorSpec) -> list[Any]:
 
 def _spec_from_json(entry: list[Any]) -> TensorSpec:
     return TensorSpec(tuple(entry[0]), np.dtype(entry[1]))
+
+
+def _checks_from_json(entry: dict[str, Any] | None) -> Checks | None:
+    if entry is None:
+        return None
+    return Checks(entry["nan"], tuple(Check(**each) for each in entry["places"]), entry["flagged"])

@@ -5,61 +5,95 @@ Status names and numbers are those of ``nrt_status.h``; the words for indices ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import numpy as np
+import jax
 
 from neuronjax.compiler import CompiledProgram
 from neuronjax.errors import ExecutionError, NumericalError, OutOfBoundsError
-from neuronjax.legalize.checks import NAN, OUT_OF_BOUNDS, Check
-from neuronjax.runtime.value import ShardedValue
+from neuronjax.hlo.module import type_text
+from neuronjax.legalize.checks import Checks
+from neuronjax.runtime.value import ShardedValue, error_of
+
+
+@dataclass(frozen=True)
+class Before:
+    """What is known of the arguments of a run that is watched."""
+
+    error: BaseException | None
+    """That of an earlier run, which an argument carries."""
+    nan: bool
+    """Whether an argument has NaN, if that matters."""
+
+
+def before(checks: Checks | None, arguments: Sequence[ShardedValue]) -> Before | None:
+    """Looks at the arguments of a run that is watched; waits for them if NaN matters."""
+    if checks is None:
+        return None
+    error = error_of(arguments)
+    if error is not None or not checks.nan:
+        return Before(error, False)
+    try:
+        return Before(None, any(value.has_nan() for value in arguments))
+    except jax.errors.JaxRuntimeError:  # the run of an argument failed, and so will this one
+        return Before(None, False)
 
 
 def failure(
-    program: CompiledProgram, flags: Sequence[int], results: Sequence[ShardedValue]
+    program: CompiledProgram,
+    flags: Sequence[Sequence[int]],
+    nan_before: bool,
+    results: Sequence[ShardedValue],
 ) -> ExecutionError | None:
-    """The error that the cores' flags tell of, if any; see ``CompiledProgram.checks``.
+    """The error of a run, if a check of it failed.
 
-    Of several cores' errors it is the one that comes first in the program: what a collective
-    brought from another core began there.
+    ``flags`` are the result ``FLAGS`` of each core. Of several cores' errors it is the one that
+    comes first in the program: what a collective brought from another core began there.
     """
-    failed = [(flag, core) for core, flag in enumerate(flags) if flag]
-    if not failed:
+    explained = nan_before or any(literal for _, _, literal in flags)
+    nan, index = (_first(flags, which) for which in (0, 1))
+    if index and (explained or not nan or index < nan):
+        return _out_of_bounds(program, *index, len(flags))
+    if explained or program.checks is None or not program.checks.nan:
         return None
-    flag, core = min(failed)
-    check = program.checks[flag - 1]
-    where = f"program {program.signature.name!r} on core {core} of {len(flags)}"
-    return _ERRORS[check.kind](check, where, results)
+    bad = [number for number, value in enumerate(results) if value.has_nan()]
+    return _numerical_error(program, nan, bad, len(flags)) if nan or bad else None
 
 
-def _numerical_error(check: Check, where: str, results: Sequence[ShardedValue]) -> ExecutionError:
-    reached = ", ".join(str(index) for index, value in enumerate(results) if _has_nan(value))
-    outcome = f"result {reached} of the program has NaN" if reached else "no result has NaN"
+def _first(flags: Sequence[Sequence[int]], which: int) -> tuple[int, int] | None:
+    """(1 + number of the first check that failed, core)."""
+    return min(
+        ((each[which], core) for core, each in enumerate(flags) if each[which]), default=None
+    )
+
+
+def _numerical_error(
+    program: CompiledProgram, nan: tuple[int, int] | None, bad: Sequence[int], cores: int
+) -> ExecutionError:
+    found = []
+    if bad:
+        result = f"result {bad[0]}, {type_text(program.signature.results[bad[0]])},"
+        others = f" (and results {', '.join(map(str, bad[1:]))})" if len(bad) > 1 else ""
+        found.append(f"{result} has NaN{others}")
+    if nan and program.checks:
+        check = program.checks.places[nan[0] - 1]
+        found.append(f"NaN reached {check.op} at {check.source} on core {nan[1]} of {cores}")
     return NumericalError(
-        f"NRT_EXEC_COMPLETED_WITH_NUM_ERR (status 1003): {check.op} at {check.source} made NaN of "
-        f"numbers in {where}; {outcome}. neuronjax.nan_report(function, *arguments) shows the "
-        "operands and the iteration; unset NEURON_FAIL_ON_NAN and "
+        "NRT_EXEC_COMPLETED_WITH_NUM_ERR (status 1003): program "
+        f"{program.signature.name!r} made NaN of numbers: {'; '.join(found)}. No argument had any. "
+        "neuronjax.nan_report(function, *arguments) names the op; unset NEURON_FAIL_ON_NAN and "
         "NEURON_RT_NUMERICAL_ERRORS_VERBOSITY to let NaN pass."
     )
 
 
-def _out_of_bounds(check: Check, where: str, results: Sequence[ShardedValue]) -> ExecutionError:
+def _out_of_bounds(program: CompiledProgram, number: int, core: int, cores: int) -> ExecutionError:
+    assert program.checks is not None  # they said so
+    check = program.checks.places[number - 1]
     return OutOfBoundsError(
         "NRT_EXEC_OOB (status 1006): failed to run scatter/gather (indirect memory copy via vector "
-        f"DGE), due to out-of-bound access: {check.op} at {check.source} in {where}. Correct the "
-        "indices, or clamp them first with jnp.clip: the device does not clamp, drop or fill as "
-        "XLA does. Unset NEURONJAX_FAIL_ON_OUT_OF_BOUNDS to let it pass here."
+        f"DGE), due to out-of-bound access: {check.op} at {check.source} in program "
+        f"{program.signature.name!r} on core {core} of {cores}. Correct the indices, or clamp them "
+        "first with jnp.clip: the device does not clamp, drop or fill as XLA does. Unset "
+        "NEURONJAX_FAIL_ON_OUT_OF_BOUNDS to let it pass here."
     )
-
-
-_ERRORS: dict[str, Callable[[Check, str, Sequence[ShardedValue]], ExecutionError]] = {
-    NAN: _numerical_error,
-    OUT_OF_BOUNDS: _out_of_bounds,
-}
-
-
-def _has_nan(value: ShardedValue) -> bool:
-    if value.spec.tensor.dtype.kind not in "fcV":
-        return False
-    cores = range(len(value.spec.placement))
-    return any(bool(np.isnan(value.numpy(core)).any()) for core in cores)

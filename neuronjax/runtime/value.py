@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from neuronjax.errors import DeletedBufferError
@@ -31,7 +32,7 @@ class ValueSpec:
 class ShardedValue:
     """A value with a shard on every core of its placement, as one array of the host client."""
 
-    __slots__ = ("_freed", "_shards", "array", "error", "event", "joined", "ledger", "spec")
+    __slots__ = ("_freed", "_nan", "_shards", "array", "error", "event", "joined", "ledger", "spec")
 
     def __init__(self, array: Any, spec: ValueSpec, ledger: HbmLedger) -> None:
         self.array = array
@@ -39,6 +40,7 @@ class ShardedValue:
         self.ledger = ledger
         self._shards: list[Any] | None = None
         self._freed: set[int] | None = None
+        self._nan: bool | None = None
         self.joined: tuple[list[ShardedValue | None], ShardedValue] | None = None
         """Shards that were used as one value, beginning with this one, and that value."""
         self.event: Event | None = None
@@ -57,6 +59,14 @@ class ShardedValue:
         error = error_of(sources)
         if error is not None:
             self.fail(error)
+
+    def has_nan(self) -> bool:
+        """Whether a number on some core is NaN; waits for the value. Remembered."""
+        if self._nan is None:
+            numbers = jnp.issubdtype(self.spec.tensor.dtype, jnp.inexact)
+            cores = range(len(self.spec.placement)) if numbers else ()
+            self._nan = any(bool(np.isnan(self.numpy(core)).any()) for core in cores)
+        return self._nan
 
     def shard(self, index: int) -> Any:
         """The shard on core number ``index`` of the placement, as a single-core array.

@@ -1,18 +1,21 @@
 """`neuronjax.compare` against the same mathematics in NumPy, in FP64 and rounded by ml_dtypes."""
 
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuronjax
 from neuronjax.accuracy.measure import Error
 from neuronjax.errors import (
+    ArgumentMismatchError,
     ConfigurationError,
     NonDeterministicError,
     UnknownTargetError,
@@ -274,6 +277,27 @@ def test_reference_fp32_forgives_fp32_rounding():
     assert against_fp32[-1].relative > 1e-4
 
 
+@pytest.mark.parametrize("wrap", [jax.jit, nnx.jit, jax.vmap, partial])
+def test_functions_of_all_kinds(wrap):
+    assert neuronjax.compare(wrap(jnp.sin), np.ones(3, BF16)).worst.op == "sine"
+
+
+def test_pmap(neuron_devices):
+    function = jax.pmap(
+        lambda x: lax.psum(jnp.sin(x), "core"), axis_name="core", devices=neuron_devices[:4]
+    )
+    found = neuronjax.compare(function, np.ones((4, 3), BF16))
+    assert (found.cores, found.worst.op) == (4, "sine")
+
+
+def test_explicit_axes(neuron_devices):
+    mesh = jax.make_mesh((4,), ("core",), devices=neuron_devices[:4])
+    with jax.set_mesh(mesh):
+        x = jax.device_put(X, NamedSharding(mesh, PartitionSpec("core")))
+        found = neuronjax.compare(lambda x: x * x, x)
+    assert (found.cores, found.worst.type) == (4, "bf16[4,8]")
+
+
 def test_nothing_to_round():
     found = neuronjax.compare(lambda x: x[::-1] + 1, jnp.arange(4))
     assert (found.rows, found.outputs, found.worst, found.first_divergence) == ((), (), None, None)
@@ -348,6 +372,11 @@ def test_a_callback_that_always_says_the_same_is_fine():
         (lambda: neuronjax.compare(3, 1.0), TypeError, "callable"),
         (lambda: neuronjax.compare(jnp.sin), TypeError, "argument"),
         (lambda: neuronjax.compare(jnp.sin, "one"), TypeError, "str"),
+        (
+            lambda: neuronjax.compare(jnp.sin, jax.ShapeDtypeStruct((2,), np.float32)),
+            ArgumentMismatchError,
+            r"args\[0\] is a jax.ShapeDtypeStruct.*float32\[2\]",
+        ),
         (
             lambda: neuronjax.compare(
                 lambda x: (jax.debug.print("{}", x, ordered=True), x * 2)[1], 1.0

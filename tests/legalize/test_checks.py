@@ -107,16 +107,56 @@ def test_no_nan_no_error(name):
 
 def test_message_of_nan():
     def ratio(x):
-        return x + 1, x / x  # ratio
+        return x + 1, x / x
 
     error = outcome(ratio, X, NEURON_RT_NUMERICAL_ERRORS_VERBOSITY="critical")
     assert str(error).startswith(
-        "NRT_EXEC_COMPLETED_WITH_NUM_ERR (status 1003): divide f32[4] at "
-        f"{here('ratio')} made NaN of numbers in program 'jit_ratio' on core 0 of 1; result 1 of "
-        "the program has NaN. neuronjax.nan_report("
+        "NRT_EXEC_COMPLETED_WITH_NUM_ERR (status 1003): program 'jit_ratio' made NaN of numbers: "
+        "result 1, f32[4], has NaN. No argument had any. neuronjax.nan_report(function"
     )
-    hidden = outcome(*NAN_MAKERS["hidden by where"], **NAN)
-    assert "no result has NaN" in str(hidden)
+
+
+def test_message_of_nan_that_gets_lost():
+    def guarded(x):
+        y = jnp.sqrt(x - 2)
+        return jnp.where(x > 2, y, 0)  # where it is lost
+
+    error = outcome(guarded, X, **NAN)
+    place = here("where it is lost")
+    assert f"of numbers: NaN reached select f32[4] at {place} on core 0 of 1. No" in str(error)
+
+
+def test_several_results():
+    error = outcome(lambda x: (x / x, x, x - 1, jnp.log(x - 5).astype(jnp.bfloat16)), X, **NAN)
+    assert "result 0, f32[4], has NaN (and results 3)." in str(error)
+
+
+LOSING = {
+    "select": lambda y: jnp.where(X > 9, y, 0),
+    "compare": lambda y: y > 0,
+    "is_finite": lambda y: jnp.isfinite(y),
+    "clamp": lambda y: lax.clamp(0.0, y, 1.0) > 0,
+    "convert": lambda y: y.astype(jnp.int32),
+    "bitcast_convert": lambda y: lax.bitcast_convert_type(y, jnp.int32),
+    "power": lambda y: lax.pow(y, jnp.zeros(4)),
+    "real": lambda y: lax.real(lax.complex(X * 0, y)),
+    "slice": lambda y: y[3:],
+    "dynamic_slice": lambda y: lax.dynamic_slice(y, (jnp.argmax(X),), (1,)),
+    "dynamic_update_slice": lambda y: lax.dynamic_update_slice(y, jnp.ones(3), (0,)),
+    "gather": lambda y: y[jnp.array([3])],
+    "scatter": lambda y: y.at[jnp.array([0, 1, 2])].set(0),
+    "reduce_window": lambda y: lax.reduce_window(y, 0.0, lax.add, (1,), (3,), ((0, 0),))[1:],
+    "reduce": lambda y: jnp.argmax(y),
+    "top_k": lambda y: lax.top_k(y, 1)[1],
+    "custom_call": lambda y: jnp.linalg.qr(jnp.diag(y))[0] * 0 > 1,
+}
+
+
+@pytest.mark.parametrize("op", LOSING)
+def test_nan_is_seen_before_it_gets_lost(op):
+    function = LOSING[op]
+    error = outcome(lambda x: function(jnp.log(x - 2.5)), X, **NAN)
+    assert isinstance(error, NumericalError)
 
 
 IN, OUT, NEGATIVE, TOO_NEGATIVE = (
@@ -187,15 +227,15 @@ def test_checks_cost_nothing_unless_asked_for():
         compiled(lambda x: jnp.log(x)[jnp.array([0, 1])], X, **environ).program
         for environ in ({}, NAN)
     )
-    assert (off.checks, off.watched) == ((), False)
+    assert off.checks is None
     assert off.as_seen() is off.per_core
-    assert len(on.checks) == 1
+    assert [check.op for check in on.checks.places] == ["gather f32[4]"]
     with hlo.context():
         seen, plain, whole = (
             hlo.signature(hlo.load(code)) for code in (on.as_seen(), off.per_core, on.per_core)
         )
     assert seen == plain
-    assert whole.results == (*plain.results, hlo.TensorSpec((), np.dtype(np.int32)))
+    assert whole.results == (*plain.results, hlo.TensorSpec((3,), np.dtype(np.int32)))
 
 
 def test_checks_survive_serialization():

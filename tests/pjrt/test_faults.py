@@ -107,6 +107,10 @@ told("sharded ids, bad", lambda: look_up(put(table), put(bad, "core")))
 def log_on_core(x):
     return lax.psum(jnp.log(x - 9 * (lax.axis_index("core") == 2)), "core")
 
+def lose_on_core(x):
+    y = jnp.log(x - 9 * (lax.axis_index("core") == 2))
+    return jnp.where(x > 2, y, 0)
+
 def slice_by_core(x):
     return lax.dynamic_slice(x, (lax.axis_index("core"),), (1,))
 
@@ -114,6 +118,7 @@ def over_cores(body, out):
     return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("core"), out_specs=out))
 
 told("NaN on a core", lambda: over_cores(log_on_core, P())(put(np.ones(8), "core")))
+told("NaN lost on a core", lambda: over_cores(lose_on_core, P("core"))(put(np.ones(8), "core")))
 told("own slice", lambda: over_cores(slice_by_core, P("core"))(put(np.ones(16), "core")))
 told("own slice, bad", lambda: over_cores(slice_by_core, P("core"))(put(np.ones(12), "core")))
 
@@ -132,7 +137,8 @@ def test_several_cores(run_python: RunPython) -> None:
     expected = {
         "sharded table, bad": (INDEX, "scatter f32[16,2]"),
         "sharded ids, bad": (INDEX, "gather f32[16,2]", "on core 2 of 4"),
-        "NaN on a core": (NAN, "log f32[2]", "on core 2 of 4"),
+        "NaN on a core": (NAN, "result 0, f32[2], has NaN"),
+        "NaN lost on a core": (NAN, "select f32[2]", "on core 2 of 4"),
         "own slice, bad": (INDEX, "dynamic_slice f32[3]", "on core 3 of 4"),
     }
     for name, words in expected.items():

@@ -1,0 +1,183 @@
+"""Where a program is watched: where NaN could get lost or enters as a literal, and at indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from neuronjax.hlo.custom_calls import custom_call_target
+from neuronjax.legalize.emit import shape
+from neuronjax.legalize.op_kinds import SHARDING_MARKS, is_float, literal_of
+
+
+def may_lose_nan(op: Any) -> list[Any]:
+    """Float operands whose NaN the results need not have: chosen among, compared or cut.
+
+    All other ops hand NaN on: what sums, multiplies or takes the greatest of NaN gives NaN.
+    """
+    count = _LOSING.get(op.name)
+    if op.name == "stablehlo.convert" and not is_float(op.results[0]):
+        count = _all
+    if op.name == "stablehlo.reduce" and len(op.results) > 1:
+        count = _values
+    if op.name == "stablehlo.custom_call" and custom_call_target(op) not in SHARDING_MARKS:
+        count = _all
+    operands = list(count(op)) if count else []
+    return [each for each in operands if is_float(each) and literal_of(each) is None]
+
+
+def _all(op: Any) -> Any:
+    return op.operands
+
+
+def _first(op: Any) -> Any:
+    return list(op.operands)[:1]
+
+
+def _values(op: Any) -> Any:
+    """The first half of the operands: what is reduced or updated, without what goes with it."""
+    return list(op.operands)[: len(op.operands) // 2]
+
+
+_LOSING: dict[str, Callable[[Any], Any]] = {
+    "stablehlo.select": _all,
+    "stablehlo.clamp": _all,
+    "stablehlo.compare": _all,
+    "stablehlo.is_finite": _all,
+    "stablehlo.bitcast_convert": _all,
+    "stablehlo.power": _all,
+    "stablehlo.real": _all,
+    "stablehlo.imag": _all,
+    "stablehlo.slice": _first,
+    "stablehlo.dynamic_slice": _first,
+    "stablehlo.dynamic_update_slice": _first,
+    "stablehlo.gather": _first,
+    "stablehlo.scatter": _values,
+    "stablehlo.reduce_window": _values,
+    "stablehlo.select_and_scatter": _first,
+    "stablehlo.convolution": _first,
+    "stablehlo.collective_permute": _all,
+    "chlo.top_k": _first,
+}
+
+
+def has_nan_literal(op: Any) -> bool:
+    """Whether a NaN that stands in the program is an operand."""
+    return any(is_nan_literal(operand) for operand in op.operands)
+
+
+def is_nan_literal(value: Any) -> bool:
+    """Whether a value is a float constant with a NaN, maybe broadcast."""
+    constant = literal_of(value) if is_float(value) else None
+    if constant is None:
+        return False
+    numbers = constant.attributes["value"]
+    if not isinstance(numbers, ir.DenseFPElementsAttr):
+        return False
+    if numbers.is_splat:
+        return bool(np.isnan(ir.FloatAttr(numbers.get_splat_value()).value))
+    try:
+        return bool(np.isnan(np.array(numbers)).any())
+    except TypeError:  # a table of a type that MLIR does not hand to NumPy
+        return False
+
+
+def start_indices(op: Any) -> list[tuple[Any, np.ndarray]]:
+    """The start indices of an op, each with the greatest allowed as a broadcastable array."""
+    find = _LIMITS.get(op.name)
+    return [each for each in find(op) if not _shifted_by_core(each[0])] if find else []
+
+
+def _shifted_by_core(index: Any) -> bool:
+    """Whether the partitioner has shifted an index by the position of the core.
+
+    It subtracts an entry of a constant table, found by the core's number, from the index. A number
+    that the program itself asks for is known by its name.
+    """
+    waiting, seen = [index], set()
+    while waiting:
+        value = waiting.pop()
+        if value in seen or isinstance(value.owner, ir.Block):
+            continue
+        seen.add(value)
+        op = value.owner.operation
+        if op.name == "stablehlo.replica_id":
+            if _AXIS_INDEX not in str(op.location):
+                return True
+        elif op.name in _INDEX_ARITHMETIC or _looks_up_constant(op):
+            waiting.extend(op.operands)
+    return False
+
+
+def _looks_up_constant(op: Any) -> bool:
+    if op.name != "stablehlo.dynamic_slice":
+        return False
+    table = op.operands[0].owner
+    return not isinstance(table, ir.Block) and table.operation.name == "stablehlo.constant"
+
+
+_INDEX_ARITHMETIC = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "add", "subtract", "multiply", "divide", "remainder", "minimum", "maximum", "clamp",
+        "select", "convert", "broadcast_in_dim", "reshape", "transpose", "concatenate", "slice",
+    )
+)  # fmt: skip
+_AXIS_INDEX = "axis_index"
+"""JAX's name for a core number that a program asks for."""
+
+
+def _gather_limits(op: Any) -> list[tuple[Any, Any]]:
+    numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
+    operand, indices = op.operands
+    limits = [shape(operand)[dim] - sizes[dim] for dim in numbers.start_index_map]
+    return [(indices, _along(indices, limits, numbers.index_vector_dim))]
+
+
+def _scatter_limits(op: Any) -> list[tuple[Any, Any]]:
+    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    operands = list(op.operands)
+    count = len(operands) // 2
+    operand, indices, update = operands[0], operands[count], operands[count + 1]
+    single = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
+    windows = iter(numbers.update_window_dims)
+    sizes = [
+        1 if dim in single else shape(update)[next(windows)] for dim in range(len(shape(operand)))
+    ]
+    dims = numbers.scattered_dims_to_operand_dims
+    limits = [shape(operand)[dim] - sizes[dim] for dim in dims]
+    return [(indices, _along(indices, limits, numbers.index_vector_dim))]
+
+
+def _slice_limits(sized: Callable[[Any], Any], first_index: int) -> Callable[[Any], Any]:
+    """For dynamic slices: ``sized`` gives the value whose shape is the slice's."""
+
+    def limits(op: Any) -> list[tuple[Any, Any]]:
+        sizes = zip(shape(op.operands[0]), shape(sized(op)), strict=True)
+        indices = list(op.operands)[first_index:]
+        pairs = zip(indices, sizes, strict=True)
+        return [(index, np.array(whole - part)) for index, (whole, part) in pairs]
+
+    return limits
+
+
+_LIMITS: dict[str, Callable[[Any], list[tuple[Any, Any]]]] = {
+    "stablehlo.gather": _gather_limits,
+    "stablehlo.scatter": _scatter_limits,
+    "stablehlo.dynamic_slice": _slice_limits(lambda op: op.results[0], 1),
+    "stablehlo.dynamic_update_slice": _slice_limits(lambda op: op.operands[1], 2),
+}
+"""Op -> its start indices, each with the greatest allowed as an array of broadcastable shape."""
+
+
+def _along(indices: Any, limits: list[int], dim: int) -> np.ndarray:
+    """``limits`` along a dimension of ``indices``; the dimension may be left out there."""
+    dims = [1] * len(shape(indices))
+    if dim < len(dims):
+        dims[dim] = len(limits)
+    return np.array(limits).reshape(dims)
