@@ -1,0 +1,295 @@
+"""The tasks of images and sound, on directories as a user has them."""
+
+import json
+import wave
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.special import softmax
+from tokenizers import Tokenizer, models
+
+from launch.clip_text import BEGIN, END, open_clip_text
+from launch.errors import LaunchError
+from launch.tasks.media_reader import read_sound
+from launch.tasks.table import run_checkpoint
+from launch.tasks.task import Request
+from models import pretrained
+from models.images import open_image, pixels_of, read_preprocessing
+from models.parameters import merge, split
+from models.sampling import Sampling
+from models.weights.fields import Fields
+from models.whisper.features import log_mel, read_spectrogram
+from models.whisper.transcription import read_instructions, transcribe
+from tests.models.parity.media_cases import AUTOENCODER, BOTH, SDXL, TEXT, UNET, VISION, WHISPER
+
+LABELS = {"0": "cat", "1": "dog", "2": "owl"}
+PIXELS = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8)
+RATE = 3840  # 24 frames of 160 samples in a second
+VIT_SETTINGS = {"image_processor_type": "ViTImageProcessor", "size": {"height": 24, "width": 24}}
+CLIP_SETTINGS = {
+    "image_processor_type": "CLIPImageProcessor",
+    "size": {"shortest_edge": 24},
+    "crop_size": {"height": 24, "width": 24},
+}
+
+
+def write(directory: Path, name: str, base: dict[str, Any], **files: Any) -> Path:
+    """A random model's directory, with JSON files beside it."""
+    fields = Fields({**base, "architectures": [name]}, "the test")
+    architecture, config, _ = pretrained.describe_fields(fields)
+    if architecture.library == "diffusers":
+        fields = Fields({**base, "_class_name": name}, "the test")
+    graph, parameters = split(architecture.build(config))
+    parameters = {k: v * (4 if v.ndim > 1 else 1) for k, v in parameters.items()}
+    model = pretrained.Pretrained(architecture, config, fields, graph, parameters)
+    pretrained.save(directory, model)
+    for stem, values in files.items():
+        (directory / f"{stem}.json").write_text(json.dumps(values))
+    return directory
+
+
+def write_words(directory: Path, **settings: str) -> None:
+    """CLIP's tokenizer for lower-case letters, in its older files."""
+    words = [
+        "!",
+        *ascii_lowercase,
+        *(f"{letter}</w>" for letter in ascii_lowercase),
+        "ca",
+        "cat</w>",
+    ]
+    vocabulary = {word: i for i, word in enumerate(words)} | {BEGIN: 94, END: 95}
+    directory.mkdir(exist_ok=True, parents=True)
+    (directory / "vocab.json").write_text(json.dumps(vocabulary))
+    (directory / "merges.txt").write_text("#version: 0.2\nc a\nca t</w>\n")
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def request(directory: Path, text: str, **changes: Any) -> Request:
+    mesh = "data=1,model=2"
+    return Request(directory, text, mesh, None, 6, Sampling(temperature=0.0), 0, **changes)
+
+
+def output(directory: Path, text: str, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    run_checkpoint(request(directory, text), None)
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    Image.fromarray(PIXELS).save(tmp_path / "image.png")
+    return tmp_path / "image.png"
+
+
+@jax.jit(static_argnums=(0, 1))
+def call(graph: Any, method: str, parameters: Any, *inputs: Any) -> Any:
+    return getattr(merge(graph, parameters), method)(*inputs)
+
+
+def test_image_classification(
+    tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = VISION | {"id2label": LABELS}
+    files = {"preprocessor_config": VIT_SETTINGS}
+    directory = write(tmp_path / "model", "ViTForImageClassification", config, **files)
+    lines = [line.split("\t") for line in output(directory, str(image), capsys).splitlines()]
+    model = pretrained.load(directory)
+    pixels = pixels_of(open_image(image), read_preprocessing(directory))[None]
+    chances = softmax(call(model.graph, "__call__", model.parameters, pixels)[0])
+    order = np.argsort(-chances)
+    assert [name for name, _ in lines] == [LABELS[str(i)] for i in order]
+    np.testing.assert_allclose([float(p) for _, p in lines], chances[order], atol=6e-5)
+
+
+def test_image_features(tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"preprocessor_config": VIT_SETTINGS}
+    directory = write(tmp_path / "model", "ViTModel", VISION, **files)
+    vectors = json.loads(output(directory, str(image), capsys))
+    model = pretrained.load(directory)
+    pixels = pixels_of(open_image(image), read_preprocessing(directory))[None]
+    expected = call(model.graph, "features", model.parameters, pixels)
+    np.testing.assert_allclose(vectors["hidden"], expected.hidden[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(vectors["pooled"], expected.pooled[0], rtol=1e-4, atol=1e-5)
+
+
+def test_zero_shot_classification(
+    tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"preprocessor_config": CLIP_SETTINGS}
+    directory = write(tmp_path / "model", "CLIPModel", BOTH, **files)
+    write_words(directory)
+    lines = [
+        line.split("\t")
+        for line in output(directory, f"{image} | a cat | An owl", capsys).splitlines()
+    ]
+    model = pretrained.load(directory)
+    pixels = pixels_of(open_image(image), read_preprocessing(directory))[None]
+    tokens = open_clip_text(directory).rows(["a cat", "an owl"], 16)
+    chances = softmax(call(model.graph, "__call__", model.parameters, tokens, pixels)[0])
+    shares = {text: float(p) for text, p in lines}
+    assert len(lines) == 2
+    np.testing.assert_allclose([shares["a cat"], shares["An owl"]], chances, atol=6e-5)
+    with pytest.raises(LaunchError, match="an image's file and texts"):
+        run_checkpoint(request(directory, str(image)), None)
+
+
+def write_sound(file: Path, samples: np.ndarray, rate: int = RATE, width: int = 2) -> None:
+    """A WAV file of samples [N, channels], numbers as the file holds them."""
+    with wave.open(str(file), "wb") as sound:
+        sound.setnchannels(samples.shape[1])
+        sound.setsampwidth(width)
+        sound.setframerate(rate)
+        sound.writeframes(samples.tobytes())
+
+
+def test_speech_recognition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = write(
+        tmp_path / "model",
+        "WhisperForConditionalGeneration",
+        WHISPER,
+        preprocessor_config={"feature_size": 8, "sampling_rate": RATE, "chunk_length": 1},
+        generation_config={
+            "decoder_start_token_id": 91,
+            "eos_token_id": 90,
+            "suppress_tokens": [3, 4],
+            "begin_suppress_tokens": [90],
+        },
+    )
+    words = {f"w{i}": i for i in range(96)}
+    Tokenizer(models.WordLevel(words, "w0")).save(str(directory / "tokenizer.json"))
+    samples = np.random.default_rng(0).integers(-9000, 9000, (RATE + 500, 2)).astype("<i2")
+    write_sound(tmp_path / "sound.wav", samples)
+    lines = output(directory, str(tmp_path / "sound.wav"), capsys).splitlines()
+    settings, instructions = read_spectrogram(directory), read_instructions(directory)
+    mono = samples.astype(np.float64).mean(axis=1) / 2**15
+    model = pretrained.load(directory)
+    windows = [mono[:RATE], mono[RATE:]]
+    features = np.stack([log_mel(window, settings) for window in windows])
+    expected = transcribe(
+        model.graph, model.parameters, features, instructions, model.config, max_new_tokens=6
+    )
+    assert len(lines) == 2
+    for line, tokens in zip(lines, expected, strict=True):
+        heard = [int(word[1:]) for word in line.split()]
+        assert heard == tokens[: len(heard)].tolist()
+        assert not set(heard) & {3, 4}
+        assert heard[0] != 90
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "silence", "loudest"),
+    [(1, "u1", 128, 255), (2, "<i2", 0, 2**15 - 1), (4, "<i4", 0, 2**31 - 1)],
+)
+def test_samples_lie_between_minus_one_and_one(
+    width: int, dtype: str, silence: int, loudest: int, tmp_path: Path
+) -> None:
+    write_sound(tmp_path / "s.wav", np.array([[silence], [loudest]], dtype), width=width)
+    got = read_sound(tmp_path / "s.wav", RATE)
+    np.testing.assert_allclose(got, [0, 1 - 2.0 ** (1 - 8 * width)], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda f: f.write_bytes(b"no sound"), "cannot be read as a WAV file"),
+        (lambda f: None, "cannot be read as a WAV file"),
+        (lambda f: write_sound(f, np.zeros((0, 1), "<i2")), "holds no sound"),
+        (lambda f: write_sound(f, np.zeros((9, 1), "<i2"), 8000), "8000 samples per second"),
+        (lambda f: write_sound(f, np.zeros((9, 3), "u1"), width=3), "samples of 24 bits"),
+    ],
+)
+def test_sounds_that_do_not_suit_are_refused(make: Any, message: str, tmp_path: Path) -> None:
+    make(tmp_path / "s.wav")
+    with pytest.raises(LaunchError, match=message):
+        read_sound(tmp_path / "s.wav", RATE)
+
+
+SCHEDULER = {
+    "_class_name": "PNDMScheduler",
+    "skip_prk_steps": True,
+    "beta_schedule": "scaled_linear",
+}
+
+
+def write_pipeline(directory: Path, *, xl: bool) -> Path:
+    """A random pipeline's directory."""
+    name = "StableDiffusionXLPipeline" if xl else "StableDiffusionPipeline"
+    unet = UNET | (SDXL | {"cross_attention_dim": 64} if xl else {"cross_attention_dim": 32})
+    write(directory / "unet", "UNet2DConditionModel", unet)
+    write(directory / "vae", "AutoencoderKL", AUTOENCODER)
+    write(directory / "text_encoder", "CLIPTextModel", TEXT)
+    write_words(directory / "tokenizer")
+    if xl:
+        projected = TEXT | {"projection_dim": 24}
+        write(directory / "text_encoder_2", "CLIPTextModelWithProjection", projected)
+        write_words(directory / "tokenizer_2", pad_token="!")
+    (directory / "scheduler").mkdir()
+    (directory / "scheduler" / "scheduler_config.json").write_text(json.dumps(SCHEDULER))
+    (directory / "model_index.json").write_text(json.dumps({"_class_name": name}))
+    return directory
+
+
+@pytest.mark.parametrize("xl", [False, True])
+def test_text_to_image(tmp_path: Path, xl: bool) -> None:
+    directory = write_pipeline(tmp_path / "model", xl=xl)
+
+    def paint(name: str, prompt: str, negative: str = "", **changes: Any) -> np.ndarray:
+        text = f"{prompt} | {tmp_path / name}" + (f" | {negative}" if negative else "")
+        run_checkpoint(request(directory, text, steps=2, **changes), None)
+        with Image.open(tmp_path / name) as painted:
+            assert (painted.mode, painted.size) == ("RGB", (16, 16))
+            return np.asarray(painted)
+
+    cat = paint("cat.png", "a cat")
+    np.testing.assert_array_equal(paint("again.png", "a cat"), cat)
+    assert not np.array_equal(paint("owl.png", "an owl"), cat)
+    assert not np.array_equal(paint("not.png", "a cat", "an owl"), cat)
+    unguided = paint("free.png", "a cat", guidance=1.0)
+    np.testing.assert_array_equal(paint("free2.png", "a cat", "an owl", guidance=1.0), unguided)
+    with pytest.raises(LaunchError, match=r"give a new file whose name ends in \.png"):
+        paint("cat.png", "a cat")
+
+
+TEXTS = ["a cat", "A  CAT!", "it's 12 cats, isn't it?", "", "zebra\n\tcat"]
+
+
+def test_tokens_are_those_of_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed: it needs the extra `parity`"
+    )
+    write_words(tmp_path)
+    theirs = transformers.CLIPTokenizer.from_pretrained(tmp_path)
+    for length in (8, 40):
+        got = open_clip_text(tmp_path).rows(TEXTS, length)
+        expected = theirs(TEXTS, padding="max_length", max_length=length, truncation=True)
+        np.testing.assert_array_equal(got, expected["input_ids"])
+
+
+@pytest.mark.parametrize("pad", [END, "!"])
+def test_short_texts_are_filled_with_the_padding_token(pad: str, tmp_path: Path) -> None:
+    write_words(tmp_path, pad_token=pad)
+    clip = open_clip_text(tmp_path)
+    [tokens] = clip.rows(["cat"], 5)
+    number = clip.tokenizer.token_to_id(pad)
+    assert tokens.tolist() == [94, clip.tokenizer.token_to_id("cat</w>"), 95, number, number]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda d: (d / "vocab.json").unlink(), r"vocab\.json cannot be read"),
+        (lambda d: (d / "merges.txt").unlink(), "neither a tokenizer.json nor a vocab.json"),
+        (lambda d: (d / "vocab.json").write_text('{"a": 0}'), "neither a tokenizer.json"),
+        (lambda d: (d / "tokenizer_config.json").write_text('{"pad_token": "P"}'), "lacks the to"),
+    ],
+)
+def test_damaged_tokenizers_are_refused(damage: Any, message: str, tmp_path: Path) -> None:
+    write_words(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(LaunchError, match=message):
+        open_clip_text(tmp_path)
