@@ -11,8 +11,8 @@ from typing import ClassVar
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.instruction import READ, UPDATE, WRITE, Instruction
-from neuronjax.program.operand import Access, Dim, Immediate
-from neuronjax.program.operators import AluOp, PartitionReduction
+from neuronjax.program.operand import Access, Dim, Immediate, Scalar
+from neuronjax.program.operators import AluOp, CustomFunction, PartitionReduction
 
 _GPSIMD = (Engine.GPSIMD,)
 
@@ -142,6 +142,23 @@ class SequenceBounds(Instruction):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CustomOp(Instruction):
+    """dst = function(srcs), element by element: a C++ operator on the engine's own processors.
+
+    What no other instruction computes exactly: 64-bit and wrapping integers, roundings, remainders.
+    Integers are exact in the type of dst; floating-point functions are rounded once, on write.
+    """
+
+    mnemonic: ClassVar[str] = "custom_op"
+    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
+    page: ClassVar[str] = "Neuron docs, Custom C++ operators"
+
+    dst: Access = field(metadata=WRITE)
+    function: CustomFunction
+    srcs: tuple[Scalar, ...] = field(metadata=READ)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CoreBarrier(Instruction):
     """Both cores of a logical core wait for each other: `data` is complete afterwards."""
 
@@ -158,5 +175,5 @@ class CoreBarrier(Instruction):
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (
     Iota, AffineSelect, PartitionReduce, LocalGather, Gather, NonzeroWithCount, TopK,
-    SequenceBounds, CoreBarrier,
+    SequenceBounds, CustomOp, CoreBarrier,
 )  # fmt: skip

@@ -102,6 +102,54 @@ class Activation(enum.Enum):
     ABS = "abs"
 
 
+class CustomFunction(enum.Enum):
+    """Element-wise functions of `custom_op`; names and meanings are those of StableHLO."""
+
+    ABS = "abs"
+    ADD = "add"
+    AND = "and"
+    ATAN2 = "atan2"
+    CBRT = "cbrt"
+    CEIL = "ceil"
+    COMPARE_EQ = "compare_eq"
+    COMPARE_GE = "compare_ge"
+    COMPARE_GT = "compare_gt"
+    COMPARE_LE = "compare_le"
+    COMPARE_LT = "compare_lt"
+    COMPARE_NE = "compare_ne"
+    #: Between any two types, as StableHLO converts: float to integer towards zero.
+    CONVERT = "convert"
+    COSINE = "cosine"
+    COUNT_LEADING_ZEROS = "count_leading_zeros"
+    DIVIDE = "divide"
+    EXPONENTIAL_MINUS_ONE = "exponential_minus_one"
+    FLOOR = "floor"
+    IS_FINITE = "is_finite"
+    LOG_PLUS_ONE = "log_plus_one"
+    MAXIMUM = "maximum"
+    MINIMUM = "minimum"
+    MULTIPLY = "multiply"
+    #: The upper half of the product of two integers, which 32-bit random generators need.
+    MULTIPLY_HIGH = "multiply_high"
+    NEGATE = "negate"
+    NOT = "not"
+    OR = "or"
+    POPCNT = "popcnt"
+    POWER = "power"
+    REMAINDER = "remainder"
+    ROUND_NEAREST_AFZ = "round_nearest_afz"
+    ROUND_NEAREST_EVEN = "round_nearest_even"
+    SELECT = "select"
+    SHIFT_LEFT = "shift_left"
+    SHIFT_RIGHT_ARITHMETIC = "shift_right_arithmetic"
+    SHIFT_RIGHT_LOGICAL = "shift_right_logical"
+    SIGN = "sign"
+    SINE = "sine"
+    SUBTRACT = "subtract"
+    TAN = "tan"
+    XOR = "xor"
+
+
 class ReduceCommand(enum.Enum):
     """What an instruction does with the accumulator registers of its engine."""
 

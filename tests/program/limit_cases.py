@@ -52,6 +52,10 @@ _LINES: dict[str, list[str]] = {
         f"local_gather dst={A} src={B} index={T.format('h', 32)} valid_indices=513",
         "local_gather dst=%a<0, 8>[0; 1:8] src=%b<0, 8>[0; 1:8] index=%h<0, 8>[0; 1:1]",
     ],
+    f"custom_op dst={A} function=floor srcs=({B})": [
+        f"custom_op dst={A} function=floor srcs=({T.format('b', 8)})",
+        f"custom_op dst={A} function=add srcs=({B}, %b<0, 64>[0; 1:512])",
+    ],
     f"nonzero_with_count dst={T.format('j', 9)} src={E8}": [
         f"nonzero_with_count dst={T.format('j', 8)} src={E8}",
     ],

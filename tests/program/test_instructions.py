@@ -65,6 +65,7 @@ nc_n_gather: dst < data indices
 nonzero_with_count: dst < src
 topk: values indices < src
 sequence_bounds: dst < segment_ids
+custom_op: dst < srcs
 core_barrier: data < data
 rng: dst <
 rand2: dst < low high

@@ -193,7 +193,15 @@ def _range_select(each: Any) -> Iterator[tuple[str, bool]]:
     yield "positions below 2^24", last <= 1 << FLOAT32.mantissa_bits + 1
 
 
+def _custom_op(each: Any) -> Iterator[tuple[str, bool]]:
+    accesses = [src for src in each.srcs if isinstance(src, Access)]
+    sizes = {1, each.dst.free_elements}
+    yield "srcs of dst's partitions", all(a.partitions == each.dst.partitions for a in accesses)
+    yield "srcs of dst's elements, or one", all(a.free_elements in sizes for a in accesses)
+
+
 LIMITS: Mapping[str, Limit] = {
+    "custom_op": _custom_op,
     "bn_stats": _bn_stats,
     "bn_aggr": _bn_aggr,
     "max8": _max8,

@@ -98,6 +98,9 @@ SAME: Mapping[str, tuple[str, str]] = {
 }
 """Mnemonic -> operands of the same type."""
 
+ANY_TYPE = frozenset({"custom_op"})
+"""Mnemonics that take types engines do not compute with: C++ code does."""
+
 _ARITHMETIC = frozenset(AluOp) - BITVECTOR - {AluOp.BYPASS}
 _SUMS = frozenset({AluOp.ADD, AluOp.MINIMUM, AluOp.MAXIMUM})
 _CUMULATIVE = _SUMS | {AluOp.SUBTRACT, AluOp.MULTIPLY}
@@ -146,7 +149,7 @@ def element_types(site: Site) -> Iterator[Complaint]:
     for name, access in site.accesses():
         found = access.element_type
         allowed = FIELD_TYPES.get((mnemonic, name))
-        if site.is_compute and found not in known:
+        if site.is_compute and mnemonic not in ANY_TYPE and found not in known:
             yield f"{name} of {found.name} on {site.core.name}", _names(known)
         elif allowed is not None and found not in allowed:
             yield f"{name} of {found.name}", _names(allowed)
