@@ -94,6 +94,20 @@ class DeviceMemoryError(NeuronError):
     status = "RESOURCE_EXHAUSTED"
 
 
+class OnChipMemoryError(CompileError):
+    """The tiles of a kernel do not fit into a memory of the core."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
+class SbufOverflowError(OnChipMemoryError):
+    """The tiles of a kernel do not fit into SBUF."""
+
+
+class PsumOverflowError(OnChipMemoryError):
+    """The tiles of a kernel do not fit into PSUM."""
+
+
 class HostMemoryError(NeuronError):
     """An allocation would exhaust the memory of the host that runs the emulation."""
 

@@ -1,0 +1,135 @@
+"""When a buffer holds something that is still wanted, in positions of program order.
+
+Within a kernel, positions are instructions. A life goes from the first to the last use; a use in a
+loop that the rest of the life is not in counts as the whole loop, and so does every loop that
+carries the buffer: an iteration of it reads what it has not written itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from neuronjax.lower.coverage import Filled, filled, touched
+from neuronjax.program.affine import First
+from neuronjax.program.instruction import Instruction, Use
+from neuronjax.program.operand import Access, Buffer
+from neuronjax.program.program import If, Loop, Node, While
+from neuronjax.program.walk import children
+
+Life = tuple[int, int]
+"""First and last position, both included."""
+
+
+@dataclass(eq=False, slots=True)
+class Cycle:
+    """A loop in program order; `variable` is None where nobody counts: while, or a condition."""
+
+    variable: str | None
+    trips: int | None
+    first: int
+    last: int = 0
+
+
+class Touch(NamedTuple):
+    """One use of a buffer; `cycles` are the loops about it, outermost first."""
+
+    position: int
+    cycles: tuple[Cycle, ...]
+    use: Use
+
+
+def lives(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, Life]:
+    """The lives of those of the buffers `known` that the instructions below `nodes` use."""
+    return {buffer: life(touches) for buffer, touches in _touches(nodes, known).items()}
+
+
+def life(touches: list[Touch]) -> Life:
+    """From the first to the last position at which a buffer with these uses holds something."""
+    depth = 0
+    while True:
+        about = {touch.cycles[depth : depth + 1] for touch in touches}
+        if len(about) > 1 or about == {()}:
+            break
+        (cycle,) = next(iter(about))
+        if _is_carried(cycle, depth, touches):
+            return cycle.first, cycle.last
+        depth += 1
+    spans = [
+        (touch.cycles[depth].first, touch.cycles[depth].last)
+        if len(touch.cycles) > depth
+        else (touch.position, touch.position)
+        for touch in touches
+    ]
+    return min(first for first, _ in spans), max(last for _, last in spans)
+
+
+def _is_carried(cycle: Cycle, depth: int, touches: list[Touch]) -> bool:
+    """Whether an iteration of the loop `cycle`, at `depth`, reads what it has not written."""
+    if cycle.variable is None:
+        return True
+    written = Filled()
+    for touch in touches:
+        access = touch.use.operand
+        assert isinstance(access, Access)
+        inner = touch.cycles[depth + 1 :]
+        trips = {each.variable: each.trips for each in inner if each.variable is not None}
+        begins = _begins(touch.use, trips.keys())
+        if not begins and not written.has(touched(access, trips)):
+            return True
+        if touch.use.role.is_write and all(each.variable is not None for each in inner):
+            written.add(filled(access, trips))
+    return False
+
+
+def _begins(use: Use, inner: Iterable[str]) -> bool:
+    """Whether a use overwrites, at least in the first of the iterations of the loops `inner`."""
+    if not use.role.is_read:
+        return True
+    return isinstance(use.unless, First) and set(use.unless.variables) <= set(inner)
+
+
+def _touches(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, list[Touch]]:
+    names = {buffer.name: buffer for buffer in known}
+    found: dict[Buffer, list[Touch]] = defaultdict(list)
+    _collect(nodes, 0, (), names, found)
+    return found
+
+
+def _collect(
+    nodes: tuple[Node, ...],
+    position: int,
+    cycles: tuple[Cycle, ...],
+    names: dict[str, Buffer],
+    found: dict[Buffer, list[Touch]],
+) -> int:
+    """Adds all uses below `nodes`; the position after them."""
+    for node in nodes:
+        if isinstance(node, Instruction):
+            for use in _in_order(node):
+                buffer = names.get(use.operand.buffer.name)  # type: ignore[union-attr]
+                if buffer is not None and buffer.memory is use.operand.memory:  # type: ignore[union-attr]
+                    found[buffer].append(Touch(position, cycles, use))
+            position += 1
+            continue
+        inner = cycles
+        if isinstance(node, Loop | While | If):
+            counted = isinstance(node, Loop) and isinstance(node.trips, int)
+            cycle = Cycle(
+                variable=node.variable if counted and isinstance(node, Loop) else None,
+                trips=node.most_trips if isinstance(node, Loop) else None,
+                first=position,
+            )
+            inner = (*cycles, cycle)
+        position = _collect(children(node), position, inner, names, found)
+        if inner is not cycles:
+            inner[-1].last = position - 1
+    return position
+
+
+def _in_order(instruction: Instruction) -> list[Use]:
+    """Its uses of memory, reads first."""
+    uses = [use for use in instruction.uses() if isinstance(use.operand, Access)]
+    return sorted(uses, key=lambda use: not use.role.is_read)

@@ -1,0 +1,117 @@
+"""Programs with other buffers: frozen records are made anew where they change, and only there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access, Buffer
+from neuronjax.program.program import Call, Function, If, Kernel, Loop, Node, Program, While
+
+_FIELDS: Mapping[str, str] = {"If": "then otherwise", "While": "condition body", "Loop": "body"}
+
+
+class BufferMap:
+    """Buffers by name -> the buffers that take their place; remembers accesses that it has seen."""
+
+    def __init__(self, known: Mapping[str, Buffer]) -> None:
+        self._known = known
+        self._seen: dict[int, tuple[Access, Access]] = {}
+
+    def buffer(self, old: Buffer) -> Buffer:
+        """What stands for a buffer: itself, unless another is known."""
+        new = self._known.get(old.name)
+        return old if new is None else new
+
+    def operand(self, old: Any) -> Any:
+        """What stands for an operand: accesses to other buffers are made anew."""
+        if not isinstance(old, Access):
+            return old
+        seen = self._seen.get(id(old))
+        if seen is not None:
+            return seen[1]
+        buffer = self.buffer(old.buffer)
+        new = old if buffer is old.buffer else dataclasses.replace(old, buffer=buffer)
+        self._seen[id(old)] = (old, new)
+        return new
+
+    def instruction(self, old: Instruction) -> Instruction:
+        """An instruction on other buffers."""
+        if all(self.operand(access) is access for access in old.accesses()):
+            return old
+        return old.with_operands(self.operand)
+
+
+def rebuilt(nodes: tuple[Node, ...], change: Callable[[Node], Node | None]) -> tuple[Node, ...]:
+    """Nodes after `change`, which gives None for those that are to be entered instead."""
+    found = []
+    for node in nodes:
+        new = change(node)
+        found.append(_entered(node, change) if new is None else new)
+    if all(new is old for new, old in zip(found, nodes, strict=True)):
+        return nodes
+    return tuple(found)
+
+
+def _entered(node: Node, change: Callable[[Node], Node | None]) -> Node:
+    if not isinstance(node, Loop | While | If | Kernel):
+        return node
+    names = ("body",) if isinstance(node, Kernel) else _FIELDS[type(node).__name__].split()
+    values = {name: rebuilt(getattr(node, name), change) for name in names}
+    if all(values[name] is getattr(node, name) for name in names):
+        return node
+    changed: Node = dataclasses.replace(node, **values)  # type: ignore[arg-type]
+    return changed
+
+
+def with_buffers(
+    program: Program, outer: Mapping[str, Buffer], tiles: Mapping[int, Mapping[str, Buffer]]
+) -> Program:
+    """The program with buffers replaced by name: its own, and those of kernels by their id."""
+    finished: dict[int, Node] = {}
+
+    def body(nodes: tuple[Node, ...], known: Mapping[str, Buffer]) -> tuple[Node, ...]:
+        calls = BufferMap(known)
+
+        def change(node: Node) -> Node | None:
+            if isinstance(node, Call):
+                arguments = tuple(map(calls.buffer, node.arguments))
+                return dataclasses.replace(node, arguments=arguments)
+            if not isinstance(node, Kernel):
+                return None
+            if id(node) not in finished:
+                finished[id(node)] = _kernel(node, {**known, **tiles.get(id(node), {})})
+            return finished[id(node)]
+
+        return rebuilt(nodes, change)
+
+    functions = tuple(_function(function, outer, body) for function in program.functions)
+    buffers = tuple(outer.get(buffer.name, buffer) for buffer in program.buffers)
+    return dataclasses.replace(
+        program, buffers=buffers, functions=functions, body=body(program.body, outer)
+    )
+
+
+def _function(
+    function: Function,
+    outer: Mapping[str, Buffer],
+    body: Callable[[tuple[Node, ...], Mapping[str, Buffer]], tuple[Node, ...]],
+) -> Function:
+    own = {buffer.name for buffer in function.parameters}
+    known = {name: buffer for name, buffer in outer.items() if name not in own}
+    return dataclasses.replace(function, body=body(function.body, known))
+
+
+def _kernel(kernel: Kernel, known: Mapping[str, Buffer]) -> Kernel:
+    names = BufferMap(known)
+
+    def change(node: Node) -> Node | None:
+        return names.instruction(node) if isinstance(node, Instruction) else None
+
+    return dataclasses.replace(
+        kernel,
+        buffers=tuple(map(names.buffer, kernel.buffers)),
+        body=rebuilt(kernel.body, change),
+    )
