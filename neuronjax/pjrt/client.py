@@ -126,22 +126,19 @@ def Client_DmaUnmap(plugin: Plugin, args: Any) -> None:
 
 
 def host_array(args: Any) -> np.ndarray:
-    """A copy of the host buffer that ``Client_BufferFromHostBuffer`` names, in row-major order."""
+    """The host buffer that ``Client_BufferFromHostBuffer`` names, where it lies: it may change or
+    vanish when the call has returned."""
     dtype = dtype_of(args.type)
     shape = read_int64s(args.dims, args.num_dims)
     strides = read_int64s(args.byte_strides, args.num_byte_strides)
-    result = np.empty(shape, dtype)
-    if result.size == 0:
-        return result
-    if not strides or strides == result.strides:
-        ctypes.memmove(result.ctypes.data, args.data, result.nbytes)
-        return result
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    if not strides:
+        strides = np.empty(shape, np.dtype((np.void, dtype.itemsize))).strides
     low = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
     high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
     span: Any = (ctypes.c_uint8 * (high - low + dtype.itemsize)).from_address(args.data + low)
-    source = np.ndarray(shape, np.dtype((np.void, dtype.itemsize)), span, -low, strides)
-    result.view(np.dtype((np.void, dtype.itemsize)))[...] = source
-    return result
+    return np.ndarray(shape, dtype, span, -low, strides)
 
 
 def Client_BufferFromHostBuffer(plugin: Plugin, args: Any) -> None:
