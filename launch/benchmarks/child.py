@@ -88,6 +88,16 @@ def growth(arguments: argparse.Namespace) -> dict[str, float]:
     return {"megabytes": call(arguments.calls) - before}
 
 
+def loading(arguments: argparse.Namespace) -> dict[str, float]:
+    """Peak memory while a checkpoint is loaded, in sizes of the model, beyond what was there."""
+    module = importlib.import_module("launch.benchmarks.loading")
+    devices = jax.devices()[: module.MODEL_AXIS]
+    first_jit(arguments)
+    peaks = module.peak_memory(lambda: module.load(Path(arguments.directory), devices))
+    size = sum(file.stat().st_size for file in Path(arguments.directory).glob("*.safetensors"))
+    return {name: peak / size for name, peak in peaks.items()}
+
+
 def handles(arguments: argparse.Namespace) -> dict[str, float]:
     """Objects the plugin holds more of once a workload is gone than after the one before it."""
     _workload()
@@ -162,7 +172,8 @@ def _resident_megabytes() -> float:
 
 
 TASKS = {
-    task.__name__: task for task in (first_jit, many_cores, growth, handles, bf16_steps, rounding)
+    task.__name__: task
+    for task in (first_jit, many_cores, growth, loading, handles, bf16_steps, rounding)
 }
 
 
@@ -173,6 +184,7 @@ def main() -> None:
     parser.add_argument(
         "--module", help="module or package of the backend that the task looks into"
     )
+    parser.add_argument("--directory", help="of the checkpoint that the task loads")
     arguments = parser.parse_args()
     print(json.dumps(TASKS[arguments.task](arguments)))
     sys.stdout.flush()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from launch.benchmarks import loading
 from launch.benchmarks.paired import Measurement, compare, summary, time_pairs
 from launch.benchmarks.platforms import (
     ONE_CHIP,
@@ -105,6 +106,18 @@ def handles(settings: Settings, repetitions: int) -> Measurement:
     task = ["handles", f"--module={PLUGIN_MODULE}"]
     runs = [run_child(settings.platform, task, ONE_CHIP) for _ in range(repetitions)]
     return summary([run["left"] for run in runs], runs[0])
+
+
+def loading_memory(settings: Settings, repetitions: int) -> Measurement:
+    """Peak memory of loading a checkpoint in sizes of the model; the model itself counts as 1.
+
+    Pages of files that are mapped count. The details tell it without them.
+    """
+    with loading.random_checkpoint() as directory:
+        task = ["loading", f"--directory={directory}"]
+        runs = [run_child(settings.platform, task, ONE_CHIP) for _ in range(repetitions)]
+    details = {"anonymous": float(np.median([run["anonymous"] for run in runs]))}
+    return summary([run["resident"] for run in runs], details)
 
 
 def rounding(settings: Settings, repetitions: int, calls: int) -> Measurement:

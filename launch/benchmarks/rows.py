@@ -8,7 +8,7 @@ from functools import partial
 
 import jax
 
-from launch.benchmarks import calls, processes, training
+from launch.benchmarks import calls, decoding, loading, processes, training
 from launch.benchmarks.paired import Measurement, Thunk, compare, time_pairs
 from launch.benchmarks.platforms import CHIP_NUMERICS, DEVICES, STOCHASTIC, Settings, devices
 
@@ -47,6 +47,26 @@ def in_process(
     return compare(*time_pairs(subject, baseline, repetitions, warmup), how="ratio")
 
 
+def loading_time(settings: Settings, repetitions: int) -> Measurement:
+    """Ratio of loading a checkpoint onto the platform to reading its files with safetensors."""
+    on = devices(settings.platform, loading.MODEL_AXIS)
+    with loading.random_checkpoint() as directory:
+        seconds = time_pairs(
+            lambda: loading.load(directory, on),
+            lambda: loading.read_plainly(directory),
+            repetitions,
+            warmup=1,
+        )
+    return compare(*seconds, how="ratio")
+
+
+def generation(settings: Settings, repetitions: int) -> Measurement:
+    """Ratio of the models' generation to a loop written by hand, both on the baseline."""
+    on = devices(settings.baseline, 1)
+    subject, by_hand = decoding.generating(on), decoding.generating_by_hand(on)
+    return compare(*time_pairs(subject, by_hand, repetitions, warmup=2), how="ratio")
+
+
 def _ratio(prepare: Callable[[Sequence[jax.Device]], Thunk], count: int, warmup: int) -> Measure:
     return partial(in_process, prepare=prepare, count=count, warmup=warmup)
 
@@ -67,5 +87,8 @@ ROWS = (
     Row("BF16 step, chip numerics", 1.5, "×", 3, _numerics(CHIP_NUMERICS)),
     Row("BF16 step, stochastic", 2.5, "×", 3, _numerics(STOCHASTIC)),
     Row("slowest rounding", 1e9 / 300e6, "ns", 3, partial(processes.rounding, calls=15)),
+    Row("loading, over reading", 1 / 0.6, "×", 7, loading_time),
+    Row("loading, peak memory", 1.3, "×", 3, processes.loading_memory),
+    Row("generation, over by hand", 1.2, "×", 11, generation),
     Row("handles left", 0.0, "", 1, processes.handles),
 )

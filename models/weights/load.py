@@ -1,23 +1,22 @@
 """Parameters from files, each read straight into its sharding.
 
-Host memory holds the model and one tensor: arrays are made one by one, each from views of the
-files that are dropped at once.
+Host memory holds the model and at most THREADS tensors: arrays are made from views of the files
+that are dropped at once.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from math import prod
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Sharding
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from models.errors import WeightsError
 from models.parameters import Parameters
-from models.weights.copying import gathered
+from models.weights.copying import put, stacked
 from models.weights.plan import Group, reading_plan, stored_shapes
 from models.weights.safetensors import StoredTensor
 from models.weights.table import KeyTable
@@ -25,6 +24,8 @@ from models.weights.transforms import Shape
 
 Index = tuple[slice, ...]
 OnTensor = Callable[[int], None]  # called with the bytes of every tensor that has been read
+
+THREADS = 4  # that copy at a time: more hold more tensors, and memory is not faster
 
 
 def load_parameters(
@@ -46,14 +47,16 @@ def load_parameters(
     ]
     for group in groups:
         _check(group, parameters, shapes)
+    wanted = [(group, name) for group in groups for name in group.parameters]
+    make = partial(_make, parameters=parameters, shapes=shapes, shardings=shardings)
     loaded = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for group in groups:
-            for which, name in enumerate(group.parameters):
-                shape, dtype = shapes[name], np.dtype(parameters[name].dtype)
-                loaded[name] = _make(group, which, shapes, dtype, shardings[name], pool)
-                if on_tensor is not None:
-                    on_tensor(prod(shape) * dtype.itemsize)
+    with ThreadPoolExecutor(THREADS) as pool:
+        for array, (_, name) in zip(
+            pool.map(lambda each: make(*each), wanted), wanted, strict=True
+        ):
+            loaded[name] = array
+            if on_tensor is not None:
+                on_tensor(array.nbytes)
     return {name: loaded[name] for name in parameters}
 
 
@@ -86,28 +89,30 @@ def _is_float(dtype: np.dtype[Any]) -> bool:
 
 def _make(
     group: Group[StoredTensor],
-    which: int,
+    name: str,
+    *,
+    parameters: Parameters,
     shapes: Mapping[str, Shape],
-    dtype: np.dtype[Any],
-    sharding: Sharding,
-    pool: Executor,
+    shardings: Mapping[str, Sharding],
 ) -> jax.Array:
-    """Parameter number `which` of the group, on its devices."""
+    """One of the group's parameters, on its devices."""
+    shape, dtype, sharding = shapes[name], np.dtype(parameters[name].dtype), shardings[name]
     skip = 1 if group.is_stacked else 0
-    part_shapes = [shapes[name][skip:] for name in group.parameters]
-    name = group.parameters[which]
+    part_shapes = [shapes[each][skip:] for each in group.parameters]
+    which = group.parameters.index(name)
 
     def part(place: int) -> np.ndarray:
         views = [tensor.view() for tensor in group.tensors[place]]
         return group.row.transform.split(views, part_shapes)[which]
 
     def read(index: Index) -> np.ndarray:
-        shape = [len(range(size)[piece]) for size, piece in zip(shapes[name], index, strict=True)]
         if not group.is_stacked:
-            return gathered([part(0)[index]], shape, dtype, pool)
+            return part(0)[index]
         places = range(len(group.tensors))[index[0]]
-        return gathered([part(place)[index[1:]] for place in places], shape, dtype, pool)
+        return stacked([part(place)[index[1:]] for place in places])
 
-    array = jax.make_array_from_callback(shapes[name], sharding, read)
-    # Transfers are asynchronous: without waiting, many tensors' pages would be held at once.
-    return array.block_until_ready()
+    shards = [
+        put(read(index), dtype, SingleDeviceSharding(device, memory_kind=sharding.memory_kind))
+        for device, index in sharding.addressable_devices_indices_map(shape).items()
+    ]
+    return jax.make_array_from_single_device_arrays(shape, sharding, shards)

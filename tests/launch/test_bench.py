@@ -6,15 +6,23 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-from launch.benchmarks import processes, report
+from launch.benchmarks import decoding, loading, processes, report
 from launch.benchmarks.paired import Measurement, compare, time_pairs
 from launch.benchmarks.platforms import Settings, devices
 from launch.benchmarks.rows import ROWS, Row
+from models.decoder.config import DecoderConfig
+from models.decoder.families import llama_json
+from models.pretrained import describe_fields
+from models.weights.fields import Fields
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -141,3 +149,61 @@ def test_rounding_is_measured_in_a_process() -> None:
 def test_a_failing_process_says_why() -> None:
     with pytest.raises(RuntimeError, match="nowhere"):
         processes.run_child("nowhere", ["first_jit"], {})
+
+
+TINY = DecoderConfig(
+    vocab_size=96,
+    num_layers=2,
+    dim=32,
+    hidden_dim=48,
+    num_heads=4,
+    num_kv_heads=4,
+    head_dim=8,
+    initializer_range=0.5,  # tokens vary
+)
+
+
+def test_loading_reads_what_safetensors_reads(tmp_path: Path) -> None:
+    size = loading.write_random(tmp_path, TINY)
+    loaded = loading.load(tmp_path, jax.devices("cpu")[: loading.MODEL_AXIS])
+    read = loading.read_plainly(tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    assert sum(tensor.nbytes for tensor in read) == size
+
+    def numbers(arrays: Iterable[Any]) -> np.ndarray:
+        return np.sort(np.concatenate([np.ravel(np.asarray(a, np.float32)) for a in arrays]))
+
+    np.testing.assert_array_equal(numbers(loaded.parameters.values()), numbers(read))
+
+
+def test_the_checkpoint_has_a_billion_weights_and_goes_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = []
+    monkeypatch.setattr(loading, "write_random", written.append)
+    with loading.random_checkpoint() as directory:
+        assert written == [directory]
+        assert directory.is_dir()
+    assert not directory.exists()
+    described = describe_fields(Fields(llama_json(loading.BILLION), "the test"))
+    _, abstract = described.architecture.abstract(described.config)
+    assert sum(leaf.size for leaf in abstract.values()) > 1e9
+    assert {str(leaf.dtype) for leaf in abstract.values()} == {"bfloat16"}
+
+
+def test_peak_memory_sees_what_was_given_back() -> None:
+    def use() -> None:
+        held = np.ones(100_000_000, np.uint8)
+        time.sleep(0.05)
+        del held
+
+    found = loading.peak_memory(lambda: [use() for _ in range(2)])
+    assert 0.95e8 < found["anonymous"] < 1.3e8
+
+
+def test_generation_by_hand_gives_the_same_tokens() -> None:
+    on = jax.devices("cpu")
+    tokens = decoding.generating(on, TINY)()
+    assert tokens.shape == (1, decoding.NEW)
+    assert len(set(tokens[0].tolist())) > 20
+    np.testing.assert_array_equal(decoding.generating_by_hand(on, TINY)(), tokens[0])
