@@ -144,6 +144,38 @@ class OutOfBoundsError(ExecutionError):
     """The program used an index outside its operand (NRT status 1006, NRT_EXEC_OOB)."""
 
 
+class MemoryAccessError(ExecutionError):
+    """An instruction reached outside of its buffer, or a buffer lies outside of its memory."""
+
+
+class UninitialisedError(ExecutionError):
+    """An instruction read bytes that nothing had written."""
+
+
+class RaceError(ExecutionError):
+    """Two instructions use the same bytes, and nothing says which of them is first."""
+
+
+class DeadlockError(ExecutionError):
+    """Engines wait for semaphores that nothing will signal."""
+
+
+class CollectiveError(ExecutionError):
+    """Ranks of a group do not run the same collectives in the same order."""
+
+
+class MissingHostError(ExecutionError):
+    """A program has work for the host, and nobody was named to do it."""
+
+    status = "UNIMPLEMENTED"
+
+
+class RecordError(NeuronError, ValueError):
+    """A record of a run is damaged, or the run it is of no longer comes out the same."""
+
+    status = "DATA_LOSS"
+
+
 class NonDeterministicError(NeuronError, ValueError):
     """Two runs of a function that is to be compared with itself differ."""
 

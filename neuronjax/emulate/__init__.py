@@ -1,0 +1,1 @@
+"""The emulator: runs a `Program` on byte-addressed memories, instruction by instruction."""

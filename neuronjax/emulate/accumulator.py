@@ -1,0 +1,86 @@
+"""The accumulator registers of the Scalar and Vector engines: one per lane, float32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from neuronjax.emulate.arithmetic import ARITHMETIC, IDENTITIES, reduced
+from neuronjax.emulate.frame import Values
+from neuronjax.emulate.unit import Array, Read, Unit
+from neuronjax.machine.specs import Engine
+from neuronjax.program.operand import Access, Scalar
+from neuronjax.program.operators import AluOp, ReduceCommand
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """What a `reduce_cmd` does before it takes the results, and whether it takes them."""
+
+    resets: bool = False
+    loads: bool = False
+    reduces: bool = False
+
+
+_COMMANDS: Mapping[ReduceCommand, _Command] = {
+    ReduceCommand.IDLE: _Command(),
+    ReduceCommand.RESET: _Command(resets=True),
+    ReduceCommand.REDUCE: _Command(reduces=True),
+    ReduceCommand.RESET_REDUCE: _Command(resets=True, reduces=True),
+    ReduceCommand.LOAD_REDUCE: _Command(loads=True, reduces=True),
+}
+
+
+class Accumulator:
+    """What one instruction does with the registers of the lanes that its data comes from.
+
+    Registers take results before these are rounded to the type of dst.
+    """
+
+    def __init__(
+        self,
+        unit: Unit,
+        data: Access,
+        op: AluOp,
+        command: ReduceCommand,
+        result: Access | None,
+        *,
+        initial: Scalar | None = None,
+        negate: bool = False,
+    ) -> None:
+        engine = unit.instruction.engine
+        assert engine in (Engine.SCALAR, Engine.VECTOR)
+        self._registers = unit.core.accumulators[engine]
+        self._window = unit.window(data)
+        self._op = op
+        self._command = _COMMANDS[command]
+        self._result = unit.output(result) if result is not None else None
+        self._initial: Read = unit.scalar(initial)
+        self._negate = negate
+
+    def take(self, values: Values, results: Array) -> None:
+        """Does the command with the results of an instruction, [partitions, elements]."""
+        lanes = self._lanes(values)
+        if self._command.resets:
+            lanes[...] = IDENTITIES.get(self._op, 0.0)
+        if self._command.loads:
+            lanes[...] = self._initial(values)
+        if self._command.reduces:
+            total = reduced(self._op, results)[:, None]
+            lanes[...] = total if self._command.resets else ARITHMETIC[self._op](lanes, total)
+
+    def write(self, values: Values) -> None:
+        """Writes the registers to `reduce_res`, if there is one."""
+        if self._result is not None:
+            lanes = self._lanes(values)
+            self._result(values, np.negative(lanes) if self._negate else lanes)
+
+    def state(self, values: Values) -> Array:
+        """The registers, [partitions, 1]: a view."""
+        return self._lanes(values)
+
+    def _lanes(self, values: Values) -> Array:
+        row = self._window.row(values)
+        return self._registers[row : row + self._window.flat[0]]

@@ -1,0 +1,139 @@
+"""Operators of the element-wise engines on arrays, as tables.
+
+Arithmetic is float32 in and out; powers and roots are computed in float64 and rounded once. Bit
+operators take integers of one dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from neuronjax.program.operators import BITVECTOR, UNARY, AluOp
+
+Array = np.ndarray
+Binary = Callable[[Array, Array], Array]
+
+
+def once_rounded(function: Callable[..., Array]) -> Callable[..., Array]:
+    """The function in float64, rounded to float32 at the end."""
+
+    def rounded(*arrays: Array) -> Array:
+        return function(*(each.astype(np.float64) for each in arrays)).astype(np.float32)
+
+    return rounded
+
+
+def truth(function: Binary) -> Binary:
+    """The results of a comparison as 0.0 and 1.0."""
+    return lambda one, other: function(one, other).astype(np.float32)
+
+
+def _shift_left(one: Array, other: Array) -> Array:
+    bits = one.dtype.itemsize * 8
+    inside = (other >= 0) & (other < bits)
+    return np.where(inside, np.left_shift(one, np.where(inside, other, 0)), 0).astype(one.dtype)
+
+
+def _shift_right(one: Array, other: Array) -> Array:
+    """Arithmetic for signed integers, logical for unsigned ones."""
+    bits = one.dtype.itemsize * 8
+    inside = (other >= 0) & (other < bits)
+    beyond = np.right_shift(one, bits - 1) if one.dtype.kind == "i" else np.zeros_like(one)
+    return np.where(inside, np.right_shift(one, np.where(inside, other, 0)), beyond)
+
+
+ARITHMETIC: Mapping[AluOp, Binary] = {
+    AluOp.ADD: np.add,
+    AluOp.SUBTRACT: np.subtract,
+    AluOp.MULTIPLY: np.multiply,
+    AluOp.MAXIMUM: np.maximum,
+    AluOp.MINIMUM: np.minimum,
+    AluOp.EQUAL: truth(np.equal),
+    AluOp.NOT_EQUAL: truth(np.not_equal),
+    AluOp.GREATER_EQUAL: truth(np.greater_equal),
+    AluOp.GREATER: truth(np.greater),
+    AluOp.LESS_EQUAL: truth(np.less_equal),
+    AluOp.LESS: truth(np.less),
+    AluOp.LOGICAL_AND: truth(np.logical_and),
+    AluOp.LOGICAL_OR: truth(np.logical_or),
+    AluOp.LOGICAL_XOR: truth(np.logical_xor),
+    AluOp.POWER: once_rounded(np.power),
+    AluOp.ABS_MAX: lambda one, other: np.maximum(np.abs(one), np.abs(other)),
+    AluOp.ABS_MIN: lambda one, other: np.minimum(np.abs(one), np.abs(other)),
+    AluOp.ABS: lambda one, _: np.abs(one),
+    AluOp.SQUARE: lambda one, _: np.square(one),
+    AluOp.RELU: lambda one, _: np.maximum(one, np.zeros((), one.dtype)),
+    AluOp.RSQRT: lambda one, _: once_rounded(lambda x: 1 / np.sqrt(x))(one),
+    AluOp.RECIPROCAL: lambda one, _: np.reciprocal(one),
+    AluOp.BYPASS: lambda one, _: one,
+}
+"""Operator -> function of float32 arrays that broadcast; one of one argument ignores the other."""
+
+BITS: Mapping[AluOp, Binary] = {
+    AluOp.INVERT: lambda one, _: np.invert(one),
+    AluOp.BITWISE_AND: np.bitwise_and,
+    AluOp.BITWISE_OR: np.bitwise_or,
+    AluOp.BITWISE_XOR: np.bitwise_xor,
+    AluOp.LEFT_SHIFT: _shift_left,
+    AluOp.RIGHT_SHIFT: _shift_right,
+}
+"""Operator -> function of integer arrays of one dtype."""
+
+EXACT: Mapping[AluOp, Binary] = {
+    **ARITHMETIC,
+    **BITS,
+    AluOp.POWER: lambda one, other: np.where(other < 0, 0, np.power(one, np.maximum(other, 0))),
+}
+"""Operator -> function of 64-bit integers, whose lower bits are the wrapped result."""
+
+_REDUCTIONS: Mapping[AluOp, Callable[[Array], Array]] = {
+    AluOp.ADD: lambda x: np.add.reduce(x, axis=-1),
+    AluOp.MULTIPLY: lambda x: np.multiply.reduce(x, axis=-1),
+    AluOp.MAXIMUM: lambda x: np.maximum.reduce(x, axis=-1),
+    AluOp.MINIMUM: lambda x: np.minimum.reduce(x, axis=-1),
+    AluOp.SUBTRACT: lambda x: x[..., 0] - np.add.reduce(x[..., 1:], axis=-1),
+    AluOp.LOGICAL_AND: lambda x: np.logical_and.reduce(x, axis=-1).astype(x.dtype),
+    AluOp.LOGICAL_OR: lambda x: np.logical_or.reduce(x, axis=-1).astype(x.dtype),
+    AluOp.LOGICAL_XOR: lambda x: np.logical_xor.reduce(x, axis=-1).astype(x.dtype),
+    AluOp.BITWISE_AND: lambda x: np.bitwise_and.reduce(x, axis=-1),
+    AluOp.BITWISE_OR: lambda x: np.bitwise_or.reduce(x, axis=-1),
+    AluOp.BITWISE_XOR: lambda x: np.bitwise_xor.reduce(x, axis=-1),
+    AluOp.ABS_MAX: lambda x: np.maximum.reduce(np.abs(x), axis=-1),
+    AluOp.ABS_MIN: lambda x: np.minimum.reduce(np.abs(x), axis=-1),
+}
+
+IDENTITIES: Mapping[AluOp, float] = {
+    AluOp.MULTIPLY: 1.0,
+    AluOp.MAXIMUM: -np.inf,
+    AluOp.MINIMUM: np.inf,
+    AluOp.ABS_MIN: np.inf,
+}
+"""Operator -> what a reset accumulator holds, where that is not 0."""
+
+
+def reduced(op: AluOp, values: Array) -> Array:
+    """`op` over the last dimension. KeyError: it reduces nothing."""
+    return _REDUCTIONS[op](values)
+
+
+def is_bitwise(op: AluOp | None) -> bool:
+    """Whether an operator works on bit patterns."""
+    return op in BITVECTOR
+
+
+def applied(op: AluOp, reverse: bool) -> Binary:
+    """An arithmetic operator, its arguments swapped if `reverse`."""
+    function = ARITHMETIC[op]
+    if not reverse or op in UNARY:
+        return function
+    return lambda one, other: function(other, one)
+
+
+def applied_to_bits(op: AluOp, reverse: bool) -> Binary:
+    """A bit operator, its arguments swapped if `reverse`."""
+    function = BITS[op]
+    if not reverse or op in UNARY:
+        return function
+    return lambda one, other: function(other, one)

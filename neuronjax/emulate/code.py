@@ -1,0 +1,187 @@
+"""A program made executable for one core: the tree of its nodes with instructions as functions.
+
+Calls are replaced by the bodies of their functions, bound to the buffers that the call passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from neuronjax.emulate.exchange import Exchange
+from neuronjax.emulate.frame import Frame, Number, Values
+from neuronjax.emulate.memory import Location, Locations, Memories
+from neuronjax.emulate.table import RULES
+from neuronjax.emulate.unit import CoreState, HostFunction, Run, Unit
+from neuronjax.emulate.window import Watcher
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Buffer
+from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, While
+from neuronjax.program.walk import Place, within
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One instruction: a function, or its side of an exchange."""
+
+    instruction: Instruction
+    place: Place
+    path: str
+    run: Run | None
+    exchange: Exchange | None
+    #: Name of a semaphore and the count to wait for.
+    waits: tuple[tuple[str, Number], ...]
+    locations: Locations
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopCode:
+    """A loop whose variable is at `place` of the values, its trips behind it."""
+
+    place: int
+    trips: Number
+    register: int | None
+    body: tuple[Code, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WhileCode:
+    condition: tuple[Code, ...]
+    register: int
+    body: tuple[Code, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IfCode:
+    register: int
+    then: tuple[Code, ...]
+    otherwise: tuple[Code, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelCode:
+    """A kernel; `fresh` are its own tiles, which hold nothing when it starts."""
+
+    kernel: Kernel
+    path: str
+    body: tuple[Code, ...]
+    fresh: tuple[tuple[Buffer, Location], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallCode:
+    body: tuple[Code, ...]
+
+
+Code = Step | LoopCode | WhileCode | IfCode | KernelCode | CallCode
+
+
+@dataclass
+class Builder:
+    """Makes code of nodes."""
+
+    program: Program
+    memories: Memories
+    core: CoreState
+    host: HostFunction | None = None
+    watcher: Watcher | None = None
+    #: Places of the values that are taken.
+    size: int = 0
+
+    def build(self) -> tuple[Code, ...]:
+        """The code of the whole program."""
+        registers = {each.name: place for place, each in enumerate(self.program.registers)}
+        self.size = len(registers)
+        frame = Frame({}, {}, registers, {})
+        place = Place(self.program.name)
+        return self._nodes(self.program.body, place, frame, self.memories.locations)
+
+    def _nodes(
+        self, nodes: tuple[Node, ...], place: Place, frame: Frame, locations: Locations
+    ) -> tuple[Code, ...]:
+        return tuple(
+            _BUILDERS.get(type(node), Builder._step)(
+                self, node, within(place, node, position), frame, locations
+            )
+            for position, node in enumerate(nodes)
+        )
+
+    def _step(self, node: Instruction, place: Place, frame: Frame, locations: Locations) -> Step:
+        unit = Unit(
+            node, place, frame, locations, self.core, self.program.target.core,
+            self.program.ranks, self.host, self.watcher,
+        )  # fmt: skip
+        made = RULES[type(node)](node, unit)
+        run, exchange = (None, made) if isinstance(made, Exchange) else (made, None)
+        waits = tuple((each.semaphore.name, frame.number(each.count)) for each in node.waits)
+        return Step(node, place, place.path, run, exchange, waits, locations, frame)
+
+    def _loop(self, node: Loop, place: Place, frame: Frame, locations: Locations) -> LoopCode:
+        variable = self.size
+        self.size += 2
+        body = self._nodes(node.body, place, frame.within(node, variable), locations)
+        register = None if isinstance(node.trips, int) else frame.registers[node.trips.name]
+        trips = node.trips if isinstance(node.trips, int) else 0
+        read = _reader(register) if register is not None else (lambda _: trips)
+        return LoopCode(variable, read, register, body)
+
+    def _while(self, node: While, place: Place, frame: Frame, locations: Locations) -> WhileCode:
+        condition = self._nodes(node.condition, place, frame, locations)
+        body = self._numbered(node.body, len(node.condition), place, frame, locations)
+        return WhileCode(condition, frame.registers[node.register.name], body)
+
+    def _if(self, node: If, place: Place, frame: Frame, locations: Locations) -> IfCode:
+        then = self._nodes(node.then, place, frame, locations)
+        otherwise = self._numbered(node.otherwise, len(node.then), place, frame, locations)
+        return IfCode(frame.registers[node.register.name], then, otherwise)
+
+    def _numbered(
+        self,
+        nodes: tuple[Node, ...],
+        first: int,
+        place: Place,
+        frame: Frame,
+        locations: Locations,
+    ) -> tuple[Code, ...]:
+        """Nodes whose positions in paths begin at `first`, as `walk` counts them."""
+        return tuple(
+            _BUILDERS.get(type(node), Builder._step)(
+                self, node, within(place, node, position), frame, locations
+            )
+            for position, node in enumerate(nodes, first)
+        )
+
+    def _kernel(self, node: Kernel, place: Place, frame: Frame, locations: Locations) -> KernelCode:
+        inner = self.memories.locate(node.buffers, locations, place.path)
+        body = self._nodes(node.body, place, frame, inner)
+        aliased = self.memories.aliased
+        fresh = tuple((each, inner[each.name]) for each in node.buffers if each.name not in aliased)
+        return KernelCode(node, place.path, body, fresh)
+
+    def _call(self, node: Call, place: Place, frame: Frame, locations: Locations) -> CallCode:
+        function = next(each for each in self.program.functions if each.name == node.function)
+        bound: Mapping[str, Location] = {
+            **self.memories.locations,
+            **{
+                parameter.name: locations[argument.name]
+                for parameter, argument in zip(function.parameters, node.arguments, strict=True)
+            },
+        }
+        return CallCode(self._nodes(function.body, place, frame, bound))
+
+
+def _reader(place: int) -> Number:
+    def read(values: Values) -> int:
+        return values[place]
+
+    return read
+
+
+_BUILDERS: Mapping[type, Callable[..., Code]] = {
+    Loop: Builder._loop,
+    While: Builder._while,
+    If: Builder._if,
+    Kernel: Builder._kernel,
+    Call: Builder._call,
+}

@@ -1,0 +1,165 @@
+"""How collectives execute: what each rank sends, and what of all that it gets.
+
+Floating-point numbers are reduced in float32, in the order of the group, and rounded when they are
+written; integers are exact and wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from neuronjax.emulate.arithmetic import ARITHMETIC
+from neuronjax.emulate.exchange import Exchange, Sent
+from neuronjax.emulate.frame import Values
+from neuronjax.emulate.rule import Rules
+from neuronjax.emulate.unit import Array, Run, Unit
+from neuronjax.errors import CollectiveError
+from neuronjax.program.collective import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectiveInstruction,
+    GroupCollective,
+    Permute,
+    RankId,
+    ReduceScatter,
+)
+from neuronjax.program.element_types import Integer
+from neuronjax.program.operand import Access
+from neuronjax.program.operators import AluOp
+
+Combine = Callable[[list[list[Array]], int], list[Array]]
+"""(tensors of each rank of the group, place of a rank in the group) -> what that rank gets."""
+
+
+def all_reduce(each: AllReduce, unit: Unit) -> Exchange:
+    """Every rank gets op over the sources of its group."""
+    return _in_group(each, unit, lambda sent, _: _reduced(sent, each.op), f" {each.op.value}")
+
+
+def all_gather(each: AllGather, unit: Unit) -> Exchange:
+    """Every rank gets the sources of its group side by side."""
+
+    def combine(sent: list[list[Array]], _: int) -> list[Array]:
+        return [np.concatenate(parts, each.dimension) for parts in zip(*sent, strict=True)]
+
+    return _in_group(each, unit, combine, f" along {each.dimension}")
+
+
+def reduce_scatter(each: ReduceScatter, unit: Unit) -> Exchange:
+    """Every rank gets its share of op over the sources of its group."""
+
+    def combine(sent: list[list[Array]], place: int) -> list[Array]:
+        totals = _reduced(sent, each.op)
+        return [np.split(total, len(sent), each.dimension)[place] for total in totals]
+
+    return _in_group(each, unit, combine, f" {each.op.value} along {each.dimension}")
+
+
+def all_to_all(each: AllToAll, unit: Unit) -> Exchange:
+    """Every rank joins the shares that all ranks of its group have for it."""
+
+    def combine(sent: list[list[Array]], place: int) -> list[Array]:
+        count = len(sent)
+        shares = ([np.split(part, count, each.dimension)[place] for part in parts]
+                  for parts in zip(*sent, strict=True))  # fmt: skip
+        return [np.concatenate(share, each.dimension) for share in shares]
+
+    return _in_group(each, unit, combine, f" along {each.dimension}")
+
+
+def permute(each: Permute, unit: Unit) -> Exchange:
+    """Every rank gets what its source sends; zeros without a source."""
+    sources = {target: source for source, target in each.pairs}
+
+    def combine(sent: Sent, rank: int) -> list[Array]:
+        if rank in sources:
+            return sent[sources[rank]]
+        return [np.zeros_like(part) for part in sent[rank]]
+
+    members, what = tuple(range(unit.ranks)), f" {each.pairs}"
+    return _exchange(each, unit, members, combine, what)
+
+
+def rank_id(each: RankId, unit: Unit) -> Run:
+    """dst = the rank."""
+    place, rank = unit.frame.registers[each.dst.name], unit.core.rank
+
+    def run(values: Values) -> None:
+        values[place] = rank
+
+    return run
+
+
+def _in_group(each: GroupCollective, unit: Unit, combine: Combine, what: str) -> Exchange:
+    rank = unit.core.rank
+    group = next((group for group in each.groups if rank in group), None)
+    if group is None:
+        raise CollectiveError(
+            f"{unit.place.path}: rank {rank} takes part in {each.mnemonic}, whose groups"
+            f" {each.groups} do not have it. List every rank once."
+        )
+
+    def of_group(sent: Sent, receiver: int) -> list[Array]:
+        return combine([sent[member] for member in group], group.index(receiver))
+
+    return _exchange(each, unit, group, of_group, f"{what} in groups {each.groups}")
+
+
+def _exchange(
+    each: CollectiveInstruction,
+    unit: Unit,
+    members: tuple[int, ...],
+    combine: Callable[[Sent, int], list[Array]],
+    what: str,
+) -> Exchange:
+    reads = [_source(unit, src, isinstance(each, Permute)) for src in each.srcs]
+    writes = [unit.output(dst) for dst in each.dsts]
+    tensors = ", ".join(f"{a.element_type.name}{list(_shape(a))}" for a in each.srcs)
+
+    def send(values: Values) -> list[Array]:
+        return [read(values) for read in reads]
+
+    def receive(values: Values, results: list[Array]) -> None:
+        for write, result in zip(writes, results, strict=True):
+            write(values, result)
+
+    return Exchange(
+        stream=f"collectives {each.stream}",
+        members=members,
+        description=f"{each.mnemonic} of {tensors}{what}",
+        send=send,
+        combine=combine,
+        receive=receive,
+    )
+
+
+def _source(unit: Unit, access: Access, moves: bool) -> Callable[[Values], Array]:
+    """Copies of elements in the shape of the access: integers as they are, numbers as float32."""
+    keeps = moves or isinstance(access.element_type, Integer)
+    read = unit.bits(access) if keeps else unit.numbers(access)
+    shape = _shape(access)
+    return lambda values: read(values).reshape(shape).copy()
+
+
+def _shape(access: Access) -> tuple[int, ...]:
+    """Partitions first on chip; the walk's dimensions in HBM."""
+    return (access.partitions, *access.sizes) if access.buffer.on_chip else access.sizes
+
+
+def _reduced(sent: list[list[Array]], op: AluOp) -> list[Array]:
+    return [reduce(ARITHMETIC[op], parts) for parts in zip(*sent, strict=True)]
+
+
+RULES: Rules = {
+    AllReduce: all_reduce,
+    AllGather: all_gather,
+    ReduceScatter: reduce_scatter,
+    AllToAll: all_to_all,
+    Permute: permute,
+    RankId: rank_id,
+}
+"""Instruction -> what makes it a function or an exchange."""

@@ -1,0 +1,112 @@
+"""How instructions on registers execute, and work for the host."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neuronjax.emulate.arithmetic import EXACT
+from neuronjax.emulate.frame import Values
+from neuronjax.emulate.rule import Rules
+from neuronjax.emulate.unit import Run, Unit
+from neuronjax.errors import ArgumentMismatchError, MissingHostError
+from neuronjax.program.control import (
+    Host,
+    RegisterArithmetic,
+    RegisterLoad,
+    RegisterMove,
+    RegisterStore,
+    SemaphoreEvent,
+)
+from neuronjax.program.operand import Access
+
+_WORD, _SIGN = 1 << 32, 1 << 31
+
+
+def wrapped(value: int) -> int:
+    """An integer in 32 bits, two's complement."""
+    return (value + _SIGN) % _WORD - _SIGN
+
+
+def register_load(each: RegisterLoad, unit: Unit) -> Run:
+    """dst = the one element of src."""
+    place, read = unit.frame.registers[each.dst.name], unit.bits(each.src)
+
+    def run(values: Values) -> None:
+        values[place] = wrapped(int(read(values)[0, 0]))
+
+    return run
+
+
+def register_store(each: RegisterStore, unit: Unit) -> Run:
+    """The one element of dst = src."""
+    place, write = unit.frame.registers[each.src.name], unit.output(each.dst)
+    return lambda values: write(values, np.array([[values[place]]], np.int64))
+
+
+def register_move(each: RegisterMove, unit: Unit) -> Run:
+    """dst = src."""
+    place, source = unit.frame.registers[each.dst.name], unit.frame.register_value(each.src)
+
+    def run(values: Values) -> None:
+        values[place] = wrapped(source(values))
+
+    return run
+
+
+def register_arithmetic(each: RegisterArithmetic, unit: Unit) -> Run:
+    """dst = left op right."""
+    place = unit.frame.registers[each.dst.name]
+    left, right = unit.frame.register_value(each.left), unit.frame.register_value(each.right)
+    operator = EXACT[each.op]
+
+    def run(values: Values) -> None:
+        result = operator(np.array(left(values)), np.array(right(values)))
+        values[place] = wrapped(int(result))
+
+    return run
+
+
+def semaphore_event(each: SemaphoreEvent, unit: Unit) -> Run:
+    """Nothing but waits and signals."""
+    return lambda values: None
+
+
+def host(each: Host, unit: Unit) -> Run:
+    """dsts = function(srcs), by the function that the caller of `run` passed."""
+    function = unit.host
+    if function is None:
+        raise MissingHostError(
+            f"{unit.place.path}: {each.function} runs on the host, and run() was given no function"
+            " for that. Pass host=."
+        )
+    reads = [(unit.bits(src), _shape(src)) for src in each.srcs]
+    writes = [(unit.mover(dst), unit.dtype(dst), _shape(dst)) for dst in each.dsts]
+
+    def run(values: Values) -> None:
+        results = function(each, [read(values).reshape(shape).copy() for read, shape in reads])
+        wanted = [(dtype, shape) for _, dtype, shape in writes]
+        found = [(each.dtype, each.shape) for each in results]
+        if wanted != found:
+            raise ArgumentMismatchError(
+                f"{unit.place.path}: {each.function} gives {wanted}; the host's function gave"
+                f" {found}. Convert its results."
+            )
+        for (write, _, _), result in zip(writes, results, strict=True):
+            write(values, result)
+
+    return run
+
+
+def _shape(access: Access) -> tuple[int, ...]:
+    return (access.partitions, *access.sizes) if access.buffer.on_chip else access.sizes
+
+
+RULES: Rules = {
+    RegisterLoad: register_load,
+    RegisterStore: register_store,
+    RegisterMove: register_move,
+    RegisterArithmetic: register_arithmetic,
+    SemaphoreEvent: semaphore_event,
+    Host: host,
+}
+"""Instruction -> what makes it a function."""

@@ -1,0 +1,153 @@
+"""Element types in memory: how elements of a buffer read as numbers, and how numbers are written.
+
+Engines compute in FP32 and round when they write. What AWS leaves open is decided here: floating-
+point numbers become integers by rounding to nearest even, values beyond the type saturate, and NaN
+becomes 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from neuronjax.formats import BFLOAT16, FLOAT32, TFLOAT32, Format
+from neuronjax.program.element_types import ElementType, Integer, Packed
+from neuronjax.rounding import NUMPY, Mode, Overflow, nearest, random_bits, stochastic
+
+Array = np.ndarray
+Encode = Callable[[Array, Array], None]
+"""(view of the memory, values of its shape) -> None: the values are written."""
+Decode = Callable[[Array], Array]
+"""View of the memory -> its values as float32."""
+
+_FLOAT32: np.dtype = np.dtype(np.float32)
+_WORDS: dict[int, np.dtype] = {32: np.dtype(np.uint32), 16: np.dtype(np.uint16)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """How FP32 values become those of a narrow format when an engine writes them.
+
+    `seed` is for stochastic rounding, which is for what FP32 values are rounded to; integers are
+    always rounded to nearest.
+    """
+
+    mode: Mode = "nearest"
+    overflow: Overflow = "infinity"
+    flush_subnormals: bool = False
+    seed: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a conversion by numpy and ml_dtypes does the same."""
+        return self.mode == "nearest" and self.overflow == "infinity" and not self.flush_subnormals
+
+
+PLAIN = Rounding()
+
+
+def numpy_dtype(dtype: ElementType) -> np.dtype:
+    """The dtype of arrays that hold such elements; words of packed ones are unsigned integers."""
+    if isinstance(dtype, Packed):
+        return _WORDS[dtype.storage_bits]
+    if isinstance(dtype, Integer):
+        return np.dtype(dtype.name)
+    found: np.dtype | None = dtype.dtype
+    return _FLOAT32 if found is None else found
+
+
+def decoder(dtype: ElementType) -> Decode:
+    """What reads elements of the type as float32; values between two of FP32 are rounded."""
+    if dtype == FLOAT32:
+        return _as_is
+    if dtype == BFLOAT16:
+        return _wider_bfloat16
+    return _rounded_tfloat32 if dtype == TFLOAT32 else _as_float32
+
+
+def _as_is(view: Array) -> Array:
+    return view
+
+
+def _wider_bfloat16(view: Array) -> Array:
+    return (view.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _as_float32(view: Array) -> Array:
+    return view.astype(np.float32)
+
+
+def _rounded_tfloat32(view: Array) -> Array:
+    return nearest(NUMPY, view, TFLOAT32)
+
+
+def encoder(dtype: ElementType, rounding: Rounding, counter: Counter) -> Encode:
+    """What writes values, float32 or integers, as elements of the type."""
+    if isinstance(dtype, Integer):
+        return _write_integers
+    if isinstance(dtype, Packed) or dtype == FLOAT32:
+        return _write
+    if rounding.is_plain and dtype.dtype is not None:
+        return _write
+    return _rounding_encoder(dtype, rounding, counter)
+
+
+class Counter:
+    """Numbers the random bits that stochastic rounding has used."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def take(self, count: int) -> Array:
+        """The next `count` numbers, modulo 2**32."""
+        first, self.value = self.value, self.value + count
+        return (first + np.arange(count, dtype=np.uint64)).astype(np.uint32)
+
+
+def _write(view: Array, values: Array) -> None:
+    view[...] = values
+
+
+def _write_integers(view: Array, values: Array) -> None:
+    view[...] = values if values.dtype.kind in "iub" else saturated(values, view.dtype)
+
+
+def _rounding_encoder(form: Format, rounding: Rounding, counter: Counter) -> Encode:
+    def write(view: Array, values: Array) -> None:
+        values = np.ascontiguousarray(values, np.float32)
+        view[...] = _rounded(values.reshape(-1), form, rounding, counter).reshape(values.shape)
+
+    return write
+
+
+def _rounded(values: Array, form: Format, rounding: Rounding, counter: Counter) -> Array:
+    if rounding.mode == "nearest":
+        return nearest(
+            NUMPY, values, form,
+            overflow=rounding.overflow, flush_subnormals=rounding.flush_subnormals,
+        )  # fmt: skip
+    bits = random_bits(NUMPY, counter.take(values.size), np.array([rounding.seed], np.uint32))
+    return stochastic(
+        NUMPY, values, bits, form,
+        overflow=rounding.overflow, flush_subnormals=rounding.flush_subnormals,
+    )  # fmt: skip
+
+
+def saturated(values: Array, dtype: np.dtype) -> Array:
+    """Floating-point values rounded to the nearest integers of a type, ties to even; NaN is 0."""
+    return truncated(np.rint(values), dtype)
+
+
+def truncated(values: Array, dtype: np.dtype) -> Array:
+    """Floating-point values cut to integers of a type; NaN is 0, what lies beyond saturates."""
+    info = np.iinfo(dtype)
+    wide = np.asarray(values, np.float64)
+    # The bound above a type is a power of two, which float64 has; its greatest value may not be.
+    is_above = wide >= float(info.max) + (1.0 if info.bits < 64 else 0.0)
+    is_below = wide <= float(info.min)
+    inside = np.where(is_above | is_below | np.isnan(wide), 0.0, wide)
+    result = inside.astype(dtype)
+    result = np.where(is_above, dtype.type(info.max), result)
+    return np.where(is_below, dtype.type(info.min), result)

@@ -1,0 +1,131 @@
+"""Exchanges between ranks: each posts its side and waits until all members of the group have."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+from neuronjax.emulate.code import Step
+from neuronjax.emulate.exchange import Array, Exchange
+from neuronjax.emulate.frame import Values
+from neuronjax.errors import CollectiveError
+
+Running = Generator[None, None, None]
+"""A rank at work: it yields when it can do nothing without others."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A rank's side of an exchange, and in the end what the rank gets."""
+
+    rank: int
+    step: Step
+    exchange: Exchange
+    sent: list[Array]
+    results: list[Array] | None = None
+
+    def __str__(self) -> str:
+        kernel = self.step.place.kernel
+        sources = f" ({', '.join(kernel.sources)})" if kernel and kernel.sources else ""
+        return f"rank {self.rank} at {self.step.path}{sources}: {self.exchange.description}"
+
+
+@dataclass
+class Fabric:
+    """What `ranks` ranks have posted, by rank and stream in order."""
+
+    ranks: int
+    _open: dict[tuple[int, str], deque[Ticket]] = field(default_factory=lambda: defaultdict(deque))
+    #: How many exchanges have come to an end.
+    done: int = 0
+
+    def post(self, rank: int, step: Step, values: Values) -> Ticket:
+        """Sends a rank's side; the exchange takes place with the last one.
+
+        Raises:
+          CollectiveError: another member posts something else, or a member does not exist.
+        """
+        exchange = step.exchange
+        assert exchange is not None
+        ticket = Ticket(rank, step, exchange, exchange.send(values))
+        missing = [member for member in exchange.members if not 0 <= member < self.ranks]
+        if missing:
+            raise CollectiveError(
+                f"{ticket} with ranks {exchange.members}; the program has {self.ranks}, so ranks"
+                f" {missing} never come. Change the groups."
+            )
+        self._open[rank, exchange.stream].append(ticket)
+        self._meet(ticket)
+        return ticket
+
+    def _meet(self, ticket: Ticket) -> None:
+        """Does the exchange of a ticket if every member has posted its side."""
+        stream, members = ticket.exchange.stream, ticket.exchange.members
+        first = self._open[ticket.rank, stream][0]
+        if first is not ticket:
+            return
+        sides = []
+        for member in members:
+            queue = self._open[member, stream]
+            if not queue:
+                return
+            self._compare(ticket, queue[0])
+            sides.append(queue[0])
+        sent = {side.rank: side.sent for side in sides}
+        for side in sides:
+            side.results = side.exchange.combine(sent, side.rank)
+            self._open[side.rank, stream].popleft()
+        self.done += 1
+        for member in members:
+            if self._open[member, stream]:
+                self._meet(self._open[member, stream][0])
+
+    def _compare(self, one: Ticket, other: Ticket) -> None:
+        mine, theirs = one.exchange, other.exchange
+        if mine.description != theirs.description or set(mine.members) != set(theirs.members):
+            raise CollectiveError(
+                f"ranks meet in different collectives on {mine.stream}: {one}; {other}. Let all"
+                " ranks of a group run the same collectives in the same order."
+            )
+
+    def waiting(self) -> list[Ticket]:
+        """Tickets that are open, by rank."""
+        queues = sorted(self._open.items(), key=lambda item: item[0])
+        return [ticket for _, queue in queues for ticket in queue]
+
+    def run(self, ranks: Sequence[Running]) -> None:
+        """Lets ranks run until all are done.
+
+        Raises:
+          CollectiveError: no rank can go on.
+        """
+        active = dict(enumerate(ranks))
+        while active:
+            before = self.done
+            finished = [rank for rank, running in active.items() if _is_over(running)]
+            for rank in finished:
+                del active[rank]
+            if active and not finished and self.done == before and self._stuck(active):
+                self._fail(set(active))
+
+    def _stuck(self, active: dict[int, Running]) -> bool:
+        """Whether every active rank has a side posted that nobody has met."""
+        return all(any(each.rank == rank for each in self.waiting()) for rank in active)
+
+    def _fail(self, active: set[int]) -> None:
+        waiting = [str(each) for each in self.waiting() if each.rank in active]
+        gone = sorted(set(range(self.ranks)) - active)
+        ended = f" Ranks {gone} have ended." if gone else ""
+        raise CollectiveError(
+            f"ranks wait for ever: {'; '.join(waiting)}.{ended} Let all ranks of a group run the"
+            " same collectives in the same order."
+        )
+
+
+def _is_over(running: Running) -> bool:
+    try:
+        next(running)
+    except StopIteration:
+        return True
+    return False

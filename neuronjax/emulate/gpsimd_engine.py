@@ -1,0 +1,286 @@
+"""How instructions of the GpSimd engine execute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from neuronjax.emulate.arithmetic import ARITHMETIC
+from neuronjax.emulate.custom_functions import FLOAT, INTEGER, to_odd
+from neuronjax.emulate.element_types import truncated
+from neuronjax.emulate.frame import Values
+from neuronjax.emulate.rule import Rules
+from neuronjax.emulate.unit import Array, Read, Run, Unit
+from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
+from neuronjax.formats import FLOAT32
+from neuronjax.program.element_types import Integer
+from neuronjax.program.gpsimd_engine import (
+    AffineSelect,
+    CoreBarrier,
+    CustomOp,
+    Gather,
+    Iota,
+    LocalGather,
+    NonzeroWithCount,
+    PartitionReduce,
+    SequenceBounds,
+    TopK,
+)
+from neuronjax.program.operand import Access, Dim, Immediate
+from neuronjax.program.operators import CustomFunction, PartitionReduction
+
+_CORE = 16
+"""Neighbouring partitions that belong to one processor of the engine."""
+
+
+def _pattern(pattern: tuple[Dim, ...], multiplier: int, partitions: int) -> Array:
+    """p * multiplier + Σ step * index, [partitions, elements], int64."""
+    total = np.zeros((1,), np.int64)
+    for dim in pattern:
+        total = (total[:, None] + dim.stride * np.arange(dim.size)).reshape(-1)
+    return multiplier * np.arange(partitions)[:, None] + total
+
+
+def iota(each: Iota, unit: Unit) -> Run:
+    """dst = offset + p * channel_multiplier + Σ step * index."""
+    pattern = _pattern(each.pattern, each.channel_multiplier, each.dst.partitions)
+    offset, write = unit.frame.number(each.offset), unit.output(each.dst)
+    return lambda values: write(values, (pattern + offset(values)).astype(np.int32))
+
+
+def affine_select(each: AffineSelect, unit: Unit) -> Run:
+    """dst = on_true where the pattern's value compares with 0, else on_false."""
+    pattern = _pattern(each.pattern, each.channel_multiplier, each.dst.partitions)
+    offset, compare = unit.frame.number(each.offset), ARITHMETIC[each.cmp_op]
+    on_true, on_false = unit.numbers(each.on_true), unit.scalar(each.on_false)
+    write, zero = unit.output(each.dst), np.zeros((), np.int64)
+
+    def run(values: Values) -> None:
+        chosen = compare(pattern + offset(values), zero) != 0
+        write(values, np.where(chosen, on_true(values), on_false(values)))
+
+    return run
+
+
+_OVER_PARTITIONS: Mapping[PartitionReduction, Callable[[Array], Array]] = {
+    PartitionReduction.ADD: lambda x: x.sum(0),
+    PartitionReduction.AVERAGE: lambda x: x.sum(0) / np.float32(len(x)),
+    PartitionReduction.MAX: lambda x: x.max(0),
+    PartitionReduction.BITWISE_OR: lambda x: np.bitwise_or.reduce(x, 0),
+    PartitionReduction.BITWISE_AND: lambda x: np.bitwise_and.reduce(x, 0),
+}
+_ON_BITS = (PartitionReduction.BITWISE_OR, PartitionReduction.BITWISE_AND)
+
+
+def partition_reduce(each: PartitionReduce, unit: Unit) -> Run:
+    """dst = op over the partitions of data."""
+    data = unit.bits(each.data) if each.op in _ON_BITS else unit.numbers(each.data)
+    reduce, write = _OVER_PARTITIONS[each.op], unit.output(each.dst)
+    return lambda values: write(values, reduce(data(values)))
+
+
+def _checked(unit: Unit, indices: Array, size: int, what: str) -> None:
+    wrong = indices[(indices < 0) | (indices >= size)]
+    if wrong.size:
+        raise OutOfBoundsError(
+            f"{unit.place.path}: index {wrong[0]} into {what}, which has {size}. Clamp the indices."
+        )
+
+
+def local_gather(each: LocalGather, unit: Unit) -> Run:
+    """Each processor gathers along its 16 partitions with one list of indices.
+
+    The list goes down the partitions first: entry i lies at partition i % 16, element i // 16.
+    """
+    src, index, dst = unit.bits(each.src), unit.bits(each.index), unit.part(each.dst)
+    size = each.elements_per_index
+    groups, per_core = each.index.partitions // _CORE, each.index.free_elements * _CORE
+    count = per_core if each.valid_indices is None else each.valid_indices
+    written = np.arange(each.dst.free_elements)[None, :] < count * size
+
+    def run(values: Values) -> None:
+        lists = index(values).reshape(groups, _CORE, -1).transpose(0, 2, 1).reshape(groups, -1)
+        lists = lists[:, :count].astype(np.int64)
+        elements = src(values).reshape(groups, _CORE, -1, size)
+        _checked(unit, lists, elements.shape[2], "the elements of src")
+        found = np.take_along_axis(elements, lists[:, None, :, None], axis=2)
+        result = np.zeros((each.dst.partitions, each.dst.free_elements), found.dtype)
+        result[:, : count * size] = found.reshape(each.src.partitions, -1)
+        dst.move(values, result, written)
+
+    return run
+
+
+def gather(each: Gather, unit: Unit) -> Run:
+    """dst[p, i] = data[p, indices[p, i]]."""
+    data, indices, move = unit.bits(each.data), unit.bits(each.indices), unit.mover(each.dst)
+    size = each.data.free_elements
+
+    def run(values: Values) -> None:
+        places = indices(values).astype(np.int64)
+        _checked(unit, places, size, "the elements of data")
+        move(values, np.take_along_axis(data(values), places, axis=1))
+
+    return run
+
+
+def nonzero_with_count(each: NonzeroWithCount, unit: Unit) -> Run:
+    """Indices of non-zero elements, padding, and their number, in every 16th partition."""
+    src, dst = unit.part(each.src), unit.part(each.dst)
+    offset = unit.frame.number(each.index_offset)
+    chosen = (np.arange(each.dst.partitions) % _CORE == 0)[:, None]
+    size = each.src.free_elements
+
+    def run(values: Values) -> None:
+        data = src.bits(values, chosen)
+        result = np.full((len(data), size + 1), each.padding, np.int32)
+        for row in range(0, len(data), _CORE):
+            places = np.flatnonzero(data[row])
+            result[row, : len(places)] = places + offset(values)
+            result[row, size] = len(places)
+        dst.write(values, result, chosen)
+
+    return run
+
+
+def topk(each: TopK, unit: Unit) -> Run:
+    """The K greatest of each group of 16 partitions, ascending, and where they are.
+
+    Element i of a group lies at partition i % 16, place i // 16, in source and results alike.
+    """
+    src, values_, indices = unit.part(each.src), unit.part(each.values), unit.part(each.indices)
+    k, groups = each.values.free_elements, each.src.partitions // _CORE
+    read = _snake_mask(each.n, each.src)
+    written = _snake_mask(k, each.values)
+
+    def run(values: Values) -> None:
+        data = src.numbers(values, read).reshape(groups, _CORE, -1).transpose(0, 2, 1)
+        data = data.reshape(groups, -1)[:, : each.n]
+        order = np.argsort(data, axis=1, kind="stable")[:, each.n - k :]
+        best = np.take_along_axis(data, order, 1)
+        values_.write(values, _snake(best, each.values), written)
+        indices.write(values, _snake(order, each.indices), written)
+
+    return run
+
+
+def _snake_mask(count: int, access: Access) -> Array:
+    partition = np.arange(access.partitions)[:, None] % _CORE
+    return partition + _CORE * np.arange(access.free_elements)[None, :] < count
+
+
+def _snake(rows: Array, access: Access) -> Array:
+    """[groups, count] laid over 16 partitions per group, the rest zeros."""
+    groups, count = rows.shape
+    full = np.zeros((groups, access.free_elements * _CORE), rows.dtype)
+    full[:, :count] = rows
+    return full.reshape(groups, -1, _CORE).transpose(0, 2, 1).reshape(access.partitions, -1)
+
+
+def sequence_bounds(each: SequenceBounds, unit: Unit) -> Run:
+    """Begins of the segments of all elements, then their ends; n and -1 for segment 0, padding."""
+    ids, write = unit.numbers(each.segment_ids), unit.output(each.dst)
+    size = each.segment_ids.free_elements
+
+    def run(values: Values) -> None:
+        row = ids(values)[0]
+        edges = np.flatnonzero(row[1:] != row[:-1]) + 1
+        begins, ends = np.concatenate([[0], edges]), np.concatenate([edges, [size]])
+        segment = np.searchsorted(edges, np.arange(size), side="right")
+        begin = np.where(row == 0, size, begins[segment])
+        end = np.where(row == 0, -1, ends[segment])
+        write(values, np.concatenate([begin, end])[None, :].astype(np.int32))
+
+    return run
+
+
+def custom_op(each: CustomOp, unit: Unit) -> Run:
+    """dst = function(srcs)."""
+    if each.function is CustomFunction.SELECT:
+        return _select(each, unit)
+    domain = next((a.element_type for a in each.srcs if isinstance(a, Access)), None)
+    domain = domain or each.dst.element_type
+    integer = isinstance(domain, Integer)
+    table = INTEGER if integer else FLOAT
+    if each.function not in table:
+        raise UnsupportedProgramError(
+            f"{unit.place.path}: {each.function.value} of {domain.name} is no function of"
+            " custom_op. Convert the operands first."
+        )
+    dtype = np.dtype(domain.name) if integer else np.dtype(np.float64)
+    reads = [_operand(unit, src, dtype) for src in each.srcs]
+    function, write, finish = table[each.function], unit.output(each.dst), _finish(each, unit)
+    shape = (each.dst.partitions, each.dst.free_elements)
+
+    def run(values: Values) -> None:
+        result = finish(function(*(read(values) for read in reads)))
+        write(values, np.broadcast_to(result, shape))
+
+    return run
+
+
+def _operand(unit: Unit, operand: Access | Immediate, dtype: np.dtype) -> Read:
+    """An operand as integers of `dtype` or as float64."""
+    if dtype.kind in "iu":
+        return unit.integers(operand, dtype)
+    if isinstance(operand, Immediate):
+        constant = np.full((1, 1), operand.value, np.float64)
+        return lambda _: constant
+    if isinstance(operand.element_type, Integer):
+        bits = unit.bits(operand)
+        return lambda values: bits(values).astype(np.float64)
+    numbers = unit.numbers(operand)
+    return lambda values: numbers(values).astype(np.float64)
+
+
+def _finish(each: CustomOp, unit: Unit) -> Callable[[Array], Array]:
+    """What makes a result one for dst: integers wrap or are cut, numbers are rounded once."""
+    target, dtype = each.dst.element_type, unit.dtype(each.dst)
+    if isinstance(target, Integer):
+        return lambda x: truncated(x, dtype) if x.dtype.kind == "f" else x.astype(dtype)
+    if target == FLOAT32:
+        return lambda x: x.astype(np.float32)
+    return lambda x: to_odd(np.ascontiguousarray(x, np.float64))
+
+
+def _select(each: CustomOp, unit: Unit) -> Run:
+    """Moves elements of one type, whichever it is."""
+    predicate, *others = each.srcs
+    assert isinstance(predicate, Access)
+    chosen, dtype, move = unit.bits(predicate), unit.dtype(each.dst), unit.mover(each.dst)
+    shape = (each.dst.partitions, each.dst.free_elements)
+    one, other = (_moved(unit, src, dtype) for src in others)
+
+    def run(values: Values) -> None:
+        result = np.where(chosen(values) != 0, one(values), other(values))
+        move(values, np.broadcast_to(result, shape))
+
+    return run
+
+
+def _moved(unit: Unit, operand: Access | Immediate, dtype: np.dtype) -> Read:
+    if isinstance(operand, Access):
+        return unit.bits(operand)
+    constant = np.array([[operand.value]]).astype(dtype)
+    return lambda _: constant
+
+
+def core_barrier(each: CoreBarrier, unit: Unit) -> Run:
+    """Nothing: the cores of a logical core run one program here, in one stream."""
+    return lambda values: None
+
+
+RULES: Rules = {
+    Iota: iota,
+    AffineSelect: affine_select,
+    PartitionReduce: partition_reduce,
+    LocalGather: local_gather,
+    Gather: gather,
+    NonzeroWithCount: nonzero_with_count,
+    TopK: topk,
+    SequenceBounds: sequence_bounds,
+    CustomOp: custom_op,
+    CoreBarrier: core_barrier,
+}
+"""Instruction -> what makes it a function."""

@@ -1,0 +1,173 @@
+"""The memories of one logical core as bytes, where buffers lie in them, and nothing else.
+
+A `Storage` is rows of bytes: partitions of SBUF or PSUM, or the one row of HBM. Buffers without an
+address have a storage of their own, so that programs run before anything is allocated. Bytes that
+nobody has written are all ones: NaN in every format that has one, -1 or the greatest number as an
+integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from neuronjax.emulate.element_types import numpy_dtype
+from neuronjax.errors import ArgumentMismatchError, MemoryAccessError
+from neuronjax.program.element_types import bytes_of
+from neuronjax.program.operand import Buffer, Kind, Memory
+from neuronjax.program.program import Program
+
+UNWRITTEN = 0xFF
+"""What bytes hold before they are written."""
+
+
+class Storage:
+    """`rows` × `width` bytes under one name."""
+
+    def __init__(self, name: str, rows: int, width: int) -> None:
+        self.name = name
+        self.rows = rows
+        self.width = width
+        self.flat = np.empty(rows * width, np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where slot 0 of a buffer begins."""
+
+    storage: Storage
+    row: int
+    address: int
+
+    def bytes_of(self, buffer: Buffer) -> np.ndarray:
+        """All bytes of a buffer here, from slot 0 to the last: [partitions, extent], a view."""
+        rows = self.storage.flat.reshape(self.storage.rows, self.storage.width)
+        last = self.row + buffer.partitions
+        return rows[self.row : last, self.address : self.address + buffer.extent]
+
+
+Locations = Mapping[str, Location]
+"""Name of a buffer -> where it is."""
+
+
+class Memories:
+    """SBUF, PSUM and HBM of one logical core."""
+
+    def __init__(self, program: Program) -> None:
+        core = program.target.core
+        self._program = program
+        self._aliases = {alias.buffer: alias.of for alias in program.aliases}
+        self._shared = {
+            Memory.HBM: Storage("HBM", 1, _hbm_bytes(program.buffers)),
+            Memory.SBUF: Storage("SBUF", core.sbuf.partitions, core.sbuf.partition_bytes),
+            Memory.PSUM: Storage("PSUM", core.psum.partitions, core.psum.partition_bytes),
+        }
+        for memory in (Memory.SBUF, Memory.PSUM):
+            self._shared[memory].flat.fill(UNWRITTEN)
+        self.locations: dict[str, Location] = {}
+        for buffer in _originals_first(program.buffers, self._aliases):
+            self.locations[buffer.name] = self._locate(buffer, self.locations, program.name)
+        for buffer in program.buffers:
+            self.locations[buffer.name].bytes_of(buffer)[...] = UNWRITTEN
+
+    @property
+    def aliased(self) -> frozenset[str]:
+        """Names of buffers that share memory on purpose."""
+        return frozenset((*self._aliases, *self._aliases.values()))
+
+    def locate(self, buffers: Iterable[Buffer], outer: Locations, path: str) -> Locations:
+        """`outer` and the buffers of a kernel, which lie where they say or in storage of their own.
+
+        Raises:
+          MemoryAccessError: a buffer does not end within its memory.
+        """
+        found = dict(outer)
+        for buffer in _originals_first(tuple(buffers), self._aliases):
+            found[buffer.name] = self._locate(buffer, found, path)
+            if buffer.address is None:
+                found[buffer.name].bytes_of(buffer)[...] = UNWRITTEN
+        return found
+
+    def _locate(self, buffer: Buffer, known: Locations, path: str) -> Location:
+        if buffer.address is None:
+            original = known.get(self._aliases.get(buffer.name, ""))
+            if original is not None:
+                return original
+            storage = Storage(f"{path}/{buffer.name}", buffer.partitions, buffer.extent)
+            return Location(storage, 0, 0)
+        storage = self._shared[buffer.memory]
+        rows, end = buffer.partition + buffer.partitions, buffer.address + buffer.extent
+        if rows > storage.rows or end > storage.width:
+            raise MemoryAccessError(
+                f"{path}: {buffer.name} lies on partitions {buffer.partition} to {rows - 1} and"
+                f" bytes {buffer.address} to {end - 1}; {storage.name} has {storage.rows}"
+                f" partitions of {storage.width} bytes. Move it, or make it smaller."
+            )
+        return Location(storage, buffer.partition, buffer.address)
+
+    def load(self, arguments: Mapping[str, np.ndarray]) -> None:
+        """Constants and arguments into their buffers.
+
+        Raises:
+          ArgumentMismatchError: an argument is missing, unknown, or of another shape or dtype.
+        """
+        wanted = {each.name for each in self._program.buffers if each.kind is Kind.ARGUMENT}
+        if wanted != set(arguments):
+            raise ArgumentMismatchError(
+                f"{self._program.name} takes the arguments {sorted(wanted)}; it was given"
+                f" {sorted(arguments)}. Pass one array for each."
+            )
+        for buffer in self._program.buffers:
+            if buffer.kind is Kind.CONSTANT and buffer.data is not None:
+                data = np.frombuffer(buffer.data, np.uint8)
+                self._put(buffer, data)
+            elif buffer.kind is Kind.ARGUMENT:
+                self._put(buffer, _bytes_of_argument(buffer, arguments[buffer.name]))
+
+    def _put(self, buffer: Buffer, data: np.ndarray) -> None:
+        target = self.locations[buffer.name].bytes_of(buffer)
+        target[:, : buffer.slot_bytes] = data.reshape(buffer.partitions, -1)
+
+    def results(self) -> dict[str, np.ndarray]:
+        """Copies of the buffers of kind result, by name."""
+        wanted = (each for each in self._program.buffers if each.kind is Kind.RESULT)
+        return {each.name: self.value(each, self.locations[each.name]) for each in wanted}
+
+    def value(self, buffer: Buffer, location: Location, slot: int = 0) -> np.ndarray:
+        """A copy of one slot of a buffer, in its shape and the dtype of its elements."""
+        start = slot % buffer.slots * buffer.stride
+        rows = location.bytes_of(buffer)[:, start : start + buffer.slot_bytes]
+        return np.ascontiguousarray(rows).view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)
+
+
+def _hbm_bytes(buffers: Iterable[Buffer]) -> int:
+    ends = (
+        each.address + each.extent
+        for each in buffers
+        if each.memory is Memory.HBM and each.address is not None
+    )
+    return max(ends, default=0)
+
+
+def _originals_first(buffers: tuple[Buffer, ...], aliases: Mapping[str, str]) -> list[Buffer]:
+    """Buffers with those before that others are aliases of."""
+
+    def depth(name: str, seen: frozenset[str] = frozenset()) -> int:
+        of = aliases.get(name)
+        return 0 if of is None or of in seen else 1 + depth(of, seen | {name})
+
+    return sorted(buffers, key=lambda buffer: depth(buffer.name))
+
+
+def _bytes_of_argument(buffer: Buffer, value: np.ndarray) -> np.ndarray:
+    value = np.asarray(value)
+    dtype = numpy_dtype(buffer.dtype)
+    if value.shape != buffer.shape or value.dtype != dtype:
+        raise ArgumentMismatchError(
+            f"argument {buffer.name} is {dtype}{list(buffer.shape)}; it was given"
+            f" {value.dtype}{list(value.shape)}. Convert or reshape the array."
+        )
+    size = bytes_of(buffer.dtype)
+    return np.ascontiguousarray(value).view(np.uint8).reshape(-1, size).reshape(-1)

@@ -1,0 +1,174 @@
+"""Execution in program order: one instruction after the other, as the text stands.
+
+Code without exchanges becomes plain functions, called in turn; what exchanges with other ranks
+becomes generators, which yield until the others have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+
+from neuronjax.emulate.code import CallCode, Code, IfCode, KernelCode, LoopCode, Step, WhileCode
+from neuronjax.emulate.fabric import Fabric, Running
+from neuronjax.emulate.frame import Values
+from neuronjax.emulate.unit import Run
+
+Generate = Callable[[Values], Generator[None, None, None]]
+Observe = Callable[[Step, Values], None]
+"""Called after every instruction."""
+Begin = Callable[[KernelCode], None]
+"""Called before every kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Code as something to call: a function, or a generator if it `waits` for other ranks."""
+
+    run: Run | None
+    generate: Generate | None = None
+
+    def running(self, values: Values) -> Running:
+        """The code at work."""
+        if self.generate is not None:
+            yield from self.generate(values)
+        elif self.run is not None:
+            self.run(values)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRunner:
+    """Makes runners of code."""
+
+    fabric: Fabric
+    rank: int
+    observe: Observe | None = None
+    begin: Begin | None = None
+
+    def block(self, codes: tuple[Code, ...]) -> Runner:
+        """Code that runs in turn."""
+        runners = [_MAKERS[type(code)](self, code) for code in codes]
+        plain = [runner.run for runner in runners if runner.run is not None]
+        if len(plain) < len(runners):
+            return Runner(None, _in_turn(runners))
+        if len(plain) == 1:
+            return Runner(plain[0])
+        return Runner(_all_of(plain))
+
+    def _step(self, step: Step) -> Runner:
+        if step.exchange is not None:
+            return Runner(None, self._exchange(step))
+        return Runner(self._observed(step))
+
+    def _observed(self, step: Step) -> Run:
+        run, observe = step.run, self.observe
+        assert run is not None
+        if observe is None:
+            return run
+
+        def observed(values: Values) -> None:
+            run(values)
+            observe(step, values)
+
+        return observed
+
+    def _exchange(self, step: Step) -> Generate:
+        exchange, fabric, rank, observe = step.exchange, self.fabric, self.rank, self.observe
+        assert exchange is not None
+
+        def generate(values: Values) -> Generator[None, None, None]:
+            ticket = fabric.post(rank, step, values)
+            while ticket.results is None:
+                yield
+            exchange.receive(values, ticket.results)
+            if observe is not None:
+                observe(step, values)
+
+        return generate
+
+    def _loop(self, loop: LoopCode) -> Runner:
+        body, place, trips = self.block(loop.body), loop.place, loop.trips
+        if body.run is not None:
+            run = body.run
+
+            def looped(values: Values) -> None:
+                values[place + 1] = count = trips(values)
+                for index in range(count):
+                    values[place] = index
+                    run(values)
+
+            return Runner(looped)
+
+        def generate(values: Values) -> Generator[None, None, None]:
+            values[place + 1] = count = trips(values)
+            for index in range(count):
+                values[place] = index
+                yield from body.running(values)
+
+        return Runner(None, generate)
+
+    def _while(self, node: WhileCode) -> Runner:
+        condition, body, register = self.block(node.condition), self.block(node.body), node.register
+
+        def generate(values: Values) -> Generator[None, None, None]:
+            while True:
+                yield from condition.running(values)
+                if not values[register]:
+                    return
+                yield from body.running(values)
+
+        return Runner(None, generate)
+
+    def _if(self, node: IfCode) -> Runner:
+        then, otherwise, register = self.block(node.then), self.block(node.otherwise), node.register
+        if then.run is not None and otherwise.run is not None:
+            yes, no = then.run, otherwise.run
+            return Runner(lambda values: yes(values) if values[register] else no(values))
+
+        def generate(values: Values) -> Generator[None, None, None]:
+            yield from (then if values[register] else otherwise).running(values)
+
+        return Runner(None, generate)
+
+    def _kernel(self, node: KernelCode) -> Runner:
+        body, begin = self.block(node.body), self.begin
+        if begin is None:
+            return body
+
+        def generate(values: Values) -> Generator[None, None, None]:
+            begin(node)
+            yield from body.running(values)
+
+        return Runner(None, generate)
+
+    def _call(self, node: CallCode) -> Runner:
+        return self.block(node.body)
+
+
+def _all_of(runs: list[Run]) -> Run:
+    def run(values: Values) -> None:
+        for each in runs:
+            each(values)
+
+    return run
+
+
+def _in_turn(runners: list[Runner]) -> Generate:
+    def generate(values: Values) -> Generator[None, None, None]:
+        for runner in runners:
+            if runner.run is not None:
+                runner.run(values)
+            else:
+                yield from runner.running(values)
+
+    return generate
+
+
+_MAKERS: Mapping[type, Callable[..., Runner]] = {
+    Step: ProgramRunner._step,
+    LoopCode: ProgramRunner._loop,
+    WhileCode: ProgramRunner._while,
+    IfCode: ProgramRunner._if,
+    KernelCode: ProgramRunner._kernel,
+    CallCode: ProgramRunner._call,
+}

@@ -1,0 +1,81 @@
+"""How instructions of the Scalar engine execute."""
+
+from __future__ import annotations
+
+from neuronjax.emulate.accumulator import Accumulator
+from neuronjax.emulate.activations import ACTIVATIONS
+from neuronjax.emulate.arithmetic import applied
+from neuronjax.emulate.frame import Values
+from neuronjax.emulate.rule import Rules
+from neuronjax.emulate.unit import Array, Read, Run, Unit, is_immediate
+from neuronjax.program.operand import Immediate, Scalar
+from neuronjax.program.operators import AluOp, ReduceCommand
+from neuronjax.program.scalar_engine import Activate, Activate2, ActivateReduce
+
+
+def _scaled(unit: Unit, data: Read, scale: Scalar, bias: Scalar | None) -> Read:
+    """data * scale + bias, each of them rounded to float32."""
+    steps: list[tuple[AluOp, Read]] = []
+    if scale != Immediate(1.0):
+        steps.append((AluOp.MULTIPLY, unit.scalar(scale)))
+    if bias is not None and not (is_immediate(bias) and bias == Immediate(0.0)):
+        steps.append((AluOp.ADD, unit.scalar(bias)))
+
+    def scaled(values: Values) -> Array:
+        x = data(values)
+        for op, operand in steps:
+            x = applied(op, False)(x, operand(values))
+        return x
+
+    return scaled if steps else data
+
+
+def activate(each: Activate, unit: Unit) -> Run:
+    """dst = op(data * scale + bias)."""
+    inner = _scaled(unit, unit.numbers(each.data), each.scale, each.bias)
+    op = each.reduce_op or AluOp.ADD
+    accumulator = Accumulator(unit, each.data, op, each.reduce_cmd, each.reduce_res)
+    return _run(unit, each, inner, unit.scalar(None), accumulator)
+
+
+def activate_reduce(each: ActivateReduce, unit: Unit) -> Run:
+    """The same with the accumulator reset before."""
+    inner = _scaled(unit, unit.numbers(each.data), each.scale, each.bias)
+    command = ReduceCommand.RESET_REDUCE
+    accumulator = Accumulator(unit, each.data, each.reduce_op, command, each.reduce_res)
+    return _run(unit, each, inner, unit.scalar(None), accumulator)
+
+
+def activate2(each: Activate2, unit: Unit) -> Run:
+    """dst = op((data op0 imm0) op1 imm1)."""
+    data, imm0, imm1 = unit.numbers(each.data), unit.scalar(each.imm0), unit.scalar(each.imm1)
+    op0, op1 = applied(each.op0, each.reverse0), applied(each.op1, each.reverse1)
+    op = each.reduce_op or AluOp.ADD
+    accumulator = Accumulator(unit, each.data, op, each.reduce_cmd, each.reduce_res)
+
+    def inner(values: Values) -> Array:
+        return op1(op0(data(values), imm0(values)), imm1(values))
+
+    return _run(unit, each, inner, unit.scalar(each.relu_param), accumulator)
+
+
+def _run(
+    unit: Unit,
+    each: Activate | ActivateReduce | Activate2,
+    inner: Read,
+    parameter: Read,
+    accumulator: Accumulator,
+) -> Run:
+    function, write = ACTIVATIONS[each.op], unit.output(each.dst)
+
+    def run(values: Values) -> None:
+        result = function(inner(values), parameter(values))
+        accumulator.take(values, result)
+        write(values, result)
+        accumulator.write(values)
+
+    return run
+
+
+RULES: Rules = {Activate: activate, ActivateReduce: activate_reduce, Activate2: activate2}
+"""Instruction -> what makes it a function."""

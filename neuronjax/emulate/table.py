@@ -1,0 +1,29 @@
+"""Rules of all instructions: what makes an instruction and its unit a function or an exchange."""
+
+from __future__ import annotations
+
+from neuronjax.emulate import (
+    collective,
+    control,
+    dma,
+    gpsimd_engine,
+    random_numbers,
+    scalar_engine,
+    tensor_engine,
+    vector_engine,
+)
+from neuronjax.emulate.rule import Rules
+
+_ROOMS = (
+    tensor_engine.RULES,
+    vector_engine.RULES,
+    scalar_engine.RULES,
+    gpsimd_engine.RULES,
+    random_numbers.RULES,
+    dma.RULES,
+    collective.RULES,
+    control.RULES,
+)
+
+RULES: Rules = {kind: rule for room in _ROOMS for kind, rule in room.items()}
+"""Instruction -> its rule."""

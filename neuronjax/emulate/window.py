@@ -1,0 +1,181 @@
+"""An access to memory, compiled: a strided view of bytes for every state of the loops.
+
+numpy makes the views: elements of a dtype at byte strides over the one array of a storage. What
+depends on loop variables is one affine function of bytes, in most instructions without a term.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from neuronjax.emulate.element_types import numpy_dtype
+from neuronjax.emulate.frame import Frame, Number, Values
+from neuronjax.emulate.memory import Location
+from neuronjax.errors import MemoryAccessError
+from neuronjax.program.affine import Affine
+from neuronjax.program.element_types import bytes_of
+from neuronjax.program.operand import Access
+
+Array = np.ndarray
+View = Callable[[Values], Array]
+
+
+class Watcher(Protocol):
+    """Looks at every access to memory.
+
+    `where` selects elements: truth values for the leading dimensions of the window's shape. None:
+    all of them.
+    """
+
+    def reads(self, window: Window, values: Values, where: Array | None) -> None: ...
+
+    def writes(self, window: Window, values: Values, where: Array | None) -> None: ...
+
+
+class Window:
+    """An access at a location.
+
+    Attributes:
+      shape: [partitions, *sizes of the free dimensions], neighbours put together if it `merges`.
+      flat: [partitions, free elements].
+    """
+
+    def __init__(
+        self,
+        field: str,
+        access: Access,
+        location: Location,
+        frame: Frame,
+        path: str,
+        *,
+        merges: bool = True,
+    ) -> None:
+        self.field = field
+        self.access = access
+        self.storage = location.storage
+        self.path = path
+        self.itemsize = bytes_of(access.element_type)
+        self.dtype = numpy_dtype(access.element_type)
+        sizes, strides = _merged(access) if merges else _listed(access)
+        self.shape = (access.partitions, *sizes)
+        self.flat = (access.partitions, access.free_elements)
+        self.strides = (location.storage.width, *(each * self.itemsize for each in strides))
+        self._frame = frame
+        self._location = location
+        self.start = self._start(frame)
+        self.view = self._view()
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether its address depends on nothing."""
+        return not self.access.variables and not self.access.registers
+
+    def row(self, values: Values) -> int:
+        """The first partition of the memory that it touches."""
+        return self.start(values) // self.storage.width
+
+    def _view(self) -> View:
+        shape, dtype, strides = self.shape, self.dtype, self.strides
+        buffer, start = self.storage.flat.data, self.start
+        if not self.is_fixed or not self._stays_inside(self._frame):
+            return lambda values: np.ndarray(shape, dtype, buffer, start(values), strides)
+        fixed = np.ndarray(shape, dtype, buffer, start([]), strides)
+        return lambda _: fixed
+
+    def _start(self, frame: Frame) -> Number:
+        """First byte in the storage."""
+        access, location = self.access, self._location
+        width, stride = location.storage.width, access.buffer.stride
+        origin = location.row * width + location.address
+        if isinstance(access.offset, Affine) and not access.slot.terms:
+            slot = access.slot.base % access.buffer.slots
+            total = access.partition * width + access.offset * self.itemsize
+            unchecked = frame.number(total + (origin + slot * stride))
+        else:
+            unchecked = self._general_start(frame, origin)
+        return unchecked if self._stays_inside(frame) else self._checked(unchecked, frame)
+
+    def _general_start(self, frame: Frame, origin: int) -> Number:
+        access, itemsize, stride = self.access, self.itemsize, self.access.buffer.stride
+        partition = frame.number(access.partition, self.storage.width)
+        offset, slot, slots = (
+            frame.offset(access.offset),
+            frame.number(access.slot),
+            access.buffer.slots,
+        )
+
+        def start(values: Values) -> int:
+            inner = offset(values) * itemsize + slot(values) % slots * stride
+            return origin + partition(values) + inner
+
+        return start
+
+    def _stays_inside(self, frame: Frame) -> bool:
+        """Whether no state of the loops leads out of the buffer."""
+        access = self.access
+        if access.registers or not access.variables <= frame.limits.keys():
+            return False
+        partitions, elements = access.partition.interval(frame.limits), access.bounds(frame.limits)
+        return (
+            elements is not None
+            and partitions.low >= 0
+            and partitions.high + access.partitions <= access.buffer.partitions
+            and elements.low >= 0
+            and elements.high < access.buffer.elements
+        )
+
+    def _checked(self, start: Number, frame: Frame) -> Number:
+        access, reach = self.access, self.access.reach
+        partition, offset = frame.number(access.partition), frame.offset(access.offset)
+        last_partition = access.buffer.partitions - access.partitions
+        least, most = -reach.low, access.buffer.elements - 1 - reach.high
+
+        def checked(values: Values) -> int:
+            first, element = partition(values), offset(values)
+            if not (0 <= first <= last_partition and least <= element <= most):
+                self._fail(first, element, frame.valuation(values))
+            return start(values)
+
+        return checked
+
+    def _fail(self, partition: int, element: int, valuation: dict[str, int]) -> None:
+        access, reach, buffer = self.access, self.access.reach, self.access.buffer
+        raise MemoryAccessError(
+            f"{self.path}: {self.field} reaches partitions {partition} to"
+            f" {partition + access.partitions - 1}, elements {element + reach.low} to"
+            f" {element + reach.high} of {buffer.name} at {valuation or 'its only place'};"
+            f" {buffer.name} has {buffer.partitions} partitions of {buffer.elements} elements."
+            " Peel the remainder off the loop, or limit the register."
+        )
+
+    def shadow(self, bytes_like: Array, values: Values) -> Array:
+        """The window over an array with one item per byte of the storage: [*shape, itemsize]."""
+        size = bytes_like.itemsize
+        strides = (*(each * size for each in self.strides), size)
+        return np.ndarray(
+            (*self.shape, self.itemsize), bytes_like.dtype, bytes_like.data,
+            self.start(values) * size, strides,
+        )  # fmt: skip
+
+
+def _listed(access: Access) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and strides of the free dimensions as they are."""
+    return access.sizes, tuple(dim.stride for dim in access.dims)
+
+
+def _merged(access: Access) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and strides of the free dimensions, neighbours that make one walk put together."""
+    dims = [(dim.size, dim.stride) for dim in access.dims if dim.size > 1]
+    merged: list[tuple[int, int]] = []
+    for size, stride in dims:
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    if not merged:
+        merged = [(math.prod(access.sizes), 1)]
+    return tuple(size for size, _ in merged), tuple(stride for _, stride in merged)
