@@ -82,7 +82,7 @@ def with_buffers(
             if not isinstance(node, Kernel):
                 return None
             if id(node) not in finished:
-                finished[id(node)] = _kernel(node, {**known, **tiles.get(id(node), {})})
+                finished[id(node)] = on_buffers(node, {**known, **tiles.get(id(node), {})})
             return finished[id(node)]
 
         return rebuilt(nodes, change)
@@ -104,7 +104,8 @@ def _function(
     return dataclasses.replace(function, body=body(function.body, known))
 
 
-def _kernel(kernel: Kernel, known: Mapping[str, Buffer]) -> Kernel:
+def on_buffers(kernel: Kernel, known: Mapping[str, Buffer]) -> Kernel:
+    """A kernel on other buffers, by the names of those it has."""
     names = BufferMap(known)
 
     def change(node: Node) -> Node | None:

@@ -1,0 +1,254 @@
+"""StableHLO as plain records: values, operations with their attributes as Python values, regions.
+
+The records say what a program computes, without MLIR's object model around it; an operation keeps
+its MLIR twin for whoever must print it. Functions are inlined before reading, so that one graph is
+the whole program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+from jaxlib.mlir.passmanager import PassManager
+
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.hlo.location import source_line
+from neuronjax.hlo.module import TensorSpec, main_function, tensor_spec
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A tensor that one operation, or nobody (a parameter), makes."""
+
+    spec: TensorSpec
+    producer: Op | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.spec.dtype
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """One operation. `name` is StableHLO's without the dialect; other dialects keep theirs."""
+
+    name: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    attributes: dict[str, Any]
+    regions: tuple[Graph, ...]
+    source: str
+    #: The MLIR operation; valid as long as its module.
+    mlir: Any = field(repr=False)
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (result,) = self.results
+        return result
+
+
+@dataclass(eq=False, slots=True)
+class Graph:
+    """Operations in order; those of regions may use values from around."""
+
+    parameters: tuple[Value, ...]
+    operations: list[Op]
+    results: tuple[Value, ...]
+
+    def captured(self) -> Iterator[Value]:
+        """Values from around that operations in here use, each once."""
+        known: set[Value] = set(self.parameters)
+        for op in self.operations:
+            for value in op.operands:
+                if value not in known:
+                    known.add(value)
+                    yield value
+            for region in op.regions:
+                for value in region.captured():
+                    if value not in known:
+                        known.add(value)
+                        yield value
+            known.update(op.results)
+        for value in self.results:
+            if value not in known:
+                known.add(value)
+                yield value
+
+
+def prepare(module: ir.Module) -> None:
+    """Removes what is computed twice or for nothing; in place."""
+    manager = PassManager.parse("builtin.module(symbol-dce,cse)", context=module.context)
+    manager.run(module.operation)
+
+
+def read(module: ir.Module) -> Graph:
+    """The graph of `main`, with the bodies of called functions in place of calls.
+
+    Raises:
+      UnsupportedProgramError: dynamic shapes, or types unknown to PJRT.
+    """
+    functions = {
+        each.name.value: each.entry_block
+        for each in module.body.operations
+        if each.operation.name == "func.func"
+    }
+    return _Reader(functions).graph(main_function(module).entry_block, {})
+
+
+@dataclass
+class _Reader:
+    functions: dict[str, Any]
+
+    def graph(self, block: Any, known: dict[Any, Value]) -> Graph:
+        parameters = tuple(Value(tensor_spec(argument.type)) for argument in block.arguments)
+        known = {**known, **dict(zip(block.arguments, parameters, strict=True))}
+        operations: list[Op] = []
+        results = self.operations(block, known, operations)
+        return Graph(parameters, operations, results)
+
+    def operations(self, block: Any, known: dict[Any, Value], into: list[Op]) -> tuple[Value, ...]:
+        """Appends a block's operations; what it returns."""
+        for each in block.operations:
+            operation = each.operation
+            operands = tuple(known[operand] for operand in operation.operands)
+            if operation.name in _RETURNS:
+                return operands
+            if operation.name in _CALLS:
+                called = self.functions[attribute_value(operation.attributes["callee"])]
+                inner = dict(zip(called.arguments, operands, strict=True))
+                known.update(
+                    zip(operation.results, self.operations(called, inner, into), strict=True)
+                )
+                continue
+            op = self.operation(operation, operands, known)
+            known.update(zip(operation.results, op.results, strict=True))
+            into.append(op)
+        return ()
+
+    def operation(self, operation: Any, operands: tuple[Value, ...], known: Any) -> Op:
+        regions = (region.blocks[0] for region in operation.regions if len(region.blocks))
+        op = Op(
+            name=operation.name.removeprefix("stablehlo."),
+            operands=operands,
+            results=tuple(Value(tensor_spec(result.type)) for result in operation.results),
+            attributes={
+                name: attribute_value(operation.attributes[name]) for name in operation.attributes
+            },
+            regions=tuple(self.graph(block, known) for block in regions),
+            source=source_line(operation),
+            mlir=operation,
+        )
+        for value in op.results:
+            value.producer = op
+        return op
+
+
+_CALLS = frozenset({"func.call", "call"})
+_RETURNS = frozenset({"func.return", "stablehlo.return"})
+
+
+def attribute_value(attribute: ir.Attribute) -> Any:
+    """A Python value: numbers, strings, tuples, arrays, dictionaries; else the text of it."""
+    if isinstance(attribute, ir.DenseElementsAttr):
+        return _elements(attribute)
+    for kind, convert in _CONVERSIONS:
+        if isinstance(attribute, kind):
+            return convert(attribute)
+    for name, fields in _DIMENSION_NUMBERS.items():
+        if getattr(stablehlo, name).isinstance(attribute):
+            numbers = getattr(stablehlo, name)(attribute)
+            return {field: _plain(getattr(numbers, field)) for field in fields}
+    text = str(attribute)
+    return text.rpartition(" ")[2].rstrip(">") if text.startswith("#stablehlo<") else text
+
+
+def _elements(attribute: Any) -> np.ndarray:
+    """The array of a constant; a splat takes the memory of one element."""
+    spec = tensor_spec(attribute.type)
+    try:
+        array = np.asarray(attribute)
+    except TypeError:  # numpy lacks the type
+        array = _parsed(str(attribute), spec)
+    if attribute.is_splat and spec.shape:
+        one = np.array(array[(0,) * array.ndim])
+        return np.broadcast_to(one.view(spec.dtype), spec.shape)
+    return np.array(array).view(spec.dtype)
+
+
+def _parsed(text: str, spec: TensorSpec) -> np.ndarray:
+    """The array in ``dense<…>``: numbers, bit patterns (``0x7FC0``), or all bytes as one string."""
+    body = text[len("dense<") : text.rindex("> : ")]
+    if body.startswith('"0x'):
+        return np.frombuffer(bytes.fromhex(body[3:-1]), spec.dtype).reshape(spec.shape)
+    numbers = [_number(token, spec.dtype) for token in _TOKEN.findall(body)]
+    array = np.array(numbers).astype(spec.dtype)
+    if len(numbers) == 1:
+        return np.broadcast_to(array.reshape(()), spec.shape)
+    return array.reshape(spec.shape)
+
+
+_TOKEN = re.compile(r"[-+.\w]+")
+
+
+def _number(token: str, dtype: np.dtype) -> Any:
+    if token.startswith("0x"):
+        bits = bytes.fromhex(token[2:].zfill(2 * dtype.itemsize))
+        return np.frombuffer(bits[::-1], dtype)[0]
+    return dtype.type(float(token)) if "e" in token or "." in token else dtype.type(int(token))
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int) else tuple(value)
+
+
+_CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (ir.DenseI64ArrayAttr, tuple),
+    (ir.DenseBoolArrayAttr, tuple),
+    (ir.BoolAttr, lambda attribute: bool(attribute.value)),
+    (ir.IntegerAttr, lambda attribute: int(attribute.value)),
+    (ir.FloatAttr, lambda attribute: float(attribute.value)),
+    (ir.StringAttr, lambda attribute: str(attribute.value)),
+    (ir.FlatSymbolRefAttr, lambda attribute: str(attribute.value)),
+    (ir.ArrayAttr, lambda attribute: tuple(map(attribute_value, attribute))),
+    (ir.DictAttr, lambda each: {named.name: attribute_value(named.attr) for named in each}),
+)
+
+_DIMENSION_NUMBERS: dict[str, tuple[str, ...]] = {
+    "DotDimensionNumbers": (
+        "lhs_batching_dimensions", "rhs_batching_dimensions",
+        "lhs_contracting_dimensions", "rhs_contracting_dimensions",
+    ),
+    "ConvDimensionNumbers": (
+        "input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions",
+        "kernel_input_feature_dimension", "kernel_output_feature_dimension",
+        "kernel_spatial_dimensions",
+        "output_batch_dimension", "output_feature_dimension", "output_spatial_dimensions",
+    ),
+    "GatherDimensionNumbers": (
+        "offset_dims", "collapsed_slice_dims", "operand_batching_dims",
+        "start_indices_batching_dims", "start_index_map", "index_vector_dim",
+    ),
+    "ScatterDimensionNumbers": (
+        "update_window_dims", "inserted_window_dims", "input_batching_dims",
+        "scatter_indices_batching_dims", "scattered_dims_to_operand_dims", "index_vector_dim",
+    ),
+    "ChannelHandle": ("handle", "channel_type"),
+}  # fmt: skip
+"""Attributes of several numbers -> their parts."""
+
+
+def refuse(op: Op, why: str) -> UnsupportedProgramError:
+    """The error of an operation that cannot be lowered: what it is, of what, where."""
+    operands = ", ".join(f"{value.dtype.name}{list(value.shape)}" for value in op.operands)
+    return UnsupportedProgramError(f"{op.name}({operands}) at {op.source}: {why}")

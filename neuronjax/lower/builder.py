@@ -1,0 +1,139 @@
+"""Writing one kernel: tiles, loops and instructions in the order of one core's program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from neuronjax.machine.specs import CoreSpec
+from neuronjax.program.affine import ZERO, Affine, affine
+from neuronjax.program.element_types import ElementType
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access, Buffer, Dim, Memory, Register
+from neuronjax.program.program import If, Kernel, Loop, Node, While
+
+PARTITIONS = 128
+
+
+@dataclass
+class KernelBuilder:
+    """Collects the nodes of a kernel; addresses and semaphores come later."""
+
+    name: str
+    core: CoreSpec
+    operations: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    _bodies: list[list[Node]] = field(default_factory=lambda: [[]])
+    _buffers: list[Buffer] = field(default_factory=list)
+    registers: list[Register] = field(default_factory=list)
+    _variables: int = 0
+
+    def emit(self, instruction: Instruction) -> None:
+        """Appends an instruction to the innermost block."""
+        self._bodies[-1].append(instruction)
+
+    def tile(
+        self,
+        shape: Sequence[int],
+        dtype: ElementType,
+        memory: Memory = Memory.SBUF,
+        slots: int = 1,
+        name: str = "t",
+    ) -> Buffer:
+        """A new tile of [partitions, …]; names get a number."""
+        buffer = Buffer(
+            name=f"{name}{len(self._buffers)}",
+            memory=memory,
+            dtype=dtype,
+            shape=tuple(shape) if len(shape) > 1 else (*shape, 1),
+            slots=slots,
+        )
+        self._buffers.append(buffer)
+        return buffer
+
+    def register(self, limit: int | None = None, name: str = "r") -> Register:
+        """A new register; the program declares it under a name of its own."""
+        register = Register(f"{name}{len(self.registers)}", limit)
+        self.registers.append(register)
+        return register
+
+    @contextmanager
+    def loop(self, trips: int, name: str = "i") -> Iterator[Affine]:
+        """Instructions within are repeated; yields the loop variable. One trip makes no loop."""
+        if trips == 1:
+            yield ZERO
+            return
+        variable = f"{name}{self._variables}"
+        self._variables += 1
+        with self.block() as body:
+            yield affine(0, **{variable: 1})
+        if body:
+            self._bodies[-1].append(Loop(variable=variable, trips=trips, body=tuple(body)))
+
+    @contextmanager
+    def block(self) -> Iterator[list[Node]]:
+        """Instructions within go to a list of their own."""
+        body: list[Node] = []
+        self._bodies.append(body)
+        try:
+            yield body
+        finally:
+            self._bodies.pop()
+
+    def branch(
+        self, register: Register, then: Sequence[Node], otherwise: Sequence[Node] = ()
+    ) -> None:
+        """`then` if the register is not 0, else `otherwise`."""
+        self._bodies[-1].append(If(register=register, then=tuple(then), otherwise=tuple(otherwise)))
+
+    def repeat(self, condition: Sequence[Node], register: Register, body: Sequence[Node]) -> None:
+        """`body` while `condition` leaves something other than 0 in the register."""
+        self._bodies[-1].append(
+            While(condition=tuple(condition), register=register, body=tuple(body))
+        )
+
+    def kernel(self) -> Kernel:
+        """The finished kernel."""
+        return Kernel(
+            name=self.name,
+            body=tuple(self._bodies[0]),
+            buffers=tuple(self._buffers),
+            operations=self.operations,
+            sources=self.sources,
+        )
+
+
+def tile_access(
+    buffer: Buffer,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    *,
+    offset: Affine | int = 0,
+    partition: Affine | int = 0,
+    partitions: int | None = None,
+    slot: Affine = ZERO,
+    dtype: ElementType | None = None,
+) -> Access:
+    """An access to a tile: `sizes` and `strides` of its free dimensions, neighbours joined."""
+    dims: list[Dim] = []
+    for size, stride in zip(sizes, strides, strict=True):
+        if size == 1:
+            continue
+        if dims and dims[-1].stride == stride * size:
+            dims[-1] = Dim(stride, dims[-1].size * size)
+        else:
+            dims.append(Dim(stride, size))
+    return Access(
+        buffer=buffer,
+        partition=_affine(partition),
+        partitions=buffer.partitions if partitions is None else partitions,
+        offset=_affine(offset),
+        dims=tuple(dims) or (Dim(1, 1),),
+        slot=slot,
+        dtype=dtype,
+    )
+
+
+def _affine(value: Affine | int) -> Affine:
+    return Affine(value) if isinstance(value, int) else value

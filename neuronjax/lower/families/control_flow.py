@@ -1,0 +1,207 @@
+"""`while`, `case` and `if`: bodies are lowered as graphs of their own.
+
+What a loop carries has buffers that keep their place; a body's results are copied there unless they
+were made there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower.builder import KernelBuilder
+from neuronjax.lower.fuse import is_constant, root_of
+from neuronjax.lower.scope import Scope
+from neuronjax.lower.view import View, whole_view
+from neuronjax.program.control import RegisterArithmetic, RegisterLoad
+from neuronjax.program.operand import Immediate, Register
+from neuronjax.program.operators import AluOp
+from neuronjax.program.program import If, Kernel, Loop, Node, While
+
+
+def while_(scope: Scope, op: Op) -> None:
+    """A loop that asks its condition first; one that counts to a constant asks nothing."""
+    condition, body = op.regions
+    carried = _carry(scope, op, body)
+    inner = _inner(scope, body, carried)
+    results = inner.run()
+    _return(inner, body, results, carried)
+    trips = trip_count(op)
+    if trips is not None:
+        if trips:
+            variable = scope.unit.name("trip")
+            scope.nodes.append(Loop(variable=variable, trips=trips, body=tuple(inner.nodes)))
+    else:
+        asked = _inner(scope, condition, carried)
+        (answer,) = asked.run()
+        assert answer is not None
+        register = scope.unit.register(1, "going")
+        asked.inline(load(scope, answer, register, op))
+        scope.nodes.append(
+            While(condition=tuple(asked.nodes), register=register, body=tuple(inner.nodes))
+        )
+    for result, view in zip(op.results, carried, strict=True):
+        if view is not None:
+            scope.views[result] = view
+
+
+def trip_count(op: Op) -> int | None:
+    """How often a loop runs that counts one of its values up by one to a constant; else None."""
+    condition, body = op.regions
+    if len(condition.results) != 1 or condition.results[0].producer is None:
+        return None
+    compare = condition.results[0].producer
+    if compare.name != "compare" or compare.attributes["comparison_direction"] != "LT":
+        return None
+    counter, limit = compare.operands
+    if counter not in condition.parameters or not is_constant(limit):
+        return None
+    if any(each.name not in ("compare", "constant") for each in condition.operations):
+        return None
+    index = condition.parameters.index(counter)
+    start = op.operands[index]
+    step = body.results[index].producer
+    if not is_constant(start) or step is None or step.name != "add":
+        return None
+    parameter = body.parameters[index]
+    others = [value for value in step.operands if value is not parameter]
+    if len(others) != 1 or not is_constant(others[0]):
+        return None
+    if _number(others[0]) != 1:
+        return None
+    return max(0, _number(limit) - _number(start))
+
+
+def _number(value: Value) -> int:
+    assert value.producer is not None
+    return int(value.producer.attributes["value"].flat[0])
+
+
+def load(scope: Scope, view: View, register: Register, op: Op) -> Kernel:
+    """A kernel that loads one element into a register."""
+    builder = KernelBuilder(
+        name=scope.unit.name("load"), core=scope.unit.target.core, operations=(op.name,),
+        sources=(op.source,),
+    )  # fmt: skip
+    builder.emit(RegisterLoad(dst=register, src=view.access()))
+    return builder.kernel()
+
+
+def _carry(scope: Scope, op: Op, body: Graph) -> list[View | None]:
+    """Where the loop's values lie: what never changes stays, what changes gets a buffer."""
+    carried: list[View | None] = []
+    taken: set[str] = set()
+    for value, parameter, result in zip(op.operands, body.parameters, body.results, strict=True):
+        if not math.prod(value.shape):
+            carried.append(None)
+            continue
+        view = scope.view(value)
+        constant = result is parameter
+        free = view.is_dense and scope.dies(value, scope.current) and view.buffer.name not in taken
+        once = sum(root_of(each) is root_of(value) for each in op.operands) == 1
+        if not constant and not (free and once):
+            buffer = scope.new(value, "carry")
+            target = whole_view(buffer, value.shape)
+            scope.copy(view, target, op)
+            view = target
+        taken.add(view.buffer.name)
+        carried.append(view)
+    return carried
+
+
+def _inner(scope: Scope, graph: Graph, views: Sequence[View | None]) -> Scope:
+    inner = Scope(scope.unit, graph, scope)
+    for parameter, result, view in zip(graph.parameters, _padded(graph), views, strict=True):
+        if view is None:
+            continue
+        inner.views[parameter] = view
+        if result is not parameter:
+            inner.owned.add(view.buffer.name)
+    return inner
+
+
+def _padded(graph: Graph) -> tuple[Value | None, ...]:
+    """The results of a body, one for each parameter; a condition has others."""
+    same = len(graph.results) == len(graph.parameters) and all(
+        r.spec == p.spec for r, p in zip(graph.results, graph.parameters, strict=True)
+    )
+    return graph.results if same else graph.parameters
+
+
+def _return(
+    inner: Scope, body: Graph, results: Sequence[View | None], carried: Sequence[View | None]
+) -> None:
+    """Copies results to where the next iteration looks for them, all at once in effect."""
+    moves: list[tuple[View, View]] = []
+    homes = {view.buffer.name for view in carried if view is not None}
+    for parameter, value, view, home in zip(
+        body.parameters, body.results, results, carried, strict=True
+    ):
+        if home is None or view is None or value is parameter or view == home:
+            continue
+        if view.buffer.name in homes:
+            spare = whole_view(inner.scratch(value.shape, view.buffer.dtype, "spare"), value.shape)
+            inner.copy(view, spare)
+            view = spare
+        moves.append((view, home))
+    for view, home in moves:
+        inner.copy(view, home)
+
+
+def case(scope: Scope, op: Op) -> None:
+    """The branch of an index; the last one of an index out of range."""
+    index = scope.view(op.operands[0])
+    targets = [
+        whole_view(scope.result(value), value.shape) if math.prod(value.shape) else None
+        for value in op.results
+    ]
+    branches = [_branch(scope, region, targets) for region in op.regions]
+    register = scope.unit.register(None, "branch")
+    scope.inline(load(scope, index, register, op))
+    scope.nodes += _choose(scope, op, register, branches)
+
+
+def _choose(
+    scope: Scope, op: Op, register: Register, branches: list[list[Node]], first: int = 0
+) -> list[Node]:
+    if len(branches) == 1:
+        return branches[0]
+    chosen = scope.unit.register(1, "chosen")
+    builder = KernelBuilder(
+        name=scope.unit.name("choose"), core=scope.unit.target.core, operations=(op.name,),
+        sources=(op.source,),
+    )  # fmt: skip
+    builder.emit(
+        RegisterArithmetic(dst=chosen, op=AluOp.EQUAL, left=register, right=Immediate(first))
+    )
+    rest = _choose(scope, op, register, branches[1:], first + 1)
+    return [
+        builder.kernel(),
+        If(register=chosen, then=tuple(branches[0]), otherwise=tuple(rest)),
+    ]
+
+
+def if_(scope: Scope, op: Op) -> None:
+    """The first branch of a true predicate, else the second."""
+    predicate = scope.view(op.operands[0])
+    targets = [
+        whole_view(scope.result(value), value.shape) if math.prod(value.shape) else None
+        for value in op.results
+    ]
+    then, otherwise = (_branch(scope, region, targets) for region in op.regions)
+    register = scope.unit.register(1, "chosen")
+    scope.inline(load(scope, predicate, register, op))
+    scope.nodes.append(If(register=register, then=tuple(then), otherwise=tuple(otherwise)))
+
+
+def _branch(scope: Scope, region: Graph, targets: Sequence[View | None]) -> list[Node]:
+    inner = Scope(scope.unit, region, scope)
+    for view, target in zip(inner.run(), targets, strict=True):
+        if view is not None and target is not None:
+            inner.copy(view, target)
+    return inner.nodes
+
+
+RULES = {"while": while_, "case": case, "if": if_}
+"""Operation -> rule."""

@@ -1,0 +1,19 @@
+"""StableHLO operation -> the rule that lowers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neuronjax.hlo.graph import Op
+from neuronjax.lower.families import control_flow, host, matmul, movement
+from neuronjax.lower.scope import Epilogue, Scope
+
+RULES: dict[str, Callable[[Scope, Op], None]] = {
+    **movement.RULES,
+    **control_flow.RULES,
+    "*": host.lower,
+}
+"""Operation -> rule; `*` takes what no engine can do."""
+
+EPILOGUES: dict[str, Callable[[Scope, Op, Epilogue], None]] = {**matmul.EPILOGUES}
+"""Products, which take element-wise operations on their results along."""

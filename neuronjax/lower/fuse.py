@@ -1,0 +1,348 @@
+"""Which operations share a kernel.
+
+Operations are taken in order. An element-wise operation or row reduction joins the newest group
+that one of its operands comes from, if its dimensions are dimensions of that group's domain; else
+it begins a group. As groups run in order of their numbers and only the newest is joined, no cycle
+can arise. Every other operation is a group of its own; some of them (products) take element-wise
+operations on their result in, as their epilogue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower import elementwise
+from neuronjax.lower.storage import is_native, storage_of
+from neuronjax.lower.tiles import IDENTITIES, is_resident
+from neuronjax.program.element_types import bytes_of
+
+MAX_OPERATIONS = 96
+"""Operations of a group: a kernel that people can still read, and tiles that fit."""
+
+VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse",
+                   "optimization_barrier"})  # fmt: skip
+"""Operations that may only change where a value is seen to lie."""
+
+Map = tuple[int | None, ...]
+"""Dimension of a value -> dimension of a domain; None for size 1."""
+
+
+@dataclass(eq=False)
+class Group:
+    """Operations of one kernel. `domain` has the sizes of its dimensions, if it is a chain."""
+
+    number: int
+    operations: list[Op]
+    domain: list[int] | None = None
+    reduced: frozenset[int] = frozenset()
+    maps: dict[Value, Map] = field(default_factory=dict)
+    #: Values from outside, with every way in which they are walked.
+    inputs: dict[tuple[Value, Map], None] = field(default_factory=dict)
+    #: Whether row reductions may join.
+    takes_reductions: bool = True
+
+    @property
+    def root(self) -> Op:
+        return self.operations[0]
+
+
+def peel(value: Value) -> tuple[Value, Map]:
+    """What a value is a broadcast, permutation or trivial reshape of; dimension -> dimension."""
+    relation: Map = tuple(axis if size != 1 else None for axis, size in enumerate(value.shape))
+    while value.producer is not None:
+        step = _step(value.producer)
+        if step is None:
+            break
+        relation = tuple(None if axis is None else step[axis] for axis in relation)
+        value = value.producer.operands[0]
+    return value, relation
+
+
+def _step(op: Op) -> Map | None:
+    """Dimension of the result -> dimension of the operand; None if it is no such operation."""
+    if op.name == "broadcast_in_dim":
+        back = {
+            target: axis
+            for axis, target in enumerate(op.attributes["broadcast_dimensions"])
+            if op.operands[0].shape[axis] != 1
+        }
+        return tuple(back.get(axis) for axis in range(len(op.result.shape)))
+    if op.name == "transpose":
+        return tuple(op.attributes["permutation"])
+    if op.name == "reshape":
+        source, target = op.operands[0].shape, op.result.shape
+        kept = [axis for axis, size in enumerate(source) if size != 1]
+        if [source[axis] for axis in kept] != [size for size in target if size != 1]:
+            return None
+        following = iter(kept)
+        return tuple(next(following) if size != 1 else None for size in target)
+    return None
+
+
+def root_of(value: Value) -> Value:
+    """The value whose memory a value is seen in, behind all views."""
+    while value.producer is not None and value.producer.name in VIEWS:
+        (index,) = (i for i, each in enumerate(value.producer.results) if each is value)
+        value = value.producer.operands[index]
+    return value
+
+
+def is_constant(value: Value) -> bool:
+    return value.producer is not None and value.producer.name == "constant"
+
+
+def is_splat(value: Value) -> bool:
+    """Whether a value is a constant with one number for all elements."""
+    if not is_constant(value):
+        return False
+    array = value.producer.attributes["value"]  # type: ignore[union-attr]
+    return array.size > 0 and (array.size == 1 or not any(array.strides))
+
+
+@dataclass
+class Fusion:
+    """Assigns the operations of one graph to groups."""
+
+    epilogues: frozenset[str]
+    groups: list[Group] = field(default_factory=list)
+    of: dict[Value, Group] = field(default_factory=dict)
+
+    def run(self, graph: Graph) -> list[Group]:
+        """The groups, in an order in which they can run."""
+        for op in graph.operations:
+            if op.name in VIEWS or op.name == "constant":
+                continue
+            if not any(math.prod(value.shape) for value in op.results) and op.results:
+                continue  # nothing to compute
+            if is_elementwise(op):
+                self._chain(op, _identity(op.result.shape), None)
+            elif is_row_reduction(op):
+                self._reduction(op)
+            else:
+                self._alone(op)
+        return [group for group in self.groups if group.operations]
+
+    def _new(self, op: Op) -> Group:
+        group = Group(len(self.groups), [op])
+        self.groups.append(group)
+        for value in op.results:
+            self.of[value] = group
+        return group
+
+    def _alone(self, op: Op) -> None:
+        group = self._new(op)
+        if op.name in self.epilogues:
+            shape = op.result.shape
+            group.domain = list(shape)
+            group.maps[op.result] = _identity(shape)
+            group.takes_reductions = False
+
+    def _reduction(self, op: Op) -> None:
+        source = op.operands[0]
+        shape = source.shape
+        kept = [axis for axis in range(len(shape)) if axis not in op.attributes["dimensions"]]
+        self._chain(op, _identity(shape), kept)
+
+    def _chain(self, op: Op, own: Map, kept: Sequence[int] | None) -> None:
+        """Places an operation over dimensions `own`, all or (a reduction) some of them kept."""
+        shape = op.operands[0].shape if kept is not None else op.result.shape
+        group, placed = self._joinable(op, shape, kept)
+        if group is None:
+            group = self._new(op)
+            group.domain = list(shape)
+            placed = own
+        else:
+            group.operations.append(op)
+            self.of[op.result] = group
+        walked = op.operands[:1] if kept is not None else op.operands
+        for operand in walked:
+            self._note(group, operand, placed)
+        for operand in op.operands[len(walked) :]:
+            self._note(group, operand, ())
+        if kept is None:
+            group.maps[op.result] = placed
+        else:
+            group.maps[op.result] = tuple(placed[axis] for axis in kept)
+            group.reduced = frozenset(
+                axis for dim, axis in enumerate(placed) if axis is not None and dim not in kept
+            )
+
+    def _note(self, group: Group, operand: Value, placed: Map) -> None:
+        base, relation = peel(operand)
+        if self.of.get(base) is group and base in group.maps:
+            return
+        group.inputs[base, _through(relation, placed, base)] = None
+
+    def _joinable(
+        self, op: Op, shape: tuple[int, ...], kept: Sequence[int] | None
+    ) -> tuple[Group | None, Map]:
+        newest = max((self._source(operand) for operand in op.operands), default=-1)
+        if newest < 0:
+            return None, ()
+        group = self.groups[newest]
+        if group.domain is None or len(group.operations) >= MAX_OPERATIONS:
+            return None, ()
+        for operand in op.operands:
+            base, _ = peel(operand)
+            if self._source(operand) == newest and base not in group.maps:
+                return None, ()  # seen through a view that needs it in memory
+        placed = self._placed(group, op, shape, kept is not None)
+        if placed is None or not self._fits(group, op, placed, kept):
+            return None, ()
+        return group, placed
+
+    def _source(self, operand: Value) -> int:
+        group = self.of.get(root_of(operand))
+        return group.number if group is not None else -1
+
+    def _placed(
+        self, group: Group, op: Op, shape: tuple[int, ...], is_reduction: bool
+    ) -> Map | None:
+        """The dimension of the domain for each dimension; None if they do not agree."""
+        assert group.domain is not None
+        placed: list[int | None] = [None] * len(shape)
+        operands = op.operands[:1] if is_reduction else op.operands
+        for operand in operands:
+            base, relation = peel(operand)
+            inside = base in group.maps and self.of.get(base) is group
+            if inside and not _merge(placed, relation, group.maps[base]):
+                return None
+        for operand in operands:
+            base, relation = peel(operand)
+            ways = [way for value, way in group.inputs if value is base]
+            if len(ways) == 1:
+                _merge(placed, relation, ways[0])
+        used = [axis for axis in placed if axis is not None]
+        if len(set(used)) != len(used):
+            return None
+        for dim, size in enumerate(shape):
+            axis = placed[dim]
+            if size == 1:
+                placed[dim] = None
+            elif axis is None or group.domain[axis] != size:
+                return None
+        return tuple(placed)
+
+    def _fits(self, group: Group, op: Op, placed: Map, kept: Sequence[int] | None) -> bool:
+        assert group.domain is not None
+        axes = {axis for axis in placed if axis is not None}
+        domain = {axis for axis, size in enumerate(group.domain) if size != 1}
+        if kept is None:
+            return domain - group.reduced <= axes and self._row_fits(group, op, axes)
+        if not group.takes_reductions or axes != domain:
+            return False
+        reduced = {a for d, a in enumerate(placed) if a is not None and d not in kept}
+        if group.reduced and reduced != group.reduced:
+            return False
+        return self._row_fits(group, op, axes, frozenset(reduced))
+
+    def _row_fits(
+        self, group: Group, op: Op, axes: set[int], reduced: frozenset[int] | None = None
+    ) -> bool:
+        """Long rows pass in chunks: then no tensor may depend on a reduction."""
+        assert group.domain is not None
+        reduced = group.reduced or reduced or frozenset()
+        if not reduced:
+            return True
+        row = math.prod(group.domain[axis] for axis in reduced)
+        if len(reduced) < 3 and is_resident(row, 24):
+            return True
+        is_tensor = bool(axes & reduced)
+        return not is_tensor or not any(
+            self._depends_on_reduction(group, operand) for operand in op.operands
+        )
+
+    def _depends_on_reduction(self, group: Group, value: Value) -> bool:
+        todo = [value]
+        seen: set[Value] = set()
+        while todo:
+            base, _ = peel(todo.pop())
+            if base in seen or self.of.get(base) is not group or base.producer is None:
+                continue
+            seen.add(base)
+            if is_row_reduction(base.producer):
+                return True
+            todo += base.producer.operands
+        return False
+
+
+def _identity(shape: Sequence[int]) -> Map:
+    return tuple(axis if size != 1 else None for axis, size in enumerate(shape))
+
+
+def _merge(placed: list[int | None], relation: Map, base: Map) -> bool:
+    """Adds what an operand says about dimensions; whether it agrees."""
+    for dim, axis in enumerate(relation):
+        target = None if axis is None else base[axis]
+        if target is None:
+            continue
+        if placed[dim] is None:
+            placed[dim] = target
+        elif placed[dim] != target:
+            return False
+    return True
+
+
+def _through(relation: Map, placed: Map, base: Value) -> Map:
+    """Dimension of the base -> dimension of the domain."""
+    found: list[int | None] = [None] * len(base.shape)
+    for dim, axis in enumerate(relation):
+        if axis is not None:
+            found[axis] = placed[dim]
+    return tuple(found)
+
+
+def is_elementwise(op: Op) -> bool:
+    """Whether engines do it element by element, on types they have."""
+    if op.name not in elementwise.RULES or op.regions:
+        return False
+    if op.name == "bitcast_convert" and op.operands[0].dtype.itemsize != op.result.dtype.itemsize:
+        return False
+    if not all(is_native(value.dtype) for value in (*op.operands, *op.results)):
+        return False
+    return not any(value.dtype.name in PACKED for value in (*op.operands, *op.results))
+
+
+PACKED = frozenset({"int2", "uint2", "int4", "uint4"})
+"""Types of less than a byte: engines do not compute with them."""
+
+
+def reducer(op: Op) -> str | None:
+    """The operation that a region of one operation on its two parameters does."""
+    (region,) = op.regions
+    if len(region.operations) != 1 or len(region.parameters) != 2:
+        return None
+    (inner,) = region.operations
+    plain = set(inner.operands) == set(region.parameters) and region.results == inner.results
+    return inner.name if plain else None
+
+
+def is_row_reduction(op: Op) -> bool:
+    """Whether `tensor_reduce` does it: one operand, a plain operator, no wrapping integers."""
+    if op.name != "reduce" or len(op.results) != 1:
+        return False
+    name = reducer(op)
+    if name not in IDENTITIES or not math.prod(op.operands[0].shape):
+        return False
+    dtype = op.result.dtype
+    if dtype.name == "bool":
+        return name in ("or", "and", "maximum", "minimum")
+    return name not in ("or", "and") and elementwise.is_float(dtype) and dtype.itemsize > 1
+
+
+def outputs(group: Group, uses: dict[Value, list[Op | None]]) -> Iterator[Value]:
+    """Values of a chain that others need in memory."""
+    inside = set(group.operations)
+    for op in group.operations:
+        for value in op.results:
+            if any(user is None or user not in inside for user in uses.get(value, ())):
+                yield value
+
+
+def value_bytes(value: Value) -> int:
+    """Bytes of a value in memory."""
+    storage = storage_of(value.dtype)
+    return math.prod(value.shape) * storage.words * bytes_of(storage.dtype)

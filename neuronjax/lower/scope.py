@@ -1,0 +1,503 @@
+"""Lowering one graph: where its values lie, and the kernels that make them.
+
+A rule of a family gets the scope and its operation. It asks for the views of operands, for buffers
+of results, and gives the scope a function that writes the kernel; the scope writes it once for all
+operations that are alike, as a function of the buffers it works on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower.builder import KernelBuilder
+from neuronjax.lower.fuse import VIEWS, Fusion, Group, is_splat, peel, root_of
+from neuronjax.lower.storage import storage_of
+from neuronjax.lower.tiles import (
+    Input,
+    Node,
+    Output,
+    Reference,
+    TileEmitter,
+    TileProgram,
+    simplified,
+)
+from neuronjax.lower.view import View, whole_view
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.element_types import ElementType
+from neuronjax.program.operand import Buffer, Immediate, Kind, Memory, Register
+from neuronjax.program.program import Alias, Call, Function, Kernel, Target
+from neuronjax.program.program import Node as ProgramNode
+
+Write = Callable[[KernelBuilder, list[View], list[Buffer]], None]
+"""Writes a kernel: builder, views of operands, buffers of results."""
+
+
+@dataclass
+class Unit:
+    """What grows while a program is lowered: buffers, functions, registers."""
+
+    target: Target
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    functions: dict[Any, Function] = field(default_factory=dict)
+    registers: dict[str, Register] = field(default_factory=dict)
+    aliases: list[Alias] = field(default_factory=list)
+    constants: dict[Any, Buffer] = field(default_factory=dict)
+    names: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    rules: Mapping[str, Callable[[Scope, Op], None]] = field(default_factory=dict)
+    epilogues: Mapping[str, Callable[[Scope, Op, Epilogue], None]] = field(default_factory=dict)
+    ranks: int = 1
+
+    def name(self, stem: str) -> str:
+        """A new name for buffers, kernels and registers."""
+        self.names[stem] += 1
+        return f"{stem}_{self.names[stem]}"
+
+    def buffer(
+        self,
+        shape: Sequence[int],
+        dtype: ElementType,
+        stem: str = "v",
+        kind: Kind = Kind.SCRATCH,
+        data: bytes | None = None,
+    ) -> Buffer:
+        """A new HBM buffer."""
+        buffer = Buffer(
+            name=self.name(stem), memory=Memory.HBM, dtype=dtype, shape=tuple(shape), kind=kind,
+            data=data,
+        )  # fmt: skip
+        self.buffers[buffer.name] = buffer
+        return buffer
+
+    def constant(self, array: np.ndarray) -> Buffer:
+        """A buffer with the elements of a dense array; equal constants share one."""
+        storage = storage_of(array.dtype)
+        data = np.ascontiguousarray(array).tobytes()
+        key = (array.shape, storage, data)
+        if key not in self.constants:
+            shape = array.shape if storage.words == 1 else (*array.shape, storage.words)
+            self.constants[key] = self.buffer(shape, storage.dtype, "c", Kind.CONSTANT, data)
+        return self.constants[key]
+
+    def register(self, limit: int | None, stem: str = "r") -> Register:
+        """A new register."""
+        register = Register(self.name(stem), limit)
+        self.registers[register.name] = register
+        return register
+
+
+@dataclass
+class Epilogue:
+    """Element-wise operations on the result of a product: its tile is input 0 of `program`.
+
+    `views` and `buffers` are in the order in which the program numbers its buffers.
+    """
+
+    program: TileProgram
+    views: list[View]
+    buffers: list[Buffer]
+    operations: tuple[Op, ...]
+
+
+@dataclass
+class Scope:
+    """The values of one graph; those from around are found in the outer scope."""
+
+    unit: Unit
+    graph: Graph
+    outer: Scope | None = None
+    nodes: list[ProgramNode] = field(default_factory=list)
+    views: dict[Value, View] = field(default_factory=dict)
+    #: Buffers that may be overwritten once nobody reads them any more.
+    owned: set[str] = field(default_factory=set)
+    #: Root value -> number of the last group that reads it.
+    _last_use: dict[Value, float] = field(default_factory=dict)
+    #: Values that are made in a given buffer.
+    preferred: dict[Value, Buffer] = field(default_factory=dict)
+    #: Number of the group that is being lowered.
+    current: int = -1
+
+    def run(self) -> list[View | None]:
+        """Lowers all operations; the views of the graph's results, None of empty ones."""
+        fusion = Fusion(frozenset(self.unit.epilogues))
+        groups = fusion.run(self.graph)
+        needed = self._needed(groups, fusion)
+        for group in groups:
+            self._group(group, needed, fusion)
+        return [self.view(v) if math.prod(v.shape) else None for v in self.graph.results]
+
+    def _needed(self, groups: list[Group], fusion: Fusion) -> set[Value]:
+        """Values that must be in memory, with the last group that reads each."""
+        needed: set[Value] = set()
+        for group in groups:
+            for op in group.operations:
+                captured = [value for region in op.regions for value in region.captured()]
+                for value in (*op.operands, *captured):
+                    base, _ = peel(value)
+                    if value in captured or not self._is_inside(group, base, fusion):
+                        root = root_of(value)
+                        needed.add(root)
+                        self._last_use[root] = group.number
+        for value in self.graph.results:
+            needed.add(root_of(value))
+            self._last_use[root_of(value)] = math.inf
+        return needed
+
+    @staticmethod
+    def _is_inside(group: Group, base: Value, fusion: Fusion) -> bool:
+        return fusion.of.get(base) is group and base in group.maps
+
+    def dies(self, value: Value, group_number: float) -> bool:
+        """Whether the memory of a value may be overwritten by the group of that number."""
+        root = root_of(value)
+        view = self.views.get(root)
+        return (
+            view is not None
+            and view.buffer.name in self.owned
+            and self._last_use.get(root, -1) <= group_number
+        )
+
+    def _group(self, group: Group, needed: set[Value], fusion: Fusion) -> None:
+        self.current = group.number
+        op = group.root
+        if op.name in self.unit.epilogues:
+            epilogue = self._epilogue(group, op, needed, fusion)
+            self.unit.epilogues[op.name](self, op, epilogue)
+        elif group.domain is not None:
+            self._chain(group, needed, fusion)
+        else:
+            self.unit.rules.get(op.name, self.unit.rules["*"])(self, op)
+
+    # Views
+
+    def view(self, value: Value) -> View:
+        """Where a value lies. Its elements must not be none."""
+        if value in self.views:
+            return self.views[value]
+        op = value.producer
+        if op is not None and op.name == "constant":
+            view = self._constant(op)
+        elif op is not None and op.name in VIEWS:
+            view = self._seen(op, value)
+        elif self.outer is not None:
+            return self.outer.view(value)
+        else:
+            raise AssertionError(f"{value} was not lowered")
+        self.views[value] = view
+        return view
+
+    def _constant(self, op: Op) -> View:
+        array = op.attributes["value"]
+        if is_splat(op.result) and array.shape:
+            one = whole_view(
+                self.unit.constant(array[(slice(0, 1),) * array.ndim].reshape(1)), (1,)
+            )
+            return replace(one, shape=array.shape, strides=(0,) * array.ndim)
+        return whole_view(self.unit.constant(array), array.shape)
+
+    def _seen(self, op: Op, value: Value) -> View:
+        index = op.results.index(value)
+        source = self.view(op.operands[index])
+        a = op.attributes
+        if op.name == "broadcast_in_dim":
+            return source.broadcast(value.shape, a["broadcast_dimensions"])
+        if op.name == "transpose":
+            return source.transposed(a["permutation"])
+        if op.name == "slice":
+            return source.sliced(a["start_indices"], a["limit_indices"], a["strides"])
+        if op.name == "reverse":
+            return source.reversed(a["dimensions"])
+        if op.name == "reshape":
+            seen = source.reshaped(value.shape)
+            return seen or whole_view(self.dense(op.operands[index]), value.shape)
+        return source
+
+    def dense(self, value: Value) -> Buffer:
+        """A buffer that holds exactly the value, in order; copied there if need be."""
+        view = self.view(value)
+        if view.is_dense:
+            return view.buffer
+        buffer = self.new(value, "copy")
+        self.copy(view, whole_view(buffer, value.shape))
+        return buffer
+
+    def new(self, value: Value, stem: str = "v") -> Buffer:
+        """A buffer for a value that this scope owns."""
+        if value in self.preferred:
+            return self.preferred[value]
+        storage = storage_of(value.dtype)
+        shape = value.shape if storage.words == 1 else (*value.shape, storage.words)
+        buffer = self.unit.buffer(shape, storage.dtype, stem)
+        self.owned.add(buffer.name)
+        return buffer
+
+    def scratch(self, shape: Sequence[int], dtype: ElementType, stem: str = "w") -> Buffer:
+        """A buffer for something between kernels."""
+        buffer = self.unit.buffer(shape, dtype, stem)
+        self.owned.add(buffer.name)
+        return buffer
+
+    def result(self, value: Value, stem: str = "v") -> Buffer:
+        """The dense buffer in which an operation makes a value."""
+        buffer = self.new(value, stem)
+        self.views[value] = whole_view(buffer, value.shape)
+        return buffer
+
+    def copy(self, source: View, target: View, op: Op | None = None) -> None:
+        """A kernel that moves elements from one view to another."""
+
+        def write(builder: KernelBuilder, views: list[View], _: list[Buffer]) -> None:
+            builder.emit(DmaCopy(dst=views[1].access(), src=views[0].access()))
+
+        self.kernel("copy", [op] if op else [], ("copy",), [source, target], [], write)
+
+    # Kernels
+
+    def kernel(
+        self,
+        name: str,
+        operations: Sequence[Op],
+        key: tuple[Any, ...],
+        views: Sequence[View],
+        buffers: Sequence[Buffer],
+        write: Write,
+    ) -> None:
+        """Adds a kernel. `key` says what `write` does beyond the views' strides and types."""
+        distinct = list(dict.fromkeys([*(view.buffer for view in views), *buffers]))
+        number = {buffer: index for index, buffer in enumerate(distinct)}
+        sources = tuple(dict.fromkeys(op.source for op in operations))
+        full_key = (
+            key,
+            name,
+            tuple((v.shape, v.strides, v.offset, number[v.buffer]) for v in views),
+            tuple(number[buffer] for buffer in buffers),
+            tuple((buffer.dtype, buffer.shape, buffer.memory) for buffer in distinct),
+            tuple(op.name for op in operations),
+            sources,
+        )
+        function = self.unit.functions.get(full_key)
+        if function is None:
+            parameters = tuple(
+                replace(b, name=f"p{index}", kind=Kind.SCRATCH, data=None, address=None)
+                for index, b in enumerate(distinct)
+            )
+            stands = dict(zip(distinct, parameters, strict=True))
+            label = self.unit.name(name)
+            builder = KernelBuilder(
+                name=label,
+                core=self.unit.target.core,
+                operations=tuple(dict.fromkeys(op.name for op in operations)),
+                sources=sources,
+            )
+            write(
+                builder,
+                [replace(view, buffer=stands[view.buffer]) for view in views],
+                [stands[buffer] for buffer in buffers],
+            )
+            function = Function(name=label, parameters=parameters, body=(builder.kernel(),))
+            self.unit.functions[full_key] = function
+        self.nodes.append(Call(function=function.name, arguments=tuple(distinct)))
+
+    def inline(self, kernel: Kernel) -> None:
+        """Adds a kernel that is written for this place alone."""
+        self.nodes.append(kernel)
+
+    # Chains
+
+    def _chain(self, group: Group, needed: set[Value], fusion: Fusion) -> None:
+        program, views, results = self.tile_program(group, group.operations, needed, fusion)
+
+        def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
+            TileEmitter(builder, program, [*(v.buffer for v in seen), *made]).emit()
+
+        self.kernel(
+            chain_name(group.operations), group.operations, ("chain", program), views, results,
+            write,
+        )  # fmt: skip
+
+    def _epilogue(self, group: Group, op: Op, needed: set[Value], fusion: Fusion) -> Epilogue:
+        program, views, results = self.tile_program(
+            group, group.operations[1:], needed, fusion, given=op.result
+        )
+        return Epilogue(program, views, results, tuple(group.operations))
+
+    def tile_program(
+        self,
+        group: Group,
+        operations: Sequence[Op],
+        needed: set[Value],
+        fusion: Fusion,
+        given: Value | None = None,
+    ) -> tuple[TileProgram, list[View], list[Buffer]]:
+        """A group as a tile program, the views that it reads and the buffers that it writes."""
+        return _Chain(self, group, operations, needed, given).build()
+
+
+def chain_name(operations: Iterable[Op]) -> str:
+    """A name that says what a kernel does: up to three of its operations."""
+    names = list(dict.fromkeys(op.name.rpartition(".")[2] for op in operations))
+    dull = {"convert", "select", "compare", "and", "or"}
+    telling = [name for name in names if name not in dull] or names
+    return "_".join(telling[:3])
+
+
+class _Chain:
+    """Builds the tile program of a group."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        group: Group,
+        operations: Sequence[Op],
+        needed: set[Value],
+        given: Value | None,
+    ) -> None:
+        self.scope, self.group, self.operations = scope, group, operations
+        self.needed, self.given = needed, given
+        assert group.domain is not None
+        self.domain = tuple(group.domain)
+        self.inputs: list[Input] = []
+        self.views: list[View] = []
+        self.nodes: list[Node] = []
+        self.references: dict[Any, Reference | Immediate] = {}
+
+    def build(self) -> tuple[TileProgram, list[View], list[Buffer]]:
+        if self.given is not None:
+            axes = self._axes(self.group.maps[self.given])
+            self.references[self.given] = Reference(0, is_input=True)
+            self.inputs.append(Input(None, (0,) * len(self.domain), 0, self.given.dtype, axes))
+        for op in self.operations:
+            self._node(op)
+        values = [value for value in self._made() if value in self.needed]
+        outputs: list[Output] = []
+        results: list[Buffer] = []
+        for value in values:
+            buffer = self.scope.result(value)
+            results.append(buffer)
+            reference = self.references[value]
+            assert isinstance(reference, Reference)
+            view = self.scope.views[value]
+            strides = self._strides(view, self.group.maps[value])
+            outputs.append(Output(reference, len(self.views) + len(outputs), strides))
+        program = TileProgram(
+            self.domain, self.group.reduced, tuple(self.inputs), tuple(self.nodes), tuple(outputs)
+        )
+        return (program if self.given is not None else simplified(program)), self.views, results
+
+    def _made(self) -> Iterable[Value]:
+        if self.given is not None:
+            yield self.given
+        for op in self.operations:
+            yield from op.results
+
+    def _axes(self, placed: Sequence[int | None]) -> frozenset[int]:
+        return frozenset(a for a in placed if a is not None and self.domain[a] != 1)
+
+    def _strides(self, view: View, placed: Sequence[int | None]) -> tuple[int, ...]:
+        strides = [0] * len(self.domain)
+        for dim, axis in enumerate(placed):
+            if axis is not None:
+                strides[axis] = view.strides[dim]
+        return tuple(strides)
+
+    def _node(self, op: Op) -> None:
+        placed = self.group.maps[op.result]
+        is_reduction = op.name == "reduce"
+        walked: Sequence[int | None]
+        if is_reduction:
+            name = f"reduce_{op.regions[0].operations[0].name}"
+            reduced = tuple(sorted(self.group.reduced))
+            walked = self._domain_of(op)
+            operands: tuple[Reference | Immediate, ...] = (
+                self._reference(op.operands[0], walked),
+                self._reference(op.operands[1], ()),
+            )
+        else:
+            name, reduced, walked = op.name, (), placed
+            operands = tuple(self._reference(operand, placed) for operand in op.operands)
+        axes = self._axes(placed)
+        if op.result not in self.needed and not is_reduction:
+            found = (self._axes_of(each) for each in operands if isinstance(each, Reference))
+            axes = frozenset().union(*found) & axes
+        self.references[op.result] = Reference(len(self.nodes))
+        self.nodes.append(
+            Node(
+                name=name,
+                operands=operands,
+                axes=axes,
+                operand_dtype=_typed(op),
+                dtype=op.result.dtype,
+                reduced=reduced,
+                attributes=tuple(sorted((k, v) for k, v in op.attributes.items() if k in _KEPT)),
+            )
+        )
+
+    def _domain_of(self, op: Op) -> Sequence[int | None]:
+        """The dimension of the domain for each dimension of a reduction's operand."""
+        dimensions = op.attributes["dimensions"]
+        kept = iter(self.group.maps[op.result])
+        base, relation = peel(op.operands[0])
+        if base in self.references:
+            return _compose(relation, self.group.maps[base])
+        ways = [way for value, way in self.group.inputs if value is base]
+        shape = op.operands[0].shape
+        reduced = iter(sorted(self.group.reduced))
+        placed = [
+            (next(reduced) if shape[dim] != 1 else None) if dim in dimensions else next(kept)
+            for dim in range(len(shape))
+        ]
+        if len(ways) == 1:
+            found = _compose(relation, ways[0])
+            placed = [each if each is not None else placed[i] for i, each in enumerate(found)]
+        return placed
+
+    def _axes_of(self, reference: Reference) -> frozenset[int]:
+        rows = self.inputs if reference.is_input else self.nodes
+        return rows[reference.number].axes
+
+    def _reference(self, operand: Value, placed: Sequence[int | None]) -> Reference | Immediate:
+        base, relation = peel(operand)
+        if base in self.references:
+            return self.references[base]
+        if is_splat(base) and base.producer is not None:
+            return Immediate(base.producer.attributes["value"].flat[0].item())
+        way: list[int | None] = [None] * len(base.shape)
+        for dim, axis in enumerate(relation):
+            if axis is not None:
+                way[axis] = placed[dim]
+        key = (base, tuple(way))
+        if key not in self.references:
+            view = self.scope.view(base)
+            strides = self._strides(view, way)
+            self.references[key] = Reference(len(self.inputs), is_input=True)
+            self.inputs.append(
+                Input(
+                    buffer=len(self.views),
+                    strides=strides,
+                    offset=view.offset,
+                    dtype=base.dtype,
+                    axes=frozenset(axis for axis, stride in enumerate(strides) if stride),
+                )
+            )
+            self.views.append(view)
+        return self.references[key]
+
+
+_KEPT = frozenset({"comparison_direction", "compare_type"})
+"""Attributes that decide what an element-wise operation computes."""
+
+
+def _compose(relation: Sequence[int | None], base: Sequence[int | None]) -> list[int | None]:
+    return [None if axis is None else base[axis] for axis in relation]
+
+
+def _typed(op: Op) -> np.dtype:
+    """The type in which an operation computes: of its first operand that is no predicate."""
+    index = 1 if op.name == "select" else 0
+    return op.operands[index].dtype if op.operands else op.result.dtype

@@ -1,0 +1,610 @@
+"""A fused chain of element-wise operations and row reductions, as one pass over tiles.
+
+A `TileProgram` computes over a domain of dimensions. Each of its values varies along some of them:
+all of them (a tensor), all but the reduced ones (a row value), or fewer (a bias); broadcasts within
+the chain cost nothing. `regions` cuts the domain into boxes that need no masks: loops, partitions,
+free elements. `TileEmitter` writes the instructions of one box.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from neuronjax.lower import elementwise
+from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.storage import storage_of
+from neuronjax.lower.view import walk
+from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.element_types import ElementType, bytes_of
+from neuronjax.program.operand import Access, Buffer, Immediate, Scalar
+from neuronjax.program.operators import AluOp
+from neuronjax.program.vector_engine import TensorReduce
+
+FREE_ELEMENTS = 2048
+"""Elements of a tile in one partition, where nothing asks for more."""
+ROW_BYTES = 150 * 1024
+"""Bytes of a partition that the tiles of a chain over whole rows may take."""
+MAX_FREE_AXES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A value from outside: its stride along each dimension of the domain; 0: it does not vary.
+
+    `buffer` numbers the buffers of the kernel; None: the value is given in a tile.
+    """
+
+    buffer: int | None
+    strides: tuple[int, ...]
+    offset: int
+    dtype: np.dtype
+    axes: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An operand: input or node of that number."""
+
+    number: int
+    is_input: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operation of the chain; `axes` are the dimensions that its result varies along."""
+
+    name: str
+    operands: tuple[Reference | Immediate, ...]
+    axes: frozenset[int]
+    operand_dtype: np.dtype
+    dtype: np.dtype
+    #: Dimensions that a reduction takes away, and how.
+    reduced: tuple[int, ...] = ()
+    attributes: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A node or input to store, with the strides of its buffer along the domain."""
+
+    value: Reference
+    buffer: int
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TileProgram:
+    """A chain over a domain; equal records are equal kernels."""
+
+    domain: tuple[int, ...]
+    reduced: frozenset[int]
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Output, ...]
+
+    def axes_of(self, reference: Reference) -> frozenset[int]:
+        """Dimensions that a value varies along."""
+        number = reference.number
+        return self.inputs[number].axes if reference.is_input else self.nodes[number].axes
+
+
+def simplified(program: TileProgram) -> TileProgram:
+    """The same chain over as few dimensions as walk the same way in all of its values."""
+    order = [axis for axis, size in enumerate(program.domain) if size > 1]
+    kept: list[list[int]] = []
+    for axis in order:
+        if kept and _joinable(program, kept[-1][-1], axis):
+            kept[-1].append(axis)
+        else:
+            kept.append([axis])
+    number = {axis: index for index, group in enumerate(kept) for axis in group}
+    last = [group[-1] for group in kept]
+
+    def strides(old: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(old[axis] for axis in last)
+
+    def axes(old: frozenset[int]) -> frozenset[int]:
+        return frozenset(number[axis] for axis in old if axis in number)
+
+    return TileProgram(
+        domain=tuple(math.prod(program.domain[axis] for axis in group) for group in kept),
+        reduced=axes(program.reduced),
+        inputs=tuple(
+            replace(each, strides=strides(each.strides), axes=axes(each.axes))
+            for each in program.inputs
+        ),
+        nodes=tuple(
+            replace(
+                each,
+                axes=axes(each.axes),
+                reduced=tuple(sorted({number[a] for a in each.reduced if a in number})),
+            )
+            for each in program.nodes
+        ),
+        outputs=tuple(replace(each, strides=strides(each.strides)) for each in program.outputs),
+    )
+
+
+def _joinable(program: TileProgram, outer: int, inner: int) -> bool:
+    size = program.domain[inner]
+    if (outer in program.reduced) != (inner in program.reduced):
+        return False
+    walks = [(each.axes, each.strides) for each in program.inputs if each.buffer is not None]
+    walks += [(program.axes_of(each.value), each.strides) for each in program.outputs]
+    if any(
+        (outer in axes) != (inner in axes) or strides[outer] != strides[inner] * size
+        for axes, strides in walks
+    ):
+        return False
+    return all(
+        (outer in node.axes) == (inner in node.axes)
+        and (outer in node.reduced) == (inner in node.reduced)
+        for node in (*program.nodes,)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A part of a dimension: `size` steps of `step` of its indices."""
+
+    dim: int
+    size: int
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Reduced dimensions in pieces: loops around free axes, from `base` on."""
+
+    loops: tuple[Axis, ...]
+    free: tuple[Axis, ...]
+    base: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of the domain: loops around partitions around free axes, from `base` on."""
+
+    loops: tuple[Axis, ...]
+    partitions: tuple[Axis, ...]
+    free: tuple[Axis, ...]
+    base: tuple[tuple[int, int], ...]
+    chunks: tuple[Chunk, ...]
+
+
+def regions(program: TileProgram) -> list[Region]:
+    """The domain in boxes; the reduced dimensions of each whole, or in chunks if they are long."""
+    whole = [Axis(dim, program.domain[dim]) for dim in sorted(program.reduced)]
+    row = math.prod(axis.size for axis in whole)
+    resident = row * _row_bytes(program) <= ROW_BYTES and len(whole) < MAX_FREE_AXES
+    chunks: tuple[Chunk, ...]
+    if resident:
+        chunks = (Chunk((), tuple(whole)),)
+    else:
+        chunks = tuple(_chunks(whole, ()))
+        row = max(math.prod(axis.size for axis in chunk.free) for chunk in chunks)
+    kept = [Axis(d, size) for d, size in enumerate(program.domain) if d not in program.reduced]
+    room = max(1, FREE_ELEMENTS // row)
+    free_axes = MAX_FREE_AXES - max(len(chunk.free) for chunk in chunks)
+    return [replace(each, chunks=chunks) for each in _boxes(kept, room, free_axes, ())]
+
+
+def is_resident(elements: int, nbytes: int) -> bool:
+    """Whether rows of so many elements, with tiles of so many bytes per element, fit at once."""
+    return elements * nbytes <= ROW_BYTES
+
+
+def _row_bytes(program: TileProgram) -> int:
+    """Bytes per element of all tensors of a chain; tiles of the dead are used again, so at most
+    a few of its values count."""
+    sizes = [
+        bytes_of(storage_of(each.dtype).dtype)
+        for each in (*program.inputs, *program.nodes)
+        if each.axes & program.reduced
+    ]
+    return max(4, sum(sorted(sizes)[-6:]))
+
+
+def _chunks(axes: list[Axis], base: tuple[tuple[int, int], ...]) -> Iterator[Chunk]:
+    """Reduced axes with at most `FREE_ELEMENTS` at once, remainders as chunks of their own."""
+    free: list[Axis] = []
+    size = 1
+    for index in reversed(range(len(axes))):
+        axis = axes[index]
+        room = FREE_ELEMENTS // size
+        if axis.size <= room and len(free) < MAX_FREE_AXES - 1:
+            free.insert(0, axis)
+            size *= axis.size
+            continue
+        part = min(room, axis.size) if len(free) < MAX_FREE_AXES - 1 else 1
+        main = axis.size - axis.size % part
+        inner = [Axis(axis.dim, part, axis.step)] if part > 1 else []
+        outer = [Axis(axis.dim, main // part, axis.step * part)]
+        yield Chunk((*axes[:index], *outer), (*inner, *free), base)
+        if axis.size % part:
+            tail = [*axes[:index], Axis(axis.dim, axis.size % part, axis.step), *axes[index + 1 :]]
+            yield from _chunks(tail, (*base, (axis.dim, main * axis.step)))
+        return
+    yield Chunk((), tuple(free), base)
+
+
+def _boxes(
+    kept: Sequence[Axis], room: int, free_axes: int, base: tuple[tuple[int, int], ...]
+) -> Iterator[Region]:
+    """Boxes over the kept dimensions: innermost ones free while others fill the partitions."""
+    rest = list(kept)
+    free: list[Axis] = []
+    while rest and len(free) < free_axes and room > 1:
+        axis = rest[-1]
+        others = math.prod(each.size for each in rest[:-1])
+        if axis.size <= room and others >= min(PARTITIONS, axis.size):
+            free.insert(0, rest.pop())
+            room //= axis.size
+            continue
+        part = min(room, max(1, axis.size * others // PARTITIONS), axis.size)
+        part = _good_part(axis.size, part)
+        if part > 1:
+            yield from _tail(rest, free, part, room, free_axes, base, axis)
+            main = axis.size // part
+            rest[-1] = Axis(axis.dim, main, axis.step * part)
+            free.insert(0, Axis(axis.dim, part, axis.step))
+        break
+    rest = [axis for axis in rest if axis.size > 1]
+    partitions: list[Axis] = []
+    count = 1
+    while rest:
+        axis = rest[-1]
+        if count * axis.size <= PARTITIONS:
+            partitions.insert(0, rest.pop())
+            count *= axis.size
+            continue
+        part = PARTITIONS // count
+        if part > 1:
+            if axis.size % part:
+                tail = Axis(axis.dim, axis.size % part, axis.step)
+                start = (axis.dim, (axis.size - axis.size % part) * axis.step)
+                yield from _partition_boxes([*rest[:-1], tail, *partitions], free, (*base, start))
+            rest[-1] = Axis(axis.dim, axis.size // part, axis.step * part)
+            partitions.insert(0, Axis(axis.dim, part, axis.step))
+        break
+    yield Region(tuple(a for a in rest if a.size > 1), tuple(partitions), tuple(free), base, ())
+
+
+def _good_part(size: int, most: int) -> int:
+    """A divisor near `most` if there is one, so that nothing remains."""
+    for part in range(most, max(1, most // 2), -1):
+        if size % part == 0:
+            return part
+    return most
+
+
+def _tail(
+    rest: list[Axis],
+    free: list[Axis],
+    part: int,
+    room: int,
+    free_axes: int,
+    base: tuple[tuple[int, int], ...],
+    axis: Axis,
+) -> Iterator[Region]:
+    left = axis.size % part
+    if left:
+        tail = Axis(axis.dim, left, axis.step)
+        start = (axis.dim, (axis.size - left) * axis.step)
+        yield from _boxes([*rest[:-1], tail, *free], room, free_axes, (*base, start))
+
+
+def _partition_boxes(
+    rest: list[Axis], free: list[Axis], base: tuple[tuple[int, int], ...]
+) -> Iterator[Region]:
+    for region in _boxes(rest, 1, 0, base):
+        yield replace(region, free=tuple(free))
+
+
+IDENTITIES: Mapping[str, float] = {
+    "add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf, "or": 0, "and": 1,
+}  # fmt: skip
+REDUCERS: Mapping[str, AluOp] = {
+    "add": AluOp.ADD, "multiply": AluOp.MULTIPLY, "maximum": AluOp.MAXIMUM,
+    "minimum": AluOp.MINIMUM, "or": AluOp.MAXIMUM, "and": AluOp.MINIMUM,
+}  # fmt: skip
+"""Reductions of a chain -> operator of `tensor_reduce`; truth values are 0 and 1."""
+
+
+@dataclass
+class TileEmitter:
+    """Writes the instructions of a chain; `buffers` are those its inputs and outputs number."""
+
+    builder: KernelBuilder
+    program: TileProgram
+    buffers: Sequence[Buffer]
+    #: Tiles per input that is loaded in a loop.
+    slots: int = 2
+    queues: int = 0
+    _values: dict[Reference, tuple[Buffer, tuple[Axis, ...]] | Access] = field(default_factory=dict)
+
+    def emit(self) -> None:
+        """The whole chain."""
+        for region in regions(self.program):
+            self.region(region)
+
+    def region(self, region: Region) -> None:
+        """One box, with the loops around it."""
+        position = dict.fromkeys(range(len(self.program.domain)), ZERO)
+        for dim, start in region.base:
+            position[dim] += start
+        self._loops(region.loops, position, lambda at: self._box(region, at))
+
+    def _loops(self, loops: Sequence[Axis], position: dict[int, Affine], body: Any) -> None:
+        if not loops:
+            body(position)
+            return
+        axis, *inner = loops
+        with self.builder.loop(axis.size) as variable:
+            at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
+            self._loops(inner, at, body)
+
+    def _box(self, region: Region, position: dict[int, Affine]) -> None:
+        if len(region.chunks) == 1 and not region.chunks[0].loops:
+            free = (*region.free, *region.chunks[0].free)
+            self.box(Box(region.partitions, free, position))
+        else:
+            self._chunked(region, position)
+
+    def box(self, box: Box, given: Mapping[Reference, Access] | None = None) -> None:
+        """All values of a box; `given` ones lie in tiles already."""
+        values = _Values(self, box, dict(given or {}))
+        for number in range(len(self.program.nodes)):
+            values.node(number)
+        for output in self.program.outputs:
+            values.store(output)
+
+    def _chunked(self, region: Region, position: dict[int, Affine]) -> None:
+        """Reductions piece by piece into accumulators, then what follows from them."""
+        program = self.program
+        outer = _Values(self, Box(region.partitions, region.free, position), {})
+        reductions = [n for n, node in enumerate(program.nodes) if node.reduced]
+        totals = {n: outer.accumulator(n) for n in reductions}
+        for chunk in region.chunks:
+            start = dict(position)
+            for dim, first in chunk.base:
+                start[dim] += first
+
+            def body(at: dict[int, Affine], chunk: Chunk = chunk) -> None:
+                box = Box(region.partitions, (*region.free, *chunk.free), at)
+                inner = _Values(self, box, {})
+                for number in _needed(program, reductions):
+                    inner.node(number)
+                for number in reductions:
+                    outer.accumulate(number, totals[number], inner)
+                for output in program.outputs:
+                    if program.axes_of(output.value) & program.reduced:
+                        inner.node_of(output.value)
+                        inner.store(output)
+
+            self._loops(chunk.loops, start, body)
+        outer.known.update({Reference(n): total for n, total in totals.items()})
+        for output in program.outputs:
+            if not program.axes_of(output.value) & program.reduced:
+                outer.node_of(output.value)
+                outer.store(output)
+
+
+def _needed(program: TileProgram, wanted: Sequence[int]) -> list[int]:
+    """Nodes that the operands of `wanted` nodes need, in order; not the wanted themselves."""
+    found: set[int] = set()
+    todo = [each for n in wanted for each in program.nodes[n].operands]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, Reference) and not each.is_input and each.number not in found:
+            found.add(each.number)
+            todo += program.nodes[each.number].operands
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Partitions and free axes of tiles, and where the box begins in each dimension."""
+
+    partitions: tuple[Axis, ...]
+    free: tuple[Axis, ...]
+    position: Mapping[int, Affine]
+
+    @property
+    def count(self) -> int:
+        """Partitions used."""
+        return math.prod(axis.size for axis in self.partitions)
+
+
+@dataclass
+class _Values:
+    """The tiles of one box."""
+
+    emitter: TileEmitter
+    box: Box
+    known: dict[Reference, Access]
+
+    @property
+    def program(self) -> TileProgram:
+        return self.emitter.program
+
+    def tile(self, axes: frozenset[int], dtype: ElementType, name: str, slots: int = 1) -> Access:
+        """A new tile for a value that varies along `axes`, seen with its own axes only."""
+        own = [axis for axis in self.box.free if axis.dim in axes]
+        sizes = tuple(axis.size for axis in own)
+        slot = self._slot() if slots > 1 else ZERO
+        buffer = self.emitter.builder.tile(
+            (self.box.count, *sizes), dtype, slots=1 if slot == ZERO else slots, name=name
+        )
+        return Access(
+            buffer=buffer,
+            partitions=self.box.count,
+            dims=tile_access(buffer, sizes, _dense(sizes)).dims,
+            slot=slot,
+        )
+
+    def _slot(self) -> Affine:
+        """The innermost loop variables decide which of two tiles is used."""
+        variables = sorted({name for at in self.box.position.values() for name in at.variables})
+        return Affine(0, tuple((name, 1) for name in variables))
+
+    def broadcast(self, access: Access, axes: frozenset[int], over: Sequence[Axis]) -> Access:
+        """An access to a tile of a value along `axes`, walked over all of `over`."""
+        own = [axis for axis in self.box.free if axis.dim in axes]
+        strides = dict(zip(own, _dense([axis.size for axis in own]), strict=True))
+        base = access.buffer
+        walked = tile_access(
+            base,
+            [axis.size for axis in over],
+            [strides.get(axis, 0) for axis in over],
+            partitions=access.partitions,
+        )
+        return replace(access, dims=walked.dims)
+
+    def operand(self, each: Reference | Immediate, over: Sequence[Axis]) -> Scalar:
+        if isinstance(each, Immediate):
+            return each
+        return self.broadcast(self.node_of(each), self.program.axes_of(each), over)
+
+    def node_of(self, reference: Reference) -> Access:
+        """The tile of a value, computed or loaded now if it is not there yet."""
+        if reference not in self.known:
+            if reference.is_input:
+                self.known[reference] = self.load(reference.number)
+            else:
+                self.node(reference.number)
+        return self.known[reference]
+
+    def load(self, number: int) -> Access:
+        each = self.program.inputs[number]
+        assert each.buffer is not None
+        dtype = storage_of(each.dtype).dtype
+        dst = self.tile(each.axes, dtype, "in", self.emitter.slots)
+        axes = [*self.box.partitions, *(a for a in self.box.free if a.dim in each.axes)]
+        src = self._hbm(each.buffer, each.strides, each.offset, axes)
+        self.emitter.builder.emit(DmaCopy(dst=dst, src=src))
+        return dst
+
+    def _hbm(
+        self, buffer: int, strides: Sequence[int], offset: int, axes: Sequence[Axis]
+    ) -> Access:
+        start = Affine(offset)
+        for dim, at in self.box.position.items():
+            start = start + at * strides[dim]
+        return walk(
+            self.emitter.buffers[buffer],
+            start,
+            [axis.size for axis in axes],
+            [strides[axis.dim] * axis.step for axis in axes],
+        )
+
+    def node(self, number: int) -> None:
+        """Writes the instructions of a node, after those of its operands."""
+        reference = Reference(number)
+        if reference in self.known:
+            return
+        node = self.program.nodes[number]
+        dst = self.tile(node.axes, storage_of(node.dtype).dtype, node.name.replace(".", "_"))
+        if node.reduced:
+            self._reduce(node, dst)
+        else:
+            self._elementwise(node, dst)
+        self.known[reference] = dst
+
+    def _elementwise(self, node: Node, dst: Access) -> None:
+        over = [axis for axis in self.box.free if axis.dim in node.axes]
+        elementwise.emit(
+            elementwise.Work(
+                builder=self.emitter.builder,
+                name=node.name,
+                attributes=dict(node.attributes),
+                dst=dst,
+                srcs=tuple(self.operand(each, over) for each in node.operands),
+                operand=node.operand_dtype,
+                result=node.dtype,
+            )
+        )
+
+    def _reduce(self, node: Node, dst: Access) -> None:
+        data, init = node.operands
+        assert isinstance(data, Reference)
+        result = dst if self._is_identity(node, init) else self._partial(node)
+        self._reduced_to(result, node, data)
+        if result is not dst:
+            self._combine(node, dst, result, self.operand(init, self._kept(node)))
+
+    def _kept(self, node: Node) -> list[Axis]:
+        return [axis for axis in self.box.free if axis.dim in node.axes]
+
+    def _partial(self, node: Node) -> Access:
+        return self.tile(node.axes, storage_of(node.dtype).dtype, "part")
+
+    def _is_identity(self, node: Node, init: Reference | Immediate) -> bool:
+        name = node.name.removeprefix("reduce_")
+        return isinstance(init, Immediate) and float(init.value) == IDENTITIES[name]
+
+    def _reduced_to(self, dst: Access, node: Node, data: Reference) -> None:
+        source = self.node_of(data)
+        axes = self.program.axes_of(data)
+        kept = self._kept(node)
+        reduced = [axis for axis in self.box.free if axis.dim in node.reduced]
+        inner = self.broadcast(source, axes, reduced).dims
+        outer = self.broadcast(source, axes, kept).dims
+        if [dim.size for dim in outer] == [1] and not kept:
+            outer = ()
+        self.emitter.builder.emit(
+            TensorReduce(
+                dst=dst,
+                op=REDUCERS[node.name.removeprefix("reduce_")],
+                data=replace(source, dims=(*outer, *inner)),
+                axes=len(inner),
+            )
+        )
+
+    def _combine(self, node: Node, dst: Access, one: Access, other: Scalar) -> None:
+        elementwise.emit(
+            elementwise.Work(
+                builder=self.emitter.builder,
+                name=node.name.removeprefix("reduce_"),
+                attributes={},
+                dst=dst,
+                srcs=(one, other),
+                operand=node.dtype,
+                result=node.dtype,
+            )
+        )
+
+    def accumulator(self, number: int) -> Access:
+        """A tile that holds the initial value of a reduction."""
+        node = self.program.nodes[number]
+        total = self.tile(node.axes, storage_of(node.dtype).dtype, "sum")
+        init = self.operand(node.operands[1], self._kept(node))
+        elementwise.fill(self.emitter.builder, total, init)
+        return total
+
+    def accumulate(self, number: int, total: Access, inner: _Values) -> None:
+        """Adds one chunk of a reduction."""
+        node = self.program.nodes[number]
+        data = node.operands[0]
+        assert isinstance(data, Reference)
+        part = inner._partial(node)
+        inner._reduced_to(part, node, data)
+        self._combine(node, total, total, part)
+
+    def store(self, output: Output) -> None:
+        value = self.node_of(output.value)
+        varying = self.program.axes_of(output.value)
+        axes = [*self.box.partitions, *(a for a in self.box.free if a.dim in varying)]
+        dst = self._hbm(output.buffer, output.strides, output.offset, axes)
+        self.emitter.builder.emit(DmaCopy(dst=dst, src=value))
+
+
+def _dense(sizes: Sequence[int]) -> list[int]:
+    return [math.prod(sizes[index + 1 :]) for index in range(len(sizes))]

@@ -1,0 +1,160 @@
+"""Programs lowered and emulated, against XLA on the CPU: the same values from both.
+
+`lowered` makes a `Program` of a jax function, `emulated` runs it. `check` compares with XLA:CPU:
+bit by bit, or within what a sum in another order or another last digit of a function may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src.lib import xla_client
+
+from neuronjax.emulate.core import run
+from neuronjax.hlo import module as hlo
+from neuronjax.hlo.module import TOKEN
+from neuronjax.lower.lowering import lower
+from neuronjax.lower.storage import is_native, storage_of
+from neuronjax.program.control import Host
+from neuronjax.program.program import Program, Target
+from neuronjax.program.walk import instructions
+
+CHIP = "trainium2"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Differences allowed: units in the last place of FP32, or relative to the largest value."""
+
+    ulps: float = 0
+    relative: float = 0
+
+
+EXACT = Tolerance()
+FUNCTION = Tolerance(ulps=4)
+SUM = Tolerance(relative=1e-5)
+
+
+def lowered(code: bytes, ranks: int = 1, chip: str = CHIP) -> Program:
+    """The program of StableHLO text or bytecode."""
+    with hlo.context():
+        return lower(hlo.load(code), Target(chip), ranks)
+
+
+def lowered_function(function: Callable[..., Any], *arguments: Any) -> tuple[Program, bytes]:
+    """The program of a jax function, and its StableHLO."""
+    code = jax.jit(function).lower(*arguments).as_text().encode()
+    return lowered(code), code
+
+
+def host_operations(program: Program) -> list[str]:
+    """Operations that no engine does."""
+    return [i.function for _, i in instructions(program) if isinstance(i, Host)]
+
+
+def emulated(
+    program: Program, code: bytes, arguments: Sequence[Sequence[np.ndarray]], **options: Any
+) -> list[list[np.ndarray]]:
+    """The results of every rank."""
+    with hlo.context():
+        specs = hlo.signature(hlo.load(code)).results
+    inputs = [
+        {f"arg{index}": stored(np.asarray(a)) for index, a in enumerate(each) if np.size(a)}
+        for each in arguments
+    ]
+    found = run(program, inputs, host=run_on_host, **options)
+    return [
+        [
+            restored(each[f"res{index}"], spec)
+            if f"res{index}" in each
+            else np.zeros(spec.shape, np.bool_ if spec.dtype == TOKEN else spec.dtype)
+            for index, spec in enumerate(specs)
+        ]
+        for each in found
+    ]
+
+
+def stored(array: np.ndarray) -> np.ndarray:
+    """An array as a buffer has it."""
+    if is_native(array.dtype):
+        wanted = np.uint8 if array.dtype == np.bool_ else array.dtype
+        return array.astype(np.int8 if array.dtype.name in ("int2", "int4") else wanted)
+    words = storage_of(array.dtype).words
+    flat = np.ascontiguousarray(array).reshape(*array.shape, 1).view(np.uint64)
+    return flat if words > 1 else flat.reshape(array.shape)
+
+
+def restored(array: np.ndarray, spec: Any) -> np.ndarray:
+    """A buffer's array in the type of a result."""
+    if array.dtype == spec.dtype:
+        return array
+    if array.dtype.itemsize == 1:
+        return array.astype(spec.dtype)
+    return np.ascontiguousarray(array).reshape(-1).view(spec.dtype).reshape(spec.shape)
+
+
+def run_on_host(instruction: Host, operands: list[np.ndarray]) -> list[np.ndarray]:
+    """A `host` instruction through XLA on the CPU."""
+    with hlo.context():
+        signature = hlo.signature(hlo.load(instruction.attributes.encode()))
+    given = iter(operands)
+    values = [
+        restored(next(given), spec) if np.prod(spec.shape) else np.zeros(spec.shape, spec.dtype)
+        for spec in signature.arguments
+    ]
+    results = on_cpu(instruction.attributes.encode(), values)
+    return [stored(result).reshape(-1) for result in results if result.size]
+
+
+def on_cpu(code: bytes, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """A StableHLO program on XLA:CPU."""
+    device = jax.devices("cpu")[0]
+    executable = device.client.compile_and_load(
+        code, xla_client.DeviceList((device,)), xla_client.CompileOptions()
+    )
+    values = [jax.device_put(np.asarray(a), device) for a in arguments]
+    shards = executable.execute_sharded(values).disassemble_into_single_device_arrays()
+    return [np.asarray(arrays[0]) for arrays in shards]
+
+
+def check(
+    function: Callable[..., Any], *arguments: Any, tolerance: Tolerance = EXACT, host: bool = False
+) -> Program:
+    """Asserts that a jax function gives the same on engines as on the CPU; its program.
+
+    Unless `host`, no operation may be left to the host.
+    """
+    program, code = lowered_function(function, *arguments)
+    if not host:
+        assert host_operations(program) == []
+    arrays = [np.asarray(a) for a in jax.tree.leaves(arguments)]
+    (found,) = emulated(program, code, [arrays])
+    for got, want in zip(found, on_cpu(code, arrays), strict=True):
+        assert_close(got, want, tolerance)
+    return program
+
+
+def assert_close(got: np.ndarray, want: np.ndarray, tolerance: Tolerance) -> None:
+    """Equal in every element, or as close as `tolerance` says; NaN equals NaN."""
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    if tolerance == EXACT or got.dtype.kind in "iub":
+        same = (got == want) | ((got != got) & (want != want))
+        assert same.all(), f"{got[~same][:5]} instead of {want[~same][:5]}"
+        return
+    a, b = (
+        np.asarray(x, np.complex128 if x.dtype.kind == "c" else np.float64) for x in (got, want)
+    )
+    finite = np.isfinite(b)
+    assert (np.isfinite(a) == finite).all()
+    assert ((a == b) | (np.isnan(a) & np.isnan(b)))[~finite].all()
+    a, b = a[finite], b[finite]
+    spacing = np.spacing(np.abs(b).astype(np.float32)).astype(np.float64)
+    if got.dtype.itemsize < 4:
+        spacing = np.abs(b) * float(np.finfo(jax.numpy.dtype(got.dtype)).eps) + 1e-30
+    allowed = tolerance.ulps * spacing + tolerance.relative * np.abs(b).max(initial=0)
+    worst = np.abs(a - b) - allowed
+    assert (worst <= 0).all(), f"{a[worst > 0][:5]} instead of {b[worst > 0][:5]}"
