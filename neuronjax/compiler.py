@@ -28,7 +28,10 @@ from neuronjax.legalize.checks import insert as insert_checks
 from neuronjax.legalize.custom_calls import expand as expand_custom_calls
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules.rule import Cores
+from neuronjax.lower.allocate import allocate
+from neuronjax.lower.lowering import lower
 from neuronjax.partition.spmd import partition
+from neuronjax.program.program import Program, Target
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,20 @@ def compile_program(
         takes_run_number=takes_run_number,
         checks=checks,
     )
+
+
+def lower_program(per_core: bytes, target: Target, ranks: int) -> Program:
+    """The engine program of a per-core module: lowered, with addresses and semaphores.
+
+    Raises:
+      UnsupportedProgramError: an operation that has no lowering.
+      SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
+    """
+    with hlo.context():
+        module = hlo.load(per_core)
+        name = hlo.signature(module).name
+        program = lower(module, target, ranks, name=name)
+    return allocate(program)
 
 
 def find_illegal(

@@ -188,7 +188,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_RT_VIRTUAL_CORE_SIZE": ("lnc", _logical_cores),
     "NEURON_RT_VISIBLE_CORES": ("visible_cores", parse_core_list),
     "NEURON_RT_NUM_CORES": ("num_cores", _positive),
-    "NEURONJAX_EXECUTOR": ("executor", _choice("host", "none")),
+    "NEURONJAX_EXECUTOR": ("executor", _choice("host", "engine", "none")),
     "NEURONJAX_NUMERICS": ("numerics", _choice("chip", "ieee")),
     "NEURON_RT_STOCHASTIC_ROUNDING_EN": ("stochastic_rounding", _switch),
     "NEURON_RT_STOCHASTIC_ROUNDING_SEED": ("stochastic_rounding_seed", _seed),

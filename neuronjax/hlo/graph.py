@@ -7,6 +7,7 @@ the whole program.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from jaxlib.mlir.passmanager import PassManager
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo.location import source_line
-from neuronjax.hlo.module import TensorSpec, main_function, tensor_spec
+from neuronjax.hlo.module import ELEMENT_TYPES, TOKEN, TensorSpec, main_function, tensor_spec
 
 
 @dataclass(eq=False, slots=True)
@@ -36,6 +37,11 @@ class Value:
     @property
     def dtype(self) -> np.dtype:
         return self.spec.dtype
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store: no elements, or a token."""
+        return self.spec.dtype == TOKEN or not math.prod(self.spec.shape)
 
 
 @dataclass(eq=False, slots=True)
@@ -131,6 +137,15 @@ class _Reader:
                     zip(operation.results, self.operations(called, inner, into), strict=True)
                 )
                 continue
+            if _is_identity(operation):
+                known.update(zip(operation.results, operands, strict=True))
+                continue
+            if operation.name == "sdy.manual_computation":
+                block = operation.regions[0].blocks[0]
+                inner = {**known, **dict(zip(block.arguments, operands, strict=True))}
+                results = self.operations(block, inner, into)
+                known.update(zip(operation.results, results, strict=True))
+                continue
             op = self.operation(operation, operands, known)
             known.update(zip(operation.results, op.results, strict=True))
             into.append(op)
@@ -155,13 +170,27 @@ class _Reader:
 
 
 _CALLS = frozenset({"func.call", "call"})
-_RETURNS = frozenset({"func.return", "stablehlo.return"})
+_RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+_IDENTITIES = frozenset({
+    "sdy.sharding_constraint", "sdy.propagation_barrier", "Sharding", "SPMDFullToShardShape",
+    "SPMDShardToFullShape", "xla.sdy.Sharding", "LayoutConstraint",
+})  # fmt: skip
+"""Operations and targets of custom calls that say something to a partitioner only."""
+
+
+def _is_identity(operation: Any) -> bool:
+    """Whether an operation gives back its operands; a program of one core has no shardings."""
+    name = operation.name
+    if name == "stablehlo.custom_call":
+        name = attribute_value(operation.attributes["call_target_name"])
+    return name in _IDENTITIES
 
 
 def attribute_value(attribute: ir.Attribute) -> Any:
     """A Python value: numbers, strings, tuples, arrays, dictionaries; else the text of it."""
     if isinstance(attribute, ir.DenseElementsAttr):
-        return _elements(attribute)
+        known = str(attribute.type.element_type) in ELEMENT_TYPES
+        return _elements(attribute) if known else str(attribute)
     for kind, convert in _CONVERSIONS:
         if isinstance(attribute, kind):
             return convert(attribute)

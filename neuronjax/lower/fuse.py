@@ -115,7 +115,7 @@ class Fusion:
         for op in graph.operations:
             if op.name in VIEWS or op.name == "constant":
                 continue
-            if not any(math.prod(value.shape) for value in op.results) and op.results:
+            if op.results and all(value.is_empty for value in op.results) and not _acts(op):
                 continue  # nothing to compute
             if is_elementwise(op):
                 self._chain(op, _identity(op.result.shape), None)
@@ -267,6 +267,11 @@ class Fusion:
                 return True
             todo += base.producer.operands
         return False
+
+
+def _acts(op: Op) -> bool:
+    """Whether an operation does something beyond its results."""
+    return bool(op.attributes.get("has_side_effect")) or bool(op.regions)
 
 
 def _identity(shape: Sequence[int]) -> Map:

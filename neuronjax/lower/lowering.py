@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from jaxlib.mlir import ir
 
 from neuronjax.hlo import graph as hlo_graph
-from neuronjax.hlo.module import TOKEN
 from neuronjax.lower.families.table import EPILOGUES, RULES
 from neuronjax.lower.rebuild import on_buffers
 from neuronjax.lower.scope import Scope, Unit
@@ -41,12 +39,12 @@ def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main")
     unit = Unit(target, rules=RULES, epilogues=EPILOGUES, ranks=ranks)
     scope = Scope(unit, graph)
     for index, value in enumerate(graph.parameters):
-        if math.prod(value.shape) and value.dtype != TOKEN:
+        if not value.is_empty:
             buffer = _named(unit, f"arg{index}", value, Kind.ARGUMENT)
             scope.views[value] = whole_view(buffer, value.shape)
     results = {}
     for index, value in enumerate(graph.results):
-        if not math.prod(value.shape) or value.dtype == TOKEN:
+        if value.is_empty:
             continue
         results[index] = buffer = _named(unit, f"res{index}", value, Kind.RESULT)
         if value not in scope.preferred and value not in graph.parameters:

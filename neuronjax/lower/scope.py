@@ -130,7 +130,7 @@ class Scope:
         needed = self._needed(groups, fusion)
         for group in groups:
             self._group(group, needed, fusion)
-        return [self.view(v) if math.prod(v.shape) else None for v in self.graph.results]
+        return [None if v.is_empty else self.view(v) for v in self.graph.results]
 
     def _needed(self, groups: list[Group], fusion: Fusion) -> set[Value]:
         """Values that must be in memory, with the last group that reads each."""

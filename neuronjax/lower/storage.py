@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from neuronjax.formats import FORMATS
+from neuronjax.hlo.module import TensorSpec
 from neuronjax.program.element_types import INTEGERS, ElementType
 
 _BY_DTYPE: dict[np.dtype, ElementType] = {
@@ -55,3 +56,24 @@ def storage_of(dtype: np.dtype) -> Storage:
 def is_native(dtype: np.dtype) -> bool:
     """Whether engines compute with the type; others are only moved, or go to the host."""
     return dtype in _BY_DTYPE
+
+
+def stored(array: np.ndarray) -> np.ndarray:
+    """A value's array as its buffer has it."""
+    storage = storage_of(array.dtype)
+    if is_native(array.dtype):
+        return array.astype(_PLAIN.get(array.dtype.name, array.dtype), copy=False)
+    words = np.dtype(storage.dtype.name)
+    flat = np.ascontiguousarray(array).reshape(*array.shape, 1).view(words)
+    return flat if storage.words > 1 else flat.reshape(array.shape)
+
+
+def restored(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """The value of a buffer's array."""
+    if is_native(spec.dtype):
+        return array.reshape(spec.shape).astype(spec.dtype, copy=False)
+    return np.ascontiguousarray(array).reshape(-1).view(spec.dtype).reshape(spec.shape)
+
+
+_PLAIN = {"bool": "uint8", "int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8"}
+"""numpy types that lie in wider elements."""

@@ -204,10 +204,9 @@ def is_resident(elements: int, nbytes: int) -> bool:
 def _row_bytes(program: TileProgram) -> int:
     """Bytes per element of all tensors of a chain; tiles of the dead are used again, so at most
     a few of its values count."""
+    values: tuple[Input | Node, ...] = (*program.inputs, *program.nodes)
     sizes = [
-        bytes_of(storage_of(each.dtype).dtype)
-        for each in (*program.inputs, *program.nodes)
-        if each.axes & program.reduced
+        bytes_of(storage_of(each.dtype).dtype) for each in values if each.axes & program.reduced
     ]
     return max(4, sum(sorted(sizes)[-6:]))
 

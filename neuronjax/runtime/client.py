@@ -17,15 +17,21 @@ from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.machine.machine import Machine
 from neuronjax.options import Options
+from neuronjax.program.program import Target
 from neuronjax.runtime import executable
 from neuronjax.runtime.device import Device, visible_devices
+from neuronjax.runtime.engine import EngineClient
 from neuronjax.runtime.event import Event, Waiters
 from neuronjax.runtime.executable import LoadedProgram, ProgramMemory, program_memory
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
-EXECUTORS: dict[str, Callable[[int], HostClient]] = {"host": HostClient, "none": ShapesClient}
-"""Option ``executor`` -> who makes and runs the code of programs, for so many devices."""
+EXECUTORS: dict[str, Callable[[int, Target], HostClient]] = {
+    "host": lambda devices, _: HostClient(devices),
+    "none": lambda devices, _: ShapesClient(devices),
+    "engine": EngineClient,
+}
+"""Option ``executor`` -> who makes and runs the code of programs, for so many devices of a chip."""
 
 
 class Client:
@@ -36,7 +42,8 @@ class Client:
         self.machine = Machine.create(options.target, options.lnc)
         self.policy = policy_of(options, self.machine.chip)
         self.devices: list[Device] = visible_devices(self.machine, options)
-        self.host = EXECUTORS[options.executor](len(self.devices))
+        target = Target(self.machine.chip.name, self.machine.lnc)
+        self.host = EXECUTORS[options.executor](len(self.devices), target)
         self.waiters = Waiters()
         self.ledger = HbmLedger(
             labels=[device.label for device in self.devices],

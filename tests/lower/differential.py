@@ -18,7 +18,7 @@ from neuronjax.emulate.core import run
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TOKEN
 from neuronjax.lower.lowering import lower
-from neuronjax.lower.storage import is_native, storage_of
+from neuronjax.lower.storage import restored, stored
 from neuronjax.program.control import Host
 from neuronjax.program.program import Program, Target
 from neuronjax.program.walk import instructions
@@ -76,25 +76,6 @@ def emulated(
         ]
         for each in found
     ]
-
-
-def stored(array: np.ndarray) -> np.ndarray:
-    """An array as a buffer has it."""
-    if is_native(array.dtype):
-        wanted = np.uint8 if array.dtype == np.bool_ else array.dtype
-        return array.astype(np.int8 if array.dtype.name in ("int2", "int4") else wanted)
-    words = storage_of(array.dtype).words
-    flat = np.ascontiguousarray(array).reshape(*array.shape, 1).view(np.uint64)
-    return flat if words > 1 else flat.reshape(array.shape)
-
-
-def restored(array: np.ndarray, spec: Any) -> np.ndarray:
-    """A buffer's array in the type of a result."""
-    if array.dtype == spec.dtype:
-        return array
-    if array.dtype.itemsize == 1:
-        return array.astype(spec.dtype)
-    return np.ascontiguousarray(array).reshape(-1).view(spec.dtype).reshape(spec.shape)
 
 
 def run_on_host(instruction: Host, operands: list[np.ndarray]) -> list[np.ndarray]:

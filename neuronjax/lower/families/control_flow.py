@@ -6,7 +6,6 @@ were made there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from neuronjax.hlo.graph import Graph, Op, Value
@@ -93,7 +92,7 @@ def _carry(scope: Scope, op: Op, body: Graph) -> list[View | None]:
     carried: list[View | None] = []
     taken: set[str] = set()
     for value, parameter, result in zip(op.operands, body.parameters, body.results, strict=True):
-        if not math.prod(value.shape):
+        if value.is_empty:
             carried.append(None)
             continue
         view = scope.view(value)
@@ -153,7 +152,7 @@ def case(scope: Scope, op: Op) -> None:
     """The branch of an index; the last one of an index out of range."""
     index = scope.view(op.operands[0])
     targets = [
-        whole_view(scope.result(value), value.shape) if math.prod(value.shape) else None
+        None if value.is_empty else whole_view(scope.result(value), value.shape)
         for value in op.results
     ]
     branches = [_branch(scope, region, targets) for region in op.regions]
@@ -186,7 +185,7 @@ def if_(scope: Scope, op: Op) -> None:
     """The first branch of a true predicate, else the second."""
     predicate = scope.view(op.operands[0])
     targets = [
-        whole_view(scope.result(value), value.shape) if math.prod(value.shape) else None
+        None if value.is_empty else whole_view(scope.result(value), value.shape)
         for value in op.results
     ]
     then, otherwise = (_branch(scope, region, targets) for region in op.regions)

@@ -6,13 +6,11 @@ runs on engines all the same.
 
 from __future__ import annotations
 
-import math
-
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import func
+from jaxlib.mlir.dialects import func, stablehlo
 
 from neuronjax.hlo.graph import Op, Value
-from neuronjax.hlo.module import ELEMENT_TYPES
+from neuronjax.hlo.module import ELEMENT_TYPES, TOKEN
 from neuronjax.lower.builder import KernelBuilder
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.view import View, whole_view
@@ -26,8 +24,8 @@ def lower(scope: Scope, op: Op) -> None:
     """The operation as it is, on dense values; empty ones are not passed."""
     captured = [value for region in op.regions for value in region.captured()]
     operands = list(dict.fromkeys((*op.operands, *captured)))
-    present = [value for value in operands if math.prod(value.shape)]
-    results = [value for value in op.results if math.prod(value.shape)]
+    present = [value for value in operands if not value.is_empty]
+    results = [value for value in op.results if not value.is_empty]
     views = [whole_view(scope.dense(value), value.shape) for value in present]
     buffers = [scope.result(value) for value in results]
     text = module_text(op, operands)
@@ -46,23 +44,41 @@ def lower(scope: Scope, op: Op) -> None:
 
 
 def module_text(op: Op, operands: list[Value]) -> str:
-    """A module whose `main` is this operation of `operands`, as MLIR text."""
+    """A module whose `main` is this operation of `operands`, as MLIR text.
+
+    Tokens are neither taken nor returned: they order nothing within one operation.
+    """
     twin = op.mlir
     with twin.context, ir.Location.unknown():
-        types = [_type(value) for value in operands]
-        results = [result.type for result in twin.results]
+        types = [_type(value) for value in operands if value.dtype != TOKEN]
+        kept = [i for i, value in enumerate(op.results) if value.dtype != TOKEN]
         module = ir.Module.create()
         module.operation.attributes["sym_name"] = ir.StringAttr.get(op.name)
         with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", (types, results))
+            function = func.FuncOp("main", (types, [twin.results[i].type for i in kept]))
             block = function.add_entry_block()
             with ir.InsertionPoint(block):
+                given = iter(block.arguments)
+                stands = [
+                    stablehlo.CreateTokenOp().result if value.dtype == TOKEN else next(given)
+                    for value in operands
+                ]
                 clone = twin.clone()
-                outer = _outer_values(twin)
-                for old, new in zip(outer, block.arguments, strict=True):
+                _strip(clone)
+                for old, new in zip(_outer_values(twin), stands, strict=True):
                     _replace(clone, old, new)
-                func.ReturnOp(clone.results)
+                func.ReturnOp([clone.results[i] for i in kept])
         return str(module)
+
+
+_SHARDINGS = ("sdy.sharding", "mhlo.sharding")
+
+
+def _strip(operation: ir.Operation) -> None:
+    """Removes shardings, which name a mesh of the module that the operation came from."""
+    for name in _SHARDINGS:
+        if name in operation.attributes:
+            del operation.attributes[name]
 
 
 def _type(value: Value) -> ir.Type:

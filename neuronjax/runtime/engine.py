@@ -1,0 +1,179 @@
+"""The executor ``engine``: values come from the emulator, instruction by instruction.
+
+Values stay on the private client, as with the executor ``host``; a run takes their bytes, lets all
+cores of the program run together, and puts the results back. It ends before ``execute`` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from neuronjax.compiler import lower_program
+from neuronjax.emulate.core import run
+from neuronjax.errors import ConfigurationError, SerializationError
+from neuronjax.hlo import module as hlo
+from neuronjax.hlo.module import TensorSpec
+from neuronjax.host.client import HostClient, HostExecutable, Placement
+from neuronjax.lower.account import account
+from neuronjax.lower.storage import restored, stored
+from neuronjax.program.control import Host
+from neuronjax.program.operand import Kind
+from neuronjax.program.program import Program, Target
+
+
+@dataclass(frozen=True)
+class EngineMemory:
+    """Memory statistics of a program, in bytes of HBM per core."""
+
+    temp_size_in_bytes: int
+    alias_size_in_bytes: int = 0
+
+
+class EngineExecutable(HostExecutable):
+    """A per-core program as engine instructions."""
+
+    def __init__(
+        self,
+        program: Program,
+        module: bytes,
+        placement: Placement,
+        results: Sequence[TensorSpec],
+        host: HostWork,
+    ) -> None:
+        self.program = program
+        self.placement = placement
+        self._module = module
+        self._results = results
+        self._host = host
+
+    def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
+        """Runs all cores to the end; the token, if asked for, is ready."""
+        shards = [self.shards(argument) for argument in arguments]
+        given = [
+            {f"arg{i}": stored(each[rank]) for i, each in enumerate(shards) if each[rank].size}
+            for rank in range(len(self.placement))
+        ]
+        found = run(self.program, given, host=self._host)
+        outputs = [
+            self._placed([_result(each, index, spec) for each in found], spec)
+            for index, spec in enumerate(self._results)
+        ]
+        return outputs, (_ready_token(self.placement) if with_token else None)
+
+    def _placed(self, values: list[np.ndarray], spec: TensorSpec) -> Any:
+        """One array of the private client with a shard on every core."""
+        client = self._host.client
+        shards = [
+            client.put(value, client.placement((core,)))
+            for value, core in zip(values, self.placement.ids, strict=True)
+        ]
+        one = len(shards) == 1
+        return shards[0] if one else client.assemble(spec, self.placement, shards)
+
+    @cached_property
+    def _use(self) -> Any:
+        return account(self.program)
+
+    def memory(self) -> Any:
+        return EngineMemory(temp_size_in_bytes=self._use.hbm_by_kind[Kind.SCRATCH])
+
+    def cost(self) -> dict[str, Any]:
+        return {}
+
+    def code_bytes(self) -> int:
+        return 0
+
+    def serialize(self) -> bytes:
+        """The per-core module: lowering it again is the fastest way to read it."""
+        if self._host.callbacks:
+            raise SerializationError(
+                "programs with host callbacks cannot be stored: their Python functions stay here."
+            )
+        return self._module
+
+
+def _result(found: dict[str, np.ndarray], index: int, spec: TensorSpec) -> np.ndarray:
+    name = f"res{index}"
+    if name in found:
+        return restored(found[name], spec)
+    return np.zeros(spec.shape, np.bool_ if spec.dtype == hlo.TOKEN else spec.dtype)
+
+
+def _ready_token(placement: Placement) -> Any:
+    """Something that is ready."""
+    return jax.device_put(np.zeros((), np.bool_), placement.devices[0])
+
+
+@dataclass
+class HostWork:
+    """Does instructions ``host`` of one program, on one core's device of the private client."""
+
+    client: HostClient
+    compile: Callable[..., HostExecutable]
+    callbacks: Sequence[Callable[..., Any]]
+    _compiled: dict[str, tuple[HostExecutable, hlo.Signature]] = field(default_factory=dict)
+
+    def __call__(self, instruction: Host, operands: list[np.ndarray]) -> list[np.ndarray]:
+        """The results of an operation on stored values, without empty ones."""
+        executable, signature = self._executable(instruction.attributes)
+        given = iter(operands)
+        values = [
+            executable.put(
+                restored(next(given), spec)
+                if np.prod(spec.shape) and spec.dtype != hlo.TOKEN
+                else np.zeros(spec.shape, spec.dtype)
+            )
+            for spec in signature.arguments
+        ]
+        outputs, _ = executable.execute(values)
+        arrays = [executable.shards(output)[0] for output in outputs]
+        return [stored(array).reshape(-1) for array in arrays if array.size]
+
+    def _executable(self, text: str) -> tuple[HostExecutable, hlo.Signature]:
+        if text not in self._compiled:
+            with hlo.context():
+                module = hlo.load(text.encode())
+                signature = hlo.signature(module)
+                code = hlo.dump(module)
+            executable = self.compile(
+                code, self.client.placement([0]), signature.results, {}, self.callbacks
+            )
+            self._compiled[text] = executable, signature
+        return self._compiled[text]
+
+
+class EngineClient(HostClient):
+    """A client whose programs run on emulated engines of a chip."""
+
+    def __init__(self, num_devices: int, target: Target) -> None:
+        super().__init__(num_devices)
+        if not target.core.is_published:
+            raise ConfigurationError(
+                f"NEURONJAX_EXECUTOR=engine emulates NeuronCore-v2 and later; {target.chip} has an "
+                "older core, whose memories AWS does not document. Choose another "
+                "NEURONJAX_TARGET, or the executor host."
+            )
+        self._target = target
+
+    def compile(
+        self,
+        module: bytes,
+        placement: Placement,
+        results: Sequence[TensorSpec],
+        options: dict[str, Any],
+        callbacks: Sequence[Callable[..., Any]],
+    ) -> HostExecutable:
+        program = lower_program(module, self._target, len(placement))
+        work = HostWork(self, super().compile, callbacks)
+        return EngineExecutable(program, module, placement, results, work)
+
+    def deserialize(
+        self, data: bytes, placement: Placement, results: Sequence[TensorSpec]
+    ) -> HostExecutable:
+        return self.compile(data, placement, results, {}, ())
