@@ -5,17 +5,19 @@ Calls are replaced by the bodies of their functions, bound to the buffers that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from neuronjax.emulate.exchange import Exchange
 from neuronjax.emulate.frame import Frame, Number, Values
 from neuronjax.emulate.memory import Location, Locations, Memories
 from neuronjax.emulate.table import RULES
 from neuronjax.emulate.unit import CoreState, HostFunction, Run, Unit
-from neuronjax.emulate.window import Watcher
+from neuronjax.emulate.window import Watcher, Window
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Buffer
+from neuronjax.program.operand import Access, Buffer, Register
 from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, While
 from neuronjax.program.walk import Place, within
 
@@ -31,8 +33,23 @@ class Step:
     exchange: Exchange | None
     #: Name of a semaphore and the count to wait for.
     waits: tuple[tuple[str, Number], ...]
+    #: Places of registers that it reads and writes.
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
     locations: Locations
     frame: Frame
+
+    def look(self, access: Access, values: Values) -> np.ndarray:
+        """A copy of what an access of the instruction names."""
+        location = self.locations[access.buffer.name]
+        window = Window("look", access, location, self.frame, self.path, merges=False)
+        return window.view(values).copy()
+
+    @property
+    def sources(self) -> str:
+        """The user's lines, in brackets, for messages."""
+        kernel = self.place.kernel
+        return f" ({', '.join(kernel.sources)})" if kernel and kernel.sources else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +132,15 @@ class Builder:
         made = RULES[type(node)](node, unit)
         run, exchange = (None, made) if isinstance(made, Exchange) else (made, None)
         waits = tuple((each.semaphore.name, frame.number(each.count)) for each in node.waits)
-        return Step(node, place, place.path, run, exchange, waits, locations, frame)
+        reads, writes = (
+            tuple(
+                sorted({frame.registers[each.name] for each in found if isinstance(each, Register)})
+            )
+            for found in (node.reads(), node.writes())
+        )
+        return Step(
+            node, place, place.path, run, exchange, waits, reads, writes, locations, frame
+        )  # fmt: skip
 
     def _loop(self, node: Loop, place: Place, frame: Frame, locations: Locations) -> LoopCode:
         variable = self.size
@@ -169,6 +194,11 @@ class Builder:
             },
         }
         return CallCode(self._nodes(function.body, place, frame, bound))
+
+
+def _registers(operands: Iterable[Access | Register], frame: Frame) -> tuple[int, ...]:
+    names = {each.name for each in operands if isinstance(each, Register)}
+    return tuple(sorted(frame.registers[name] for name in names))
 
 
 def _reader(place: int) -> Number:

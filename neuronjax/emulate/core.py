@@ -1,20 +1,30 @@
-"""Running a program: memories are filled, every rank runs, results are read."""
+"""Running a program: memories are filled, every rank runs, results are read.
+
+`run` does all of it; an `Emulation` can also be looked into, watched, and stopped on the way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from neuronjax.emulate.code import Builder, Code
+from neuronjax.emulate.checks import Checks
+from neuronjax.emulate.choice import Favourites, Late
+from neuronjax.emulate.code import Builder, Code, Step
+from neuronjax.emulate.dataflow import DataflowRunner
 from neuronjax.emulate.element_types import PLAIN, Rounding
 from neuronjax.emulate.fabric import Fabric, Running
 from neuronjax.emulate.frame import Values
-from neuronjax.emulate.memory import Memories
+from neuronjax.emulate.hooks import Hooks, Observe, hooks_of
+from neuronjax.emulate.memory import Location, Memories
 from neuronjax.emulate.program_order import ProgramRunner
 from neuronjax.emulate.unit import CoreState, HostFunction
-from neuronjax.errors import ArgumentMismatchError
+from neuronjax.errors import ArgumentMismatchError, MemoryAccessError
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access, Buffer
 from neuronjax.program.program import Program
 
 Arguments = Mapping[str, np.ndarray]
@@ -26,7 +36,35 @@ class ProgramOrder:
     """One instruction after the other, as the program stands: the fast order."""
 
 
-Order = ProgramOrder
+@dataclass(frozen=True, slots=True)
+class DataflowOrder:
+    """Engines and queues beside each other, held back by semaphores; `seed` makes the choices.
+
+    `adversarial`: transfers end as late as they may.
+    """
+
+    seed: int = 0
+    adversarial: bool = False
+
+
+Order = ProgramOrder | DataflowOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """An instruction that has just executed: the `number`-th of the run, from 1."""
+
+    number: int
+    rank: int
+    path: str
+    instruction: Instruction
+    #: Loop variable -> value.
+    values: Mapping[str, int]
+    #: Reads what an access of the instruction names: an array [partitions, sizes of the walk].
+    look: Callable[[Access], np.ndarray]
+
+
+Observer = Callable[[Executed], None]
 
 
 @dataclass
@@ -36,8 +74,143 @@ class Core:
     rank: int
     memories: Memories
     state: CoreState
+    hooks: Hooks
     code: tuple[Code, ...]
-    values: Values = field(default_factory=list)
+    values: Values
+
+
+class _Stop(Exception):
+    """The instruction has executed at which the run was to stop."""
+
+
+class Emulation:
+    """A program with its memories on all its ranks.
+
+    Args: those of `run`, and `observe`, which is called after every instruction.
+
+    Raises:
+      ArgumentMismatchError: arguments are missing, or of another shape or dtype.
+      MissingHostError: there is work for the host, but no `host`.
+      MemoryAccessError: a buffer lies outside of its memory.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        arguments: Sequence[Arguments],
+        *,
+        order: Order | None = None,
+        host: HostFunction | None = None,
+        checks: Checks | None = None,
+        rounding: Rounding = PLAIN,
+        observe: Observer | None = None,
+    ) -> None:
+        if len(arguments) != program.ranks:
+            raise ArgumentMismatchError(
+                f"{program.name} runs on {program.ranks} ranks; it was given arguments for"
+                f" {len(arguments)}. Pass one mapping for each rank."
+            )
+        self.program = program
+        self.order: Order = order or ProgramOrder()
+        self.executed = 0
+        self._host = host
+        self._checks = checks or Checks()
+        self._rounding = rounding
+        self._observer = observe
+        self._limit: int | None = None
+        self._counts = observe is not None
+        self._arguments = arguments
+        self._cores: list[Core] | None = None
+
+    @property
+    def cores(self) -> list[Core]:
+        """The cores, with arguments and constants in their memories before the run."""
+        if self._cores is None:
+            with np.errstate(all="ignore"):
+                self._cores = [self._core(*each) for each in enumerate(self._arguments)]
+        return self._cores
+
+    def _core(self, rank: int, arguments: Arguments) -> Core:
+        memories = Memories(self.program)
+        memories.load(arguments)
+        state = CoreState(rank, rounding=self._rounding)
+        observe: Observe | None = self._observe if self._counts else None
+        has_races = isinstance(self.order, DataflowOrder)
+        hooks = hooks_of(self.program, rank, self._checks, observe, has_races=has_races)
+        builder = Builder(self.program, memories, state, self._host, hooks.watcher)
+        code = builder.build()
+        if hooks.written is not None:
+            for buffer, location in memories.held():
+                hooks.written.fill(buffer, location)
+        return Core(rank, memories, state, hooks, code, [0] * builder.size)
+
+    def _observe(self, rank: int, step: Step, values: Values) -> None:
+        self.executed += 1
+        if self._observer is not None:
+            valuation = step.frame.valuation(values)
+            self._observer(
+                Executed(
+                    self.executed, rank, step.path, step.instruction, valuation,
+                    lambda access: step.look(access, values),
+                )
+            )  # fmt: skip
+        if self._limit is not None and self.executed >= self._limit:
+            raise _Stop
+
+    def run(self, *, to: int | None = None) -> None:
+        """Runs the program; `to`: until so many instructions have executed, of all ranks together.
+
+        Raises:
+          MemoryAccessError, OutOfBoundsError: an access or an index leads outside.
+          UninitialisedError, RaceError: what checks found, unless they report elsewhere.
+          DeadlockError: engines wait for ever.
+          CollectiveError: ranks do not meet.
+        """
+        self._limit, self._counts = to, self._counts or to is not None
+        fabric = Fabric(self.program.ranks)
+        cores = self.cores
+        with np.errstate(all="ignore"):
+            try:
+                fabric.run([self._running(core, fabric) for core in cores])
+            except _Stop:
+                return
+
+    def _running(self, core: Core, fabric: Fabric) -> Running:
+        if isinstance(self.order, ProgramOrder):
+            block = ProgramRunner(fabric, core.rank, core.hooks).block(core.code)
+            return block.running(core.values)
+        chance = random.Random(f"{self.order.seed}/{core.rank}")
+        choice = Late(chance) if self.order.adversarial else Favourites(chance)
+        return DataflowRunner(fabric, core.rank, choice, core.hooks).running(core.code, core.values)
+
+    def results(self) -> list[Results]:
+        """For each rank, name of a result buffer -> a copy of it."""
+        return [core.memories.results() for core in self.cores]
+
+    def buffer(self, name: str, *, rank: int = 0, slot: int = 0) -> np.ndarray:
+        """A copy of one slot of any buffer: its name, for one of a kernel with the kernel's path.
+
+        Raises:
+          MemoryAccessError: there is no such buffer.
+        """
+        memories = self.cores[rank].memories
+        buffer, location = self._find(name, memories)
+        return memories.value(buffer, location, slot)
+
+    def _find(self, name: str, memories: Memories) -> tuple[Buffer, Location]:
+        found = next((each for each in self.program.buffers if each.name == name), None)
+        if found is not None:
+            return found, memories.locations[name]
+        inner = {
+            path: each for path, each in memories.inner.items() if f"/{path}".endswith(f"/{name}")
+        }
+        if len(inner) != 1:
+            known = sorted(inner or (*memories.locations, *memories.inner))
+            raise MemoryAccessError(
+                f"{name} names {len(inner)} buffers of {self.program.name}; there are"
+                f" {', '.join(known)}. Name one of them."
+            )
+        return next(iter(inner.values()))
 
 
 def run(
@@ -46,56 +219,27 @@ def run(
     *,
     order: Order | None = None,
     host: HostFunction | None = None,
+    checks: Checks | None = None,
     rounding: Rounding = PLAIN,
 ) -> list[Results]:
     """Runs a program on all its ranks.
 
     Args:
       program: what every rank runs.
-      arguments: for each rank, name of an argument buffer -> array of its shape and dtype.
+      arguments: for each rank, name of an argument buffer -> array of its shape, of the dtype that
+        numpy or ml_dtypes has for its element type (float32 for tfloat32, words for packed types).
       order: in which instructions execute; None: program order.
-      host: does instructions `host`.
+      host: does instructions `host`: (instruction, sources) -> results.
+      checks: what is looked for; None: everything, and the first finding ends the run.
       rounding: how FP32 values become narrow ones.
 
     Returns:
       For each rank, name of a result buffer -> array.
 
-    Raises:
-      ArgumentMismatchError: arguments are missing, or of another shape or dtype.
-      MemoryAccessError, OutOfBoundsError: an access or an index leads outside.
-      CollectiveError: ranks do not meet.
-      MissingHostError: there is work for the host, but no `host`.
+    Raises: as `Emulation` and `Emulation.run`.
     """
-    if len(arguments) != program.ranks:
-        raise ArgumentMismatchError(
-            f"{program.name} runs on {program.ranks} ranks; it was given arguments for"
-            f" {len(arguments)}. Pass one mapping for each rank."
-        )
-    with np.errstate(all="ignore"):
-        cores = [
-            make_core(program, rank, each, host, rounding) for rank, each in enumerate(arguments)
-        ]
-        fabric = Fabric(program.ranks)
-        fabric.run([_program_order(core, fabric) for core in cores])
-        return [core.memories.results() for core in cores]
-
-
-def make_core(
-    program: Program,
-    rank: int,
-    arguments: Arguments,
-    host: HostFunction | None,
-    rounding: Rounding,
-) -> Core:
-    """A core with arguments and constants in its memories."""
-    memories = Memories(program)
-    memories.load(arguments)
-    state = CoreState(rank, rounding=rounding)
-    builder = Builder(program, memories, state, host)
-    code = builder.build()
-    return Core(rank, memories, state, code, [0] * builder.size)
-
-
-def _program_order(core: Core, fabric: Fabric) -> Running:
-    runner = ProgramRunner(fabric, core.rank).block(core.code)
-    return runner.running(core.values)
+    emulation = Emulation(
+        program, arguments, order=order, host=host, checks=checks, rounding=rounding
+    )
+    emulation.run()
+    return emulation.results()

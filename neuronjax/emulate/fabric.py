@@ -26,9 +26,8 @@ class Ticket:
     results: list[Array] | None = None
 
     def __str__(self) -> str:
-        kernel = self.step.place.kernel
-        sources = f" ({', '.join(kernel.sources)})" if kernel and kernel.sources else ""
-        return f"rank {self.rank} at {self.step.path}{sources}: {self.exchange.description}"
+        where = f"{self.step.path}{self.step.sources}"
+        return f"rank {self.rank} at {where}: {self.exchange.description}"
 
 
 @dataclass

@@ -8,6 +8,7 @@ integer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -31,6 +32,13 @@ class Storage:
         self.rows = rows
         self.width = width
         self.flat = np.empty(rows * width, np.uint8)
+        #: What all addresses and sizes of elements in it are multiples of; 0: nothing lies in it.
+        self.granule = 0
+
+    def take(self, buffer: Buffer, address: int) -> None:
+        """Notes a buffer that lies in it."""
+        step = buffer.stride if buffer.slots > 1 else 0
+        self.granule = math.gcd(self.granule, bytes_of(buffer.dtype), address, step, self.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,8 @@ class Memories:
         for memory in (Memory.SBUF, Memory.PSUM):
             self._shared[memory].flat.fill(UNWRITTEN)
         self.locations: dict[str, Location] = {}
+        #: Path of a kernel and name of its buffer -> buffer and where it is.
+        self.inner: dict[str, tuple[Buffer, Location]] = {}
         for buffer in _originals_first(program.buffers, self._aliases):
             self.locations[buffer.name] = self._locate(buffer, self.locations, program.name)
         for buffer in program.buffers:
@@ -86,6 +96,7 @@ class Memories:
         found = dict(outer)
         for buffer in _originals_first(tuple(buffers), self._aliases):
             found[buffer.name] = self._locate(buffer, found, path)
+            self.inner[f"{path}/{buffer.name}"] = (buffer, found[buffer.name])
             if buffer.address is None:
                 found[buffer.name].bytes_of(buffer)[...] = UNWRITTEN
         return found
@@ -94,8 +105,10 @@ class Memories:
         if buffer.address is None:
             original = known.get(self._aliases.get(buffer.name, ""))
             if original is not None:
+                original.storage.take(buffer, original.address)
                 return original
             storage = Storage(f"{path}/{buffer.name}", buffer.partitions, buffer.extent)
+            storage.take(buffer, 0)
             return Location(storage, 0, 0)
         storage = self._shared[buffer.memory]
         rows, end = buffer.partition + buffer.partitions, buffer.address + buffer.extent
@@ -105,6 +118,7 @@ class Memories:
                 f" bytes {buffer.address} to {end - 1}; {storage.name} has {storage.rows}"
                 f" partitions of {storage.width} bytes. Move it, or make it smaller."
             )
+        storage.take(buffer, buffer.address)
         return Location(storage, buffer.partition, buffer.address)
 
     def load(self, arguments: Mapping[str, np.ndarray]) -> None:
@@ -125,6 +139,12 @@ class Memories:
                 self._put(buffer, data)
             elif buffer.kind is Kind.ARGUMENT:
                 self._put(buffer, _bytes_of_argument(buffer, arguments[buffer.name]))
+
+    def held(self) -> list[tuple[Buffer, Location]]:
+        """Buffers that hold something before a program runs: arguments and constants."""
+        wanted = (Kind.ARGUMENT, Kind.CONSTANT)
+        buffers = (each for each in self._program.buffers if each.kind in wanted)
+        return [(each, self.locations[each.name]) for each in buffers]
 
     def _put(self, buffer: Buffer, data: np.ndarray) -> None:
         target = self.locations[buffer.name].bytes_of(buffer)

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from neuronjax.emulate.code import CallCode, Code, IfCode, KernelCode, LoopCode, Step, WhileCode
 from neuronjax.emulate.fabric import Fabric, Running
 from neuronjax.emulate.frame import Values
+from neuronjax.emulate.hooks import Hooks
 from neuronjax.emulate.unit import Run
 
 Generate = Callable[[Values], Generator[None, None, None]]
-Observe = Callable[[Step, Values], None]
-"""Called after every instruction."""
-Begin = Callable[[KernelCode], None]
-"""Called before every kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +39,7 @@ class ProgramRunner:
 
     fabric: Fabric
     rank: int
-    observe: Observe | None = None
-    begin: Begin | None = None
+    hooks: Hooks
 
     def block(self, codes: tuple[Code, ...]) -> Runner:
         """Code that runs in turn."""
@@ -58,22 +54,23 @@ class ProgramRunner:
     def _step(self, step: Step) -> Runner:
         if step.exchange is not None:
             return Runner(None, self._exchange(step))
-        return Runner(self._observed(step))
+        return Runner(self._hooked(step))
 
-    def _observed(self, step: Step) -> Run:
-        run, observe = step.run, self.observe
+    def _hooked(self, step: Step) -> Run:
+        run, hooks = step.run, self.hooks
         assert run is not None
-        if observe is None:
+        if not hooks.want(step):
             return run
 
-        def observed(values: Values) -> None:
+        def hooked(values: Values) -> None:
+            hooks.before(step, values)
             run(values)
-            observe(step, values)
+            hooks.after(step, values)
 
-        return observed
+        return hooked
 
     def _exchange(self, step: Step) -> Generate:
-        exchange, fabric, rank, observe = step.exchange, self.fabric, self.rank, self.observe
+        exchange, fabric, rank, hooks = step.exchange, self.fabric, self.rank, self.hooks
         assert exchange is not None
 
         def generate(values: Values) -> Generator[None, None, None]:
@@ -81,8 +78,7 @@ class ProgramRunner:
             while ticket.results is None:
                 yield
             exchange.receive(values, ticket.results)
-            if observe is not None:
-                observe(step, values)
+            hooks.after(step, values)
 
         return generate
 
@@ -131,12 +127,12 @@ class ProgramRunner:
         return Runner(None, generate)
 
     def _kernel(self, node: KernelCode) -> Runner:
-        body, begin = self.block(node.body), self.begin
-        if begin is None:
+        body, hooks = self.block(node.body), self.hooks
+        if not hooks.want_kernels:
             return body
 
         def generate(values: Values) -> Generator[None, None, None]:
-            begin(node)
+            hooks.begin(node)
             yield from body.running(values)
 
         return Runner(None, generate)

@@ -152,14 +152,23 @@ class Window:
             " Peel the remainder off the loop, or limit the register."
         )
 
-    def shadow(self, bytes_like: Array, values: Values) -> Array:
-        """The window over an array with one item per byte of the storage: [*shape, itemsize]."""
-        size = bytes_like.itemsize
-        strides = (*(each * size for each in self.strides), size)
-        return np.ndarray(
-            (*self.shape, self.itemsize), bytes_like.dtype, bytes_like.data,
-            self.start(values) * size, strides,
-        )  # fmt: skip
+    def words(self, marks: Array, values: Values) -> Array:
+        """The window over an array of uint8 that is like the storage, in words of an element."""
+        dtype = np.dtype(f"u{self.itemsize}")
+        return np.ndarray(self.shape, dtype, marks.data, self.start(values), self.strides)
+
+    def granules(self, marks: Array, values: Values) -> Array:
+        """The window over an array with one item for each granule of the storage.
+
+        [*shape, granules of an element], without the last dimension if that is 1.
+        """
+        granule, size = self.storage.granule, marks.itemsize
+        strides = tuple(each // granule * size for each in self.strides)
+        count, start = self.itemsize // granule, self.start(values) // granule * size
+        if count == 1:
+            return np.ndarray(self.shape, marks.dtype, marks.data, start, strides)
+        shape, inner = (*self.shape, count), (*strides, size)
+        return np.ndarray(shape, marks.dtype, marks.data, start, inner)
 
 
 def _listed(access: Access) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,0 +1,406 @@
+"""Execution in dataflow order: engines and DMA queues of a kernel advance beside each other.
+
+* An engine takes its instructions in order, each when its waits hold. A transfer is only begun by
+  the engine: its queue does it, transfers of a queue in order, reading and writing when it is done,
+  and signals then. Collectives do so in their streams.
+* Kernels are separated: all engines and queues come to rest, semaphores start at 0.
+* Registers are virtual. An instruction gets the value that the last write before it in program
+  order leaves, and does not begin before. A loop or condition that depends on a register begins for
+  all engines when the value is there; all of them have seen its write then.
+
+Of all streams that can do something, a `Choice` names the next: `choice` has some.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from neuronjax.emulate.code import CallCode, Code, IfCode, KernelCode, LoopCode, Step, WhileCode
+from neuronjax.emulate.fabric import Fabric, Running, Ticket
+from neuronjax.emulate.frame import Values
+from neuronjax.emulate.hooks import Hooks
+from neuronjax.emulate.races import Clock, Event, Races, join
+from neuronjax.errors import DeadlockError
+from neuronjax.program.dma import DmaInstruction
+
+LOOKAHEAD = 256
+"""Instructions that wait in all streams together before the program is read on, if any can run."""
+
+HOST = "host"
+
+
+class Choice(Protocol):
+    """Chooses the next stream of those that can do something."""
+
+    def next(self, engines: Sequence[str], queues: Sequence[str]) -> str:
+        """The name of an engine, which does its next instruction, or of a queue."""
+        ...
+
+
+@dataclass(eq=False)
+class Entry:
+    """An instruction that is to execute, with the loop variables and registers of its own."""
+
+    step: Step
+    values: Values
+    #: Place of a register that it reads -> the entry that writes it.
+    writers: Mapping[int, Entry]
+    #: What all engines have seen when it is read.
+    control: Clock
+    event: Event | None = None
+    ticket: Ticket | None = None
+    #: What the engine had seen when it began the transfer.
+    begun: Clock = field(default_factory=dict)
+    is_done: bool = False
+
+
+@dataclass
+class _Counter:
+    """A semaphore: its values after each signal, and what a wait for them has seen."""
+
+    values: list[int] = field(default_factory=list)
+    clocks: list[Clock] = field(default_factory=list)
+
+    @property
+    def value(self) -> int:
+        return self.values[-1] if self.values else 0
+
+    def add(self, by: int, clock: Clock) -> None:
+        joined = dict(self.clocks[-1]) if self.clocks else {}
+        join(joined, clock)
+        self.values.append(self.value + by)
+        self.clocks.append(joined)
+
+    def seen(self, count: int) -> Clock:
+        """What is seen by waiting until it reaches `count`."""
+        return self.clocks[bisect_left(self.values, count)] if count > 0 else {}
+
+
+@dataclass
+class Kernel:
+    """A kernel at work on one rank."""
+
+    code: KernelCode
+    values: Values
+    fabric: Fabric
+    rank: int
+    choice: Choice
+    hooks: Hooks
+    engines: dict[str, deque[Entry]] = field(default_factory=dict)
+    queues: dict[str, deque[Entry]] = field(default_factory=dict)
+    clocks: dict[str, Clock] = field(default_factory=dict)
+    semaphores: dict[str, _Counter] = field(default_factory=dict)
+    #: Place of a register -> the last entry so far that writes it.
+    writers: dict[int, Entry] = field(default_factory=dict)
+    control: Clock = field(default_factory=dict)
+    #: Instructions that have been read and are not done.
+    waiting: int = 0
+    reading: Iterator[Entry | None] = field(default_factory=lambda: iter(()))
+    is_read: bool = False
+
+    @property
+    def races(self) -> Races:
+        return self.hooks.races
+
+    def run(self) -> Running:
+        """Executes it; yields while it waits for other ranks.
+
+        Raises:
+          DeadlockError: everything waits, and not for other ranks.
+        """
+        self.reading = self._read(self.code.body)
+        while True:
+            while self.waiting < LOOKAHEAD and self._read_on():
+                pass
+            if self._advance() or self._read_on():
+                continue
+            if self._waits_for_ranks():
+                yield
+            elif self.waiting or not self.is_read:
+                self._deadlock()
+            else:
+                break
+        for place, writer in self.writers.items():
+            self.values[place] = writer.values[place]
+        self.races.synchronise()
+
+    def _append(self, entry: Entry) -> None:
+        engine = entry.step.instruction.engine
+        name = HOST if engine is None else engine.value
+        self.engines.setdefault(name, deque()).append(entry)
+        self.waiting += 1
+
+    # Reading the program.
+
+    def _read_on(self) -> bool:
+        """Reads one more instruction; False: there is none, or a register decides what comes."""
+        if self.is_read:
+            return False
+        try:
+            entry = next(self.reading)
+        except StopIteration:
+            self.is_read = True
+            return False
+        if entry is not None:
+            self._append(entry)
+        return entry is not None
+
+    def _read(self, codes: Sequence[Code]) -> Generator[Entry | None, None, None]:
+        """Instructions in program order; None while a register is not there that decides."""
+        for code in codes:
+            if isinstance(code, Step):
+                yield self._entry(code)
+            else:
+                yield from _READERS[type(code)](self, code)
+
+    def _entry(self, step: Step) -> Entry:
+        writers = {place: self.writers[place] for place in step.reads if place in self.writers}
+        entry = Entry(step, list(self.values), writers, self.control)
+        for place in step.writes:
+            self.writers[place] = entry
+        return entry
+
+    def _decided(self, register: int) -> Generator[None, None, None]:
+        """Waits until a register has its value, which all engines see from now on."""
+        writer = self.writers.get(register)
+        if writer is None:
+            return
+        while not writer.is_done:
+            yield None
+        self.values[register] = writer.values[register]
+        if writer.event is not None:
+            self.control = dict(self.control)
+            join(self.control, _after(writer.event))
+
+    def _read_loop(self, loop: LoopCode) -> Generator[Entry | None, None, None]:
+        if loop.register is not None:
+            yield from self._decided(loop.register)
+        count = loop.trips(self.values)
+        for index in range(count):
+            self.values[loop.place], self.values[loop.place + 1] = index, count
+            yield from self._read(loop.body)
+
+    def _read_while(self, node: WhileCode) -> Generator[Entry | None, None, None]:
+        while True:
+            yield from self._read(node.condition)
+            yield from self._decided(node.register)
+            if not self.values[node.register]:
+                return
+            yield from self._read(node.body)
+
+    def _read_if(self, node: IfCode) -> Generator[Entry | None, None, None]:
+        yield from self._decided(node.register)
+        yield from self._read(node.then if self.values[node.register] else node.otherwise)
+
+    def _read_call(self, node: CallCode | KernelCode) -> Generator[Entry | None, None, None]:
+        yield from self._read(node.body)
+
+    # Executing it.
+
+    def _advance(self) -> bool:
+        """Lets one stream do one thing; False: none can."""
+        self._post()
+        engines = [name for name, entries in self.engines.items() if self._may_begin(entries)]
+        queues = [name for name, entries in self.queues.items() if _may_go(entries)]
+        if not engines and not queues:
+            return False
+        chosen = self.choice.next(engines, queues)
+        if chosen in self.engines:
+            self._begin(chosen)
+        else:
+            self._transfer(chosen)
+        return True
+
+    def _may_begin(self, entries: deque[Entry]) -> bool:
+        if not entries:
+            return False
+        entry = entries[0]
+        return all(writer.is_done for writer in entry.writers.values()) and all(
+            self._semaphore(name).value >= count(entry.values) for name, count in entry.step.waits
+        )
+
+    def _semaphore(self, name: str) -> _Counter:
+        return self.semaphores.setdefault(name, _Counter())
+
+    def _begin(self, engine: str) -> None:
+        """An engine does its next instruction, or begins a transfer."""
+        entry = self.engines[engine].popleft()
+        clock = self.clocks.setdefault(engine, {})
+        join(clock, entry.control)
+        for name, count in entry.step.waits:
+            join(clock, self._semaphore(name).seen(count(entry.values)))
+        for place, writer in entry.writers.items():
+            entry.values[place] = writer.values[place]
+        self._check_registers(entry, engine, clock)
+        queue = _queue(entry.step)
+        if queue is None:
+            self._execute(entry, engine, clock)
+        else:
+            entry.begun = dict(clock)
+            self.queues.setdefault(queue, deque()).append(entry)
+
+    def _check_registers(self, entry: Entry, stream: str, clock: Clock) -> None:
+        """Reads of registers are in order with their writes."""
+        names = {place: name for name, place in entry.step.frame.registers.items()}
+        for place, writer in entry.writers.items():
+            if writer.event is not None:
+                reader = Event(0, stream, entry.step, entry.values, clock)
+                self.hooks.register(reader, writer.event, names[place])
+
+    def _execute(self, entry: Entry, stream: str, clock: Clock) -> None:
+        entry.event = self.races.begin(stream, entry.step, entry.values, clock)
+        self.hooks.before(entry.step, entry.values)
+        run = entry.step.run
+        assert run is not None
+        run(entry.values)
+        self._end(entry, clock)
+
+    def _end(self, entry: Entry, clock: Clock) -> None:
+        assert entry.event is not None
+        clock[entry.event.stream] = entry.event.number
+        self.hooks.after(entry.step, entry.values)
+        entry.is_done = True
+        self.waiting -= 1
+        for signal in entry.step.instruction.signals:
+            self._semaphore(signal.semaphore.name).add(signal.by, clock)
+
+    def _transfer(self, queue: str) -> None:
+        """A queue does its next transfer."""
+        entry = self.queues[queue].popleft()
+        clock = self._queue_clock(queue, entry)
+        if entry.ticket is None:
+            self._execute(entry, queue, clock)
+            return
+        exchange, results = entry.step.exchange, entry.ticket.results
+        assert entry.event is not None
+        assert exchange is not None
+        assert results is not None
+        self.races.resume(entry.event)
+        exchange.receive(entry.values, results)
+        self._end(entry, clock)
+
+    def _queue_clock(self, queue: str, entry: Entry) -> Clock:
+        clock = self.clocks.setdefault(queue, {})
+        join(clock, entry.begun)
+        return clock
+
+    def _post(self) -> None:
+        """Sends this rank's side of exchanges that are next in their streams."""
+        for queue, entries in self.queues.items():
+            if entries and entries[0].step.exchange is not None and entries[0].ticket is None:
+                entry = entries[0]
+                clock = self._queue_clock(queue, entry)
+                entry.event = self.races.begin(queue, entry.step, entry.values, clock)
+                self.hooks.before(entry.step, entry.values)
+                entry.ticket = self.fabric.post(self.rank, entry.step, entry.values)
+
+    def _waits_for_ranks(self) -> bool:
+        return any(entries and entries[0].ticket is not None for entries in self.queues.values())
+
+    def _deadlock(self) -> None:
+        heads = [
+            f"{name}: {_describe(entries[0], self)}"
+            for name, entries in sorted(self.engines.items())
+            if entries
+        ]
+        raise DeadlockError(
+            f"rank {self.rank}: {self.code.path} cannot go on. {'; '.join(heads)}. Signal what is"
+            " waited for from an instruction that does not wait for it."
+        )
+
+
+_READERS: Mapping[type, Callable[..., Generator[Entry | None, None, None]]] = {
+    LoopCode: Kernel._read_loop,
+    WhileCode: Kernel._read_while,
+    IfCode: Kernel._read_if,
+    CallCode: Kernel._read_call,
+    KernelCode: Kernel._read_call,
+}
+
+
+def _may_go(entries: deque[Entry]) -> bool:
+    """Whether a queue's next transfer can end: an exchange needs the other ranks."""
+    if not entries:
+        return False
+    entry = entries[0]
+    return entry.step.exchange is None or (
+        entry.ticket is not None and entry.ticket.results is not None
+    )
+
+
+def _queue(step: Step) -> str | None:
+    """The queue or stream that does an instruction; None: the engine itself."""
+    if step.exchange is not None:
+        return step.exchange.stream
+    instruction = step.instruction
+    return f"queue {instruction.queue}" if isinstance(instruction, DmaInstruction) else None
+
+
+def _after(event: Event) -> Clock:
+    return {**event.clock, event.stream: event.number}
+
+
+def _describe(entry: Entry, kernel: Kernel) -> str:
+    step = entry.step
+    waits = ", ".join(
+        f"!{name} >= {count(entry.values)}, which is {kernel._semaphore(name).value}"
+        for name, count in step.waits
+        if kernel._semaphore(name).value < count(entry.values)
+    )
+    registers = [place for place, writer in entry.writers.items() if not writer.is_done]
+    names = [name for name, place in step.frame.registers.items() if place in registers]
+    missing = f" registers {', '.join(names)}" if names else ""
+    at = step.frame.valuation(entry.values)
+    return f"{step.path}{step.sources} at {at} waits for {waits}{missing}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataflowRunner:
+    """Runs a program kernel by kernel."""
+
+    fabric: Fabric
+    rank: int
+    choice: Choice
+    hooks: Hooks
+
+    def running(self, codes: Sequence[Code], values: Values) -> Running:
+        """The code at work."""
+        for code in codes:
+            yield from _RUNNERS[type(code)](self, code, values)
+
+    def _loop(self, loop: LoopCode, values: Values) -> Running:
+        count = loop.trips(values)
+        for index in range(count):
+            values[loop.place], values[loop.place + 1] = index, count
+            yield from self.running(loop.body, values)
+
+    def _while(self, node: WhileCode, values: Values) -> Running:
+        while True:
+            yield from self.running(node.condition, values)
+            if not values[node.register]:
+                return
+            yield from self.running(node.body, values)
+
+    def _if(self, node: IfCode, values: Values) -> Running:
+        yield from self.running(node.then if values[node.register] else node.otherwise, values)
+
+    def _call(self, node: CallCode, values: Values) -> Running:
+        yield from self.running(node.body, values)
+
+    def _kernel(self, code: KernelCode, values: Values) -> Running:
+        self.hooks.begin(code)
+        kernel = Kernel(code, values, self.fabric, self.rank, self.choice, self.hooks)
+        yield from kernel.run()
+
+
+_RUNNERS: Mapping[type, Callable[..., Running]] = {
+    LoopCode: DataflowRunner._loop,
+    WhileCode: DataflowRunner._while,
+    IfCode: DataflowRunner._if,
+    CallCode: DataflowRunner._call,
+    KernelCode: DataflowRunner._kernel,
+}

@@ -1,0 +1,94 @@
+"""Accumulation groups in PSUM: products between `start` and `stop` belong together.
+
+Sources: NKI ISA nc_matmul, accumulation mode.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neuronjax.emulate.checks import Finding, Kind
+from neuronjax.emulate.code import Step
+from neuronjax.emulate.frame import Values
+from neuronjax.emulate.memory import Storage
+from neuronjax.emulate.reporter import Reporter
+from neuronjax.emulate.window import Array, Window
+from neuronjax.program.operand import Access, Memory
+from neuronjax.program.tensor_engine import Matmul, MatmulMX
+
+_CLOSED, _OPEN, _FOREIGN = 0, 1, 2
+_ADDS_TO_ANYTHING_SINCE = 4
+"""Generation whose products may add to what other engines wrote."""
+
+
+class Groups:
+    """The state of each byte of PSUM: in an open group, closed, or written by another engine."""
+
+    def __init__(self, reporter: Reporter, version: int) -> None:
+        self._reporter = reporter
+        self._version = version
+        self._states: dict[Storage, Array] = {}
+        self._windows: dict[Step, tuple[Window, ...]] = {}
+
+    def before(self, step: Step, values: Values) -> None:
+        """Looks at an instruction that is about to execute."""
+        windows = self._windows.get(step)
+        if windows is None:
+            windows = self._windows[step] = _psum_windows(step)
+        if not windows:
+            return
+        instruction = step.instruction
+        if isinstance(instruction, Matmul | MatmulMX):
+            self._product(step, instruction, windows[0], values)
+        else:
+            self._other(step, windows, values)
+
+    def _product(
+        self, step: Step, product: Matmul | MatmulMX, window: Window, values: Values
+    ) -> None:
+        state = self._state(window, values)
+        starts = step.frame.flag(product.start)(values)
+        if starts and np.any(state == _OPEN):
+            self._report(step, window, "starts a group in an unfinished one", "Set stop before")
+        if not starts and np.any(state != _OPEN) and self._version < _ADDS_TO_ANYTHING_SINCE:
+            self._report(step, window, "adds where no group is open", "Set start on the first")
+        state[...] = _CLOSED if step.frame.flag(product.stop)(values) else _OPEN
+
+    def _other(self, step: Step, windows: tuple[Window, ...], values: Values) -> None:
+        written = step.instruction.writes()
+        for window in windows:
+            state = self._state(window, values)
+            if np.any(state == _OPEN):
+                self._report(step, window, "meets an unfinished group", "Set stop, or wait for it")
+            if window.access in written:
+                state[...] = _FOREIGN
+
+    def _state(self, window: Window, values: Values) -> Array:
+        storage = window.storage
+        if storage not in self._states:
+            size = storage.rows * storage.width // storage.granule
+            self._states[storage] = np.zeros(size, np.uint8)
+        return window.granules(self._states[storage], values)
+
+    def _report(self, step: Step, window: Window, found: str, remedy: str) -> None:
+        message = (
+            f"{step.path}{step.sources}: {window.field} {found} in"
+            f" {window.access.buffer.name}. {remedy}."
+        )
+        rank = self._reporter.rank
+        self._reporter.report(Finding(Kind.ACCUMULATION, rank, (step.path,), message))
+
+
+def uses_psum(step: Step) -> bool:
+    """Whether an instruction has an operand in PSUM."""
+    return any(access.memory is Memory.PSUM for access in step.instruction.accesses())
+
+
+def _psum_windows(step: Step) -> tuple[Window, ...]:
+    return tuple(
+        Window(
+            use.field, use.operand, step.locations[use.operand.buffer.name], step.frame, step.path
+        )
+        for use in step.instruction.uses()
+        if isinstance(use.operand, Access) and use.operand.memory is Memory.PSUM
+    )

@@ -1,0 +1,78 @@
+"""What is called around instructions and kernels: checks, and whoever watches a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from neuronjax.emulate.checks import NO_CHECKS, Checks
+from neuronjax.emulate.code import KernelCode, Step
+from neuronjax.emulate.frame import Values
+from neuronjax.emulate.groups import Groups, uses_psum
+from neuronjax.emulate.races import Event, Races
+from neuronjax.emulate.reporter import Reporter
+from neuronjax.emulate.watchers import watcher_of
+from neuronjax.emulate.window import Watcher
+from neuronjax.emulate.written import Written
+from neuronjax.program.program import Program
+
+Observe = Callable[[int, Step, Values], None]
+"""Called after every instruction with its rank."""
+
+
+@dataclass
+class Hooks:
+    """The checks of one rank, and its observer."""
+
+    rank: int
+    races: Races
+    written: Written | None = None
+    groups: Groups | None = None
+    observe: Observe | None = None
+    #: What looks at accesses to memory.
+    watcher: Watcher | None = field(default=None, kw_only=True)
+    checks: Checks = field(default=NO_CHECKS, kw_only=True)
+
+    @property
+    def want_kernels(self) -> bool:
+        """Whether anything wants to know about kernels."""
+        return self.written is not None
+
+    def want(self, step: Step) -> bool:
+        """Whether anything wants to know when an instruction executes."""
+        return self.observe is not None or (self.groups is not None and uses_psum(step))
+
+    def begin(self, code: KernelCode) -> None:
+        """Before a kernel."""
+        if self.written is not None:
+            self.written.clear(code.fresh)
+
+    def before(self, step: Step, values: Values) -> None:
+        """Before an instruction."""
+        if self.groups is not None:
+            self.groups.before(step, values)
+
+    def after(self, step: Step, values: Values) -> None:
+        """After an instruction."""
+        if self.observe is not None:
+            self.observe(self.rank, step, values)
+
+    def register(self, reader: Event, writer: Event, name: str) -> None:
+        """When a register is read that another event has written."""
+        if self.checks.races:
+            self.races.register(reader, writer, name)
+
+
+def hooks_of(
+    program: Program, rank: int, checks: Checks, observe: Observe | None, *, has_races: bool
+) -> Hooks:
+    """The hooks of a rank; `has_races`: the order is one in which races may be."""
+    reporter = Reporter(rank, checks.report)
+    races = Races(reporter)
+    written = Written(reporter) if checks.uninitialised else None
+    groups = Groups(reporter, program.target.core.version) if checks.accumulation else None
+    watchers: list[Watcher] = [each for each in (written,) if each is not None]
+    if checks.races and has_races:
+        watchers.append(races)
+    watcher = watcher_of(watchers)
+    return Hooks(rank, races, written, groups, observe, watcher=watcher, checks=checks)
