@@ -522,7 +522,7 @@ class _Values:
         elementwise.emit(
             elementwise.Work(
                 builder=self.emitter.builder,
-                name=node.name,
+                name=node.name.removeprefix("reduce_"),  # of one element: value and initial value
                 attributes=dict(node.attributes),
                 dst=dst,
                 srcs=tuple(self.operand(each, over) for each in node.operands),

@@ -47,7 +47,7 @@ def lowered(code: bytes, ranks: int = 1, chip: str = CHIP) -> Program:
 
 def lowered_function(function: Callable[..., Any], *arguments: Any) -> tuple[Program, bytes]:
     """The program of a jax function, and its StableHLO."""
-    code = jax.jit(function).lower(*arguments).as_text().encode()
+    code = jax.jit(function).lower(*arguments).as_text(debug_info=True).encode()
     return lowered(code), code
 
 
