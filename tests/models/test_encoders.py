@@ -1,6 +1,7 @@
 """The laws of encoders of text, over all kinds of them, from random weights."""
 
-from dataclasses import replace
+from functools import cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,71 +10,78 @@ import pytest
 from flax import nnx
 
 from models.layers.relative import buckets_of_distances
-from models.parameters import Parameters, merge, split
-from models.registry import ARCHITECTURES
+from models.parameters import Parameters, merge
+from models.pretrained import Pretrained
 from models.sharding import parameter_shardings
-from models.weights.fields import Fields
 from tests.models.parity.text_cases import FAMILIES
+from tests.models.tiny import QUICK_COMPILE, random_model
 
-# Each has something that no other has; the rest of FAMILIES differ from them in names.
-KINDS = ("Bert", "Roberta", "Albert", "MPNet", "ModernBert")
 TOKENS = np.random.default_rng(0).integers(3, 96, (4, 10)).astype(np.int32)
 # Two or three blocks of FP32 roundings on numbers of up to three or so.
 FP32 = {"rtol": 1e-5, "atol": 3e-5}
 
 
-def build(name: str, family: str, dtype: str = "float32", **changes: object):
+def build(
+    name: str,
+    family: str,
+    changes: dict[str, Any] | None = None,
+    stddev: float = 0.3,
+    **options: Any,
+) -> Pretrained:
     """A model with weights far larger than in training, so that every part matters."""
-    architecture = ARCHITECTURES[name]
-    values = {**FAMILIES[family], "initializer_range": 0.3, **changes}
-    config = replace(architecture.read_config(Fields(values, name)), dtype=dtype)
-    return architecture, *split(architecture.build(config))
+    values = {**FAMILIES[family], **(changes or {}), "architectures": [name]}
+    return random_model(values, stddev=stddev, **options)
 
 
-@jax.jit(static_argnums=0)
+@partial(jax.jit, static_argnums=0, compiler_options=QUICK_COMPILE)
 def run(graph: nnx.GraphDef, parameters: Parameters, inputs: dict[str, jax.Array]):
     return merge(graph, parameters)(**inputs)
 
 
-@pytest.mark.parametrize("family", KINDS)
+def outputs(model: Pretrained, **inputs: np.ndarray) -> dict[str, jax.Array]:
+    return run(model.graph, model.parameters, inputs)
+
+
+@cache
+def filled(family: str) -> tuple[Pretrained, np.ndarray]:
+    """A model that fills masks, and its logits of TOKENS."""
+    model = build(f"{family}ForMaskedLM", family)
+    return model, np.asarray(outputs(model, tokens=TOKENS)["logits"])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_padding_changes_nothing(family: str) -> None:
-    _, graph, parameters = build(f"{family}Model", family)
-    expected = run(graph, parameters, {"tokens": TOKENS})
+    model = build(f"{family}Model", family)
+    expected = outputs(model, tokens=TOKENS)
     junk = np.random.default_rng(1).integers(3, 96, (4, 6)).astype(np.int32)
     padded = np.concatenate([TOKENS, junk], axis=1)
     real = np.broadcast_to(np.arange(16) < 10, padded.shape)
-    got = run(graph, parameters, {"tokens": padded, "real": real})
+    got = outputs(model, tokens=padded, real=real)
     np.testing.assert_allclose(got["hidden"][:, :10], expected["hidden"], **FP32)
     if "pooled" in expected:
         np.testing.assert_allclose(got["pooled"], expected["pooled"], **FP32)
-    seen = run(graph, parameters, {"tokens": padded, "real": np.ones_like(real)})
-    assert np.abs(seen["hidden"][:, :10] - expected["hidden"]).max() > 0.1
+    seen = outputs(model, tokens=padded, real=np.ones_like(real))
+    moved = np.abs(seen["hidden"][:, :10] - expected["hidden"]).max()
+    assert moved > 100 * FP32["atol"]  # what is not masked is seen
 
 
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_sharded_is_unsharded(devices: list[jax.Device], family: str) -> None:
-    name = f"{family}ForTokenClassification"
-    architecture, graph, parameters = build(name, family)
+    model, expected = filled(family)
     mesh = jax.sharding.Mesh(np.array(devices[:8]).reshape(2, 2, 2), ("data", "fsdp", "model"))
-    shardings = parameter_shardings(mesh, parameters, architecture.axes)
+    shardings = parameter_shardings(mesh, model.parameters, model.architecture.axes)
     assert sum(not sharding.is_fully_replicated for sharding in shardings.values()) > 10
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(("data", "fsdp")))
-    got = run(
-        graph,
-        jax.device_put(parameters, shardings),
-        {"tokens": jax.device_put(TOKENS, rows)},
-    )
-    alone = jax.device_put((parameters, {"tokens": TOKENS}), devices[0])
-    np.testing.assert_allclose(got["logits"], run(graph, *alone)["logits"], **FP32)
+    parameters = jax.device_put(model.parameters, shardings)
+    got = run(model.graph, parameters, {"tokens": jax.device_put(TOKENS, rows)})["logits"]
+    np.testing.assert_allclose(got, expected, **FP32)
 
 
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_bfloat16_is_close_to_float32(family: str) -> None:
     name = f"{family}ForMaskedLM"
-    _, graph, parameters = build(name, family, initializer_range=0.1)
-    _, rough_graph, _ = build(name, family, "bfloat16", initializer_range=0.1)
-    exact = run(graph, parameters, {"tokens": TOKENS})["logits"]
-    rough = run(rough_graph, parameters, {"tokens": TOKENS})["logits"]
+    exact = outputs(build(name, family, stddev=0.1), tokens=TOKENS)["logits"]
+    rough = outputs(build(name, family, stddev=0.1, dtype="bfloat16"), tokens=TOKENS)["logits"]
     assert rough.dtype == jnp.float32
     assert not np.array_equal(rough, exact)
     # bfloat16 has 8 bits: each of some ten roundings in a row costs up to 0.4 %.
@@ -81,12 +89,12 @@ def test_bfloat16_is_close_to_float32(family: str) -> None:
 
 
 def test_choices_are_independent_texts() -> None:
-    _, graph, parameters = build("BertForMultipleChoice", "Bert")
+    model = build("BertForMultipleChoice", "Bert")
     choices = np.random.default_rng(2).integers(3, 96, (2, 3, 10)).astype(np.int32)
     changed = choices.copy()
     changed[:, 1] = changed[::-1, 1]
-    before = run(graph, parameters, {"tokens": choices})["logits"]
-    after = run(graph, parameters, {"tokens": changed})["logits"]
+    before = outputs(model, tokens=choices)["logits"]
+    after = outputs(model, tokens=changed)["logits"]
     assert before.shape == (2, 3)
     np.testing.assert_allclose(after[:, ::2], before[:, ::2], **FP32)
     np.testing.assert_allclose(after[:, 1], before[::-1, 1], **FP32)
@@ -95,21 +103,20 @@ def test_choices_are_independent_texts() -> None:
 def test_local_layers_see_their_neighbourhood_alone() -> None:
     local = ["sliding_attention"] * 2
     changes = {"num_hidden_layers": 2, "layer_types": local, "local_attention": 4}
-    _, graph, parameters = build("ModernBertModel", "ModernBert", **changes)
+    model = build("ModernBertModel", "ModernBert", changes)
     changed = TOKENS.copy()
     changed[:, 0] += 1 - 2 * (changed[:, 0] == 95)
-    both = [run(graph, parameters, {"tokens": tokens})["hidden"] for tokens in (TOKENS, changed)]
+    both = [outputs(model, tokens=tokens)["hidden"] for tokens in (TOKENS, changed)]
     moved = np.abs(both[1] - both[0]).max(axis=(0, 2)) > 1e-4
     np.testing.assert_array_equal(moved, np.arange(10) <= 2 * 2)  # two tokens further per layer
 
 
 def test_layers_of_a_group_share_blocks() -> None:
-    _, graph, parameters = build(
-        "AlbertModel", "Albert", num_hidden_layers=6, num_hidden_groups=2, inner_group_num=2
-    )
-    assert {name.split(".")[1] for name in parameters if name.startswith("blocks")} == set("0123")
-    order = merge(graph, parameters).config.order
-    assert order == (0, 1) * 3 + (2, 3) * 3
+    groups = {"num_hidden_layers": 6, "num_hidden_groups": 2, "inner_group_num": 2}
+    model = build("AlbertModel", "Albert", groups)
+    blocks = {name.split(".")[1] for name in model.parameters if name.startswith("blocks")}
+    assert blocks == set("0123")
+    assert model.config.order == (0, 1) * 3 + (2, 3) * 3
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
@@ -142,4 +149,4 @@ def test_bad_configs_are_refused(
     name: str, family: str, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        build(name, family, **changes)
+        build(name, family, changes)

@@ -19,7 +19,9 @@ QUICK_COMPILE = {
 STDDEV = 0.2  # far larger than in training, so that every part of a model matters
 
 
-def random_model(values: Mapping[str, Any], seed: int = 0, **changes: Any) -> Pretrained:
+def random_model(
+    values: Mapping[str, Any], seed: int = 0, stddev: float = STDDEV, **changes: Any
+) -> Pretrained:
     """The model of a config.json with these fields; `changes` are fields of its config."""
     architecture, config, fields = pretrained.describe_fields(Fields(values, "the test"))
     config = type(config)(**{**vars(config), **changes})
@@ -28,7 +30,7 @@ def random_model(values: Mapping[str, Any], seed: int = 0, **changes: Any) -> Pr
 
     def draw(shape: tuple[int, ...], dtype: Any) -> jax.Array:
         # Vectors are mostly scales.
-        values = STDDEV * rng.normal(size=shape) + (1 if len(shape) == 1 else 0)
+        values = stddev * rng.normal(size=shape) + (1 if len(shape) == 1 else 0)
         return jax.device_put(values.astype(ml_dtypes.bfloat16).astype(dtype))
 
     parameters = {name: draw(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
