@@ -1,0 +1,238 @@
+"""Cost of DMA: descriptors from the contiguous runs of access patterns, shared by 16 engines.
+
+A descriptor moves one run that is contiguous on both sides, at most a packet of 4 KiB; runs below a
+beat of 64 bytes take as long as a beat (the width of the memory interface, assumed). Descriptors
+are dealt out to the engines in turn. Beside its bytes each costs a little, which with the interval
+between two transfers of a queue gives the curve of nki-dma-overview: a straight line up to 2 KiB
+per partition, and the full rate from 4 KiB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from neuronjax.machine.specs import Engine
+from neuronjax.program import dma as program
+from neuronjax.program.element_types import bytes_of
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access, Memory
+from neuronjax.program.operators import DescriptorMode
+from neuronjax.timing.cost import Cost, Rule, Transfer, extra, sequencer
+from neuronjax.timing.platform import Platform
+from neuronjax.timing.walks import run_elements
+
+BEAT_BYTES = 64
+"""What the memory interface moves at least."""
+
+_SOFTWARE_CYCLES = 4
+"""Cycles of GpSimd for a descriptor that it makes itself: a few stores (estimate)."""
+
+
+def _touches_hbm(*accesses: Access) -> int:
+    return sum(access.memory is Memory.HBM for access in accesses)
+
+
+def _descriptors(dst: Access, src: Access, platform: Platform) -> tuple[int, float]:
+    """Number of descriptors of a copy, and bytes of each."""
+    run = min(run_elements(dst), run_elements(src))
+    size = max(bytes_of(dst.element_type), bytes_of(src.element_type))
+    count = max(dst.elements, src.elements) / run
+    packets = math.ceil(run * size / platform.timings.dma.packet_bytes)
+    return math.ceil(count) * packets, run * size / packets
+
+
+def transfer(
+    platform: Platform,
+    *,
+    nbytes: int,
+    hbm_accesses: int,
+    descriptors: int,
+    descriptor_bytes: float,
+    share: float = 1.0,
+    generator_ns: float = 0.0,
+) -> Transfer:
+    """A transfer of `descriptors` at a `share` of the bandwidth.
+
+    `hbm_accesses` are the sides in HBM: 0 to 2. The engines together do not exceed the core's share
+    of HBM bandwidth.
+    """
+    calibration, timings = platform.calibration, platform.timings.dma
+    all_engines = platform.core.dma.engines
+    engines = min(all_engines, descriptors)
+    hbm_rate = math.inf
+    if hbm_accesses:
+        hbm_rate = platform.hbm_bytes_per_ns / hbm_accesses / all_engines
+    rate = min(platform.dma_bytes_per_ns * share, hbm_rate)
+    each_ns = max(descriptor_bytes, BEAT_BYTES) / rate + calibration.dma_run_ns
+    return Transfer(
+        nbytes=nbytes,
+        hbm_bytes=nbytes * hbm_accesses,
+        engines=engines,
+        engine_ns=descriptors / engines * each_ns,
+        start_ns=calibration.dma_start_ns,
+        completion_ns=calibration.dma_completion_ns,
+        interval_ns=timings.queue_interval_ns,
+        generator_ns=generator_ns,
+    )
+
+
+def _generator(mode: DescriptorMode, platform: Platform) -> float:
+    """Time of the hardware generator, which cores without one have not."""
+    used = mode is DescriptorMode.HARDWARE and platform.core.descriptor_engines
+    return platform.timings.dma.generator_ns if used else 0.0
+
+
+def _software(descriptors: int, platform: Platform) -> Cost:
+    """Descriptors that GpSimd writes."""
+    return extra(platform, Engine.GPSIMD, descriptors * _SOFTWARE_CYCLES)
+
+
+def _copy_cost(
+    each: Any, platform: Platform, dst: Access, src: Access, share: float, mode: DescriptorMode
+) -> Cost:
+    descriptors, size = _descriptors(dst, src, platform)
+    cost = sequencer(platform, each.engine) + Cost(
+        transfer=transfer(
+            platform,
+            nbytes=max(dst.nbytes, src.nbytes),
+            hbm_accesses=_touches_hbm(dst, src),
+            descriptors=descriptors,
+            descriptor_bytes=size,
+            share=share,
+            generator_ns=_generator(mode, platform),
+        )
+    )
+    return cost + _software(descriptors, platform) if mode is DescriptorMode.SOFTWARE else cost
+
+
+def _copy(each: program.DmaCopy, platform: Platform) -> Cost:
+    return _copy_cost(each, platform, each.dst, each.src, 1.0, each.descriptors)
+
+
+def _rows(
+    each: Any, platform: Platform, row: Access, table: Access, share: float, traffic: int
+) -> Cost:
+    """One row of `table` for each index; `row` is the side that is dense in rows."""
+    rows = each.index.elements
+    per_row = max(1, row.elements // rows)
+    inner = run_elements(table) if len(table.dims) != 1 else 1
+    run = max(1, min(per_row, inner, run_elements(row)))
+    size = bytes_of(table.element_type)
+    pieces = math.ceil(run * size / platform.timings.dma.packet_bytes)
+    descriptors = rows * math.ceil(per_row / run) * pieces
+    return (
+        sequencer(platform, Engine.GPSIMD)
+        + _software(descriptors, platform)
+        + Cost(
+            transfer=transfer(
+                platform,
+                nbytes=rows * per_row * size,
+                hbm_accesses=traffic,
+                descriptors=descriptors,
+                descriptor_bytes=run * size / pieces,
+                share=share,
+            )
+        )
+    )
+
+
+def _compute_share(is_accumulating: bool, platform: Platform) -> float:
+    return platform.timings.dma.compute_share if is_accumulating else 1.0
+
+
+def _gather(each: program.DmaGather, platform: Platform) -> Cost:
+    traffic = max(1, _touches_hbm(each.dst, each.table))
+    return _rows(
+        each, platform, each.dst, each.table, _compute_share(each.accumulate, platform), traffic
+    )
+
+
+def _scatter(each: program.DmaScatter, platform: Platform) -> Cost:
+    """Adding reads the table as well."""
+    traffic = max(1, _touches_hbm(each.src, each.table)) + each.accumulate
+    return _rows(
+        each, platform, each.src, each.table, _compute_share(each.accumulate, platform), traffic
+    )
+
+
+def _transpose_share(src: Access, platform: Platform) -> float:
+    timings = platform.timings.dma
+    is_hbm = src.memory is Memory.HBM
+    return timings.transpose_share if is_hbm else timings.transpose_share_sbuf
+
+
+def _transpose(each: program.DmaTranspose, platform: Platform) -> Cost:
+    """Runs are those of the source: the engines turn blocks of two-byte elements on their way.
+
+    Wider elements go one by one.
+    """
+    share = _transpose_share(each.src, platform)
+    if bytes_of(each.src.element_type) > 2:
+        descriptors, size = each.src.elements, float(bytes_of(each.src.element_type))
+    else:
+        descriptors, size = _descriptors(each.src, each.src, platform)
+    return sequencer(platform, each.engine) + Cost(
+        transfer=transfer(
+            platform,
+            nbytes=each.src.nbytes,
+            hbm_accesses=_touches_hbm(each.dst, each.src),
+            descriptors=descriptors,
+            descriptor_bytes=size,
+            share=share,
+            generator_ns=_generator(each.descriptors, platform),
+        )
+    )
+
+
+def _gather_transpose(each: program.DmaGatherTranspose, platform: Platform) -> Cost:
+    """Rows of the table are read as they lie; the turned side is dense in none."""
+    rows = each.index.elements
+    per_row = max(1, each.dst.elements // rows)
+    size = bytes_of(each.table.element_type)
+    return (
+        sequencer(platform, Engine.GPSIMD)
+        + _software(rows, platform)
+        + Cost(
+            transfer=transfer(
+                platform,
+                nbytes=each.dst.nbytes,
+                hbm_accesses=max(1, _touches_hbm(each.dst, each.table)),
+                descriptors=rows,
+                descriptor_bytes=per_row * size,
+                share=_transpose_share(each.table, platform),
+            )
+        )
+    )
+
+
+def _compute(each: program.DmaCompute, platform: Platform) -> Cost:
+    """Every source is read; sums run at a share of the bandwidth."""
+    descriptors, size = _descriptors(each.dst, each.srcs[0], platform)
+    hbm = math.ceil((_touches_hbm(each.dst) + _touches_hbm(*each.srcs)) / len(each.srcs))
+    return sequencer(platform, each.engine) + Cost(
+        transfer=transfer(
+            platform,
+            nbytes=sum(src.nbytes for src in each.srcs),
+            hbm_accesses=hbm,
+            descriptors=descriptors * len(each.srcs),
+            descriptor_bytes=size,
+            share=platform.timings.dma.compute_share,
+        )
+    )
+
+
+def _exchange(each: program.SendReceive, platform: Platform) -> Cost:
+    return _copy_cost(each, platform, each.dst, each.src, 1.0, DescriptorMode.STATIC)
+
+
+COSTS: Mapping[type[Instruction], Rule] = {
+    program.DmaCopy: _copy,
+    program.DmaGather: _gather,
+    program.DmaScatter: _scatter,
+    program.DmaTranspose: _transpose,
+    program.DmaGatherTranspose: _gather_transpose,
+    program.DmaCompute: _compute,
+    program.SendReceive: _exchange,
+}

@@ -1,0 +1,96 @@
+"""What a program is timed on: a chip, the machine about it, and fitted constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.machine.instances import INSTANCES
+from neuronjax.machine.machine import Machine
+from neuronjax.machine.specs import ChipSpec, CoreSpec, Engine
+from neuronjax.machine.timings import TIMINGS, Timings
+from neuronjax.program.program import Program
+from neuronjax.timing.calibration import CALIBRATION, Calibration
+
+GIGA = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """A chip at one logical-core configuration, one of whose cores runs the program.
+
+    `busy_cores` of the chip's physical cores stream from device memory at once (None: all), which
+    share its bandwidth. `machine` is needed for collectives only.
+    """
+
+    chip: ChipSpec
+    lnc: int = 1
+    machine: Machine | None = None
+    busy_cores: int | None = None
+    calibration: Calibration = CALIBRATION
+    timings: Timings = field(hash=False)
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        machine: Machine | None = None,
+        *,
+        busy_cores: int | None = None,
+        calibration: Calibration = CALIBRATION,
+    ) -> Platform:
+        """The platform that a program is for.
+
+        `machine` None takes the smallest one with such chips that has the program's ranks.
+        UnsupportedProgramError: AWS publishes too little about the chip.
+        """
+        chip = program.target.chip_spec if machine is None else machine.chip
+        if not chip.core.is_published:
+            raise UnsupportedProgramError(
+                f"no program can be timed on {chip.name}: AWS publishes neither its DMA engines"
+                " nor its memories. Choose trainium1, inferentia2 or a newer chip."
+            )
+        return cls(
+            chip=chip,
+            lnc=program.target.lnc,
+            machine=machine or smallest_machine(chip, program.target.lnc, program.ranks),
+            busy_cores=busy_cores,
+            calibration=calibration,
+            timings=TIMINGS[chip.core.version],
+        )
+
+    @property
+    def core(self) -> CoreSpec:
+        """The physical core."""
+        return self.chip.core
+
+    def ns(self, cycles: float, engine: Engine) -> float:
+        """Cycles of an engine in ns. KeyError: the generation has no such engine."""
+        return cycles * GIGA / self.core.clock_hz(engine)
+
+    @property
+    def hbm_bytes_per_ns(self) -> float:
+        """Device memory bandwidth of one physical core, its share while `busy_cores` stream.
+
+        A core reaches one stack at most (HARDWARE: a stack serves chip.cores / stacks cores).
+        """
+        hbm = self.chip.hbm
+        busy = self.busy_cores or self.chip.cores
+        return min(hbm.bandwidth / busy, hbm.bandwidth / hbm.stacks) / GIGA
+
+    @property
+    def dma_bytes_per_ns(self) -> float:
+        """Sustained bandwidth of one DMA engine."""
+        return self.core.dma.engine_bandwidth / GIGA
+
+
+def smallest_machine(chip: ChipSpec, lnc: int, ranks: int) -> Machine | None:
+    """The machine with the fewest cores, but at least `ranks`; None: there is none."""
+    enough = [
+        (each.logical_cores(lnc), each.name)
+        for each in INSTANCES.values()
+        if each.chip.name == chip.name
+        and lnc in chip.allowed_lncs
+        and each.logical_cores(lnc) >= ranks
+    ]
+    return Machine.create(min(enough)[1], lnc) if enough else None

@@ -1,0 +1,58 @@
+"""Cost of activation functions: max(64, N) cycles, and the tables of another function.
+
+Which functions share tables is documented nowhere: those without a table of their own are taken to
+be in all of them, every other one has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neuronjax.machine.specs import Engine
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operators import Activation, ReduceCommand
+from neuronjax.program.scalar_engine import Activate, Activate2, ActivateReduce
+from neuronjax.timing.cost import Cost, Rule, extra, streaming
+from neuronjax.timing.platform import Platform
+from neuronjax.timing.walks import longest
+
+WITHOUT_TABLES = frozenset({
+    Activation.COPY, Activation.SQUARE, Activation.RELU, Activation.PRELU, Activation.SIGN,
+    Activation.ABS,
+})  # fmt: skip
+"""Functions that need no tables: at most one comparison or product."""
+
+
+def _activation(each: Any, platform: Platform) -> Cost:
+    elements = longest(platform, each.dst, each.data)
+    spec = platform.core.scalar
+    wide = min(
+        spec.elements_per_cycle(access.element_type.name) for access in (each.dst, each.data)
+    )
+    cycles = elements * spec.lanes / wide
+    tables = None if each.op in WITHOUT_TABLES else each.op.value
+    return Cost(tables=tables) + streaming(platform, Engine.SCALAR, cycles)
+
+
+def _accumulator(platform: Platform, is_read: bool) -> Cost:
+    """Reading the accumulator register after the elements."""
+    return extra(
+        platform, Engine.SCALAR, platform.timings.engines.accumulator_cycles if is_read else 0
+    )
+
+
+def _reducing(each: Any, platform: Platform) -> Cost:
+    is_read = each.reduce_res is not None and each.reduce_cmd is not ReduceCommand.IDLE
+    return _activation(each, platform) + _accumulator(platform, is_read)
+
+
+def _activation_reduce(each: ActivateReduce, platform: Platform) -> Cost:
+    return _activation(each, platform) + _accumulator(platform, True)
+
+
+COSTS: Mapping[type[Instruction], Rule] = {
+    Activate: _reducing,
+    ActivateReduce: _activation_reduce,
+    Activate2: _reducing,
+}

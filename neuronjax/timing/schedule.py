@@ -1,0 +1,447 @@
+"""A whole program in time: kernels one after the other, their ends and beginnings overlapped.
+
+Within a kernel, see `simulate`. Between kernels:
+
+* Kernels run in program order. While the last results of one are stored, and as far as its DMA
+  engines are idle, the next one's first loads may run (its `lead`), unless it loads what the kernel
+  before stored.
+* A kernel of nothing but collectives runs beside others: it starts when what it reads is there, on
+  its stream, and those that read its results wait.
+* Loops repeat their kernels until all clocks advance by the same, then jump to their end.
+* Kernels with equal streams are simulated once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from neuronjax.errors import MalformedProgramError
+from neuronjax.machine.machine import Machine
+from neuronjax.program.collective import CollectiveInstruction
+from neuronjax.program.control import RegisterArithmetic, RegisterMove, SemaphoreEvent
+from neuronjax.program.operand import Access, Buffer, Memory
+from neuronjax.program.program import Call, Function, If, Kernel, Loop, Node, Program, While
+from neuronjax.program.walk import kernels, label
+from neuronjax.timing.halves import half
+from neuronjax.timing.platform import Platform
+from neuronjax.timing.simulate import Simulated, simulate
+from neuronjax.timing.streams import (
+    ENGINES,
+    PS,
+    Assumptions,
+    Compiled,
+    Streams,
+    compile_kernel,
+    taken,
+)
+from neuronjax.timing.timeline import COLLECTIVE, DMA, Event, KernelTime, Timeline
+
+_LIGHT = (CollectiveInstruction, RegisterMove, RegisterArithmetic, SemaphoreEvent)
+
+HOST = "host"
+NAMES: tuple[str, ...] = tuple(HOST if each is None else each.value for each in ENGINES)
+"""Names of `ENGINES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A kernel at one place: simulated, and the HBM buffers that it touches by its own names."""
+
+    compiled: Compiled
+    result: Simulated
+    reads: frozenset[str]
+    writes: frozenset[str]
+    #: Stream and link time in ps of a kernel of nothing but collectives.
+    stream: int | None
+    wire: int
+
+
+@dataclass(slots=True)
+class _Clocks:
+    """The state between kernels; times are ps."""
+
+    core: int = 0
+    started: int = 0
+    tail: int = 0
+    #: DMA time that the last kernel left unused.
+    idle: int = 0
+    #: Buffers that the last kernel wrote.
+    last_writes: frozenset[str] = frozenset()
+    link: int = 0
+    end: int = 0
+    streams: dict[int, int] = field(default_factory=dict)
+    #: Buffer -> when a collective has written it, or has read it.
+    ready: dict[str, int] = field(default_factory=dict)
+
+    def vector(self) -> dict[object, int]:
+        """All clocks by name."""
+        return {
+            "core": self.core,
+            "started": self.started,
+            "link": self.link,
+            "end": self.end,
+            **{("stream", key): value for key, value in self.streams.items()},
+            **{("ready", key): value for key, value in self.ready.items()},
+        }
+
+    def advance(self, moved: Mapping[object, int]) -> None:
+        """Adds to the clocks."""
+        self.core += moved["core"]
+        self.started += moved["started"]
+        self.link += moved["link"]
+        self.end += moved["end"]
+        for key in self.streams:
+            self.streams[key] += moved["stream", key]
+        for name in self.ready:
+            self.ready[name] += moved["ready", name]
+
+
+@dataclass(slots=True)
+class _Runs:
+    """The runs of a kernel at one place."""
+
+    kernel: Kernel
+    timed: _Timed
+    start: int
+    end: int
+    count: int = 0
+
+
+class _Scheduler:
+    """Goes through a program."""
+
+    def __init__(self, program: Program, platform: Platform, assumptions: Assumptions) -> None:
+        self.program = program
+        self.platform = platform
+        self.assumptions = assumptions
+        self.functions: Mapping[str, Function] = {each.name: each for each in program.functions}
+        self.roots = {each.buffer: each.of for each in program.aliases}
+        self.results: dict[tuple[Streams, bool], Simulated] = {}
+        self.timed: dict[int, _Timed] = {}
+        self.runs: dict[str, _Runs] = {}
+        self.clocks = _Clocks()
+        self.simulated = 0
+        self.assumed: dict[str, None] = {}
+
+    # Nodes
+
+    def nodes(self, nodes: tuple[Node, ...], path: str, names: Mapping[str, str]) -> None:
+        for position, node in enumerate(nodes):
+            here = f"{path}/{label(node, position)}"
+            if isinstance(node, Kernel):
+                self.kernel(node, here, names)
+            elif isinstance(node, Loop):
+                self.repeat(node.body, self.trips(node), here, names)
+            elif isinstance(node, While):
+                self.repeat(node.condition + node.body, self.trips(node), here, names)
+            elif isinstance(node, If):
+                self.nodes(taken(node), here, names)
+            elif isinstance(node, Call):
+                self.call(node, here, names)
+
+    def trips(self, node: Loop | While) -> int:
+        trips = self.assumptions.trips_of(node)
+        name = node.variable if isinstance(node, Loop) else node.register.name
+        if (isinstance(node, While) or not isinstance(node.trips, int)) and (
+            name not in self.assumptions.trips
+        ):
+            self.assumed[f"{name}: {trips} trips"] = None
+        return trips
+
+    def call(self, node: Call, path: str, names: Mapping[str, str]) -> None:
+        function = self.functions.get(node.function)
+        if function is None:
+            raise MalformedProgramError(f"{path}: there is no function {node.function!r}.")
+        passed = zip(function.parameters, node.arguments, strict=False)
+        inner = {parameter.name: self.root(given, names) for parameter, given in passed}
+        self.nodes(function.body, path, {**names, **inner})
+
+    def repeat(
+        self, body: tuple[Node, ...], trips: int, path: str, names: Mapping[str, str]
+    ) -> None:
+        """A loop over kernels: until a trip adds the same as the one before it."""
+        history: list[tuple[dict[object, int], dict[str, int]]] = []
+        trip = 0
+        while trip < trips:
+            self.nodes(body, path, names)
+            trip += 1
+            history.append(
+                (self.clocks.vector(), {at: runs.count for at, runs in self.runs.items()})
+            )
+            del history[:-3]
+            moved = _steady([clocks for clocks, _ in history])
+            if moved is not None and trip < trips:
+                left = trips - trip
+                self.clocks.advance({name: left * step for name, step in moved.items()})
+                before = history[-2][1]
+                for at, count in history[-1][1].items():
+                    runs = self.runs[at]
+                    if count > before.get(at, 0):
+                        runs.count += left * (count - before.get(at, 0))
+                        runs.end += left * moved["core"]
+                return
+
+    # Kernels
+
+    def root(self, buffer: Buffer, names: Mapping[str, str]) -> str:
+        name = names.get(buffer.name, buffer.name)
+        return self.roots.get(name, name)
+
+    def kernel(self, kernel: Kernel, path: str, names: Mapping[str, str]) -> None:
+        timed = self.time(kernel)
+        reads = frozenset(self.outer(name, names) for name in timed.reads)
+        writes = frozenset(self.outer(name, names) for name in timed.writes)
+        place = self.beside if timed.stream is not None else self.inline
+        start, end = place(timed, reads, writes)
+        self.clocks.end = max(self.clocks.end, end)
+        runs = self.runs.setdefault(path, _Runs(kernel, timed, start, end))
+        runs.end = end
+        runs.count += 1
+
+    def outer(self, name: str, names: Mapping[str, str]) -> str:
+        found = names.get(name, name)
+        return self.roots.get(found, found)
+
+    def inline(
+        self, timed: _Timed, reads: frozenset[str], writes: frozenset[str]
+    ) -> tuple[int, int]:
+        """A kernel on the engines, after the one before it."""
+        clocks, result = self.clocks, timed.result
+        there = max((clocks.ready.get(name, 0) for name in reads | writes), default=0)
+        overlap = 0
+        if not reads & clocks.last_writes:
+            overlap = min(clocks.tail + result.lead, clocks.idle)
+        start = max(clocks.started, clocks.core - overlap, there)
+        end = max(start + result.duration, clocks.core)
+        clocks.started, clocks.core = start, end
+        clocks.tail = min(result.tail, result.duration)
+        clocks.idle = max(0, result.duration - result.dma_busy)
+        clocks.last_writes = writes
+        return start, end
+
+    def beside(
+        self, timed: _Timed, reads: frozenset[str], writes: frozenset[str]
+    ) -> tuple[int, int]:
+        """A kernel of collectives, when its operands are there."""
+        clocks = self.clocks
+        assert timed.stream is not None
+        touched = reads | writes
+        there = max((clocks.ready.get(name, 0) for name in touched), default=0)
+        # What kernels on the engines wrote is there when they are over.
+        there = max(there, clocks.core)
+        start = max(there, clocks.streams.get(timed.stream, 0))
+        latency = timed.result.duration - timed.wire
+        end = max(start + latency, clocks.link) + timed.wire
+        clocks.streams[timed.stream] = end
+        clocks.link = end if timed.wire else clocks.link
+        for name in touched:
+            clocks.ready[name] = end
+        return start, end
+
+    def time(self, kernel: Kernel) -> _Timed:
+        """A kernel, simulated unless one with equal streams was."""
+        known = self.timed.get(id(kernel))
+        if known is not None:
+            return known
+        whole = compile_kernel(kernel, self.platform, self.assumptions)
+        compiled = whole
+        partial = whole.is_partial
+        if self.platform.lnc > 1:
+            part = half(kernel)
+            if part is not kernel:
+                compiled = compile_kernel(part, self.platform, self.assumptions)
+                compiled = _partial(compiled)
+                partial = True
+        key = (compiled.streams, partial)
+        if key not in self.results:
+            self.results[key] = simulate(compiled, self.platform)
+            self.simulated += self.results[key].simulated
+        reads, writes = _buffers(whole)
+        streams = {
+            each.stream for each in whole.instructions if isinstance(each, CollectiveInstruction)
+        }
+        alone = bool(streams) and all(isinstance(each, _LIGHT) for each in whole.instructions)
+        wire = sum(cost.message.wire_ns for cost in whole.costs if cost.message)
+        timed = _Timed(
+            compiled=whole,
+            result=self.results[key],
+            reads=reads,
+            writes=writes,
+            stream=min(streams) if alone else None,
+            wire=min(round(wire * PS), self.results[key].duration),
+        )
+        self.timed[id(kernel)] = timed
+        return timed
+
+
+def _partial(compiled: Compiled) -> Compiled:
+    return dataclasses.replace(compiled, is_partial=True)
+
+
+def _buffers(compiled: Compiled) -> tuple[frozenset[str], frozenset[str]]:
+    """HBM buffers that a kernel reads and writes."""
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for each in compiled.instructions:
+        for use in each.uses():
+            if isinstance(use.operand, Access) and use.operand.memory is Memory.HBM:
+                if use.role.is_read:
+                    reads.add(use.operand.buffer.name)
+                if use.role.is_write:
+                    writes.add(use.operand.buffer.name)
+    return frozenset(reads), frozenset(writes)
+
+
+def _steady(history: list[dict[object, int]]) -> dict[object, int] | None:
+    """What each clock gains per trip, if all that move gain the same twice; else None."""
+    if len(history) < 3 or not history[0].keys() == history[1].keys() == history[2].keys():
+        return None
+    first = {name: history[1][name] - time for name, time in history[0].items()}
+    second = {name: history[2][name] - time for name, time in history[1].items()}
+    if first != second or len(set(second.values()) - {0}) > 1:
+        return None
+    return second
+
+
+def schedule(
+    program: Program,
+    machine: Machine | None = None,
+    *,
+    platform: Platform | None = None,
+    assumptions: Assumptions | None = None,
+) -> Timeline:
+    """A program in time, without values.
+
+    `machine` gives collectives their links; None: the smallest with the program's ranks. `platform`
+    replaces both.
+
+    UnsupportedProgramError: AWS publishes too little about the chip. MalformedProgramError: engines
+    wait for ever.
+    """
+    platform = platform or Platform.of(program, machine)
+    scheduler = _Scheduler(program, platform, assumptions or Assumptions())
+    scheduler.nodes(program.body, program.name, {})
+    return _timeline(scheduler)
+
+
+def _timeline(scheduler: _Scheduler) -> Timeline:
+    calibration, version = scheduler.platform.calibration, scheduler.platform.core.version
+    prologue = calibration.prologue_ns[version]
+    launch = prologue + calibration.epilogue_ns[version]
+    times = []
+    busy: dict[str, float] = {}
+    work = _Work()
+    for path, runs in scheduler.runs.items():
+        one = _busy(runs.timed.result)
+        for name, time in one.items():
+            busy[name] = busy.get(name, 0.0) + time * runs.count
+        own = _Work()
+        own.add(runs.timed.compiled, 1)
+        work.add(runs.timed.compiled, runs.count)
+        times.append(
+            KernelTime(
+                path=path,
+                operations=runs.kernel.operations,
+                sources=runs.kernel.sources,
+                runs=runs.count,
+                start_ns=prologue + runs.start / PS,
+                end_ns=prologue + runs.end / PS,
+                duration_ns=runs.timed.result.duration / PS,
+                busy_ns=one,
+                dma_active_ns=runs.timed.result.dma_active / PS,
+                critical=max(one, key=lambda name: one[name]),
+                flops=own.flops,
+                hbm_bytes=own.hbm_bytes,
+            )
+        )
+    return Timeline(
+        program=scheduler.program.name,
+        total_ns=launch + max(scheduler.clocks.end, scheduler.clocks.core) / PS,
+        launch_ns=launch,
+        kernels=tuple(times),
+        busy_ns={name: busy.get(name, 0.0) for name in (*NAMES, DMA, COLLECTIVE)},
+        instructions=dict(work.instructions),
+        hardware_instructions=dict(work.hardware),
+        flops=work.flops,
+        dma_bytes=work.dma_bytes,
+        hbm_bytes=work.hbm_bytes,
+        network_bytes=work.network_bytes,
+        simulated_instructions=scheduler.simulated,
+        assumed=tuple(scheduler.assumed),
+    )
+
+
+def _busy(result: Simulated) -> dict[str, float]:
+    times = {name: time / PS for name, time in zip(NAMES, result.busy, strict=True)}
+    return {
+        **times,
+        DMA: result.dma_busy / PS,
+        COLLECTIVE: result.collective_busy / PS,
+    }
+
+
+class _Work:
+    """Sums over instructions."""
+
+    def __init__(self) -> None:
+        self.instructions: Counter[str] = Counter()
+        self.hardware: Counter[str] = Counter()
+        self.flops = self.dma_bytes = self.hbm_bytes = self.network_bytes = 0
+
+    def add(self, compiled: Compiled, runs: int) -> None:
+        rows = zip(compiled.instructions, compiled.costs, compiled.times, strict=True)
+        for each, cost, times in rows:
+            number = times * runs
+            self.instructions[each.mnemonic] += number
+            engine = HOST if each.engine is None else each.engine.value
+            self.hardware[engine] += cost.instructions * number
+            self.flops += cost.flops * number
+            if cost.transfer is not None:
+                self.dma_bytes += cost.transfer.nbytes * number
+                self.hbm_bytes += cost.transfer.hbm_bytes * number
+            if cost.message is not None:
+                self.network_bytes += cost.message.nbytes * number
+
+
+def profile(
+    program: Program,
+    kernel: str,
+    machine: Machine | None = None,
+    *,
+    platform: Platform | None = None,
+    most_events: int = 10_000,
+    assumptions: Assumptions | None = None,
+) -> tuple[Event, ...]:
+    """The first events of a kernel, named by its name or path, as if it ran alone from 0.
+
+    KeyError: there is no such kernel.
+    """
+    platform = platform or Platform.of(program, machine)
+    found = dict(_kernels(program))
+    node = found.get(kernel) or {each.name: each for each in found.values()}[kernel]
+    part = half(node) if platform.lnc > 1 else node
+    compiled = compile_kernel(part, platform, assumptions or Assumptions())
+    compiled = compiled if part is node else _partial(compiled)
+    result = simulate(compiled, platform, most_events)
+    lanes: Mapping[str, Callable[[int], str]] = {
+        "engine": NAMES.__getitem__,
+        "dma": "queue {}".format,
+        "collective": "stream {}".format,
+    }
+    return tuple(
+        Event(
+            mnemonic=compiled.instructions[event.leaf].mnemonic,
+            lane=lanes[event.kind](event.lane),
+            start_ns=event.start / PS,
+            end_ns=event.end / PS,
+        )
+        for event in result.events
+    )
+
+
+def _kernels(program: Program) -> Iterator[tuple[str, Kernel]]:
+    for place, node in kernels(program):
+        yield f"{place.path}/{node.name}", node

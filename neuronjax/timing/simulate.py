@@ -1,0 +1,568 @@
+"""One kernel in time.
+
+Instructions are taken in program order, each engine at its own clock: an instruction starts when
+its engine is free, its semaphores have their counts, and what it reads from its own engine is
+there. One whose semaphores are not reached by then waits with all later ones of its engine. DMA
+transfers keep the order of their queue, and share the DMA engines as one resource: a transfer fills
+what earlier ones, in program order, have left free. Collectives keep the order of their stream, and
+take turns on the links.
+
+Loops: when all clocks advance by the same per trip, or per few trips, the rest of the loop is added
+at once. Where clocks advance at different rates (an engine runs ahead of another one), the jump is
+tried, and taken back if the trips after it are different.
+
+Times are integers in ps: equal kernels take equal times, and steady states are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from neuronjax.errors import MalformedProgramError
+from neuronjax.machine.specs import Engine
+from neuronjax.timing.platform import Platform
+from neuronjax.timing.streams import ENGINES, PS, Compiled, Leaf, Nest, Streams
+
+_TENSOR = ENGINES.index(Engine.TENSOR)
+_COUNT = len(ENGINES)
+
+PERIODS = (1, 2, 3, 4)
+"""Trips after which a loop may repeat itself; two slots give two."""
+
+MOST_WATCHED = 1_024
+"""Trips of a loop after which no steady state is looked for any more."""
+
+FEWEST_RUNS = 64
+"""Runs of instructions in a loop from which looking for a steady state pays."""
+
+_GAPS = 16
+"""Idle times of the DMA engines that later transfers may fill."""
+
+_KEPT = 1_024
+"""Increments of a semaphore that are remembered."""
+
+_HEAT_ONE = 4_096
+_HEAT_MOST = round(_HEAT_ONE / math.sqrt(2))
+"""Use of the Tensor engine in 1/4096. At most 0.71: idle for half a window, it falls below half."""
+
+
+class Event(NamedTuple):
+    """An instruction, transfer or collective of a detailed simulation; times in ps."""
+
+    leaf: int
+    kind: str
+    start: int
+    end: int
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A kernel's times in ps; busy times by index of `ENGINES`."""
+
+    duration: int
+    busy: tuple[int, ...]
+    #: Work on the DMA engines, as if all took part; and time that any transfer was under way.
+    dma_busy: int
+    dma_active: int
+    collective_busy: int
+    #: Until the first, and from the last instruction that is neither transfer nor collective.
+    lead: int
+    tail: int
+    #: Instructions that were simulated; loops jump over the others.
+    simulated: int
+    events: tuple[Event, ...] = ()
+
+
+class _Semaphore:
+    """When a semaphore had which count: increments sorted by time."""
+
+    __slots__ = ("counts", "times", "total")
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self.counts: list[int] = []
+        self.total = 0
+
+    def add(self, time: int, by: int) -> None:
+        self.total += by
+        if not self.times or time >= self.times[-1]:
+            self.times.append(time)
+            self.counts.append(self.total)
+            if len(self.times) > 4 * _KEPT:
+                del self.times[:-_KEPT], self.counts[:-_KEPT]
+            return
+        position = bisect_right(self.times, time)
+        before = self.counts[position - 1] if position else self.counts[0] - by
+        self.times.insert(position, time)
+        self.counts.insert(position, before)
+        for later in range(position, len(self.counts)):
+            self.counts[later] += by
+
+    def copy(self) -> _Semaphore:
+        other = _Semaphore()
+        other.times, other.counts, other.total = self.times[:], self.counts[:], self.total
+        return other
+
+    def jump(self, time: int, count: int) -> None:
+        """As if increments repeated until `count` more have come, `time` later than the last."""
+        if not count:
+            return
+        self.total += count
+        old = self.counts[-1]
+        first = bisect_right(self.counts, old - count)
+        self.times += [each + time for each in self.times[first:]]
+        self.counts += [each + count for each in self.counts[first:]]
+        del self.times[: -2 * _KEPT], self.counts[: -2 * _KEPT]
+
+
+class _Snapshot(NamedTuple):
+    """The state after a trip: times, counts, and what must be equal; `mark` tells most apart."""
+
+    mark: int
+    times: tuple[int, ...]
+    counts: tuple[int, ...]
+    same: tuple[object, ...]
+
+
+class _Pending(NamedTuple):
+    """An instruction that waits, with the counts that it waits for."""
+
+    leaf: Leaf
+    waits: tuple[tuple[int, int], ...]
+
+
+class Simulation:
+    """The state of one kernel's simulation."""
+
+    def __init__(self, compiled: Compiled, platform: Platform, most_events: int = 0) -> None:
+        calibration, timings = platform.calibration, platform.timings.engines
+        self.compiled = compiled
+        self.wake = round(calibration.wake_ns * PS)
+        self.table_load = round(calibration.activation_table_ns * PS)
+        self.slow_share = timings.throttle_share
+        #: Use as a moving average falls and rises with this constant: full use for one window
+        #: reaches half.
+        self.constant = timings.throttle_window_ns * PS / math.log(2)
+        leaves = len(compiled.instructions)
+        queues, streams = compiled.queues, compiled.collective_streams
+        # One flat list of times, so that a state can be compared and moved as one.
+        self.generators = _COUNT
+        self.queue_starts = self.generators + _COUNT
+        self.queue_ends = self.queue_starts + queues
+        self.streams = self.queue_ends + queues
+        self.link = self.streams + streams
+        self.free = self.link + 1
+        self.end = self.free + 1
+        self.active_end = self.end + 1
+        self.last_compute = self.active_end + 1
+        self.done = self.last_compute + 1
+        self.busy = self.done + leaves
+        self.dma_busy = self.busy + _COUNT
+        self.dma_active = self.dma_busy + 1
+        self.collective_busy = self.dma_active + 1
+        self.t = [0] * (self.collective_busy + 1)
+        for queue in range(queues):
+            self.t[self.queue_starts + queue] = -(10**12)
+        self.gaps: list[tuple[int, int]] = []
+        self.semaphores = [_Semaphore() for _ in range(compiled.semaphores)]
+        self.pending: list[deque[_Pending]] = [deque() for _ in range(_COUNT)]
+        self.waiting = 0
+        self.signalled = False
+        self.tables: str | None = None
+        self.heat = 0
+        self.counters = [0] * compiled.counters
+        self.first_compute: int | None = None
+        self.simulated = 0
+        self.events: list[Event] = []
+        self.most_events = most_events
+
+    # Running
+
+    def run(self) -> Simulated:
+        """The whole kernel. MalformedProgramError: engines wait for each other for ever."""
+        self.body(self.compiled.streams)
+        self.finish()
+        t = self.t
+        duration = t[self.end]
+        lead = duration if self.first_compute is None else self.first_compute
+        return Simulated(
+            duration=duration,
+            busy=tuple(t[self.busy : self.busy + _COUNT]),
+            dma_busy=t[self.dma_busy],
+            dma_active=t[self.dma_active],
+            collective_busy=t[self.collective_busy],
+            lead=lead,
+            tail=duration - t[self.last_compute] if self.first_compute is not None else 0,
+            simulated=self.simulated,
+            events=tuple(self.events),
+        )
+
+    def body(self, ops: Streams) -> None:
+        for op in ops:
+            if isinstance(op, Nest):
+                self.loop(op)
+            else:
+                self.step(op)
+
+    def step(self, leaf: Leaf) -> None:
+        waits: tuple[tuple[int, int], ...] = ()
+        if leaf.waits:
+            counters = self.counters
+            waits = tuple(
+                [
+                    (
+                        wait.semaphore,
+                        wait.base + sum([factor * counters[at] for at, factor in wait.terms]),
+                    )
+                    for wait in leaf.waits
+                ]
+            )
+        if self.pending[leaf.engine] or not self.issue(leaf, waits):
+            self.pending[leaf.engine].append(_Pending(leaf, waits))
+            self.waiting += 1
+        if self.signalled:
+            self.signalled = False
+            if self.waiting:
+                self.drain()
+
+    def drain(self) -> None:
+        """Instructions that wait, as far as semaphores let them."""
+        progress = True
+        while progress:
+            progress = False
+            for queue in self.pending:
+                while queue and self.issue(*queue[0]):
+                    queue.popleft()
+                    self.waiting -= 1
+                    progress = True
+        self.signalled = False
+
+    def finish(self) -> None:
+        """What waits when all is issued: for ever, unless a part of the signals is left out."""
+        self.drain()
+        while self.waiting:
+            if not self.compiled.is_partial:
+                names = [
+                    self.compiled.instructions[queue[0].leaf.number].mnemonic
+                    for queue in self.pending
+                    if queue
+                ]
+                raise MalformedProgramError(
+                    f"engines wait for ever, at {', '.join(names)}: semaphores do not reach their"
+                    " counts. Verify the program."
+                )
+            for queue in self.pending:
+                if queue:
+                    first = queue.popleft()
+                    reached = tuple(
+                        (semaphore, min(count, self.semaphores[semaphore].total))
+                        for semaphore, count in first.waits
+                    )
+                    queue.appendleft(_Pending(first.leaf, reached))
+                    break
+            self.drain()
+
+    def issue(self, leaf: Leaf, waits: tuple[tuple[int, int], ...]) -> bool:
+        """Puts an instruction into its engine's time; False: a semaphore is not there yet."""
+        t = self.t
+        engine = leaf.engine
+        free = t[engine]
+        start = free
+        for semaphore, count in waits:
+            if count > 0:
+                known = self.semaphores[semaphore]
+                if known.total < count:
+                    return False
+                reached = known.times[bisect_left(known.counts, count)] + self.wake
+                if reached > start:
+                    start = reached
+        for before, early in leaf.depends:
+            reached = t[self.done + before] - early + self.wake
+            if reached > start:
+                start = reached
+        self.simulated += 1
+        duration = leaf.issue
+        if leaf.tables is not None and leaf.tables != self.tables:
+            self.tables = leaf.tables
+            duration += self.table_load
+        if engine == _TENSOR and self.constant:
+            duration = self.throttled(duration, start - free)
+        issued = start + duration
+        t[engine] = issued
+        t[self.busy + engine] += duration
+        if leaf.transfer is not None:
+            end = self.transfer(leaf, issued)
+        elif leaf.message is not None:
+            end = self.message(leaf, issued)
+        else:
+            end = issued + leaf.latency
+            t[self.done + leaf.number] = end
+            if end > t[self.last_compute]:
+                t[self.last_compute] = end
+            if self.first_compute is None or start < self.first_compute:
+                self.first_compute = start
+        if end > t[self.end]:
+            t[self.end] = end
+        if leaf.signals:
+            for semaphore, by in leaf.signals:
+                self.semaphores[semaphore].add(end, by)
+            self.signalled = True
+        if len(self.events) < self.most_events:
+            self.events.append(Event(leaf.number, "engine", start, issued, engine))
+        return True
+
+    def throttled(self, duration: int, idle: int) -> int:
+        """How long a product takes at the clock that the engine's use so far allows."""
+        heat = self.heat
+        if idle and heat:
+            heat = round(heat * math.exp(-idle / self.constant))
+        if 2 * heat < _HEAT_ONE:
+            duration = round(duration / self.slow_share)
+        left = math.exp(-duration / self.constant)
+        self.heat = min(_HEAT_MOST, round(_HEAT_ONE - (_HEAT_ONE - heat) * left))
+        return duration
+
+    def transfer(self, leaf: Leaf, issued: int) -> int:
+        """A transfer on its queue and the DMA engines; returns when its signal comes."""
+        asked = leaf.transfer
+        assert asked is not None
+        t = self.t
+        ready = issued
+        if asked.generator:
+            at = self.generators + leaf.engine
+            ready = max(ready, t[at]) + asked.generator
+            t[at] = ready
+        starts, ends = self.queue_starts + asked.queue, self.queue_ends + asked.queue
+        ready = max(ready + asked.start, t[starts] + asked.interval)
+        start, served = self.serve(ready, asked.work)
+        finish = max(served, start + asked.duration, t[ends])
+        t[starts] = start
+        t[ends] = finish
+        t[self.dma_busy] += asked.work
+        t[self.dma_active] += max(0, finish - max(start, t[self.active_end]))
+        t[self.active_end] = max(t[self.active_end], finish)
+        if len(self.events) < self.most_events:
+            self.events.append(Event(leaf.number, "dma", start, finish, asked.queue))
+        return finish + asked.completion
+
+    def serve(self, ready: int, work: int) -> tuple[int, int]:
+        """First and last moment of some work on the DMA engines, in gaps and then behind all."""
+        t = self.t
+        free = t[self.free]
+        if ready >= free:
+            if ready > free:
+                self.gaps.append((free, ready))
+                if len(self.gaps) > _GAPS:
+                    del self.gaps[0]
+            t[self.free] = ready + work
+            return ready, ready + work
+        first: int | None = None
+        if self.gaps and self.gaps[-1][1] > ready:
+            left: list[tuple[int, int]] = []
+            for gap in self.gaps:
+                begin = max(gap[0], ready)
+                if not work or begin >= gap[1]:
+                    left.append(gap)
+                    continue
+                used = min(work, gap[1] - begin)
+                first = begin if first is None else first
+                last = begin + used
+                work -= used
+                if gap[0] < begin:
+                    left.append((gap[0], begin))
+                if last < gap[1]:
+                    left.append((last, gap[1]))
+            self.gaps = left[-_GAPS:]
+            if not work and first is not None:
+                return first, last
+        t[self.free] = free + work
+        return (free if first is None else first), free + work
+
+    def message(self, leaf: Leaf, issued: int) -> int:
+        """A collective on its stream and the links; returns when its signal comes."""
+        asked = leaf.message
+        assert asked is not None
+        t = self.t
+        at = self.streams + asked.stream
+        start = max(issued, t[at])
+        wire = max(start + asked.latency, t[self.link])
+        end = wire + asked.wire
+        t[self.link] = end
+        t[at] = end
+        t[self.collective_busy] += asked.latency + asked.wire
+        if len(self.events) < self.most_events:
+            self.events.append(Event(leaf.number, "collective", start, end, asked.stream))
+        return end
+
+    # Loops
+
+    def loop(self, nest: Nest) -> None:
+        trip = 0
+        history: list[_Snapshot] = []
+        watches = nest.weight >= FEWEST_RUNS and len(self.events) >= self.most_events
+        watches = watches and nest.trips > 2
+        most = nest.trips
+        while trip < nest.trips:
+            self.counters[nest.counter] = trip
+            self.body(nest.body)
+            trip += 1
+            if not watches or trip == nest.trips:
+                continue
+            history.append(self.snapshot())
+            del history[: -2 * PERIODS[-1] - 1]
+            period = _period(history)
+            if period is None:
+                watches = trip < MOST_WATCHED
+                continue
+            now, before = history[-1], history[-1 - period]
+            periods = (nest.trips - trip) // period
+            if _is_uniform(now, before, self.busy):
+                self.jump(now, before, periods)
+                trip += periods * period
+                watches = False
+                continue
+            trip, most = self.attempt(nest, trip, period, min(periods, most // period), history)
+            history.clear()
+            watches = most > 4 * period and trip < nest.trips
+
+    def attempt(
+        self, nest: Nest, trip: int, period: int, periods: int, history: Sequence[_Snapshot]
+    ) -> tuple[int, int]:
+        """Jumps, runs two more periods, and goes back where they differ.
+
+        Returns the next trip, and trips to jump at most from now on.
+        """
+        now, before = history[-1], history[-1 - period]
+        periods -= 2
+        if periods < 1:
+            return trip, 0
+        saved = self.save()
+        self.jump(now, before, periods)
+        further = trip + periods * period
+        ran = [self.snapshot()]
+        for _ in range(2):
+            for _ in range(period):
+                self.counters[nest.counter] = further
+                self.body(nest.body)
+                further += 1
+            ran.append(self.snapshot())
+        steps = [_step(now, before), _step(ran[1], ran[0]), _step(ran[2], ran[1])]
+        if steps[0] is not None and steps[0] == steps[1] == steps[2]:
+            return further, nest.trips
+        self.restore(saved)
+        return trip, periods * period // 4
+
+    def snapshot(self) -> _Snapshot:
+        alive = min(self.t[:_COUNT])
+        gaps = [each for gap in self.gaps if gap[1] > alive for each in gap]
+        recent = [each for known in self.semaphores for each in known.times[-4:]]
+        shapes = tuple(len(known.times[-4:]) for known in self.semaphores)
+        waits = tuple(
+            (each.leaf.number, tuple(semaphore for semaphore, _ in each.waits))
+            for queue in self.pending
+            for each in queue
+        )
+        return _Snapshot(
+            sum(self.t),
+            (*self.t, *gaps, *recent),
+            tuple(known.total for known in self.semaphores),
+            (len(gaps), shapes, waits, self.tables, self.heat),
+        )
+
+    def jump(self, now: _Snapshot, before: _Snapshot, periods: int) -> None:
+        """Adds what one period adds, `periods` times."""
+        if periods < 1:
+            return
+        steps = [periods * (a - b) for a, b in zip(now.times, before.times, strict=True)]
+        counts = [periods * (a - b) for a, b in zip(now.counts, before.counts, strict=True)]
+        size = len(self.t)
+        for position in range(size):
+            self.t[position] += steps[position]
+        alive = now.same[0]
+        assert isinstance(alive, int)
+        number = alive // 2
+        kept = self.gaps[len(self.gaps) - number :] if number else []
+        moved = steps[size : size + alive]
+        self.gaps = [
+            (begin + moved[2 * at], end + moved[2 * at + 1]) for at, (begin, end) in enumerate(kept)
+        ]
+        position = size + alive
+        for known, count in zip(self.semaphores, counts, strict=True):
+            width = len(known.times[-4:])
+            position += width
+            known.jump(steps[position - 1] if width else 0, count)
+        for at, queue in enumerate(self.pending):
+            self.pending[at] = deque(
+                _Pending(
+                    each.leaf,
+                    tuple(
+                        (semaphore, count + counts[semaphore]) for semaphore, count in each.waits
+                    ),
+                )
+                for each in queue
+            )
+
+    def save(self) -> tuple[object, ...]:
+        return (
+            self.t[:],
+            self.gaps[:],
+            [known.copy() for known in self.semaphores],
+            [deque(queue) for queue in self.pending],
+            self.waiting,
+            self.tables,
+            self.heat,
+            self.first_compute,
+        )
+
+    def restore(self, saved: tuple[object, ...]) -> None:
+        (
+            self.t,
+            self.gaps,
+            self.semaphores,
+            self.pending,
+            self.waiting,
+            self.tables,
+            self.heat,
+            self.first_compute,
+        ) = saved  # type: ignore[assignment]
+
+
+def _step(now: _Snapshot, before: _Snapshot) -> tuple[object, ...] | None:
+    """What a period adds; None: the states have different shapes."""
+    if now.same != before.same or len(now.times) != len(before.times):
+        return None
+    return (
+        tuple([a - b for a, b in zip(now.times, before.times, strict=True)]),
+        tuple([a - b for a, b in zip(now.counts, before.counts, strict=True)]),
+    )
+
+
+def _period(history: Sequence[_Snapshot]) -> int | None:
+    """Trips after which the same is added as before; None: not yet."""
+    for period in PERIODS:
+        if len(history) <= 2 * period:
+            return None
+        now, before, earlier = history[-1], history[-1 - period], history[-1 - 2 * period]
+        if now.mark - before.mark != before.mark - earlier.mark:
+            continue
+        step = _step(now, before)
+        if step is not None and step == _step(before, earlier):
+            return period
+    return None
+
+
+def _is_uniform(now: _Snapshot, before: _Snapshot, clocks: int) -> bool:
+    """Whether all clocks that advance do so by the same; busy times, behind them, are no clocks."""
+    steps = {now.times[at] - before.times[at] for at in range(clocks)} - {0}
+    return len(steps) <= 1
+
+
+def simulate(compiled: Compiled, platform: Platform, most_events: int = 0) -> Simulated:
+    """A kernel in time; the first `most_events` instructions and transfers are recorded."""
+    return Simulation(compiled, platform, most_events).run()

@@ -1,0 +1,300 @@
+"""A kernel as integers: what the simulation reads, and what tells equal kernels from others.
+
+Costs are looked up once per instruction; times become integers in ps, names become indices. Two
+kernels with equal streams take equal times, whatever their buffers are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from neuronjax.machine.specs import Engine
+from neuronjax.program.affine import Affine
+from neuronjax.program.collective import CollectiveInstruction
+from neuronjax.program.dma import DmaInstruction
+from neuronjax.program.instruction import Instruction, Semaphore
+from neuronjax.program.program import If, Kernel, Loop, Node, While
+from neuronjax.program.walk import children
+from neuronjax.timing.cost import Cost
+from neuronjax.timing.overlaps import Relation, depends
+from neuronjax.timing.platform import Platform
+from neuronjax.timing.table import cost_of
+
+PS = 1_000
+"""Picoseconds in a nanosecond."""
+
+ENGINES: tuple[Engine | None, ...] = (*Engine, None)
+"""Instruction streams by index; the last is the host's."""
+
+_NEAR = 2
+"""Preceding instructions of an engine whose results may still be on their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What a program does not say. Measured trips are by loop variable, or register of a while."""
+
+    trips: Mapping[str, int] = field(hash=False, default_factory=dict)
+    #: Trips of a while, and of a loop whose register has no limit.
+    unknown_trips: int = 1
+
+    def trips_of(self, loop: Loop | While) -> int:
+        """Trips that are measured, or the most there can be, or the assumed number."""
+        name = loop.variable if isinstance(loop, Loop) else loop.register.name
+        known = loop.most_trips if isinstance(loop, Loop) else None
+        return self.trips.get(name, self.unknown_trips if known is None else known)
+
+
+class Count(NamedTuple):
+    """A wait: the semaphore, and base + Σ factor · counter of a loop that it waits for."""
+
+    semaphore: int
+    base: int
+    terms: tuple[tuple[int, int], ...]
+
+
+class TransferTimes(NamedTuple):
+    """A transfer in ps: `work` on all DMA engines together, at least `duration` from its start."""
+
+    queue: int
+    work: int
+    duration: int
+    start: int
+    completion: int
+    interval: int
+    generator: int
+
+
+class MessageTimes(NamedTuple):
+    """A collective in ps."""
+
+    stream: int
+    latency: int
+    wire: int
+
+
+class Leaf(NamedTuple):
+    """An instruction. Times are ps."""
+
+    number: int
+    engine: int
+    issue: int
+    latency: int
+    tables: str | None
+    transfer: TransferTimes | None
+    message: MessageTimes | None
+    waits: tuple[Count, ...]
+    signals: tuple[tuple[int, int], ...]
+    #: Leaves of the same engine whose results it reads, and how long before their end it may begin.
+    depends: tuple[tuple[int, int], ...]
+
+
+class Nest(NamedTuple):
+    """A loop: `counter` goes from 0 to `trips` - 1."""
+
+    counter: int
+    trips: int
+    body: tuple[Leaf | Nest, ...]
+    #: Runs of leaves in all trips.
+    weight: int
+
+
+Streams = tuple[Leaf | Nest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel for the simulation. `streams` is its structural key."""
+
+    streams: Streams
+    queues: int
+    collective_streams: int
+    semaphores: int
+    counters: int
+    #: Whether waits may ask for more than comes: a condition, or half of a kernel.
+    is_partial: bool
+    #: By leaf: the instruction and its cost, and how often it runs.
+    instructions: tuple[Instruction, ...]
+    costs: tuple[Cost, ...]
+    times: tuple[int, ...]
+
+
+def _ps(ns: float) -> int:
+    return round(ns * PS)
+
+
+def _weight(each: Leaf | Nest) -> int:
+    return each.weight if isinstance(each, Nest) else 1
+
+
+def _leaf_counts(nodes: tuple[Node, ...]) -> int:
+    return sum(
+        1 if isinstance(node, Instruction) else _leaf_counts(children(node)) for node in nodes
+    )
+
+
+def taken(node: If) -> tuple[Node, ...]:
+    """The branch that is timed: the one with more instructions, which is the longer one mostly."""
+    return max((node.then, node.otherwise), key=_leaf_counts)
+
+
+class _Compiler:
+    """Goes through a kernel once."""
+
+    def __init__(self, platform: Platform, assumptions: Assumptions) -> None:
+        self.platform = platform
+        self.assumptions = assumptions
+        self.semaphores: dict[Semaphore, int] = {}
+        self.queues: dict[int, int] = {}
+        self.streams: dict[int, int] = {}
+        self.counters = 0
+        self.is_partial = False
+        self.instructions: list[Instruction] = []
+        self.costs: list[Cost] = []
+        self.times: list[int] = []
+        #: Leaves before, by engine, newest last.
+        self.recent: dict[int, list[int]] = {}
+
+    def nodes(self, nodes: tuple[Node, ...], loops: dict[str, int], times: int) -> Streams:
+        found: list[Leaf | Nest] = []
+        for node in nodes:
+            if isinstance(node, Instruction):
+                found.append(self.leaf(node, loops, times))
+            elif isinstance(node, Loop):
+                trips = self.assumptions.trips_of(node)
+                found += self.nest(node.body, trips, {**loops}, node.variable, times)
+            elif isinstance(node, While):
+                trips = self.assumptions.trips_of(node)
+                found += self.nest(node.condition + node.body, trips, {**loops}, None, times)
+            elif isinstance(node, If):
+                self.is_partial = True
+                found += self.nodes(taken(node), loops, times)
+        return tuple(found)
+
+    def nest(
+        self,
+        body: tuple[Node, ...],
+        trips: int,
+        loops: dict[str, int],
+        variable: str | None,
+        times: int,
+    ) -> Streams:
+        if trips < 1:
+            return ()
+        counter = self.counters
+        self.counters += 1
+        if variable is not None:
+            loops[variable] = counter
+        inner = self.nodes(body, loops, times * trips)
+        inner = self.wrapped(inner, variable)
+        return (Nest(counter, trips, inner, trips * sum(map(_weight, inner))),)
+
+    def wrapped(self, inner: Streams, variable: str | None) -> Streams:
+        """A loop's body, whose first leaves may read what its last ones wrote a trip before."""
+        by_engine: dict[int, list[int]] = {}
+        for each in inner:
+            if isinstance(each, Leaf):
+                by_engine.setdefault(each.engine, []).append(each.number)
+        further: dict[int, tuple[tuple[int, int], ...]] = {}
+        for stream in by_engine.values():
+            for position, index in enumerate(stream[:_NEAR]):
+                last = stream[max(position, len(stream) - _NEAR + position) :]
+                further[index] = self.depends(index, last, variable)
+        return tuple(
+            each._replace(depends=tuple(dict.fromkeys((*each.depends, *further[each.number]))))
+            if isinstance(each, Leaf) and further.get(each.number)
+            else each
+            for each in inner
+        )
+
+    def depends(
+        self, index: int, before: list[int], variable: str | None
+    ) -> tuple[tuple[int, int], ...]:
+        """Which leaves one waits for, and how long before their last result it may begin.
+
+        An engine that walks over elements in the order in which it wrote them follows itself.
+        """
+        found: list[tuple[int, int]] = []
+        for each in before:
+            relation = depends(self.instructions[index], self.instructions[each], variable)
+            if relation is Relation.AFTER:
+                found.append((each, 0))
+            elif relation is Relation.BEHIND:
+                spread = min(self.costs[each].spread_ns, self.costs[index].spread_ns)
+                found.append((each, _ps(spread)))
+        return tuple(found)
+
+    def leaf(self, node: Instruction, loops: dict[str, int], times: int) -> Leaf:
+        cost = cost_of(node, self.platform)
+        index = len(self.instructions)
+        engine = ENGINES.index(node.engine)
+        self.instructions.append(node)
+        self.costs.append(cost)
+        self.times.append(times)
+        recent = self.recent.setdefault(engine, [])
+        before = self.depends(index, recent[-_NEAR:], None)
+        recent.append(index)
+        return Leaf(
+            number=index,
+            engine=engine,
+            issue=_ps(cost.issue_ns),
+            latency=_ps(cost.latency_ns),
+            tables=cost.tables,
+            transfer=self.transfer(node, cost),
+            message=self.message(node, cost),
+            waits=tuple(self.count(wait.semaphore, wait.count, loops) for wait in node.waits),
+            signals=tuple((self.semaphore(each.semaphore), each.by) for each in node.signals),
+            depends=before,
+        )
+
+    def semaphore(self, semaphore: Semaphore) -> int:
+        return self.semaphores.setdefault(semaphore, len(self.semaphores))
+
+    def count(self, semaphore: Semaphore, count: Affine, loops: dict[str, int]) -> Count:
+        terms = tuple((loops[name], factor) for name, factor in count.terms if name in loops)
+        return Count(self.semaphore(semaphore), count.base, terms)
+
+    def transfer(self, node: Instruction, cost: Cost) -> TransferTimes | None:
+        asked = cost.transfer
+        if asked is None:
+            return None
+        queue = node.queue if isinstance(node, DmaInstruction) else 0
+        return TransferTimes(
+            queue=self.queues.setdefault(queue, len(self.queues)),
+            work=_ps(asked.engine_ns * asked.engines / self.platform.core.dma.engines),
+            duration=_ps(asked.engine_ns),
+            start=_ps(asked.start_ns),
+            completion=_ps(asked.completion_ns),
+            interval=_ps(asked.interval_ns),
+            generator=_ps(asked.generator_ns),
+        )
+
+    def message(self, node: Instruction, cost: Cost) -> MessageTimes | None:
+        asked = cost.message
+        if asked is None:
+            return None
+        stream = node.stream if isinstance(node, CollectiveInstruction) else 0
+        return MessageTimes(
+            stream=self.streams.setdefault(stream, len(self.streams)),
+            latency=_ps(asked.latency_ns),
+            wire=_ps(asked.wire_ns),
+        )
+
+
+def compile_kernel(kernel: Kernel, platform: Platform, assumptions: Assumptions) -> Compiled:
+    """A kernel as the simulation wants it."""
+    compiler = _Compiler(platform, assumptions)
+    streams = compiler.nodes(kernel.body, {}, 1)
+    return Compiled(
+        streams=streams,
+        queues=len(compiler.queues),
+        collective_streams=len(compiler.streams),
+        semaphores=len(compiler.semaphores),
+        counters=compiler.counters,
+        is_partial=compiler.is_partial,
+        instructions=tuple(compiler.instructions),
+        costs=tuple(compiler.costs),
+        times=tuple(compiler.times),
+    )

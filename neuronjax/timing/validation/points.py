@@ -1,0 +1,140 @@
+"""Public measurements of kernels, instructions and collectives.
+
+Paths are relative to aws-neuron/aws-neuron-sdk; "img" marks a number read off a picture (±2 %). A
+range is recorded by its middle.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from neuronjax.timing.calibration import FITTED
+
+
+class Kind(enum.Enum):
+    """Groups that are reported apart."""
+
+    KERNEL = "kernels and instructions"
+    COLLECTIVE = "collectives"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A measurement. `published` is in ns, or a number where the name says so."""
+
+    name: str
+    kind: Kind
+    what: str
+    published: float
+    source: str
+    #: An upper bound: met by a prediction within it and above 60 % of it.
+    is_bound: bool = False
+    #: Not part of the averages, with the reason.
+    left_out: str = ""
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether some constant was fitted to it."""
+        return any(self.name in points for points in FITTED.values())
+
+
+LEAST_OF_BOUND = 0.6
+"""A prediction below this share of an upper bound counts as a miss."""
+
+_GUIDE = "nki/img/nki_perf_guide (img)"
+_DMA = "nki/get-started/about/nki-dma-overview.rst"
+_MATMUL = "nki/guides/tutorials/kernel-optimization.rst"
+_NCCOM = "tools/neuron-sys-tools/nccom-test.rst"
+_FLOOR = "below 1 MB the older table shows the launch of the tool"
+
+
+def _kernel(name: str, what: str, published: float, source: str, **further: object) -> Point:
+    return Point(name, Kind.KERNEL, what, published, source, **further)  # type: ignore[arg-type]
+
+
+KERNELS: tuple[Point, ...] = (
+    _kernel("K1 total", "Trn2 matmul FP32 4096×8192×8192", 28.30e6, _MATMUL),
+    _kernel("K1 PE", "Tensor engine active", 28.16e6, _MATMUL),
+    _kernel("K1 Vector", "Vector engine active", 2.99e6, _MATMUL),
+    _kernel("K1 DMA", "DMA active", 6.10e6, _MATMUL),
+    _kernel("K1 MATMULs", "number of MATMUL instructions", 65_536, _MATMUL),
+    _kernel("K2 latency", "Trn2 FP32 MATMUL, N 512", 590.5, "nki/img/how-to (img)"),
+    _kernel("K2 interval", "from one such MATMUL to the next", 427, "nki/img/how-to (img)"),
+    _kernel("K3", "Trn1 BF16 MATMUL, N 128: latency", 203.5, _GUIDE),
+    _kernel("K4", "Trn1 LoadStationary of one element", 67, _GUIDE),
+    _kernel("K5 latency", "Trn1 ACTIVATE of one element", 159, _GUIDE),
+    _kernel("K5 interval", "from one such ACTIVATE to one that needs it", 189, _GUIDE),
+    _kernel("K6", "Trn1 TENSOR_TENSOR FP32, N 8192, from SBUF", 14_977, _GUIDE),
+    _kernel("K7", "Trn1 Scalar engine, 8192 FP32 per partition", 6_050, _GUIDE),
+    _kernel("K8", "Trn1 semaphore event", 9, _GUIDE),
+    _kernel("K9", "Trn1 DMA of 32 KiB on one engine", 1_810, _GUIDE),
+    _kernel("K10 table", "Trn1 activation-table load", 368, _GUIDE),
+    _kernel("K10 prologue", "Trn1 before the first instruction", 12_000, _GUIDE),
+    _kernel("K10 epilogue", "Trn1 after the last instruction", 3_500, _GUIDE),
+    _kernel(
+        "K10 total", "Trn1 tiny exp kernel, end to end", 29_260, _GUIDE,
+        left_out="the picture does not say the shape; [128, 512] FP32 is taken",
+    ),
+    _kernel("K11", "Trn2 DMA of 32 KiB on one engine", 1_416, _DMA),
+    _kernel("K12", "Trn2 DMA of 8 rows of 256 B on one engine", 97, f"{_DMA} (img)"),
+    _kernel("K13 load", "Trn2 [128, 128] BF16: trigger to activation", 1_500, f"{_DMA} (img)"),
+    _kernel("K13 store", "store's trigger to data on the wire", 600, f"{_DMA} (img)"),
+    _kernel("K14 total", "Trn1 mamba v1", 172.93e3, "nki/guides/tutorials/fused_mamba.rst"),
+    _kernel("K14 Vector", "Vector engine active", 148.99e3, "nki/guides/tutorials/fused_mamba.rst"),
+    _kernel(
+        "K15 FP32", "Trn1 attention 4096×4096, d 128, FP32", 675e3, "nki-samples unit tests",
+        is_bound=True,
+    ),
+    _kernel(
+        "K15 BF16", "Trn1 attention 4096×4096, d 128, BF16", 536e3, "nki-samples unit tests",
+        is_bound=True,
+    ),
+    _kernel(
+        "K16", "Trn2 minimal kernel", 3_200, "neuron-runtime/nrtpy/tutorial-validate-benchmark.rst"
+    ),
+)  # fmt: skip
+
+_SIZES: Mapping[str, int] = {
+    "1 KiB": 1 << 10, "8 KiB": 1 << 13, "64 KiB": 1 << 16, "256 KiB": 1 << 18, "512 KiB": 1 << 19,
+    "1 MiB": 1 << 20, "4 MiB": 1 << 22, "16 MiB": 1 << 24, "64 MiB": 1 << 26, "256 MiB": 1 << 28,
+    "1 GiB": 1 << 30,
+}  # fmt: skip
+
+ALL_REDUCE_US: Mapping[str, float] = {
+    "1 KiB": 58, "64 KiB": 58, "256 KiB": 60, "1 MiB": 68, "4 MiB": 107, "16 MiB": 332,
+    "64 MiB": 1_214, "256 MiB": 4_750, "1 GiB": 18_930,
+}  # fmt: skip
+"""FP32, two ranks, one instance."""
+
+ALL_GATHER_US: Mapping[str, float] = {
+    "1 KiB": 6.19,
+    "8 KiB": 6.55,
+    "64 KiB": 8.18,
+    "512 KiB": 23.11,
+}
+"""FP32, 32 ranks, a newer run: device time. The instance is not said; trn1.32xlarge has 32."""
+
+COLLECTIVES: tuple[Point, ...] = (
+    *(
+        Point(
+            f"all-reduce {size}", Kind.COLLECTIVE, f"2 ranks, {size}", 1e3 * time, _NCCOM,
+            left_out=_FLOOR if _SIZES[size] < _SIZES["1 MiB"] else "",
+        )
+        for size, time in ALL_REDUCE_US.items()
+    ),
+    *(
+        Point(f"all-gather {size}", Kind.COLLECTIVE, f"32 ranks, {size}", 1e3 * time, _NCCOM)
+        for size, time in ALL_GATHER_US.items()
+    ),
+)  # fmt: skip
+
+
+def nbytes(point: Point) -> int:
+    """Bytes of a collective's point."""
+    return _SIZES[point.name.split(" ", 1)[1]]
+
+
+POINTS: tuple[Point, ...] = KERNELS + COLLECTIVES
+"""All measurements."""

@@ -1,0 +1,152 @@
+"""Predictions beside measurements: ratios, and errors by group; as text and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neuronjax.timing.validation.points import LEAST_OF_BOUND, POINTS, Kind, Point
+from neuronjax.timing.validation.predictions import Model, predict
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A point and its prediction."""
+
+    point: Point
+    predicted: float
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over published."""
+        return self.predicted / self.point.published
+
+    @property
+    def error(self) -> float:
+        """Relative error; of an upper bound, how far outside of it or below 60 % of it."""
+        if not self.point.is_bound:
+            return abs(self.ratio - 1)
+        return max(0.0, self.ratio - 1, LEAST_OF_BOUND - self.ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Errors of a group of points."""
+
+    name: str
+    count: int
+    #: Mean absolute percentage error, median, 95th percentile, and worst; shares, not percents.
+    mape: float
+    median: float
+    p95: float
+    worst: float
+    worst_name: str
+
+
+def rows(model: Model | None = None, points: Sequence[Point] = POINTS) -> tuple[Row, ...]:
+    """All points with their predictions."""
+    model = model or Model()
+    return tuple(Row(point, predict(point, model)) for point in points)
+
+
+def summaries(table: Sequence[Row]) -> tuple[Summary, ...]:
+    """Errors by kind, of all points and by whether constants were fitted to them."""
+    found = []
+    for kind in Kind:
+        of_kind = [row for row in table if row.point.kind is kind and not row.point.left_out]
+        groups = {
+            kind.value: of_kind,
+            f"{kind.value}, calibrated": [row for row in of_kind if row.point.is_calibrated],
+            f"{kind.value}, not calibrated": [
+                row for row in of_kind if not row.point.is_calibrated
+            ],
+        }
+        found += [_summary(name, members) for name, members in groups.items() if members]
+    return tuple(found)
+
+
+def _summary(name: str, table: Sequence[Row]) -> Summary:
+    ordered = sorted(table, key=lambda row: row.error)
+    errors = [row.error for row in ordered]
+    middle = len(errors) // 2
+    median = errors[middle] if len(errors) % 2 else (errors[middle - 1] + errors[middle]) / 2
+    return Summary(
+        name=name,
+        count=len(errors),
+        mape=sum(errors) / len(errors),
+        median=median,
+        p95=errors[math.ceil(0.95 * len(errors)) - 1],
+        worst=errors[-1],
+        worst_name=ordered[-1].point.name,
+    )
+
+
+def text(table: Sequence[Row]) -> str:
+    """The table that people read."""
+    lines = [f"{'point':22}{'predicted':>14}{'published':>14}{'ratio':>7}  "]
+    for row in table:
+        marks = [
+            mark
+            for mark, holds in (
+                ("upper bound", row.point.is_bound),
+                ("calibrated", row.point.is_calibrated),
+                (f"left out: {row.point.left_out}", row.point.left_out),
+            )
+            if holds
+        ]
+        lines.append(
+            f"{row.point.name:22}{row.predicted:14,.1f}{row.point.published:14,.1f}"
+            f"{row.ratio:7.3f}  {'; '.join(marks)}".rstrip()
+        )
+    lines.append("")
+    lines.append(f"{'group':42}{'points':>7}{'MAPE':>8}{'median':>8}{'P95':>8}{'worst':>8}")
+    for each in summaries(table):
+        lines.append(
+            f"{each.name:42}{each.count:7}{each.mape:8.1%}{each.median:8.1%}{each.p95:8.1%}"
+            f"{each.worst:8.1%}  {each.worst_name}"
+        )
+    counted = sum(not row.point.left_out for row in table)
+    lines += [
+        "",
+        f"Timing model validated against {counted} public points. Times in ns."
+        f" Of an upper bound the error is what a prediction lies outside of {LEAST_OF_BOUND:.0%} to 100 %.",
+    ]
+    return "\n".join(lines)
+
+
+def as_json(table: Sequence[Row]) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "statement": "timing model validated against"
+        f" {sum(not row.point.left_out for row in table)} public points",
+        "points": [
+            {
+                "name": row.point.name,
+                "kind": row.point.kind.value,
+                "what": row.point.what,
+                "predicted": row.predicted,
+                "published": row.point.published,
+                "ratio": row.ratio,
+                "error": row.error,
+                "upper_bound": row.point.is_bound,
+                "calibrated": row.point.is_calibrated,
+                "left_out": row.point.left_out,
+                "source": row.point.source,
+            }
+            for row in table
+        ],
+        "summaries": [
+            {
+                "group": each.name,
+                "points": each.count,
+                "mape": each.mape,
+                "median": each.median,
+                "p95": each.p95,
+                "worst": each.worst,
+                "worst_point": each.worst_name,
+            }
+            for each in summaries(table)
+        ],
+    }
