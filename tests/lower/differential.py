@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 from jax._src.lib import xla_client
 
@@ -135,7 +136,7 @@ def assert_close(got: np.ndarray, want: np.ndarray, tolerance: Tolerance) -> Non
     a, b = a[finite], b[finite]
     spacing = np.spacing(np.abs(b).astype(np.float32)).astype(np.float64)
     if got.dtype.itemsize < 4:
-        spacing = np.abs(b) * float(np.finfo(jax.numpy.dtype(got.dtype)).eps) + 1e-30
+        spacing = np.abs(b) * float(ml_dtypes.finfo(got.dtype).eps) + 1e-30
     allowed = tolerance.ulps * spacing + tolerance.relative * np.abs(b).max(initial=0)
     worst = np.abs(a - b) - allowed
     assert (worst <= 0).all(), f"{a[worst > 0][:5]} instead of {b[worst > 0][:5]}"

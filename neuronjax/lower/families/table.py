@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neuronjax.hlo.graph import Op
-from neuronjax.lower.families import control_flow, gather, host, matmul, movement
+from neuronjax.lower.families import control_flow, gather, host, matmul, movement, reduce
 from neuronjax.lower.scope import Epilogue, Scope
 
 RULES: dict[str, Callable[[Scope, Op], None]] = {
     **movement.RULES,
     **control_flow.RULES,
+    **reduce.RULES,
     **gather.RULES,
     "*": host.lower,
 }
