@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from jaxlib.mlir import ir
 
+from neuronjax.dump import Dump, ProgramDump
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
@@ -53,6 +54,8 @@ class CompiledProgram:
 
     checks: Checks | None = None
     """How runs are watched, if they are; values may carry errors of earlier runs then."""
+    files: ProgramDump | None = None
+    """Where the texts of its stages go, if anywhere."""
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
@@ -93,6 +96,7 @@ def compile_program(
     policy: Policy,
     cores: Cores | None = None,
     observer: NumericsObserver | None = None,
+    dump: Dump | None = None,
 ) -> CompiledProgram:
     """Compiles StableHLO ``code`` under jaxlib CompileOptions ``options``, up to the host's part.
 
@@ -112,8 +116,11 @@ def compile_program(
         )
     xla_options = (*options.env_option_overrides, *_FAITHFUL[policy.numerics])
     sharded, global_signature = _per_core(code, options, host, dict(xla_options))
+    files = dump.next_program(global_signature.name) if dump else None
     with hlo.context():
         module = hlo.load(sharded)
+        if files:
+            files.write("partition", str(module))
         report.check(module, policy, cores)
         expand_custom_calls(module, policy)
         checks = insert_checks(module, policy)
@@ -126,6 +133,8 @@ def compile_program(
         _restore_donation(module, global_signature)
         local = hlo.signature(module)
         per_core = hlo.dump(module)
+        if files:
+            files.write("legalize", str(module))
     return CompiledProgram(
         per_core=per_core,
         signature=replace(
@@ -143,6 +152,7 @@ def compile_program(
         callbacks=tuple(functions),
         takes_run_number=takes_run_number,
         checks=checks,
+        files=files,
     )
 
 

@@ -34,7 +34,10 @@ class Options:
     num_cores: int | None = None
     """Use the first so many logical cores."""
     executor: str = "host"
-    """Who computes values: ``host`` is XLA on the CPU, ``none`` nobody: results are zeros."""
+    """Who computes values: ``host`` is XLA on the CPU, ``engine`` the emulator of NeuronCores,
+    ``none`` nobody: results are zeros."""
+    dump_to: str | None = None
+    """Folder for the text of every program after each stage of its compilation."""
     numerics: str = "chip"
     """Which arithmetic: ``chip`` is the NeuronCore's, ``ieee`` is plain XLA on the CPU."""
     stochastic_rounding: bool = False
@@ -189,6 +192,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_RT_VISIBLE_CORES": ("visible_cores", parse_core_list),
     "NEURON_RT_NUM_CORES": ("num_cores", _positive),
     "NEURONJAX_EXECUTOR": ("executor", _choice("host", "engine", "none")),
+    "NEURONJAX_DUMP_TO": ("dump_to", _text),
     "NEURONJAX_NUMERICS": ("numerics", _choice("chip", "ieee")),
     "NEURON_RT_STOCHASTIC_ROUNDING_EN": ("stochastic_rounding", _switch),
     "NEURON_RT_STOCHASTIC_ROUNDING_SEED": ("stochastic_rounding_seed", _seed),

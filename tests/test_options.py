@@ -93,7 +93,7 @@ def test_environment(environ: dict[str, str], expected: Options) -> None:
         ("NEURON_RT_NUM_CORES", "0", "at least 1", ConfigurationError),
         ("NEURON_RT_NUM_CORES", "-2", "at least 1", ConfigurationError),
         ("NEURON_RT_NUM_CORES", "1.5", "at least 1", ConfigurationError),
-        ("NEURONJAX_EXECUTOR", "gpu", "one of host, none", ConfigurationError),
+        ("NEURONJAX_EXECUTOR", "gpu", "one of host, engine, none", ConfigurationError),
         ("NEURONJAX_NUMERICS", "exact", "one of chip, ieee", ConfigurationError),
         ("NEURONJAX_SDK", "2.19", "from 2.20 to 2.32", ConfigurationError),
         ("NEURONJAX_SDK", "new", "from 2.20 to 2.32", ConfigurationError),

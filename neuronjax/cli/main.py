@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 
 from neuronjax import __version__
-from neuronjax.cli import lint
+from neuronjax.cli import lint, lower
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 
 COMMANDS: dict[str, Command] = {
     "lint": lint.COMMAND,
+    "lower": lower.COMMAND,
 }
 """Word -> command. A new command is a module beside this one and a row here."""
 

@@ -17,6 +17,7 @@ from neuronjax.pjrt import interrupt, lowering
 from neuronjax.pjrt.client_state import PLATFORM_NAME
 from neuronjax.pjrt.guard import CALLBACK_CODES
 from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.pjrt.program_text import show_programs
 from neuronjax.pjrt.table import Table
 
 PRIORITY = -100
@@ -37,6 +38,7 @@ def initialize() -> None:
     xla_bridge.register_plugin(PLATFORM_NAME, priority=PRIORITY, c_api=_capsule(table))
     lowering.register()
     _compile_topologies_apart()
+    show_programs(table.plugin)
     if PLATFORM_NAME in _platforms():
         _keep_cpu_beside_neuron()
         _hold_interrupts()

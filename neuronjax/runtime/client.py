@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from jax._src.lib import xla_client
 
-from neuronjax.compiler import CompiledProgram, compile_program, device_assignment
+from neuronjax.compiler import (
+    CompiledProgram,
+    compile_program,
+    device_assignment,
+    lower_program,
+)
+from neuronjax.dump import Dump
 from neuronjax.errors import CompileError
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
@@ -17,10 +25,11 @@ from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.machine.machine import Machine
 from neuronjax.options import Options
-from neuronjax.program.program import Target
+from neuronjax.program import text
+from neuronjax.program.program import Program, Target
 from neuronjax.runtime import executable
 from neuronjax.runtime.device import Device, visible_devices
-from neuronjax.runtime.engine import EngineClient
+from neuronjax.runtime.engine import EngineClient, EngineExecutable
 from neuronjax.runtime.event import Event, Waiters
 from neuronjax.runtime.executable import LoadedProgram, ProgramMemory, program_memory
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
@@ -42,8 +51,10 @@ class Client:
         self.machine = Machine.create(options.target, options.lnc)
         self.policy = policy_of(options, self.machine.chip)
         self.devices: list[Device] = visible_devices(self.machine, options)
-        target = Target(self.machine.chip.name, self.machine.lnc)
-        self.host = EXECUTORS[options.executor](len(self.devices), target)
+        self._target = Target(self.machine.chip.name, self.machine.lnc)
+        self.host = EXECUTORS[options.executor](len(self.devices), self._target)
+        self._dump = Dump(Path(options.dump_to)) if options.dump_to else None
+        self._engine_programs: WeakValueDictionary[str, EngineExecutable] = WeakValueDictionary()
         self.waiters = Waiters()
         self.ledger = HbmLedger(
             labels=[device.label for device in self.devices],
@@ -130,7 +141,7 @@ class Client:
         assignment = device_assignment(options, default=0)
         self._check_assignment(assignment)
         cores = cores_of(self.devices, assignment)
-        program = compile_program(code, options, self.host, self.policy, cores)
+        program = compile_program(code, options, self.host, self.policy, cores, dump=self._dump)
         placement = self.host.placement(assignment.reshape(-1).tolist())
         host = self.host.compile(
             program.per_core,
@@ -139,7 +150,23 @@ class Client:
             dict(program.xla_options),
             program.callbacks,
         )
+        self._lowered(program, host)
         return self._loaded(program, host, assignment)
+
+    def _lowered(self, program: CompiledProgram, host: HostExecutable) -> None:
+        """Keeps the engine program, if there is one, for people to read; dumps it if asked for."""
+        lowered = host.program if isinstance(host, EngineExecutable) else None
+        if program.files is not None:
+            ranks = len(host.placement)
+            lowered = lowered or lower_program(program.per_core, self._target, ranks)
+            program.files.write("lower", text.format(lowered))
+        if isinstance(host, EngineExecutable):
+            self._engine_programs[program.fingerprint] = host
+
+    def engine_program(self, fingerprint: str) -> Program | None:
+        """The engine program of a loaded executable, if the executor made one."""
+        found = self._engine_programs.get(fingerprint)
+        return found.program if found else None
 
     def load(self, data: bytes, options: Any | None) -> LoadedProgram:
         """Loads a serialized program; ``options`` override the device assignment it was made for.

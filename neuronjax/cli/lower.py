@@ -1,0 +1,83 @@
+"""``neuronjax lower``: prints what a script's programs become, at any stage of the compiler."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+import jax
+
+from neuronjax import options
+from neuronjax.cli import scripts
+from neuronjax.cli.command import Command
+from neuronjax.dump import SUFFIXES, dumped
+from neuronjax.machine.machine import Machine
+
+PRINTED, NOTHING, RAISED = 0, 1, 2
+"""Exit codes."""
+
+_DESCRIPTION = """\
+Runs a script on an emulated machine and prints the programs it jits, one after the other, as they
+are after a stage of the compiler:
+
+  partition   one core's share of the program: StableHLO with explicit collectives
+  legalize    the same with the chip's numerics: every rounding, cast and accumulation type
+  lower       engine instructions: tiles in SBUF and PSUM, DMA, semaphores, collectives
+
+Programs are not executed: their results are zeros of the right type, so Python code that looks at
+results may go another way than in earnest. The script's standard output goes to standard error.
+
+Example: neuronjax lower --program='jit_step' --stop_after=legalize train.py --steps=1
+
+Exit codes: 0 programs were printed, 1 no program of that name was compiled, 2 the script raised
+(what was compiled until then is printed).
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", help="machine, such as trn1.32xlarge (default: as configured)")
+    parser.add_argument(
+        "--stop_after", choices=SUFFIXES, default="lower", help="the stage (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--program", default="*", metavar="GLOB", help="only programs whose names match, as jit_*"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="keep the texts of all stages in this folder, too"
+    )
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+    parser.add_argument("script", metavar="SCRIPT", help="the script, or a module with -m")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the programs of a script in this process, which should end soon after."""
+    scripts.check(arguments.script, arguments.module)
+    given = {} if arguments.target is None else {"target": arguments.target}
+    chosen = options.load(**given)
+    Machine.create(chosen.target, chosen.lnc)
+    with tempfile.TemporaryDirectory() as spare, scripts.stdout_on_stderr() as out:
+        folder = Path(arguments.out or spare)
+        options.pin(executor="none", dump_to=str(folder), **given)
+        jax.config.update("jax_platforms", "neuron,cpu")
+        jax.config.update("jax_enable_compilation_cache", False)
+        outcome = scripts.run(arguments.script, arguments.arguments, arguments.module, 0)
+        printed = 0
+        for name, text in dumped(folder, arguments.stop_after):
+            if fnmatch(name, arguments.program):
+                out.write(f"// {name}, after {arguments.stop_after}\n{text}\n")
+                printed += 1
+        out.flush()
+    if outcome.error is not None:
+        return RAISED
+    return PRINTED if printed else NOTHING
+
+
+COMMAND = Command(
+    help="print a script's programs after partitioning, legalization or lowering",
+    description=_DESCRIPTION,
+    add_arguments=add_arguments,
+    run=run,
+)

@@ -1,0 +1,60 @@
+"""Texts of programs on their way through the compiler, as files that people read.
+
+A program leaves ``0001.NAME.partition.mlir`` (one core's share, with collectives),
+``0001.NAME.legalize.mlir`` (with the chip's numerics) and ``0001.NAME.lower.neuron`` (engine
+instructions) behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neuronjax.errors import ConfigurationError
+
+SUFFIXES = {"partition": "mlir", "legalize": "mlir", "lower": "neuron"}
+"""Stage -> suffix of its files, in the order of the stages."""
+
+
+@dataclass
+class Dump:
+    """Writes the stages of programs into a folder, numbered in the order of their compilation."""
+
+    folder: Path
+    _written: int = field(default=0)
+
+    def next_program(self, name: str) -> ProgramDump:
+        """Where the stages of one more program go."""
+        self._written += 1
+        safe = re.sub(r"[^\w.-]", "_", name)
+        return ProgramDump(self.folder, f"{self._written:04d}.{safe}")
+
+
+@dataclass(frozen=True)
+class ProgramDump:
+    """The files of one program."""
+
+    folder: Path
+    stem: str
+
+    def write(self, stage: str, text: str) -> None:
+        """Writes a stage. Raises ``ConfigurationError`` if the folder cannot be written to."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / f"{self.stem}.{stage}.{SUFFIXES[stage]}").write_text(text)
+        except OSError as error:
+            raise ConfigurationError(
+                f"NEURONJAX_DUMP_TO={str(self.folder)!r} cannot be written to: {error.strerror}."
+                " Name a folder of yours, or unset it."
+            ) from None
+
+
+def dumped(folder: Path, stage: str) -> Iterator[tuple[str, str]]:
+    """Name and text of each program of a folder at one stage, in the order of compilation."""
+    for path in sorted(folder.glob(f"*.{stage}.{SUFFIXES[stage]}")):
+        yield (
+            path.name.split(".", 1)[1].removesuffix(f".{stage}.{SUFFIXES[stage]}"),
+            path.read_text(),
+        )
