@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.clip.config import CLIPConfig, TextConfig, Tower, VisionConfig
-from models.errors import ConfigError, InputError
+from models.errors import ConfigError
 from models.layers.blocks import Block
 from models.layers.convolution import Conv
-from models.layers.embedding import Embedding
+from models.layers.embedding import Embedding, check_length
 from models.layers.linear import Linear
 from models.layers.masks import causal_mask
 from models.layers.pixels import check_pixels
@@ -53,10 +53,9 @@ class TextTower(nnx.Module):
         self.norm = tower.block(param_dtype).norm()
 
     def __call__(self, tokens: jax.Array) -> TextFeatures:
-        """The features of tokens [B, T], not projected."""
-        length, longest = tokens.shape[1], self.config.max_seq_len
-        if length > longest:
-            raise InputError(f"the text has {length} tokens, but the model takes at most {longest}")
+        """The features of tokens [B, T], not projected. Raises InputError if T is too long."""
+        check_length(tokens, self.config.max_seq_len)
+        length = tokens.shape[1]
         x = self.embedding(tokens, self.dtype)
         x = penultimate = x + self.positions[:length].astype(x.dtype)
         mask = causal_mask(jnp.arange(length), jnp.arange(length))

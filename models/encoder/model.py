@@ -10,7 +10,7 @@ from flax import nnx
 
 from models.encoder.config import EncoderConfig
 from models.layers.blocks import BlockShape
-from models.layers.embedding import Embedding
+from models.layers.embedding import Embedding, check_length
 from models.layers.linear import Linear
 from models.layers.masks import padding_mask
 from models.layers.norms import LayerNorm
@@ -54,7 +54,11 @@ class Embeddings(nnx.Module):
         )
 
     def __call__(self, tokens: jax.Array, types: jax.Array | None) -> jax.Array:
-        """tokens and types [B, T] -> [B, T, D]; without types all are 0."""
+        """tokens and types [B, T] -> [B, T, D]; without types all are 0.
+
+        Raises InputError if T is too long.
+        """
+        check_length(tokens, self.config.max_seq_len)
         dtype = self.config.dtype
         x = self.word(tokens, dtype)
         if self.type is not None:

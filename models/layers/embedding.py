@@ -5,6 +5,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
+from models.errors import InputError
+
 
 class Embedding(nnx.Module):
     """A table [vocab, dim] of token vectors."""
@@ -27,4 +29,13 @@ class Embedding(nnx.Module):
             x,
             self.table[...].astype(x.dtype),
             preferred_element_type=jnp.float32,
+        )
+
+
+def check_length(tokens: jax.Array, longest: int) -> None:
+    """Raises InputError if texts, tokens [B, T], outgrow a model with so many positions."""
+    if tokens.shape[1] > longest:
+        raise InputError(
+            f"the text has {tokens.shape[1]} tokens, but the model's context holds {longest}. "
+            "Shorten it."
         )

@@ -43,7 +43,7 @@ def load_parameters(
     shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
     groups = [
         Group(group.row, group.parameters, tuple(_stored(tensors, keys) for keys in group.tensors))
-        for group in reading_plan(table, list(tensors), shapes)
+        for group in reading_plan(table, list(tensors), shapes, _where(tensors))
     ]
     for group in groups:
         _check(group, parameters, shapes)
@@ -58,6 +58,14 @@ def load_parameters(
             if on_tensor is not None:
                 on_tensor(array.nbytes)
     return {name: loaded[name] for name in parameters}
+
+
+def _where(tensors: Mapping[str, StoredTensor]) -> str:
+    """The file of the tensors, or the directory if there are several."""
+    files = {tensor.file for tensor in tensors.values()}
+    if len(files) == 1:
+        return str(files.pop())
+    return str(files.pop().parent) if files else "an empty file"
 
 
 def _stored(tensors: Mapping[str, StoredTensor], keys: Sequence[str]) -> tuple[StoredTensor, ...]:

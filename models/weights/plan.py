@@ -40,9 +40,12 @@ def stored_shapes(group: Group[Any], shapes: Mapping[str, Shape]) -> list[Shape]
 
 
 def reading_plan(
-    table: KeyTable, keys: Sequence[str], shapes: Mapping[str, Shape]
+    table: KeyTable,
+    keys: Sequence[str],
+    shapes: Mapping[str, Shape],
+    where: str = "the checkpoint",
 ) -> list[Group[str]]:
-    """Every key's and every parameter's group.
+    """Every key's and every parameter's group; `where` names the files in messages.
 
     Raises WeightsError, with everything that is wrong in one message, if a key is not known, or a
     parameter is held by no key or by two.
@@ -73,9 +76,11 @@ def reading_plan(
     _report(
         {
             "no parameter is held by the tensors": unknown,
-            "no tensor holds the parameters": missing + sorted(set(shapes) - set(held)),
+            "no tensor holds the parameters": missing
+            + [_with_keys(table, name, shapes) for name in sorted(set(shapes) - set(held))],
             "more than one tensor holds": [name for name, count in held.items() if count > 1],
-        }
+        },
+        where,
     )
     return groups
 
@@ -129,12 +134,19 @@ def _place(table: KeyTable, key: str) -> tuple[int, tuple[str, ...], tuple[int, 
     return None
 
 
-def _report(faults: Mapping[str, Sequence[str]]) -> None:
+def _with_keys(table: KeyTable, name: str, shapes: Mapping[str, Shape]) -> str:
+    """A parameter and the tensors that usually hold it."""
+    group = next(_groups_of(table, name, shapes), None)
+    keys = [key for place in group.tensors for key in place] if group else []
+    return f"{name} (usually {_listed(keys)})" if keys else name
+
+
+def _report(faults: Mapping[str, Sequence[str]], where: str = "the checkpoint") -> None:
     """Raises WeightsError if anything is wrong."""
     texts = [f"{what} {_listed(names)}" for what, names in faults.items() if names]
     if texts:
         raise WeightsError(
-            f"the checkpoint does not suit the model: {'; '.join(texts)}. Check that config.json "
+            f"{where} does not suit the model: {'; '.join(texts)}. Check that config.json "
             "and the weights belong together and the files are complete."
         )
 

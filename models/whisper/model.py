@@ -17,7 +17,7 @@ from models.errors import InputError
 from models.layers.blocks import Block
 from models.layers.cache import KVCache
 from models.layers.convolution import Conv
-from models.layers.embedding import Embedding
+from models.layers.embedding import Embedding, check_length
 from models.layers.masks import causal_mask
 from models.whisper.config import WhisperConfig
 
@@ -158,7 +158,11 @@ class Whisper(nnx.Module):
         self.decoder = Decoder(config, rngs=rngs)
 
     def __call__(self, features: jax.Array, tokens: jax.Array) -> jax.Array:
-        """Logits [B, T, V] of whole texts: features [B, F, M], tokens [B, T]."""
+        """Logits [B, T, V] of whole texts: features [B, F, M], tokens [B, T].
+
+        Raises InputError if T is too long.
+        """
+        check_length(tokens, self.config.max_seq_len)
         length = tokens.shape[1]
         sound = self.decoder.memory(self.encoder(features))
         x, _ = self.decoder(tokens, sound, [None] * len(sound), length, 0, None)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from models.errors import InputError
 from models.layers.relative import buckets_of_distances
 from models.parameters import Parameters, merge
 from models.pretrained import Pretrained
@@ -130,6 +131,16 @@ def test_near_distances_have_buckets_of_their_own_and_far_ones_share(bidirection
     after = buckets[129:]
     expected = before[1:] + side if bidirectional else np.zeros(128)
     np.testing.assert_array_equal(after, expected)
+
+
+@pytest.mark.parametrize(("family", "longest"), [("Bert", 32), ("Roberta", 30), ("MPNet", 30)])
+def test_a_text_longer_than_the_positions_is_refused(family: str, longest: int) -> None:
+    model = build(f"{family}Model", family)
+    assert model.config.max_seq_len == longest
+    whole = merge(model.graph, model.parameters)
+    jax.eval_shape(whole, np.full((1, longest), 3))
+    with pytest.raises(InputError, match=f"{longest + 1} tokens, but .* holds {longest}. Shorten"):
+        jax.eval_shape(whole, np.full((1, longest + 1), 3))
 
 
 @pytest.mark.parametrize(

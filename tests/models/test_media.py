@@ -263,3 +263,22 @@ def test_features_alone_give_no_logits() -> None:
     _, graph, parameters = build("ViTModel", VISION)
     with pytest.raises(ConfigError, match="no classifier"):
         jax.eval_shape(merge(graph, parameters), IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "inputs"),
+    [
+        ("CLIPTextModel", TEXT, ()),
+        ("WhisperForConditionalGeneration", WHISPER, (SOUNDS,)),
+    ],
+)
+def test_a_text_longer_than_the_positions_is_refused(
+    name: str, config: dict[str, Any], inputs: tuple[np.ndarray, ...]
+) -> None:
+    _, graph, parameters = build(name, config)
+    model = merge(graph, parameters)
+    call = model.encode if name == "CLIPTextModel" else model
+    longest = config.get("max_target_positions") or config["max_position_embeddings"]
+    jax.eval_shape(call, *inputs, np.full((len(SOUNDS), longest), 5))
+    with pytest.raises(InputError, match=f"{longest + 1} tokens, but .* holds {longest}. Shorten"):
+        jax.eval_shape(call, *inputs, np.full((len(SOUNDS), longest + 1), 5))

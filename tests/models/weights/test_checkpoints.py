@@ -158,10 +158,39 @@ def test_everything_wrong_is_in_one_error(copy: Path) -> None:
         "surprise",
         "model.layers.2.input_layernorm.weight",
         "model.layers.0.block_sparse_moe.experts.4.w1.weight",
-        "blocks.1.attention.query.kernel",
+        str(copy / FILE),
+        f"blocks.1.attention.query.kernel (usually 1: {KEY})",
+        "Check that config.json and the weights belong together",
         "blocks.0.mlp.experts_gate (place 2)",
     ):
         assert name in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": 1}, r"no parameter is held by the tensors \d+: model\.layers\.1\."),
+        ({"num_hidden_layers": 3}, r"no tensor holds .* \(usually 1: model\.layers\.2\."),
+        ({"num_local_experts": 3}, r"no parameter is held .*experts\.3\."),
+        ({"num_local_experts": 5}, r"no tensor holds the parameters .* \(place 4\)"),
+        ({"vocab_size": 25}, r"embed_tokens.* the shape \[24, 8\], but .* needs \[25, 8\]"),
+        ({"intermediate_size": 16}, r"w\d\.weight.* has the shape .*12.*, but .* needs .*16"),
+        ({"num_key_value_heads": 4}, r"k_proj.* the shape \[4, 8\], but .* needs \[8, 8\]"),
+        ({"head_dim": 4}, r"k_proj.* the shape \[4, 8\], but .* needs \[8, 8\]"),
+        ({"architectures": ["LlamaForCausalLM"]}, r"no parameter is held by .*block_sparse_moe"),
+    ],
+)
+def test_a_config_that_contradicts_the_weights_is_refused_before_anything_is_read(
+    copy: Path, changes: dict[str, Any], message: str
+) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | changes))
+    read: list[int] = []
+    with pytest.raises(WeightsError, match=message) as caught:
+        pretrained.load(copy, on_tensor=read.append)
+    assert str(copy / FILE) in str(caught.value)
+    assert "config.json and the weights belong together" in str(caught.value)
+    assert read == []
 
 
 def test_two_layouts_at_once_are_refused(copy: Path) -> None:
