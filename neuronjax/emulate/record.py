@@ -1,0 +1,227 @@
+"""Runs on record: a file from which a run comes out again, bit by bit, up to any instruction.
+
+A record is an npz archive: the program as text, its arguments, the order with its seed, the
+rounding, what the host's function gave, and a digest of the results. Replay needs nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from neuronjax.emulate.checks import NO_CHECKS, Checks
+from neuronjax.emulate.core import (
+    Arguments,
+    DataflowOrder,
+    Emulation,
+    Observer,
+    Order,
+    ProgramOrder,
+    Results,
+)
+from neuronjax.emulate.element_types import PLAIN, Rounding, numpy_dtype
+from neuronjax.emulate.unit import HostFunction
+from neuronjax.errors import RecordError
+from neuronjax.program.control import Host
+from neuronjax.program.operand import Kind
+from neuronjax.program.program import Program
+from neuronjax.program.text import format as format_program
+from neuronjax.program.text import parse
+
+VERSION = 1
+_ORDERS: dict[str, type] = {"program": ProgramOrder, "dataflow": DataflowOrder}
+_ENTRY = "entry"
+
+
+def record(
+    path: Path | str,
+    program: Program,
+    arguments: Sequence[Arguments],
+    *,
+    order: Order | None = None,
+    host: HostFunction | None = None,
+    checks: Checks | None = None,
+    rounding: Rounding = PLAIN,
+) -> list[Results]:
+    """Runs a program as `core.run` does, and writes a record of the run to `path`.
+
+    The record is written if the run fails, too: without a digest of results.
+    """
+    order = order or ProgramOrder()
+    answers: list[list[np.ndarray]] = []
+
+    def answering(instruction: Host, sources: list[np.ndarray]) -> list[np.ndarray]:
+        assert host is not None
+        answers.append(host(instruction, sources))
+        return answers[-1]
+
+    emulation = Emulation(
+        program, arguments, order=order, host=answering if host else None, checks=checks,
+        rounding=rounding,
+    )  # fmt: skip
+    results: list[Results] | None = None
+    try:
+        emulation.run()
+        results = emulation.results()
+    finally:
+        _save(Path(path), program, arguments, order, rounding, answers, results)
+    return results
+
+
+def _save(
+    path: Path,
+    program: Program,
+    arguments: Sequence[Arguments],
+    order: Order,
+    rounding: Rounding,
+    answers: list[list[np.ndarray]],
+    results: list[Results] | None,
+) -> None:
+    kind = next(name for name, each in _ORDERS.items() if isinstance(order, each))
+    entry = {
+        "version": VERSION,
+        "order": {"kind": kind, **dataclasses.asdict(order)},
+        "rounding": dataclasses.asdict(rounding),
+        "digest": None if results is None else digest(results),
+        "answers": [len(each) for each in answers],
+    }
+    arrays = {_ENTRY: _text(json.dumps(entry)), "program": _text(format_program(program))}
+    for rank, each in enumerate(arguments):
+        arrays |= {f"argument/{rank}/{name}": _bytes(value) for name, value in each.items()}
+    for call, given in enumerate(answers):
+        arrays |= {f"host/{call}/{place}": _bytes(each) for place, each in enumerate(given)}
+    with path.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def _text(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def _bytes(value: np.ndarray) -> np.ndarray:
+    return np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
+
+
+def digest(results: Sequence[Results]) -> str:
+    """SHA-256 of results, in hexadecimal: equal for equal bits."""
+    found = hashlib.sha256()
+    for each in results:
+        for name in sorted(each):
+            value = np.ascontiguousarray(each[name])
+            found.update(f"{name}:{value.dtype}{value.shape};".encode())
+            found.update(value.tobytes())
+    return found.hexdigest()
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A run that was recorded.
+
+    Attributes:
+      program: what ran; `arguments`: for each rank; `order`, `rounding`: how.
+      digest: of the results; None: the run failed.
+    """
+
+    program: Program
+    arguments: list[dict[str, np.ndarray]]
+    order: Order
+    rounding: Rounding
+    digest: str | None
+    _answers: list[list[np.ndarray]] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Replay:
+        """Reads a record.
+
+        Raises:
+          RecordError: the file is no record, is damaged, or of another version.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = dict(archive)
+            entry = json.loads(arrays[_ENTRY].tobytes())
+            if entry["version"] != VERSION:
+                raise ValueError(f"its version is {entry['version']}, not {VERSION}")
+            return cls._of(entry, arrays)
+        except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile) as error:
+            raise RecordError(
+                f"{path} cannot be read as a record of a run: {error}. Record the run again."
+            ) from error
+
+    @classmethod
+    def _of(cls, entry: dict[str, Any], arrays: dict[str, np.ndarray]) -> Replay:
+        program = parse(arrays["program"].tobytes().decode())
+        order = dict(entry["order"])
+        wanted = [each for each in program.buffers if each.kind is Kind.ARGUMENT]
+        arguments = [
+            {
+                each.name: arrays[f"argument/{rank}/{each.name}"]
+                .view(numpy_dtype(each.dtype))
+                .reshape(each.shape)
+                for each in wanted
+            }
+            for rank in range(program.ranks)
+        ]
+        answers = [
+            [arrays[f"host/{call}/{place}"] for place in range(count)]
+            for call, count in enumerate(entry["answers"])
+        ]
+        made: Order = _ORDERS[order.pop("kind")](**order)
+        rounding = Rounding(**entry["rounding"])
+        return cls(program, arguments, made, rounding, entry["digest"], answers)
+
+    def run(
+        self,
+        *,
+        to: int | None = None,
+        checks: Checks = NO_CHECKS,
+        observe: Observer | None = None,
+    ) -> Emulation:
+        """Runs it again, to the end or until all ranks together have executed `to` instructions.
+
+        Raises:
+          RecordError: it ran to its end, and the results are others.
+          Whatever the run raised that was recorded, with `checks` that find it.
+        """
+        emulation = Emulation(
+            self.program, self.arguments, order=self.order, host=self._host(), checks=checks,
+            rounding=self.rounding, observe=observe,
+        )  # fmt: skip
+        emulation.run(to=to)
+        if to is None and self.digest not in (None, digest(emulation.results())):
+            raise RecordError(
+                f"{self.program.name} gives other results than when it was recorded. Replay it with"
+                " the version of neuronjax that made the record."
+            )
+        return emulation
+
+    def _host(self) -> HostFunction:
+        answers = iter(self._answers)
+
+        def answer(instruction: Host, sources: list[np.ndarray]) -> list[np.ndarray]:
+            return [
+                given.view(numpy_dtype(dst.element_type)).reshape(
+                    (dst.partitions, *dst.sizes) if dst.buffer.on_chip else dst.sizes
+                )
+                for given, dst in zip(next(answers), instruction.dsts, strict=True)
+            ]
+
+        return answer
+
+    def buffer(
+        self, name: str, *, to: int | None = None, rank: int = 0, slot: int = 0
+    ) -> np.ndarray:
+        """What a buffer holds after `to` instructions, or at the end.
+
+        Raises:
+          MemoryAccessError: there is no such buffer.
+        """
+        return self.run(to=to).buffer(name, rank=rank, slot=slot)
