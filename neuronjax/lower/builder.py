@@ -59,7 +59,7 @@ class KernelBuilder:
         return register
 
     @contextmanager
-    def loop(self, trips: int, name: str = "i") -> Iterator[Affine]:
+    def loop(self, trips: int | Register, name: str = "i") -> Iterator[Affine]:
         """Instructions within are repeated; yields the loop variable. One trip makes no loop."""
         if trips == 1:
             yield ZERO

@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "offset dimension first": (general((3, 1), (0,), (1,), (1,)), (table(3, 7), indices(7, 5, 1))),
     "a few great windows": (lambda t, i: t[i], (table(6, 200, 100), indices(6, 3))),
     "windows in parts": (lambda t, i: t[i], (table(70, 9001), indices(70, 65))),
-    "one element": (lambda t, i: t[i], (table(19), np.int32(-3))),
+    "one element": (lambda t, i: t[i], (table(19), np.array(-3, np.int32))),
     "vmapped": (
         jax.vmap(lambda t, i: t[i], in_axes=(0, 1)),
         (table(4, 20, 3), indices(20, 50, 4)),

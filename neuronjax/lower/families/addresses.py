@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def are_better(table: Table, dtype: ElementType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A vector: its number, and its place in each dimension, by the vectors from one to the next."""
+    """A vector: its number, and its place in each dimension, by vectors from one to the next."""
 
     number: Affine
     places: Mapping[int, Affine]
@@ -93,7 +93,7 @@ def load(
     src = Access(buffer=index.buffer, offset=first, dims=(Dim(1, 1),))
     builder.emit(RegisterLoad(dst=raw, src=src))
     if np.issubdtype(table.dtype, np.unsignedinteger):
-        _arithmetic(builder, kept, AluOp.MINIMUM, raw, each.limit)
+        _limit_unsigned(scope, builder, kept, raw, each.limit)
     else:
         _arithmetic(builder, kept, AluOp.MAXIMUM, raw, 0)
         _arithmetic(builder, kept, AluOp.MINIMUM, kept, each.limit)
@@ -102,6 +102,18 @@ def load(
         builder.emit(RegisterArithmetic(dst=differs, op=AluOp.NOT_EQUAL, left=kept, right=raw))
         builder.emit(RegisterArithmetic(dst=outside, op=AluOp.ADD, left=outside, right=differs))
     return kept
+
+
+def _limit_unsigned(
+    scope: Scope, builder: KernelBuilder, kept: Register, raw: Register, limit: int
+) -> None:
+    """Registers are signed: what seems negative is beyond every limit."""
+    high = scope.unit.register(limit, "high")
+    _arithmetic(builder, high, AluOp.LESS, raw, 0)
+    _arithmetic(builder, high, AluOp.MULTIPLY, high, limit)
+    _arithmetic(builder, kept, AluOp.MINIMUM, raw, limit)
+    _arithmetic(builder, kept, AluOp.MAXIMUM, kept, 0)
+    builder.emit(RegisterArithmetic(dst=kept, op=AluOp.ADD, left=kept, right=high))
 
 
 def scaled(scope: Scope, builder: KernelBuilder, each: Component, number: Register) -> Register:
@@ -128,6 +140,11 @@ def _arithmetic(
     builder: KernelBuilder, dst: Register, op: AluOp, left: Register, right: int
 ) -> None:
     builder.emit(RegisterArithmetic(dst=dst, op=op, left=left, right=Immediate(right)))
+
+
+def moved(at: RegisterOffset | Affine, by: Affine) -> RegisterOffset | Affine:
+    """An address some elements further."""
+    return replace(at, base=at.base + by) if isinstance(at, RegisterOffset) else at + by
 
 
 def zero(builder: KernelBuilder, register: Register) -> None:

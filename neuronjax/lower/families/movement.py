@@ -8,6 +8,7 @@ import numpy as np
 
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.builder import KernelBuilder
+from neuronjax.lower.fuse import root_of
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.view import View, whole_view
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad, RegisterMove
@@ -115,15 +116,20 @@ def dynamic_update_slice(scope: Scope, op: Op) -> None:
     )
 
 
-def in_place(scope: Scope, op: Op, operand: Value) -> View:
-    """The view of an operation's result in the memory of an operand, or in a copy of it."""
-    if scope.dies(operand, scope.current) and op.result not in scope.preferred:
+def in_place(scope: Scope, op: Op, operand: Value, result: Value | None = None) -> View:
+    """The view of an operation's result in the memory of an operand, or in a copy of it.
+
+    `result` says which result, of several.
+    """
+    result = result or op.result
+    alone = sum(root_of(each) is root_of(operand) for each in op.operands) == 1
+    if alone and scope.dies(operand, scope.current) and result not in scope.preferred:
         view = scope.view(operand)
         if view.is_dense:
-            scope.views[op.result] = view
+            scope.views[result] = view
             return view
     source = scope.view(operand)
-    target = whole_view(scope.result(op.result), op.result.shape)
+    target = whole_view(scope.result(result), result.shape)
     if source.buffer is not target.buffer:
         scope.copy(source, target, op)
     return target

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neuronjax.hlo.graph import Op
-from neuronjax.lower.families import control_flow, gather, host, matmul, movement, reduce
+from neuronjax.lower.families import (
+    control_flow,
+    gather,
+    host,
+    matmul,
+    movement,
+    reduce,
+    scatter,
+    sort,
+)
 from neuronjax.lower.scope import Epilogue, Scope
 
 RULES: dict[str, Callable[[Scope, Op], None]] = {
     **movement.RULES,
     **control_flow.RULES,
     **reduce.RULES,
+    **sort.RULES,
     **gather.RULES,
+    **scatter.RULES,
     "*": host.lower,
 }
 """Operation -> rule; `*` takes what no engine can do."""

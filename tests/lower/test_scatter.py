@@ -1,0 +1,179 @@
+"""`scatter` on engines: the very elements that XLA:CPU gives, updates in the order of indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from neuronjax.program.verify import verify
+from tests.lower.differential import check
+from tests.lower.test_gather import indices, table
+
+ONES = np.ones((300, 3), np.float32)
+
+
+def general(
+    window: tuple[int, ...],
+    inserted: tuple[int, ...],
+    scattered: tuple[int, ...],
+    how: Callable[..., Any] = lax.scatter_add,
+    batching: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+    mode: str = "drop",
+) -> Callable[[Any, Any, Any], Any]:
+    numbers = lax.ScatterDimensionNumbers(window, inserted, scattered, *batching)
+    return lambda x, i, u: how(x, i, u, numbers, mode=mode)
+
+
+def whole_numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 9, shape).astype(dtype)
+
+
+WAYS = {
+    "add": lambda t, i, u: t.at[i].add(u),
+    "multiply": lambda t, i, u: t.at[i].multiply(u),
+    "minimum": lambda t, i, u: t.at[i].min(u),
+    "maximum": lambda t, i, u: t.at[i].max(u),
+}
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "set": (
+        lambda t, i, u: t.at[i].set(u),
+        (table(40, 5), np.arange(3, 37, dtype=np.int32), ONES[:34, :1]),
+    ),
+    "set, the last of equal ones": (
+        lambda t, i, u: t.at[i].set(u),
+        (table(40, 5), indices(20, 300), whole_numbers(300, 5)),
+    ),
+    "set one": (lambda t, i: t.at[i].set(7.0), (table(40, 5), np.int32(7))),
+    "set one outside": (
+        lambda t, i: t.at[i].set(7.0, mode="drop"),
+        (table(40, 5), np.int32(400)),
+    ),
+    "set a window": (
+        lambda t, i, u: t.at[:, i].set(u),
+        (table(200, 50), np.int32(7), whole_numbers(200)),
+    ),
+    **{
+        f"{name} of {np.dtype(dtype).name}": (
+            way,
+            (
+                whole_numbers(40, 3, dtype=dtype),
+                indices(40, 300),
+                whole_numbers(300, 3, dtype=dtype),
+            ),
+        )
+        for name, way in WAYS.items()
+        for dtype in (np.float32, jnp.bfloat16, np.int32, np.int8, np.uint16, np.float16)
+    },
+    "add fractions": (
+        WAYS["add"],
+        (table(40, 3) / 7, indices(40, 300), np.sin(table(300, 3))),
+    ),
+    "add outside": (
+        lambda t, i, u: t.at[i].add(u, mode="drop"),
+        (table(40, 3), indices(80, 300) - 20, ONES),
+    ),
+    "all equal": (WAYS["add"], (table(40, 3), indices(1, 300), np.sin(table(300, 3)))),
+    "infinite numbers stay where they are": (
+        WAYS["add"],
+        (
+            table(40, 3),
+            indices(40, 300),
+            np.where(whole_numbers(300, 3) == 4, np.float32(np.inf), ONES),
+        ),
+    ),
+    "many": (WAYS["add"], (table(4000), indices(4000, 10_000), whole_numbers(10_000))),
+    "unique": (
+        lambda t, i, u: t.at[i].add(u, unique_indices=True),
+        (table(400, 3), np.random.default_rng(0).permutation(400)[:300].astype(np.int32), ONES),
+    ),
+    "a window of two dimensions": (
+        WAYS["add"],
+        (table(9, 30, 40), indices(9, 20), whole_numbers(20, 30, 40)),
+    ),
+    "great windows": (WAYS["add"], (table(9, 300, 80), indices(9, 4), whole_numbers(4, 300, 80))),
+    "great windows of integers": (
+        WAYS["maximum"],
+        (
+            table(9, 300, 80, dtype=np.int32),
+            indices(9, 4),
+            whole_numbers(4, 300, 80, dtype=np.int32),
+        ),
+    ),
+    "windows in parts": (
+        WAYS["multiply"],
+        (table(70, 5001), indices(70, 100), whole_numbers(100, 5001)),
+    ),
+    "in columns": (
+        lambda t, i, u: t.at[:, i].add(u),
+        (table(6, 40), indices(40, 300), whole_numbers(6, 300)),
+    ),
+    "two numbers": (
+        lambda t, i, j, u: t.at[i, :, j].add(u),
+        (table(9, 4, 7), indices(9, 150), indices(7, 150), whole_numbers(150, 4)),
+    ),
+    "overlapping windows": (
+        general((1, 2), (), (0, 1)),
+        (table(9, 7), indices(8, 20, 2), whole_numbers(20, 2, 3)),
+    ),
+    "overlapping windows, last set": (
+        general((1, 2), (), (1, 0), lax.scatter),
+        (table(9, 7), indices(8, 20, 2), whole_numbers(20, 2, 3)),
+    ),
+    "apply": (
+        lambda t, i: t.at[i].apply(lambda v: jnp.maximum(v * 2 + 1, 9)),
+        (table(40, 3), np.arange(4, 30, dtype=np.int32)),
+    ),
+    "vmapped": (
+        jax.vmap(WAYS["add"]),
+        (table(4, 30, 3), indices(30, 4, 50), whole_numbers(4, 50, 3)),
+    ),
+    "vmapped great windows": (
+        jax.vmap(lambda t, u, i: lax.dynamic_update_slice(t, u, (i, 0))),
+        (table(3, 70, 600), whole_numbers(3, 30, 600), indices(90, 3)),
+    ),
+    "vmapped slices": (
+        jax.vmap(lambda t, u, i: lax.dynamic_update_slice(t, u, (0, i)), in_axes=(0, 0, None)),
+        (table(3, 8, 9), whole_numbers(3, 8, 2), np.int32(4)),
+    ),
+    "gradient of a lookup": (
+        jax.grad(lambda t, i: jnp.sum(jnp.sin(t[i]) * 3)),
+        (table(50, 16) * 0, indices(50, 200)),
+    ),
+    "no updates": (
+        lambda t, i, u: t.at[i].add(u) + i.sum() + u.sum(),
+        (table(40, 3), indices(40, 0), ONES[:0]),
+    ),
+    "of its own rows": (
+        lambda t, i: t.at[i].add(t[:30]) + t,
+        (table(40, 3), indices(40, 30)),
+    ),
+    "of itself": (lambda t, i: (t * 2).at[i].set((t * 2)[3]), (table(40, 3), np.int32(5))),
+    "bool": (lambda t, i: t.at[i].set(True), (table(40, 3) > 90, indices(40, 10))),
+    "bool, or": (WAYS["maximum"], (table(40, 3) > 90, indices(40, 99), whole_numbers(99, 3) > 4)),
+    "unsigned indices": (
+        general((1,), (0,), (0,)),
+        (table(300, 3), np.array([[2**31], [2**32 - 1], [299], [300], [5]], np.uint32), ONES[:5]),
+    ),
+    "one unsigned index": (
+        general((0,), (0,), (0,)),
+        (table(300, 3), np.array([2**31 + 1], np.uint32), ONES[0]),
+    ),
+    "segment sum": (
+        lambda x, i: jax.ops.segment_sum(x, i, num_segments=10),
+        (whole_numbers(200, 4), indices(12, 200)),
+    ),
+    "histogram": (lambda i: jnp.bincount(i, length=16), (indices(20, 500),)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scatter(name: str) -> None:
+    function, arguments = CASES[name]
+    assert verify(check(function, *arguments)) == ()
