@@ -36,6 +36,14 @@ class Options:
     executor: str = "host"
     """Who computes values: ``host`` is XLA on the CPU, ``engine`` the emulator of NeuronCores,
     ``none`` nobody: results are zeros."""
+    engine_order: str = "program"
+    """How the executor ``engine`` orders instructions: ``program`` one after the other,
+    ``dataflow`` engines and queues beside each other as semaphores allow, with races reported,
+    ``adversarial`` the same with transfers that end as late as they may."""
+    engine_seed: int = 0
+    """Seed of the choices that a dataflow order makes."""
+    record_to: str | None = None
+    """Folder for a record of every run of the executor ``engine``, for ``neuronjax replay``."""
     dump_to: str | None = None
     """Folder for the text of every program after each stage of its compilation."""
     numerics: str = "chip"
@@ -192,6 +200,9 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_RT_VISIBLE_CORES": ("visible_cores", parse_core_list),
     "NEURON_RT_NUM_CORES": ("num_cores", _positive),
     "NEURONJAX_EXECUTOR": ("executor", _choice("host", "engine", "none")),
+    "NEURONJAX_ENGINE_ORDER": ("engine_order", _choice("program", "dataflow", "adversarial")),
+    "NEURONJAX_ENGINE_SEED": ("engine_seed", _seed),
+    "NEURONJAX_RECORD_TO": ("record_to", _text),
     "NEURONJAX_DUMP_TO": ("dump_to", _text),
     "NEURONJAX_NUMERICS": ("numerics", _choice("chip", "ieee")),
     "NEURON_RT_STOCHASTIC_ROUNDING_EN": ("stochastic_rounding", _switch),

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Sequence
 
 from neuronjax import __version__
-from neuronjax.cli import lint, lower
+from neuronjax.cli import lint, lower, replay
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 
 COMMANDS: dict[str, Command] = {
     "lint": lint.COMMAND,
     "lower": lower.COMMAND,
+    "replay": replay.COMMAND,
 }
 """Word -> command. A new command is a module beside this one and a row here."""
 

@@ -35,9 +35,9 @@ from neuronjax.runtime.executable import LoadedProgram, ProgramMemory, program_m
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
-EXECUTORS: dict[str, Callable[[int, Target], HostClient]] = {
-    "host": lambda devices, _: HostClient(devices),
-    "none": lambda devices, _: ShapesClient(devices),
+EXECUTORS: dict[str, Callable[[int, Target, Options], HostClient]] = {
+    "host": lambda devices, *_: HostClient(devices),
+    "none": lambda devices, *_: ShapesClient(devices),
     "engine": EngineClient,
 }
 """Option ``executor`` -> who makes and runs the code of programs, for so many devices of a chip."""
@@ -52,7 +52,7 @@ class Client:
         self.policy = policy_of(options, self.machine.chip)
         self.devices: list[Device] = visible_devices(self.machine, options)
         self._target = Target(self.machine.chip.name, self.machine.lnc)
-        self.host = EXECUTORS[options.executor](len(self.devices), self._target)
+        self.host = EXECUTORS[options.executor](len(self.devices), self._target, options)
         self._dump = Dump(Path(options.dump_to)) if options.dump_to else None
         self._engine_programs: WeakValueDictionary[str, EngineExecutable] = WeakValueDictionary()
         self.waiters = Waiters()

@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from neuronjax.compiler import lower_program
-from neuronjax.emulate.core import run
+from neuronjax.emulate.checks import NO_CHECKS, Checks
+from neuronjax.emulate.core import DataflowOrder, Order, ProgramOrder, Results, run
+from neuronjax.emulate.record import record
 from neuronjax.errors import ConfigurationError, SerializationError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
 from neuronjax.lower.account import account
 from neuronjax.lower.storage import restored, stored
+from neuronjax.options import Options
 from neuronjax.program.control import Host
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program, Target
@@ -45,12 +49,14 @@ class EngineExecutable(HostExecutable):
         placement: Placement,
         results: Sequence[TensorSpec],
         host: HostWork,
+        runs: Runs,
     ) -> None:
         self.program = program
         self.placement = placement
         self._module = module
         self._results = results
         self._host = host
+        self._runs = runs
 
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
         """Runs all cores to the end; the token, if asked for, is ready."""
@@ -59,7 +65,7 @@ class EngineExecutable(HostExecutable):
             {f"arg{i}": stored(each[rank]) for i, each in enumerate(shards) if each[rank].size}
             for rank in range(len(self.placement))
         ]
-        found = run(self.program, given, host=self._host)
+        found = self._runs(self.program, given, self._host)
         outputs = [
             self._placed([_result(each, index, spec) for each in found], spec)
             for index, spec in enumerate(self._results)
@@ -148,10 +154,51 @@ class HostWork:
         return self._compiled[text]
 
 
+ORDERS: dict[str, Callable[[int], Order]] = {
+    "program": lambda _: ProgramOrder(),
+    "dataflow": lambda seed: DataflowOrder(seed),
+    "adversarial": lambda seed: DataflowOrder(seed, adversarial=True),
+}
+"""Option ``engine_order`` -> order of instructions, with a seed."""
+
+
+class Runs:
+    """Runs programs as the options say, and records the runs if they say so."""
+
+    def __init__(self, options: Options) -> None:
+        self._order = ORDERS[options.engine_order](options.engine_seed)
+        self._folder = Path(options.record_to) if options.record_to else None
+        self._checks = Checks() if options.engine_order != "program" else NO_CHECKS
+        self._count = 0
+
+    def __call__(
+        self, program: Program, arguments: list[dict[str, np.ndarray]], host: HostWork
+    ) -> list[Results]:
+        """The results of every rank.
+
+        Raises:
+          ConfigurationError: the folder for records cannot be written to.
+          RaceError, DeadlockError, UninitialisedError, OutOfBoundsError: as the emulator finds.
+        """
+        if self._folder is None:
+            return run(program, arguments, order=self._order, host=host, checks=self._checks)
+        self._count += 1
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._folder / f"{self._count:04d}.{program.name}.npz"
+            path.touch()
+        except OSError as error:
+            raise ConfigurationError(
+                f"NEURONJAX_RECORD_TO={str(self._folder)!r} cannot be written to: "
+                f"{error.strerror}. Name a folder of yours, or unset it."
+            ) from None
+        return record(path, program, arguments, order=self._order, host=host, checks=self._checks)
+
+
 class EngineClient(HostClient):
     """A client whose programs run on emulated engines of a chip."""
 
-    def __init__(self, num_devices: int, target: Target) -> None:
+    def __init__(self, num_devices: int, target: Target, options: Options) -> None:
         super().__init__(num_devices)
         if not target.core.is_published:
             raise ConfigurationError(
@@ -160,6 +207,7 @@ class EngineClient(HostClient):
                 "NEURONJAX_TARGET, or the executor host."
             )
         self._target = target
+        self._runs = Runs(options)
 
     def compile(
         self,
@@ -171,7 +219,7 @@ class EngineClient(HostClient):
     ) -> HostExecutable:
         program = lower_program(module, self._target, len(placement))
         work = HostWork(self, super().compile, callbacks)
-        return EngineExecutable(program, module, placement, results, work)
+        return EngineExecutable(program, module, placement, results, work, self._runs)
 
     def deserialize(
         self, data: bytes, placement: Placement, results: Sequence[TensorSpec]
