@@ -34,7 +34,6 @@ from neuronjax.program.operand import Access, Buffer, Dim, Immediate, Register, 
 from neuronjax.program.operators import AluOp, CustomFunction, OutOfBounds, PartitionReduction
 from neuronjax.program.vector_engine import (
     Memset,
-    TensorCopy,
     TensorReduce,
     TensorScalar,
     TensorTensor,
@@ -315,10 +314,12 @@ class _Scatter:
                 addresses.copy(self.builder, to.access(start), src)
             return
         for window in _spread(self.table.window):
-            with self.builder.loop(window.trips) as trip:
-                with rows.walked(self.builder, window.part) as at:
-                    at[window.dim] = trip * window.count + window.base
-                    self._part(window, start, number, at)
+            with (
+                self.builder.loop(window.trips) as trip,
+                rows.walked(self.builder, window.part) as at,
+            ):
+                at[window.dim] = trip * window.count + window.base
+                self._part(window, start, number, at)
 
     def _part(
         self,
