@@ -1,6 +1,6 @@
 """Kernels step by step: what every instruction touches, byte by byte, in program order.
 
-Knows nothing of how the project analyses programs: sets of addresses, made by counting.
+Knows nothing of how the project analyses programs: addresses are made by counting.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.instruction import Instruction
@@ -18,6 +21,25 @@ Byte = tuple[object, ...]
 
 
 @dataclass(frozen=True, eq=False)
+class Region:
+    """Runs of bytes, first and last of each, in some partitions of a memory."""
+
+    space: object
+    lanes: range
+    runs: np.ndarray
+
+    def meets(self, other: Region) -> bool:
+        """Whether some byte is in both."""
+        if self.space != other.space:
+            return False
+        if self.lanes.start >= other.lanes.stop or other.lanes.start >= self.lanes.stop:
+            return False
+        behind = np.searchsorted(other.runs[:, 1], self.runs[:, 0])
+        there = behind < len(other.runs)
+        return bool((other.runs[behind[there], 0] <= self.runs[there, 1]).any())
+
+
+@dataclass(eq=False)
 class Step:
     """An instruction at values of the loop variables."""
 
@@ -25,35 +47,66 @@ class Step:
     instruction: Instruction
     values: Mapping[str, int]
 
-    @property
-    def reads(self) -> set[Byte]:
-        return self._bytes(self.instruction.reads())
+    @cached_property
+    def reads(self) -> list[Region]:
+        return [region(each, self.values) for each in self.instruction.reads()]
 
-    @property
-    def writes(self) -> set[Byte]:
-        return self._bytes(self.instruction.writes())
+    @cached_property
+    def writes(self) -> list[Region]:
+        return [region(each, self.values) for each in self.instruction.writes()]
 
-    def _bytes(self, operands: tuple[Access | Register, ...]) -> set[Byte]:
-        found: set[Byte] = set()
-        for operand in operands:
-            if isinstance(operand, Register):
-                found.add(("register", operand.name))
-            else:
-                found |= {byte for byte, _ in touched(operand, self.values)}
-        return found
+    def conflicts(self, other: Step) -> bool:
+        """Whether one writes what the other reads or writes."""
+        return (
+            _meet(self.writes, other.writes)
+            or _meet(self.writes, other.reads)
+            or _meet(self.reads, other.writes)
+        )
+
+
+def _meet(some: list[Region], others: list[Region]) -> bool:
+    return any(one.meets(two) for one in some for two in others)
+
+
+def region(operand: Access | Register, values: Mapping[str, int]) -> Region:
+    """What an operand stands for."""
+    if isinstance(operand, Register):
+        return Region(("register", operand.name), range(1), np.array([[0, 0]]))
+    buffer, size = operand.buffer, bytes_of(operand.buffer.dtype)
+    slot = operand.slot.at(values) % buffer.slots
+    runs = np.array([[0, 0]]) + operand.offset.at(values)
+    for dim in sorted(operand.dims, key=lambda dim: abs(dim.stride)):
+        starts = np.arange(dim.size)[:, None, None] * dim.stride
+        runs = _joined((runs + starts).reshape(-1, 2))
+    runs = runs * size + [0, size - 1]
+    lane = operand.partition.at(values)
+    if buffer.address is None:
+        return Region(
+            (buffer.memory, buffer.name, slot), range(lane, lane + operand.partitions), runs
+        )
+    lane += buffer.partition
+    at = buffer.address + slot * buffer.stride
+    return Region(buffer.memory, range(lane, lane + operand.partitions), runs + at)
+
+
+def _joined(runs: np.ndarray) -> np.ndarray:
+    """Runs in ascending order, those that touch as one."""
+    runs = runs[np.argsort(runs[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(runs[:, 1])
+    new = np.concatenate([[True], runs[1:, 0] > ends[:-1] + 1])
+    last = np.concatenate([np.flatnonzero(new)[1:] - 1, [len(runs) - 1]])
+    return np.stack([runs[new, 0], ends[last]], axis=1)
 
 
 def touched(access: Access, values: Mapping[str, int]) -> Iterator[tuple[Byte, Byte]]:
     """Bytes in memory, each with its place in the buffer."""
     buffer, size = access.buffer, bytes_of(access.buffer.dtype)
     slot = access.slot.at(values) % buffer.slots
-    start = access.offset.at(values)
-    lane = access.partition.at(values)
+    start, lane = access.offset.at(values), access.partition.at(values)
     walk = [
         range(0, dim.stride * dim.size, dim.stride) if dim.stride else [0] for dim in access.dims
     ]
-    elements = {start + sum(steps) for steps in itertools.product(*walk)}
-    for element in elements:
+    for element in {start + sum(steps) for steps in itertools.product(*walk)}:
         for byte in range(element * size, (element + 1) * size):
             for each in range(lane, lane + access.partitions):
                 inside = (buffer.name, slot, each, byte)

@@ -1,0 +1,140 @@
+"""What each instruction of a kernel has to wait for: pairs whose accesses conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from neuronjax.lower.distance import Source, levels, nearest, newest
+from neuronjax.lower.knowledge import Facts, has
+from neuronjax.lower.patterns import Pattern, pattern
+from neuronjax.lower.streams import Item, Row, Stream, exceeds
+from neuronjax.program.operand import Access, Buffer, Register
+
+Place = tuple[str, str]
+"""What stands for a buffer or register."""
+Overlap = Callable[[Buffer, Buffer], bool | None]
+"""Whether two different buffers share memory: None if they may, nobody knows where."""
+
+
+@dataclass(slots=True)
+class Uses:
+    """All uses of the memory that items touch, by buffer and register."""
+
+    by_item: dict[int, list[tuple[Place, Pattern]]] = field(default_factory=dict)
+    by_place: dict[Place, list[tuple[Item, Pattern]]] = field(default_factory=dict)
+    #: Place -> places that share memory with it, and whether nobody knows where.
+    shared: dict[Place, list[tuple[Place, bool]]] = field(default_factory=dict)
+
+
+def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
+    """The uses of all items."""
+    uses = Uses()
+    buffers: dict[Place, Buffer] = {}
+    for item in items:
+        own = uses.by_item[item.position] = []
+        for operand, is_write in _operands(item):
+            if isinstance(operand, Access):
+                place = (operand.buffer.memory.value, operand.buffer.name)
+                buffers[place] = operand.buffer
+            else:
+                place = ("register", operand.name)
+            found = pattern(operand, is_write, item.loops)
+            own.append((place, found))
+            uses.by_place.setdefault(place, []).append((item, found))
+    for place in uses.by_place:
+        uses.shared[place] = [(place, False)]
+        for other, buffer in buffers.items():
+            if place in buffers and other != place:
+                answer = overlap(buffers[place], buffer)
+                if answer is not False:
+                    uses.shared[place].append((other, answer is None))
+    return uses
+
+
+def _operands(item: Item) -> Iterator[tuple[Access | Register, bool]]:
+    """Memory and registers, and whether they are written; what is written is not told twice."""
+    written = item.instruction.writes()
+    yield from ((each, True) for each in written)
+    ids = {id(each) for each in written}
+    yield from ((each, False) for each in item.instruction.reads() if id(each) not in ids)
+
+
+def is_ordered(consumer: Item, producer: Item) -> bool:
+    """Whether the streams alone order two items, in whichever iterations."""
+    return consumer.stream == producer.stream or consumer.engine == producer.stream
+
+
+def counted(items: Sequence[Item], uses: Uses) -> set[int]:
+    """Positions of items that others may wait for."""
+    found = set()
+    for place, near in uses.shared.items():
+        mine = uses.by_place[place]
+        others = [each for other, _ in near for each in uses.by_place[other]]
+        streams: dict[tuple[Stream, Stream], bool] = {}
+        for item, use in others:
+            key = item.engine, item.stream
+            streams[key] = streams.get(key, False) or use.is_write
+        for item, use in mine:
+            if item.position not in found and _is_wanted(item, use, streams):
+                found.add(item.position)
+    return found
+
+
+def _is_wanted(item: Item, use: Pattern, streams: dict[tuple[Stream, Stream], bool]) -> bool:
+    return any(
+        (use.is_write or writes) and stream != item.stream and engine != item.stream
+        for (engine, stream), writes in streams.items()
+    )
+
+
+def sources(consumer: Item, uses: Uses, known: Facts) -> list[Source]:
+    """What the consumer waits for, newest only; `known` is done anyway."""
+    found: dict[Stream, list[Source]] = {}
+    for place, use in uses.by_item[consumer.position]:
+        for other, is_vague in uses.shared[place]:
+            for producer, theirs in _newest_first(uses.by_place[other], consumer.position):
+                if not (use.is_write or theirs.is_write) or is_ordered(consumer, producer):
+                    continue
+                _look(consumer, use, producer, theirs, is_vague, known, found)
+    return [each for rows in found.values() for each in rows]
+
+
+def _newest_first(
+    users: Sequence[tuple[Item, Pattern]], position: int
+) -> Iterator[tuple[Item, Pattern]]:
+    """Those before a position from the last to the first, and then those behind it."""
+    yield from (each for each in reversed(users) if each[0].position < position)
+    yield from (each for each in reversed(users) if each[0].position >= position)
+
+
+def _look(
+    consumer: Item,
+    use: Pattern,
+    producer: Item,
+    other: Pattern,
+    is_vague: bool,
+    known: Facts,
+    found: dict[Stream, list[Source]],
+) -> None:
+    """Adds what the consumer waits for because of one pair of accesses."""
+    loops = consumer.loops
+    kept = found.setdefault(producer.stream, [])
+    for level in levels(consumer, producer):
+        bound = nearest(consumer, producer, level)
+        if _is_done(bound.count, producer.stream, kept, known, consumer):
+            continue
+        source = bound if is_vague else newest(consumer, use, producer, other, level)
+        if source is None or _is_done(source.count, producer.stream, kept, known, consumer):
+            continue
+        kept[:] = [each for each in kept if not exceeds(source.count, each.count, loops)]
+        kept.append(source)
+
+
+def _is_done(
+    count: Row, stream: Stream, kept: Sequence[Source], known: Facts, consumer: Item
+) -> bool:
+    loops = consumer.loops
+    if any(exceeds(each.count, count, loops) for each in kept):
+        return True
+    return has(known, stream, count, loops)

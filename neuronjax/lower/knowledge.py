@@ -1,0 +1,152 @@
+"""What is known to be done when an instruction begins, and which waits follow from others.
+
+A fact says that so many instructions of a stream are done, as a function of the loop variables.
+Facts come from waits, from instructions before on the same engine, and from the producer that a
+wait is for: what was known when it began holds all the more when it is done. In a loop, what was
+known at the end of an iteration holds in the next one; that needs a first look at the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from neuronjax.lower.distance import Source
+from neuronjax.lower.streams import Item, Row, Stream, Turn, composed, exceeds, greatest
+
+Facts = dict[Stream, list[Row]]
+MOST_FACTS = 6
+"""Facts about one stream that are kept."""
+Region = tuple[int, int, int]
+"""A loop, and the first and last of some of its iterations."""
+
+
+def has(facts: Facts, stream: Stream, wanted: Row, loops: Sequence[Turn]) -> bool:
+    """Whether a fact says as much in every iteration."""
+    return any(exceeds(row, wanted, loops) for row in facts.get(stream, ()))
+
+
+def add(facts: Facts, stream: Stream, new: Row, loops: Sequence[Turn]) -> None:
+    """Takes a fact up, unless it says nothing new."""
+    rows = facts.get(stream, [])
+    if any(exceeds(row, new, loops) for row in rows) or greatest(new, loops) <= 0:
+        return
+    kept = [row for row in rows if not exceeds(new, row, loops)]
+    facts[stream] = [new, *kept][:MOST_FACTS]
+
+
+def add_all(facts: Facts, new: Facts, loops: Sequence[Turn]) -> None:
+    """Takes all facts up."""
+    for stream, rows in new.items():
+        for row in rows:
+            add(facts, stream, row, loops)
+
+
+def holds_outside(
+    row: Row, known: Iterable[Row], regions: Iterable[Region], loops: Sequence[Turn]
+) -> bool:
+    """Whether `row` is known anyway, or says nothing, in each of some regions."""
+    rows = [(0,) * len(row), *known]
+    return all(any(_exceeds_in(each, row, region, loops) for each in rows) for region in regions)
+
+
+def _exceeds_in(row: Row, other: Row, region: Region, loops: Sequence[Turn]) -> bool:
+    total = row[0] - other[0]
+    loop, first, last = region
+    for index, turn in enumerate(loops):
+        step = row[index + 1] - other[index + 1]
+        if index == loop:
+            total += min(step * first, step * last)
+        elif step < 0:
+            total += step * (turn.trips - 1)
+    return total >= 0
+
+
+@dataclass(slots=True)
+class Engines:
+    """What each engine knows at a point of the program, within the loops about this point."""
+
+    loops: list[Turn] = field(default_factory=list)
+    known: dict[Stream, Facts] = field(default_factory=dict)
+    #: What was known at the end of loops, in the first look.
+    ends: dict[Turn, dict[Stream, Facts]] = field(default_factory=dict)
+
+    def enter(self, turn: Turn, ends: dict[Stream, Facts] | None) -> None:
+        """A loop begins; `ends` is what was known at its end in an earlier look."""
+        self.loops.append(turn)
+        self.known = {
+            engine: {stream: [(*row, 0) for row in rows] for stream, rows in facts.items()}
+            for engine, facts in self.known.items()
+        }
+        for engine, facts in (ends or {}).items():
+            own = self.known.setdefault(engine, {})
+            for stream, rows in facts.items():
+                for row in rows:
+                    self._carry(own, stream, row)
+
+    def _carry(self, own: Facts, stream: Stream, end: Row) -> None:
+        """Takes up what was known at the end of the iteration before, if it holds in the first."""
+        row = (end[0] - end[-1], *end[1:])
+        first = (len(self.loops) - 1, 0, 0)
+        if holds_outside(row, own.get(stream, ()), [first], self.loops):
+            add(own, stream, row, self.loops)
+
+    def leave(self) -> None:
+        """The innermost loop ends."""
+        turn = self.loops.pop()
+        self.ends[turn] = self.known
+        self.known = {
+            engine: _folded(facts, turn, self.loops) for engine, facts in self.known.items()
+        }
+
+
+def _folded(facts: Facts, turn: Turn, loops: Sequence[Turn]) -> Facts:
+    """Facts at the last iteration of the innermost loop."""
+    found: Facts = {}
+    for stream, rows in facts.items():
+        for base, *steps, last in rows:
+            add(found, stream, (base + last * (turn.trips - 1), *steps), loops)
+    return found
+
+
+def following(source: Source, at_start: Facts, known: Facts, loops: Sequence[Turn]) -> Facts:
+    """What a wait for `source` tells, from what its producer knew when it began.
+
+    `known` is what the one that waits knows: where the producer has no such iteration, facts must
+    hold by themselves.
+    """
+    width = len(loops) + 1
+    found: Facts = {}
+    for stream, rows in at_start.items():
+        for row in rows:
+            new = composed(row, source.at, width)
+            if holds_outside(new, known.get(stream, ()), source.outside, loops):
+                found.setdefault(stream, []).append(new)
+    return found
+
+
+def needed(
+    item: Item, sources: list[Source], known: Facts, begun: dict[int, Facts]
+) -> tuple[list[Source], Facts]:
+    """The waits that do not follow from others, and all that is known when the item begins."""
+    loops = item.loops
+    kept = [each for each in sources if not has(known, each.stream, each.count, loops)]
+    told = {
+        id(each): following(each, begun.get(each.producer.position, {}), known, loops)
+        for each in kept
+    }
+    for source in sorted(kept, key=lambda each: each.producer.position):
+        others = [each for each in kept if each is not source]
+        if any(_tells(each, told[id(each)], source, loops) for each in others):
+            kept = others
+    facts = {stream: list(rows) for stream, rows in known.items()}
+    for source in kept:
+        add(facts, source.stream, source.count, loops)
+        add_all(facts, told[id(source)], loops)
+    return kept, facts
+
+
+def _tells(source: Source, told: Facts, other: Source, loops: Sequence[Turn]) -> bool:
+    if source.stream is other.stream or source.stream == other.stream:
+        return exceeds(source.count, other.count, loops)
+    return has(told, other.stream, other.count, loops)
