@@ -1,4 +1,4 @@
-"""From the config.json of T5 to its model, and its architecture.
+"""From the config.json of T5 to its models, and its architectures.
 
 Defaults are those of transformers for fields that a file leaves out.
 """
@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from models.architecture import Architecture
 from models.t5.config import T5Config
-from models.t5.model import T5
+from models.t5.model import T5, T5Encoder
 from models.t5.sharding import AXES
-from models.t5.weights import HEAD, key_table
+from models.t5.weights import HEAD, encoder_table, key_table
 from models.weights.fields import Fields, read_dtype
 
 # Version 1.1 was trained with the tanh approximation, whatever its config calls it.
@@ -75,5 +75,15 @@ ARCHITECTURES = (
         axes=AXES,
         keys=key_table,
         refine=_refine,
+    ),
+    Architecture(
+        name="T5EncoderModel",
+        model_type="t5",
+        family="t5",
+        task="feature-extraction",
+        read_config=_read_config,
+        model=T5Encoder,
+        axes=AXES,
+        keys=encoder_table,
     ),
 )

@@ -85,13 +85,38 @@ class Stack(nnx.Module):
         self.norm = _norm(config)
 
 
-class T5(nnx.Module):
-    """A source text and the target text so far to next-token logits in FP32."""
+class Reader(nnx.Module):
+    """What reads the source: the embedding and the encoder."""
 
     def __init__(self, config: T5Config, *, rngs: nnx.Rngs) -> None:
         self.config = config
         self.embedding = _table(config, config.initializer_factor, rngs)
         self.encoder = Stack(config, is_decoder=False, rngs=rngs)
+
+    def encode(self, tokens: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        """The encoder's output [B, S, D] of tokens [B, S]; real [B, S] is False at padding."""
+        slots = jnp.arange(tokens.shape[1])
+        mask = None if real is None else padding_mask(real)
+        bias = self.encoder.relative(slots, slots)
+        x = self.embedding(tokens, self.config.dtype)
+        for block in self.encoder.blocks:
+            x, _ = block(x, mask, bias)
+        return self.encoder.norm(x)
+
+
+class T5Encoder(Reader):
+    """A text to the vectors of its tokens."""
+
+    def __call__(self, tokens: jax.Array, *, real: jax.Array | None = None) -> dict[str, jax.Array]:
+        """`hidden` [B, S, D], FP32, of tokens [B, S]; real [B, S] is False at padding."""
+        return {"hidden": self.encode(tokens, real).astype(jnp.float32)}
+
+
+class T5(Reader):
+    """A source text and the target text so far to next-token logits in FP32."""
+
+    def __init__(self, config: T5Config, *, rngs: nnx.Rngs) -> None:
+        super().__init__(config, rngs=rngs)
         self.decoder = Stack(config, is_decoder=True, rngs=rngs)
         self.head = (
             None
@@ -116,16 +141,6 @@ class T5(nnx.Module):
             0,
         )
         return self._logits(x)
-
-    def encode(self, tokens: jax.Array, real: jax.Array | None = None) -> jax.Array:
-        """The encoder's output [B, S, D] of tokens [B, S]."""
-        slots = jnp.arange(tokens.shape[1])
-        mask = None if real is None else padding_mask(real)
-        bias = self.encoder.relative(slots, slots)
-        x = self.embedding(tokens, self.config.dtype)
-        for block in self.encoder.blocks:
-            x, _ = block(x, mask, bias)
-        return self.encoder.norm(x)
 
     def init_cache(
         self,

@@ -45,6 +45,14 @@ def _stack(stack: str, config: T5Config) -> Iterator[Row]:
     yield row(f"{stack}.final_layer_norm.weight", f"{stack}.norm.scale")
 
 
+def encoder_table(config: T5Config) -> KeyTable:
+    """The table of the encoder alone: of whole checkpoints, the rest is not read."""
+    return KeyTable(
+        (row("shared.weight", "embedding.table"), *_stack("encoder", config)),
+        ignored=(r"(encoder\.embed_tokens|lm_head)\.weight", r"decoder\..*"),
+    )
+
+
 def key_table(config: T5Config) -> KeyTable:
     """The table for one config: a tied head may be stored, but is not read."""
     head = () if config.tie_embeddings else (row(HEAD, "head.table"),)

@@ -94,5 +94,7 @@ CASES = (
     Case("T5ForConditionalGeneration", "1.0", T5, length=16),
     Case("T5ForConditionalGeneration", "1.1", T5_1_1, untied=True),
     Case("T5ForConditionalGeneration", "1.1, tied", T5_1_1),
+    Case("T5EncoderModel", "1.0", T5, length=16),
+    Case("T5EncoderModel", "1.1", T5_1_1),
     Case("MPNetModel", "long", ENCODER | {"max_position_embeddings": 256}, length=200),
 )
