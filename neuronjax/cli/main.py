@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from neuronjax import __version__
-from neuronjax.cli import lint, lower, replay
+from neuronjax.cli import lint, lower, replay, validate
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 
@@ -15,6 +15,7 @@ COMMANDS: dict[str, Command] = {
     "lint": lint.COMMAND,
     "lower": lower.COMMAND,
     "replay": replay.COMMAND,
+    "validate": validate.COMMAND,
 }
 """Word -> command. A new command is a module beside this one and a row here."""
 

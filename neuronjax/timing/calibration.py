@@ -44,7 +44,7 @@ class Calibration:
     #: Share of that bandwidth in a mesh, whose links are over-subscribed.
     mesh_share: float = 0.36
     #: Extra link time of recursive doubling, whose links are partly over-subscribed.
-    doubling_excess: float = 1.4
+    doubling_excess: float = 1.2
     #: Starting a collective and telling that it is done.
     collective_base_ns: float = 3_200.0
     #: A step between two cores of one chip.

@@ -68,13 +68,14 @@ class _Clocks:
     tail: int = 0
     #: DMA time that the last kernel left unused.
     idle: int = 0
-    #: Buffers that the last kernel wrote.
-    last_writes: frozenset[str] = frozenset()
     link: int = 0
     end: int = 0
     streams: dict[int, int] = field(default_factory=dict)
-    #: Buffer -> when a collective has written it, or has read it.
-    ready: dict[str, int] = field(default_factory=dict)
+    #: Buffer -> when it is written, and when it is read no more.
+    written: dict[str, int] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
+    #: Buffer -> when a collective is done with it.
+    beside: dict[str, int] = field(default_factory=dict)
 
     def vector(self) -> dict[object, int]:
         """All clocks by name."""
@@ -84,7 +85,9 @@ class _Clocks:
             "link": self.link,
             "end": self.end,
             **{("stream", key): value for key, value in self.streams.items()},
-            **{("ready", key): value for key, value in self.ready.items()},
+            **{("written", key): value for key, value in self.written.items()},
+            **{("read", key): value for key, value in self.read.items()},
+            **{("beside", key): value for key, value in self.beside.items()},
         }
 
     def advance(self, moved: Mapping[object, int]) -> None:
@@ -95,8 +98,24 @@ class _Clocks:
         self.end += moved["end"]
         for key in self.streams:
             self.streams[key] += moved["stream", key]
-        for name in self.ready:
-            self.ready[name] += moved["ready", name]
+        for name in self.written:
+            self.written[name] += moved["written", name]
+        for name in self.read:
+            self.read[name] += moved["read", name]
+        for name in self.beside:
+            self.beside[name] += moved["beside", name]
+
+    def there(self, reads: frozenset[str], writes: frozenset[str]) -> int:
+        """When what is read is written, and what is overwritten has been read."""
+        times = [self.written.get(name, 0) for name in reads | writes]
+        return max([0, *times, *(self.read.get(name, 0) for name in writes)])
+
+    def note(self, reads: frozenset[str], writes: frozenset[str], end: int) -> None:
+        """That a kernel which touches buffers is over at `end`."""
+        for name in reads:
+            self.read[name] = max(self.read.get(name, 0), end)
+        for name in writes:
+            self.written[name] = max(self.written.get(name, 0), end)
 
 
 @dataclass(slots=True)
@@ -210,17 +229,20 @@ class _Scheduler:
     ) -> tuple[int, int]:
         """A kernel on the engines, after the one before it."""
         clocks, result = self.clocks, timed.result
-        there = max((clocks.ready.get(name, 0) for name in reads | writes), default=0)
-        overlap = 0
-        if not reads & clocks.last_writes:
-            overlap = min(clocks.tail + result.lead, clocks.idle)
-        start = max(clocks.started, clocks.core - overlap, there)
+        overlap = min(clocks.tail + result.lead, clocks.idle)
+        start = max(clocks.started, clocks.core - overlap, self.available(reads, writes))
         end = max(start + result.duration, clocks.core)
         clocks.started, clocks.core = start, end
         clocks.tail = min(result.tail, result.duration)
         clocks.idle = max(0, result.duration - result.dma_busy)
-        clocks.last_writes = writes
+        clocks.note(reads, writes, end)
         return start, end
+
+    def available(self, reads: frozenset[str], writes: frozenset[str]) -> int:
+        """When a kernel on the engines may begin: it loads before it stores."""
+        clocks = self.clocks
+        beside = max([0, *(clocks.beside.get(name, 0) for name in reads | writes)])
+        return max(beside, *(clocks.written.get(name, 0) for name in reads), 0)
 
     def beside(
         self, timed: _Timed, reads: frozenset[str], writes: frozenset[str]
@@ -228,17 +250,14 @@ class _Scheduler:
         """A kernel of collectives, when its operands are there."""
         clocks = self.clocks
         assert timed.stream is not None
-        touched = reads | writes
-        there = max((clocks.ready.get(name, 0) for name in touched), default=0)
-        # What kernels on the engines wrote is there when they are over.
-        there = max(there, clocks.core)
-        start = max(there, clocks.streams.get(timed.stream, 0))
+        start = max(clocks.there(reads, writes), clocks.streams.get(timed.stream, 0))
         latency = timed.result.duration - timed.wire
         end = max(start + latency, clocks.link) + timed.wire
         clocks.streams[timed.stream] = end
         clocks.link = end if timed.wire else clocks.link
-        for name in touched:
-            clocks.ready[name] = end
+        clocks.note(reads, writes, end)
+        for name in reads | writes:
+            clocks.beside[name] = end
         return start, end
 
     def time(self, kernel: Kernel) -> _Timed:

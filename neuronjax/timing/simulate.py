@@ -35,7 +35,7 @@ PERIODS = (1, 2, 3, 4)
 """Trips after which a loop may repeat itself; two slots give two."""
 
 MOST_WATCHED = 1_024
-"""Trips of a loop after which no steady state is looked for any more."""
+"""Trips of a loop in which a steady state is looked for; then the mean of the later half counts."""
 
 FEWEST_RUNS = 64
 """Runs of instructions in a loop from which looking for a steady state pays."""
@@ -403,63 +403,75 @@ class Simulation:
     # Loops
 
     def loop(self, nest: Nest) -> None:
-        trip = 0
+        """All trips of a loop; those of a steady state are jumped over."""
+        trip = watched = 0
+        farthest = nest.trips
         history: list[_Snapshot] = []
-        watches = nest.weight >= FEWEST_RUNS and len(self.events) >= self.most_events
-        watches = watches and nest.trips > 2
-        most = nest.trips
+        middle: tuple[int, _Snapshot] | None = None
+        watches = nest.weight >= FEWEST_RUNS and nest.trips > 2
+        watches = watches and len(self.events) >= self.most_events
         while trip < nest.trips:
-            self.counters[nest.counter] = trip
-            self.body(nest.body)
+            self.trips(nest, trip, 1)
             trip += 1
+            watched += 1
             if not watches or trip == nest.trips:
                 continue
             history.append(self.snapshot())
             del history[: -2 * PERIODS[-1] - 1]
+            left = nest.trips - trip
             period = _period(history)
-            if period is None:
-                watches = trip < MOST_WATCHED
-                continue
-            now, before = history[-1], history[-1 - period]
-            periods = (nest.trips - trip) // period
-            if _is_uniform(now, before, self.busy):
-                self.jump(now, before, periods)
-                trip += periods * period
-                watches = False
-                continue
-            trip, most = self.attempt(nest, trip, period, min(periods, most // period), history)
-            history.clear()
-            watches = most > 4 * period and trip < nest.trips
+            if period is not None:
+                periods = min(left, farthest) // period
+                ran = self.ahead(nest, trip, period, periods, history)
+                farthest = nest.trips if ran or farthest < 4 * period else farthest // 4
+                trip += ran
+                history.clear()
+            elif watched == MOST_WATCHED // 2:
+                middle = (trip, history[-1])
+            elif watched >= MOST_WATCHED and middle is not None:
+                span = trip - middle[0]
+                if _alike(history[-1], middle[1]):
+                    self.jump(history[-1], middle[1], left // span)
+                    trip += left // span * span
+                    watches = False
 
-    def attempt(
+    def trips(self, nest: Nest, first: int, number: int) -> None:
+        """Some trips of a loop, one by one."""
+        for trip in range(first, first + number):
+            self.counters[nest.counter] = trip
+            self.body(nest.body)
+
+    def ahead(
         self, nest: Nest, trip: int, period: int, periods: int, history: Sequence[_Snapshot]
-    ) -> tuple[int, int]:
-        """Jumps, runs two more periods, and goes back where they differ.
+    ) -> int:
+        """Adds `periods` periods at once; returns the trips done, 0 if that would be wrong.
 
-        Returns the next trip, and trips to jump at most from now on.
+        Where not all clocks advance by the same, two more periods are run to see whether the state
+        is still steady.
         """
         now, before = history[-1], history[-1 - period]
+        if _is_uniform(now, before, self.busy):
+            self.jump(now, before, periods)
+            return periods * period
         periods -= 2
         if periods < 1:
-            return trip, 0
+            return 0
         saved = self.save()
         self.jump(now, before, periods)
         further = trip + periods * period
-        ran = [self.snapshot()]
-        for _ in range(2):
-            for _ in range(period):
-                self.counters[nest.counter] = further
-                self.body(nest.body)
-                further += 1
-            ran.append(self.snapshot())
-        steps = [_step(now, before), _step(ran[1], ran[0]), _step(ran[2], ran[1])]
+        landed = self.snapshot()
+        self.trips(nest, further, period)
+        once = self.snapshot()
+        self.trips(nest, further + period, period)
+        steps = [_step(now, before), _step(once, landed), _step(self.snapshot(), once)]
         if steps[0] is not None and steps[0] == steps[1] == steps[2]:
-            return further, nest.trips
+            return (periods + 2) * period
         self.restore(saved)
-        return trip, periods * period // 4
+        return 0
 
     def snapshot(self) -> _Snapshot:
-        alive = min(self.t[:_COUNT])
+        # No transfer will fill a gap before the clocks of the engines that start transfers.
+        alive = min([self.t[engine] for engine in self.compiled.issuers], default=0)
         gaps = [each for gap in self.gaps if gap[1] > alive for each in gap]
         recent = [each for known in self.semaphores for each in known.times[-4:]]
         shapes = tuple(len(known.times[-4:]) for known in self.semaphores)
@@ -555,6 +567,11 @@ def _period(history: Sequence[_Snapshot]) -> int | None:
         if step is not None and step == _step(before, earlier):
             return period
     return None
+
+
+def _alike(now: _Snapshot, before: _Snapshot) -> bool:
+    """Whether two states have as many gaps, and semaphores as long."""
+    return len(now.times) == len(before.times) and now.same[:2] == before.same[:2]
 
 
 def _is_uniform(now: _Snapshot, before: _Snapshot, clocks: int) -> bool:

@@ -113,6 +113,8 @@ class Compiled:
     collective_streams: int
     semaphores: int
     counters: int
+    #: Engines that start transfers.
+    issuers: tuple[int, ...]
     #: Whether waits may ask for more than comes: a condition, or half of a kernel.
     is_partial: bool
     #: By leaf: the instruction and its cost, and how often it runs.
@@ -150,6 +152,7 @@ class _Compiler:
         self.queues: dict[int, int] = {}
         self.streams: dict[int, int] = {}
         self.counters = 0
+        self.issuers: set[int] = set()
         self.is_partial = False
         self.instructions: list[Instruction] = []
         self.costs: list[Cost] = []
@@ -230,6 +233,8 @@ class _Compiler:
         cost = cost_of(node, self.platform)
         index = len(self.instructions)
         engine = ENGINES.index(node.engine)
+        if cost.transfer is not None:
+            self.issuers.add(engine)
         self.instructions.append(node)
         self.costs.append(cost)
         self.times.append(times)
@@ -293,6 +298,7 @@ def compile_kernel(kernel: Kernel, platform: Platform, assumptions: Assumptions)
         collective_streams=len(compiler.streams),
         semaphores=len(compiler.semaphores),
         counters=compiler.counters,
+        issuers=tuple(sorted(compiler.issuers)),
         is_partial=compiler.is_partial,
         instructions=tuple(compiler.instructions),
         costs=tuple(compiler.costs),

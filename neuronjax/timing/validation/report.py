@@ -111,7 +111,8 @@ def text(table: Sequence[Row]) -> str:
     lines += [
         "",
         f"Timing model validated against {counted} public points. Times in ns."
-        f" Of an upper bound the error is what a prediction lies outside of {LEAST_OF_BOUND:.0%} to 100 %.",
+        " The error of an upper bound is what a prediction lies above it, or below"
+        f" {LEAST_OF_BOUND:.0%} of it.",
     ]
     return "\n".join(lines)
 

@@ -1,0 +1,77 @@
+"""The model against public measurements: no group may get worse than this."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from neuronjax.program.verify import verify
+from neuronjax.timing.calibration import CALIBRATION, FITTED
+from neuronjax.timing.validation.points import POINTS, Kind
+from neuronjax.timing.validation.predictions import Model
+from neuronjax.timing.validation.programs import programs
+from neuronjax.timing.validation.report import as_json, rows, summaries, text
+
+ROWS = rows()
+
+
+def test_errors_are_small() -> None:
+    groups = {each.name: each for each in summaries(ROWS)}
+    kernels, collectives = groups[Kind.KERNEL.value], groups[Kind.COLLECTIVE.value]
+    assert kernels.mape <= 0.03
+    assert kernels.worst <= 0.13
+    assert collectives.mape <= 0.04
+    assert collectives.worst <= 0.13
+    assert groups[f"{Kind.KERNEL.value}, not calibrated"].mape <= 0.04
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.point.is_bound], ids=lambda r: r.point.name
+)
+def test_upper_bounds_hold(row) -> None:
+    assert row.error == 0
+
+
+def test_every_point_has_a_prediction() -> None:
+    assert [row.point for row in ROWS] == list(POINTS)
+    assert len({point.name for point in POINTS}) == len(POINTS)
+
+
+def test_every_constant_says_what_it_was_fitted_to() -> None:
+    assert set(FITTED) == {each.name for each in dataclasses.fields(CALIBRATION)}
+    names = {point.name for point in POINTS}
+    for points in FITTED.values():
+        assert points
+        assert set(points) <= names
+
+
+def test_there_are_fewer_constants_than_points() -> None:
+    counted = [point for point in POINTS if not point.left_out]
+    assert 2 * len(FITTED) < len(counted)
+
+
+@pytest.mark.parametrize("name", programs())
+def test_the_measured_kernels_could_run(name: str) -> None:
+    assert verify(programs()[name]) == ()
+
+
+def test_predictions_follow_the_constants() -> None:
+    slower = dataclasses.replace(CALIBRATION, wake_ns=300.0)
+    (point,) = (each for each in POINTS if each.name == "K5 interval")
+    assert rows(Model(slower), [point])[0].predicted > rows(points=[point])[0].predicted + 200
+
+
+def test_the_table_says_all() -> None:
+    table = text(ROWS)
+    counted = sum(not point.left_out for point in POINTS)
+    assert f"validated against {counted} public points" in table
+    assert all(point.name in table for point in POINTS)
+    assert "cycle accurate" not in table
+
+
+def test_json_has_all_points_and_groups() -> None:
+    found = json.loads(json.dumps(as_json(ROWS)))
+    assert len(found["points"]) == len(POINTS)
+    assert {each["group"] for each in found["summaries"]} >= {kind.value for kind in Kind}
