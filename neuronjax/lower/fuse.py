@@ -134,7 +134,8 @@ class Fusion:
 
     def _alone(self, op: Op) -> None:
         group = self._new(op)
-        if op.name in self.epilogues:
+        values = (*op.operands, *op.results)
+        if op.name in self.epilogues and all(is_native(value.dtype) for value in values):
             shape = op.result.shape
             group.domain = list(shape)
             group.maps[op.result] = _identity(shape)

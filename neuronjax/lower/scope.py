@@ -166,7 +166,7 @@ class Scope:
     def _group(self, group: Group, needed: set[Value], fusion: Fusion) -> None:
         self.current = group.number
         op = group.root
-        if op.name in self.unit.epilogues:
+        if op.name in self.unit.epilogues and group.domain is not None:
             epilogue = self._epilogue(group, op, needed, fusion)
             self.unit.epilogues[op.name](self, op, epilogue)
         elif group.domain is not None:

@@ -1,340 +1,246 @@
 """`dot_general`: products on the Tensor engine, with what follows while PSUM is emptied.
 
-The contracted dimensions lie on partitions: the left operand is stationary, the right one moves. An
-operand whose contracted dimension is contiguous in memory is loaded row by row and transposed
-through the array. Types that the Tensor engine does not have are multiplied on GpSimd.
+Types that the Tensor engine does not have, but whose values a type has that it does have, are cast
+while they are loaded. What it cannot multiply exactly is multiplied on GpSimd.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from neuronjax.formats import FLOAT32
+from neuronjax.formats import BFLOAT16, FLOAT32, FORMATS, Format
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.families.panels import Operand, Position, blocks, moved
+from neuronjax.lower.families.product import Batch, Product, ProductWriter
+from neuronjax.lower.families.schedule import MOVING
 from neuronjax.lower.scope import Epilogue, Scope, chain_name
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tiles import Axis, Box, Reference, TileEmitter
-from neuronjax.lower.view import View, walk
-from neuronjax.program.affine import ZERO, Affine, First, Last
+from neuronjax.lower.view import View
+from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
+from neuronjax.program.element_types import ElementType
 from neuronjax.program.gpsimd_engine import CustomOp
-from neuronjax.program.operand import Access, Buffer, Immediate, Memory
+from neuronjax.program.operand import Access, Buffer, Immediate
 from neuronjax.program.operators import CustomFunction
-from neuronjax.program.tensor_engine import Matmul, TensorTranspose
-from neuronjax.program.vector_engine import TensorCopy
 
-MOVING = 512
-"""Most free elements of the moving operand: one bank of PSUM."""
-PE_TYPES = frozenset({"float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2",
-                      "float8_e4m3fn"})  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Part of some dimensions: loops around the axes of a tile, from `base` on."""
-
-    loops: tuple[Axis, ...]
-    tile: tuple[Axis, ...]
-    base: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def size(self) -> int:
-        return math.prod(axis.size for axis in self.tile)
+_COMMON = ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2")
+_OPERANDS: Mapping[int, frozenset[Format]] = {
+    2: frozenset(FORMATS[name] for name in (*_COMMON, "float8_e3m4")),
+    3: frozenset(FORMATS[name] for name in (*_COMMON, "float8_e3m4")),
+    4: frozenset(FORMATS[name] for name in (*_COMMON, "float8_e4m3fn")),
+}
+"""Generation -> types that the Tensor engine multiplies."""
+_EXACT = 1 << 24
+"""Integers up to here are exact in FP32, in which products are added up."""
+_LARGEST: Mapping[str, int] = {
+    "bool": 1, "int2": 2, "uint2": 3, "int4": 8, "uint4": 15, "int8": 128, "uint8": 255,
+}  # fmt: skip
+"""Integer type -> greatest magnitude; all have at most 8 bits, which BF16 represents."""
 
 
-def blocks(axes: Sequence[Axis], most: int) -> Iterator[Block]:
-    """Axes cut into tiles of at most `most` elements, remainders as blocks of their own."""
-    rest = [axis for axis in axes if axis.size > 1]
-    tile: list[Axis] = []
-    size = 1
-    while rest:
-        axis = rest[-1]
-        if size * axis.size <= most:
-            tile.insert(0, rest.pop())
-            size *= axis.size
-            continue
-        part = most // size
-        if part > 1:
-            left = axis.size % part
-            rest[-1] = Axis(axis.dim, axis.size // part, axis.step * part)
-            yield Block(tuple(rest), (Axis(axis.dim, part, axis.step), *tile))
-            if left:
-                start = (axis.dim, (axis.size - left) * axis.step)
-                tail = [*rest[:-1], Axis(axis.dim, left, axis.step), *tile]
-                for each in blocks(tail, most):
-                    yield Block(each.loops, each.tile, (start, *each.base))
-            return
-        break
-    yield Block(tuple(rest), tuple(tile))
+def multiplied(
+    dtypes: Sequence[np.dtype], result: np.dtype, depth: int, version: int
+) -> tuple[ElementType, ElementType] | None:
+    """The types in which the Tensor engine multiplies operands; None: it cannot, exactly."""
+    if not all(dtype.name in _LARGEST or _is_format(dtype) for dtype in dtypes):
+        return None
+    sizes = [_LARGEST.get(dtype.name, 0) for dtype in dtypes]
+    if all(sizes) and (not _is_format(result) and result.itemsize < 4):
+        return None
+    if all(sizes) and sizes[0] * sizes[1] * depth > _EXACT:
+        return None
+    left, right = (_native(dtype, version) for dtype in dtypes)
+    if FLOAT32 in (left, right):
+        return FLOAT32, FLOAT32
+    if {left.name, right.name} == {"float8_e4m3", "float8_e4m3fn"}:
+        return BFLOAT16, BFLOAT16
+    return left, right
+
+
+def _is_format(dtype: np.dtype) -> bool:
+    return isinstance(storage_of(dtype).dtype, Format) and dtype.name in FORMATS
+
+
+def _native(dtype: np.dtype, version: int) -> ElementType:
+    """The type itself, or BF16, which has all values of types of at most 8 bits."""
+    stored = storage_of(dtype).dtype
+    return stored if stored in _OPERANDS.get(version, ()) else BFLOAT16
 
 
 @dataclass(frozen=True)
-class Operand:
-    """A side of a product: strides along the dimensions of the result, then the contracted ones."""
+class Sides:
+    """A product, and the strides of its operands along its dimensions."""
 
-    view: View
-    strides: tuple[int, ...]
-
-    def access(self, axes: Sequence[Axis], position: dict[int, Affine], buffer: Buffer) -> Access:
-        """The elements of `axes`, from `position` on."""
-        start = Affine(self.view.offset)
-        for dim, at in position.items():
-            start = start + at * self.strides[dim]
-        return walk(
-            buffer,
-            start,
-            [axis.size for axis in axes],
-            [self.strides[axis.dim] * axis.step for axis in axes],
-        )
-
-
-@dataclass(frozen=True)
-class Product:
-    """A `dot_general` over dimensions: of the result (batch, left, right), then contracted."""
-
-    sizes: tuple[int, ...]
-    batch: tuple[int, ...]
+    product: Product
     left: tuple[int, ...]
     right: tuple[int, ...]
-    contracted: tuple[int, ...]
+    #: Dimension of memory of the left operand that each dimension runs along; None: its own.
+    memory: tuple[int, ...] | None = None
+
+    def operands(
+        self, views: Sequence[View], dtypes: tuple[ElementType, ElementType]
+    ) -> tuple[Operand, Operand]:
+        """Both operands over views."""
+        own = tuple(range(len(self.product.sizes)))
+        return (
+            Operand(views[0], self.left, self.memory or own, dtypes[0]),
+            Operand(views[1], self.right, own, dtypes[1]),
+        )
 
 
 def dot_general(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     """A product with its epilogue as one kernel."""
-    product, lhs_dims, rhs_dims = _dimensions(op)
     views = [scope.view(operand) for operand in op.operands]
-    lhs_strides = _placed(views[0], lhs_dims, len(product.sizes))
-    rhs_strides = _placed(views[1], rhs_dims, len(product.sizes))
-    count = len(epilogue.views)
-    dtypes = [operand.dtype for operand in op.operands]
+    write_product(scope, op, epilogue, views, _dimensions(op, views))
+
+
+def write_product(
+    scope: Scope, op: Op, epilogue: Epilogue, views: Sequence[View], sides: Sides
+) -> None:
+    """The kernel of a product over views of its operands."""
+    dtypes = tuple(operand.dtype for operand in op.operands[:2])
+    depth = sides.product.count(sides.product.contracted)
+    version = scope.unit.target.core.version
+    types = multiplied(dtypes, op.result.dtype, depth, version)
 
     def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
-        lhs, rhs = Operand(seen[0], lhs_strides), Operand(seen[1], rhs_strides)
         buffers = [*(view.buffer for view in seen[2:]), *made]
         emitter = TileEmitter(builder, epilogue.program, buffers)
-        writer = _Writer(builder, product, lhs, rhs, emitter, op.result.dtype, tuple(dtypes))
-        writer.write()
+        if types is None:
+            stored = (storage_of(dtypes[0]).dtype, storage_of(dtypes[1]).dtype)
+            left, right = sides.operands(seen, stored)
+            _OnGpSimd(builder, sides.product, left, right, emitter, op.result.dtype).write()
+            return
+        left, right = sides.operands(seen, types)
+        ProductWriter(builder, sides.product, left, right, emitter, op.result.dtype).write()
 
+    key = (op.name, sides, epilogue.program, tuple(map(str, dtypes)), str(op.result.dtype))
     scope.kernel(
-        chain_name(epilogue.operations), epilogue.operations,
-        ("dot_general", product, lhs_strides, rhs_strides, epilogue.program, count,
-         tuple(map(str, dtypes))),
+        chain_name(epilogue.operations), epilogue.operations, key,
         [*views, *epilogue.views], epilogue.buffers, write,
     )  # fmt: skip
 
 
-def _dimensions(op: Op) -> tuple[Product, list[int], list[int]]:
-    """The product, and which of its dimensions each dimension of an operand is."""
+def _dimensions(op: Op, views: Sequence[View]) -> Sides:
+    """The product: batch, left, right and contracted dimensions, in this order."""
     numbers = op.attributes["dot_dimension_numbers"]
     lhs, rhs = (operand.shape for operand in op.operands)
     lhs_batch, rhs_batch = numbers["lhs_batching_dimensions"], numbers["rhs_batching_dimensions"]
     lhs_k, rhs_k = numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"]
     m = [axis for axis in range(len(lhs)) if axis not in (*lhs_batch, *lhs_k)]
     n = [axis for axis in range(len(rhs)) if axis not in (*rhs_batch, *rhs_k)]
-    sizes = [*(lhs[a] for a in lhs_batch), *(lhs[a] for a in m), *(rhs[a] for a in n)]
-    ends = len(lhs_batch), len(lhs_batch) + len(m), len(sizes)
-    sizes += [lhs[axis] for axis in lhs_k]
-    batch, left, right, contracted = 0, ends[0], ends[1], ends[2]
-    of_lhs = {a: first + i for first, axes in ((batch, lhs_batch), (left, m), (contracted, lhs_k))
-              for i, a in enumerate(axes)}  # fmt: skip
-    of_rhs = {a: first + i for first, axes in ((batch, rhs_batch), (right, n), (contracted, rhs_k))
-              for i, a in enumerate(axes)}  # fmt: skip
+    order = sorted(range(len(lhs_k)), key=lambda i: -abs(_least(views, lhs_k[i], rhs_k[i])))
+    lhs_k, rhs_k = [lhs_k[i] for i in order], [rhs_k[i] for i in order]
+    first = len(lhs_batch)
+    second = first + len(m)
+    third = second + len(n)
+    batch = (lhs[axis] for axis in lhs_batch)
+    sizes = (*(1 for _ in lhs_batch), *(lhs[a] for a in m), *(rhs[a] for a in n),
+             *(lhs[a] for a in lhs_k))  # fmt: skip
     product = Product(
-        tuple(sizes),
-        tuple(range(ends[0])),
-        tuple(range(ends[0], ends[1])),
-        tuple(range(ends[1], ends[2])),
-        tuple(range(ends[2], len(sizes))),
+        sizes,
+        tuple(Batch(size, ((dim, 1),)) for dim, size in enumerate(batch)),
+        tuple(range(first, second)),
+        tuple(range(second, third)),
+        tuple(range(third, len(sizes))),
     )
-    return product, [of_lhs[a] for a in range(len(lhs))], [of_rhs[a] for a in range(len(rhs))]
+    left, right = [0] * len(sizes), [0] * len(sizes)
+    for dim, axis in (*enumerate(lhs_batch), *enumerate(m, first), *enumerate(lhs_k, third)):
+        left[dim] = views[0].strides[axis]
+    for dim, axis in (*enumerate(rhs_batch), *enumerate(n, second), *enumerate(rhs_k, third)):
+        right[dim] = views[1].strides[axis]
+    return Sides(product, tuple(left), tuple(right))
 
 
-def _placed(view: View, dims: Sequence[int], count: int) -> tuple[int, ...]:
-    strides = [0] * count
-    for axis, dim in enumerate(dims):
-        strides[dim] = view.strides[axis]
-    return tuple(strides)
+def _least(views: Sequence[View], left: int, right: int) -> int:
+    """How far apart neighbours along a contracted dimension lie, where they are closest."""
+    return min(abs(views[0].strides[left]), abs(views[1].strides[right]))
 
 
 @dataclass
-class _Writer:
+class _OnGpSimd:
+    """Element by element of the contraction: exact in integers of every width."""
+
     builder: KernelBuilder
     product: Product
-    lhs: Operand
-    rhs: Operand
+    left: Operand
+    right: Operand
     emitter: TileEmitter
     result: np.dtype
-    dtypes: tuple[np.dtype, ...]
 
     def write(self) -> None:
+        """The kernel."""
+        position = dict.fromkeys(range(len(self.product.sizes)), ZERO)
+        self._batches(self.product.batches, position)
+
+    def _batches(self, batches: Sequence[Batch], position: Position) -> None:
+        if not batches:
+            self._one(position)
+            return
+        batch, *inner = batches
+        with self.builder.loop(batch.size) as variable:
+            at = dict(position)
+            for dim, step in batch.steps:
+                at[dim] = at[dim] + variable * step
+            self._batches(inner, at)
+
+    def _one(self, position: Position) -> None:
         product = self.product
-        batch = [axis for axis in self._axes(product.batch) if axis.size > 1]
-        position = dict.fromkeys(range(len(product.sizes)), ZERO)
-        self._loops(batch, position, self._of_one_batch)
+        for m in blocks(product.axes(product.left), PARTITIONS):
+            for n in blocks(product.axes(product.right), MOVING):
+                start = moved(moved(position, m.base), n.base)
+                self._loops(
+                    (*m.loops, *n.loops), start, lambda at, m=m, n=n: self._tile(m.tile, n.tile, at)
+                )
 
-    def _axes(self, dims: Sequence[int]) -> list[Axis]:
-        return [Axis(dim, self.product.sizes[dim]) for dim in dims]
-
-    def _loops(self, loops: Sequence[Axis], position: dict[int, Affine], body: object) -> None:
+    def _loops(self, loops: Sequence[Axis], position: Position, body: object) -> None:
         if not loops:
-            body(position)  # type: ignore[operator]
+            body(dict(position))  # type: ignore[operator]
             return
         axis, *inner = loops
         with self.builder.loop(axis.size) as variable:
             at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
             self._loops(inner, at, body)
 
-    def _of_one_batch(self, position: dict[int, Affine]) -> None:
-        on_pe = all(dtype.name in PE_TYPES for dtype in self.dtypes)
-        for m in blocks(self._axes(self.product.left), PARTITIONS):
-            for n in blocks(self._axes(self.product.right), MOVING):
-                start = _moved(_moved(position, m.base), n.base)
-                body = self._tile if on_pe else self._tile_on_gpsimd
-                self._loops(
-                    (*m.loops, *n.loops),
-                    start,
-                    lambda at, m=m, n=n, body=body: body(m, n, at),
-                )
-
-    def _tile(self, m: Block, n: Block, position: dict[int, Affine]) -> None:
-        total = self.builder.tile((m.size, n.size), FLOAT32, Memory.PSUM, name="acc")
-        dst = tile_access(total, [n.size], [1])
-        parts = list(blocks(self._axes(self.product.contracted), PARTITIONS))
-        for index, k in enumerate(parts):
-            start = _moved(position, k.base)
-            first, last = index == 0, index == len(parts) - 1
-            self._contract(m, n, k, start, dst, (first, last))
-        given = self._evicted(m, n, dst)
-        box = Box(m.tile, n.tile, {d: position[d] for d in range(len(self.emitter.program.domain))})
-        self.emitter.box(box, {Reference(0, is_input=True): given})
-
-    def _contract(
-        self,
-        m: Block,
-        n: Block,
-        k: Block,
-        position: dict[int, Affine],
-        dst: Access,
-        ends: tuple[bool, bool],
-    ) -> None:
-        def step(at: dict[int, Affine]) -> None:
-            names = tuple(
-                name
-                for axis in self.product.contracted
-                for name in at[axis].variables
-                if name not in position[axis].variables
-            )
-            first, last = ends
-            self.builder.emit(
-                Matmul(
-                    dst=dst,
-                    stationary=self._loaded(self.lhs, k.tile, m.tile, at, self.dtypes[0]),
-                    moving=self._loaded(self.rhs, k.tile, n.tile, at, self.dtypes[1]),
-                    start=(First(names) if names else True) if first else False,
-                    stop=(Last(names) if names else True) if last else False,
-                )
-            )
-
-        self._loops(k.loops, position, step)
-
-    def _loaded(
-        self,
-        operand: Operand,
-        k: Sequence[Axis],
-        free: Sequence[Axis],
-        at: dict[int, Affine],
-        dtype: np.dtype,
-    ) -> Access:
-        """A tile with the contracted axes on partitions."""
-        rows, columns = (math.prod(axis.size for axis in axes) for axes in (k, free))
-        storage = storage_of(dtype).dtype
-        tile = self.builder.tile((rows, columns), storage, name="op")
-        dst = tile_access(tile, [columns], [1])
-        if not self._is_across(operand, k, free, columns):
-            src = operand.access([*k, *free], at, operand.view.buffer)
-            self.builder.emit(DmaCopy(dst=dst, src=src))
-            return dst
-        whole = self.builder.tile((columns, rows), storage, name="row")
-        src = operand.access([*free, *k], at, operand.view.buffer)
-        across = tile_access(whole, [rows], [1])
-        self.builder.emit(DmaCopy(dst=across, src=src))
-        turned = self.builder.tile((rows, columns), storage, Memory.PSUM, name="turn")
-        seen = tile_access(turned, [columns], [1])
-        self.builder.emit(TensorTranspose(dst=seen, data=across))
-        self.builder.emit(TensorCopy(dst=dst, src=seen))
-        return dst
-
-    def _is_across(
-        self, operand: Operand, k: Sequence[Axis], free: Sequence[Axis], columns: int
-    ) -> bool:
-        """Whether memory runs along the contracted axes, and a transpose through PE helps."""
-        if not k or not free or columns > PARTITIONS:
-            return False
-        along, across = k[-1], free[-1]
-        return (
-            abs(operand.strides[along.dim] * along.step) == 1
-            and abs(operand.strides[across.dim] * across.step) != 1
-            and storage_of(self.dtypes[0]).dtype.storage_bits >= 16
-        )
-
-    def _evicted(self, m: Block, n: Block, total: Access) -> Access:
-        """The sum in SBUF, in the type of the result."""
-        tile = self.builder.tile((m.size, n.size), storage_of(self.result).dtype, name="out")
-        dst = tile_access(tile, [n.size], [1])
-        self.builder.emit(TensorCopy(dst=dst, src=total))
-        return dst
-
-    def _tile_on_gpsimd(self, m: Block, n: Block, position: dict[int, Affine]) -> None:
-        """Element by element of the contraction: exact in integers of every width."""
+    def _tile(self, m: tuple[Axis, ...], n: tuple[Axis, ...], position: dict[int, Affine]) -> None:
         storage = storage_of(self.result).dtype
-        total, part = (self.builder.tile((m.size, n.size), storage, name="acc") for _ in range(2))
-        dst, product = tile_access(total, [n.size], [1]), tile_access(part, [n.size], [1])
-        clear = CustomOp(dst=dst, function=CustomFunction.CONVERT, srcs=(Immediate(0),))
-        self.builder.emit(clear)
+        rows, columns = (int(np.prod([axis.size for axis in axes])) for axes in (m, n))
+        total, part = (self.builder.tile((rows, columns), storage, name="acc") for _ in range(2))
+        dst, product = tile_access(total, [columns], [1]), tile_access(part, [columns], [1])
+        convert = CustomFunction.CONVERT
+        self.builder.emit(CustomOp(dst=dst, function=convert, srcs=(Immediate(0),)))
 
         def step(at: dict[int, Affine]) -> None:
-            left = self.builder.tile((m.size, 1), storage_of(self.dtypes[0]).dtype, name="left")
-            right = self.builder.tile(
-                (m.size, n.size), storage_of(self.dtypes[1]).dtype, name="right"
-            )
-            column, rows = tile_access(left, [1], [1]), tile_access(right, [n.size], [1])
-            self.builder.emit(
-                DmaCopy(dst=column, src=self.lhs.access(m.tile, at, self.lhs.view.buffer))
-            )
-            repeated = self.rhs.access([*m.tile, *n.tile], at, self.rhs.view.buffer)
-            self.builder.emit(DmaCopy(dst=rows, src=repeated))
-            wide = [self._wide(each, storage) for each in (column, rows)]
+            left = self.builder.tile((rows, 1), self.left.dtype, name="left")
+            right = self.builder.tile((rows, columns), self.right.dtype, name="right")
+            column, row = tile_access(left, [1], [1]), tile_access(right, [columns], [1])
+            self.builder.emit(DmaCopy(dst=column, src=self.left.access(m, at)))
+            self.builder.emit(DmaCopy(dst=row, src=self.right.access([*m, *n], at)))
+            one, other = (self._wide(each, storage) for each in (column, row))
+            repeated = tile_access(one.buffer, [columns], [0])
             multiply, add = CustomFunction.MULTIPLY, CustomFunction.ADD
-            self.builder.emit(CustomOp(dst=product, function=multiply, srcs=tuple(wide)))
+            self.builder.emit(CustomOp(dst=product, function=multiply, srcs=(repeated, other)))
             self.builder.emit(CustomOp(dst=dst, function=add, srcs=(dst, product)))
 
-        axes = [axis for axis in self._axes(self.product.contracted) if axis.size > 1]
-        self._loops(axes, position, step)
-        box = Box(m.tile, n.tile, {d: position[d] for d in range(len(self.emitter.program.domain))})
+        self._loops(self.product.axes(self.product.contracted), position, step)
+        domain = range(len(self.emitter.program.domain))
+        box = Box(m, n, {dim: position[dim] for dim in domain})
         self.emitter.box(box, {Reference(0, is_input=True): dst})
 
-    def _wide(self, access: Access, storage: object) -> Access:
+    def _wide(self, access: Access, storage: ElementType) -> Access:
         """In the type of the sum."""
         if access.element_type == storage:
             return access
-        tile = self.builder.tile(
-            (access.partitions, access.free_elements), storage_of(self.result).dtype, name="wide"
-        )
-        dst = tile_access(tile, [access.free_elements], [1])
+        columns = access.free_elements
+        tile = self.builder.tile((access.partitions, columns), storage, name="wide")
+        dst = tile_access(tile, [columns], [1])
         self.builder.emit(CustomOp(dst=dst, function=CustomFunction.CONVERT, srcs=(access,)))
         return dst
-
-
-def _moved(position: dict[int, Affine], base: Sequence[tuple[int, int]]) -> dict[int, Affine]:
-    moved = dict(position)
-    for dim, start in base:
-        moved[dim] = moved[dim] + start
-    return moved
 
 
 EPILOGUES = {"dot_general": dot_general}
