@@ -10,13 +10,16 @@ from absl import flags
 
 from launch import sampling_flags
 from launch.program import run
-from launch.tasks.table import TASKS, run_checkpoint
+from launch.tasks.table import ALIASES, TASKS, run_checkpoint
 from launch.tasks.task import Request
 from models.weights.fields import DTYPES
 
 _MODEL = flags.DEFINE_string("model", None, "Directory of the checkpoint.", required=True)
 _TASK = flags.DEFINE_enum(
-    "task", None, sorted(TASKS), "What to do; default: what the architecture is made for."
+    "task",
+    None,
+    sorted([*TASKS, *ALIASES]),
+    "What to do; default: what the architecture is made for.",
 )
 _INPUT = flags.DEFINE_string(
     "input",

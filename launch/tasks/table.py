@@ -27,6 +27,9 @@ TASKS: Mapping[str, Task] = {
     )
 }
 
+ALIASES: Mapping[str, str] = dict.fromkeys(("summarization", "translation"), text_to_text.TASK.name)
+"""What transformers calls a task when its input says more."""
+
 
 def run_checkpoint(request: Request, task: str | None) -> None:
     """Does the task, or what the checkpoint's architecture is made for.
@@ -57,7 +60,7 @@ def task_for(architecture: Made, asked: str | None, tasks: Mapping[str, Task] = 
 
     Raises ModelError if there is no such task, or the architecture is made for another.
     """
-    name = asked or architecture.task
+    name = ALIASES.get(asked, asked) if asked else architecture.task
     if name not in tasks:
         raise ModelError(
             f"{architecture.name} is supported, but the task {name!r} is not; there are "

@@ -19,6 +19,7 @@ from launch.trainer import train
 from models.errors import ModelsError
 from models.generate import Ending
 from models.pretrained import describe
+from models.registry import ARCHITECTURES
 from models.sampling import Sampling
 from tests.launch.checkpoint_files import VOCAB, byte_pairs, write_config, write_directory
 from tests.launch.programs import config, losses, start
@@ -141,6 +142,14 @@ def test_a_task_that_the_architecture_is_not_made_for_is_refused(directory: Path
         task_for(architecture, "fill", {**TASKS, "fill": TASKS["text-generation"]})
     with pytest.raises(LaunchError, match="but the task 'text-generation' is not; there are none"):
         task_for(architecture, None, {})
+
+
+@pytest.mark.parametrize("alias", ["summarization", "translation"])
+def test_other_names_of_text_to_text(directory: Path, alias: str) -> None:
+    t5 = ARCHITECTURES["T5ForConditionalGeneration"]
+    assert task_for(t5, alias) is TASKS["text2text-generation"]
+    with pytest.raises(LaunchError, match="made for text-generation, not for text2text-generation"):
+        task_for(describe(directory).architecture, alias)
 
 
 def test_model_and_its_dimensions_contradict_each_other(directory: Path, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The laws of an encoder-decoder, from random weights."""
 
+import json
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from models import pretrained
 from models.generate import Ending, generate
 from models.parameters import Parameters, merge
 from models.pretrained import Pretrained
@@ -128,6 +131,22 @@ def test_bfloat16_is_close_to_float32(version: str) -> None:
     assert not np.array_equal(rough, exact)
     # bfloat16 has 8 bits: each of some ten roundings in a row costs up to 0.4 %.
     np.testing.assert_allclose(rough, exact, atol=0.04 * float(jnp.max(jnp.abs(exact))))
+
+
+def test_the_encoder_alone_reads_whole_checkpoints(tmp_path: Path) -> None:
+    model, _ = whole("1.1")
+    pretrained.save(tmp_path, model)
+    values = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(
+        json.dumps(values | {"architectures": ["T5EncoderModel"]})
+    )
+    alone = pretrained.load(tmp_path)
+    assert set(alone.parameters) == {
+        name for name in model.parameters if name.startswith(("embedding.", "encoder."))
+    }
+    got = jax.jit(merge(alone.graph, alone.parameters))(SOURCE, real=REAL)["hidden"]
+    expected = jax.jit(merge(model.graph, model.parameters).encode)(SOURCE, REAL)
+    np.testing.assert_allclose(got, expected, **FP32)
 
 
 def test_rows_end_at_the_stop_token() -> None:
