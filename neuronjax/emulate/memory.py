@@ -19,9 +19,12 @@ from neuronjax.errors import ArgumentMismatchError, MemoryAccessError
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Buffer, Kind, Memory
 from neuronjax.program.program import Program
+from neuronjax.program.walk import buffers
 
 UNWRITTEN = 0xFF
 """What bytes hold before they are written."""
+_ALIGNMENT = 64
+"""Bytes that rows of a storage are a multiple of."""
 
 
 class Storage:
@@ -67,11 +70,15 @@ class Memories:
         core = program.target.core
         self._program = program
         self._aliases = {alias.buffer: alias.of for alias in program.aliases}
-        self._shared = {
-            Memory.HBM: Storage("HBM", 1, _hbm_bytes(program.buffers)),
-            Memory.SBUF: Storage("SBUF", core.sbuf.partitions, core.sbuf.partition_bytes),
-            Memory.PSUM: Storage("PSUM", core.psum.partitions, core.psum.partition_bytes),
+        self._limits = {
+            Memory.SBUF: (core.sbuf.partitions, core.sbuf.partition_bytes),
+            Memory.PSUM: (core.psum.partitions, core.psum.partition_bytes),
         }
+        self._shared = {
+            memory: Storage(memory.value, rows, min(_used(program, memory), most))
+            for memory, (rows, most) in self._limits.items()
+        }
+        self._shared[Memory.HBM] = Storage("hbm", 1, _used(program, Memory.HBM))
         for memory in (Memory.SBUF, Memory.PSUM):
             self._shared[memory].flat.fill(UNWRITTEN)
         self.locations: dict[str, Location] = {}
@@ -87,14 +94,14 @@ class Memories:
         """Names of buffers that share memory on purpose."""
         return frozenset((*self._aliases, *self._aliases.values()))
 
-    def locate(self, buffers: Iterable[Buffer], outer: Locations, path: str) -> Locations:
+    def locate(self, tiles: Iterable[Buffer], outer: Locations, path: str) -> Locations:
         """`outer` and the buffers of a kernel, which lie where they say or in storage of their own.
 
         Raises:
           MemoryAccessError: a buffer does not end within its memory.
         """
         found = dict(outer)
-        for buffer in _originals_first(tuple(buffers), self._aliases):
+        for buffer in _originals_first(tuple(tiles), self._aliases):
             found[buffer.name] = self._locate(buffer, found, path)
             self.inner[f"{path}/{buffer.name}"] = (buffer, found[buffer.name])
             if buffer.address is None:
@@ -115,8 +122,9 @@ class Memories:
         if rows > storage.rows or end > storage.width:
             raise MemoryAccessError(
                 f"{path}: {buffer.name} lies on partitions {buffer.partition} to {rows - 1} and"
-                f" bytes {buffer.address} to {end - 1}; {storage.name} has {storage.rows}"
-                f" partitions of {storage.width} bytes. Move it, or make it smaller."
+                f" bytes {buffer.address} to {end - 1}; {storage.name} has"
+                f" {' partitions of '.join(map(str, self._limits[buffer.memory]))} bytes. Move it,"
+                " or make it smaller."
             )
         storage.take(buffer, buffer.address)
         return Location(storage, buffer.partition, buffer.address)
@@ -143,8 +151,8 @@ class Memories:
     def held(self) -> list[tuple[Buffer, Location]]:
         """Buffers that hold something before a program runs: arguments and constants."""
         wanted = (Kind.ARGUMENT, Kind.CONSTANT)
-        buffers = (each for each in self._program.buffers if each.kind in wanted)
-        return [(each, self.locations[each.name]) for each in buffers]
+        found = (each for each in self._program.buffers if each.kind in wanted)
+        return [(each, self.locations[each.name]) for each in found]
 
     def _put(self, buffer: Buffer, data: np.ndarray) -> None:
         target = self.locations[buffer.name].bytes_of(buffer)
@@ -162,23 +170,24 @@ class Memories:
         return np.ascontiguousarray(rows).view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)
 
 
-def _hbm_bytes(buffers: Iterable[Buffer]) -> int:
+def _used(program: Program, memory: Memory) -> int:
+    """Bytes up to the end of the last buffer, in each partition: more are not set up."""
     ends = (
         each.address + each.extent
-        for each in buffers
-        if each.memory is Memory.HBM and each.address is not None
+        for _, each in buffers(program)
+        if each.memory is memory and each.address is not None
     )
-    return max(ends, default=0)
+    return -(-max(ends, default=0) // _ALIGNMENT) * _ALIGNMENT
 
 
-def _originals_first(buffers: tuple[Buffer, ...], aliases: Mapping[str, str]) -> list[Buffer]:
+def _originals_first(found: tuple[Buffer, ...], aliases: Mapping[str, str]) -> list[Buffer]:
     """Buffers with those before that others are aliases of."""
 
     def depth(name: str, seen: frozenset[str] = frozenset()) -> int:
         of = aliases.get(name)
         return 0 if of is None or of in seen else 1 + depth(of, seen | {name})
 
-    return sorted(buffers, key=lambda buffer: depth(buffer.name))
+    return sorted(found, key=lambda buffer: depth(buffer.name))
 
 
 def _bytes_of_argument(buffer: Buffer, value: np.ndarray) -> np.ndarray:

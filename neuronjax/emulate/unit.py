@@ -21,6 +21,7 @@ from neuronjax.program.control import Host
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Immediate, Scalar
 from neuronjax.program.walk import Place
+from neuronjax.rounding import NUMPY, random_bits
 
 Array = np.ndarray
 Run = Callable[[Values], None]
@@ -38,7 +39,12 @@ def _accumulators() -> dict[Engine, Array]:
 
 
 def _random_state() -> dict[Engine, Array]:
-    return {each: np.zeros((LANES, n), np.uint32) for each, n in STATE_WORDS.items()}
+    """Every lane has another seed, its first word. What hardware starts with is undocumented."""
+    lane = np.arange(LANES, dtype=np.uint32)
+    states = {each: np.zeros((LANES, words), np.uint32) for each, words in STATE_WORDS.items()}
+    for place, state in enumerate(states.values()):
+        state[:, 0] = random_bits(NUMPY, lane, np.array([place], np.uint32))
+    return states
 
 
 @dataclass
