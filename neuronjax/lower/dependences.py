@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from neuronjax.lower.distance import Source, levels, nearest, newest
+from neuronjax.lower.distance import Source, bound, levels, nearest, newest
 from neuronjax.lower.knowledge import Facts, has
 from neuronjax.lower.patterns import Pattern, pattern
 from neuronjax.lower.streams import Item, Row, Stream, exceeds
@@ -53,16 +54,18 @@ def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
 
 
 def _operands(item: Item) -> Iterator[tuple[Access | Register, bool]]:
-    """Memory and registers, and whether they are written; what is written is not told twice."""
-    written = item.instruction.writes()
-    yield from ((each, True) for each in written)
-    ids = {id(each) for each in written}
-    yield from ((each, False) for each in item.instruction.reads() if id(each) not in ids)
+    """Memory and registers, those in addresses among them, and whether they are written."""
+    for use in item.instruction.uses():
+        if isinstance(use.operand, Access):
+            yield use.operand, use.role.is_write
+            yield from ((register, False) for register in use.operand.registers)
+        elif isinstance(use.operand, Register):
+            yield use.operand, use.role.is_write
 
 
 def is_ordered(consumer: Item, producer: Item) -> bool:
     """Whether the streams alone order two items, in whichever iterations."""
-    return consumer.stream == producer.stream or consumer.engine == producer.stream
+    return consumer.stream is producer.stream or consumer.engine is producer.stream
 
 
 def counted(items: Sequence[Item], uses: Uses) -> set[int]:
@@ -83,7 +86,7 @@ def counted(items: Sequence[Item], uses: Uses) -> set[int]:
 
 def _is_wanted(item: Item, use: Pattern, streams: dict[tuple[Stream, Stream], bool]) -> bool:
     return any(
-        (use.is_write or writes) and stream != item.stream and engine != item.stream
+        (use.is_write or writes) and stream is not item.stream and engine is not item.stream
         for (engine, stream), writes in streams.items()
     )
 
@@ -102,10 +105,14 @@ def sources(consumer: Item, uses: Uses, known: Facts) -> list[Source]:
 
 def _newest_first(
     users: Sequence[tuple[Item, Pattern]], position: int
-) -> Iterator[tuple[Item, Pattern]]:
+) -> Sequence[tuple[Item, Pattern]]:
     """Those before a position from the last to the first, and then those behind it."""
-    yield from (each for each in reversed(users) if each[0].position < position)
-    yield from (each for each in reversed(users) if each[0].position >= position)
+    first = bisect_left(users, position, key=_position)
+    return [*users[:first][::-1], *users[first:][::-1]]
+
+
+def _position(user: tuple[Item, Pattern]) -> int:
+    return user[0].position
 
 
 def _look(
@@ -121,10 +128,12 @@ def _look(
     loops = consumer.loops
     kept = found.setdefault(producer.stream, [])
     for level in levels(consumer, producer):
-        bound = nearest(consumer, producer, level)
-        if _is_done(bound.count, producer.stream, kept, known, consumer):
+        if _is_done(bound(consumer, producer, level), producer.stream, kept, known, consumer):
             continue
-        source = bound if is_vague else newest(consumer, use, producer, other, level)
+        if is_vague:
+            source: Source | None = nearest(consumer, producer, level)
+        else:
+            source = newest(consumer, use, producer, other, level)
         if source is None or _is_done(source.count, producer.stream, kept, known, consumer):
             continue
         kept[:] = [each for each in kept if not exceeds(source.count, each.count, loops)]

@@ -84,6 +84,22 @@ def nearest(consumer: Item, producer: Item, level: int) -> Source:
     return _source(consumer, producer, distances, ways + [_STILL] * len(inner))
 
 
+def bound(consumer: Item, producer: Item, level: int) -> Row:
+    """The count of `nearest`."""
+    count = producer.count
+    base, steps = count[0], [0] * len(consumer.loops)
+    for index, turn in enumerate(producer.loops):
+        step = count[index + 1]
+        if index < level:
+            steps[index] = step
+        elif index == level and _is_shared(consumer, producer, index):
+            steps[index] = step
+            base -= step
+        else:
+            base += step * (turn.trips - 1)
+    return (base, *steps)
+
+
 def newest(
     consumer: Item, use: Pattern, producer: Item, other: Pattern, level: int
 ) -> Source | None:
@@ -97,14 +113,14 @@ def newest(
             _partitions(consumer, use, producer, other, ways),
             _slots(consumer, use, producer, other, ways),
         )
-        bound = nearest(consumer, producer, level)
         if found is None:
             return None
+        most = nearest(consumer, producer, level)
         if not found:
-            return bound
+            return most
         if _is_within(consumer, producer, found, ways):
             source = _source(consumer, producer, found, ways)
-            return bound if exceeds(source.count, bound.count, consumer.loops) else source
+            return most if exceeds(source.count, most.count, consumer.loops) else source
     raise AssertionError("loops that stand never lead behind the producer's last iteration")
 
 
@@ -146,7 +162,7 @@ def _source(
             elif distance < 0 and _is_shift(consumer, producer, index, way):
                 outside.append((way.loop, trips + distance, trips - 1))
         at.append(tuple(row))
-    count = composed(producer.count(), at, width)
+    count = composed(producer.count, at, width)
     return Source(producer, tuple(at), count, tuple(outside))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from neuronjax.lower.distance import Source
 from neuronjax.lower.streams import Item, Row, Stream, Turn, composed, exceeds, greatest
 
-Facts = dict[Stream, list[Row]]
+Facts = dict[Stream, tuple[Row, ...]]
 MOST_FACTS = 6
 """Facts about one stream that are kept."""
 Region = tuple[int, int, int]
@@ -23,16 +23,27 @@ Region = tuple[int, int, int]
 
 def has(facts: Facts, stream: Stream, wanted: Row, loops: Sequence[Turn]) -> bool:
     """Whether a fact says as much in every iteration."""
-    return any(exceeds(row, wanted, loops) for row in facts.get(stream, ()))
+    rows = facts.get(stream)
+    if rows is not None:
+        for row in rows:
+            if exceeds(row, wanted, loops):
+                return True
+    return False
 
 
 def add(facts: Facts, stream: Stream, new: Row, loops: Sequence[Turn]) -> None:
     """Takes a fact up, unless it says nothing new."""
-    rows = facts.get(stream, [])
-    if any(exceeds(row, new, loops) for row in rows) or greatest(new, loops) <= 0:
+    rows = facts.get(stream)
+    if rows is None:
+        if greatest(new, loops) > 0:
+            facts[stream] = (new,)
         return
-    kept = [row for row in rows if not exceeds(new, row, loops)]
-    facts[stream] = [new, *kept][:MOST_FACTS]
+    for row in rows:
+        if exceeds(row, new, loops):
+            return
+    if greatest(new, loops) > 0:
+        kept = [row for row in rows if not exceeds(new, row, loops)]
+        facts[stream] = (new, *kept[: MOST_FACTS - 1])
 
 
 def add_all(facts: Facts, new: Facts, loops: Sequence[Turn]) -> None:
@@ -75,7 +86,7 @@ class Engines:
         """A loop begins; `ends` is what was known at its end in an earlier look."""
         self.loops.append(turn)
         self.known = {
-            engine: {stream: [(*row, 0) for row in rows] for stream, rows in facts.items()}
+            engine: {stream: tuple((*row, 0) for row in rows) for stream, rows in facts.items()}
             for engine, facts in self.known.items()
         }
         for engine, facts in (ends or {}).items():
@@ -121,7 +132,7 @@ def following(source: Source, at_start: Facts, known: Facts, loops: Sequence[Tur
         for row in rows:
             new = composed(row, source.at, width)
             if holds_outside(new, known.get(stream, ()), source.outside, loops):
-                found.setdefault(stream, []).append(new)
+                found[stream] = (*found.get(stream, ()), new)
     return found
 
 
@@ -139,7 +150,7 @@ def needed(
         others = [each for each in kept if each is not source]
         if any(_tells(each, told[id(each)], source, loops) for each in others):
             kept = others
-    facts = {stream: list(rows) for stream, rows in known.items()}
+    facts = dict(known)
     for source in kept:
         add(facts, source.stream, source.count, loops)
         add_all(facts, told[id(source)], loops)
@@ -147,6 +158,6 @@ def needed(
 
 
 def _tells(source: Source, told: Facts, other: Source, loops: Sequence[Turn]) -> bool:
-    if source.stream is other.stream or source.stream == other.stream:
+    if source.stream is other.stream:
         return exceeds(source.count, other.count, loops)
     return has(told, other.stream, other.count, loops)

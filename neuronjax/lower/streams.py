@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from neuronjax.machine.specs import Engine
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
@@ -25,11 +24,12 @@ UNKNOWN_TRIPS = 1 << 31
 """Trips of a loop that a register decides about."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stream:
     """Instructions that complete in order; `unit` is what one of them adds to its semaphore.
 
-    What each DMA transfer adds: its 16 engines add one each ("NKI DMA overview").
+    A DMA transfer adds 16: its engines add one each ("NKI DMA overview"). Each stream of a kernel
+    is one record.
     """
 
     name: str
@@ -57,6 +57,8 @@ class Item:
     stream: Stream
     #: Stream -> what counts of it before the item, while all loops are in their first iteration.
     before: dict[Stream, int] = field(default_factory=dict)
+    #: Which of its stream's instructions it is, in every iteration; the first is 1.
+    count: Row = ()
 
     def count_before(self, stream: Stream) -> Row:
         """Instructions of a stream that count and come before the item, in program order."""
@@ -64,11 +66,6 @@ class Item:
             self.before.get(stream, 0),
             *(turn.counts.get(stream, 0) for turn in self.loops),
         )
-
-    def count(self) -> Row:
-        """Which of its stream's instructions it is, the first is 1."""
-        base, *steps = self.count_before(self.stream)
-        return (base + 1, *steps)
 
 
 @dataclass(slots=True)
@@ -82,30 +79,30 @@ class Opened:
 Event = Item | Opened
 
 
-def engine_of(instruction: Instruction) -> Stream:
-    """The stream that starts the instruction."""
-    engine = instruction.engine
-    return _ENGINES[engine] if engine is not None else _HOST
+class _Streams(dict[str, Stream]):
+    """The streams of a kernel by name."""
 
+    def engine(self, instruction: Instruction) -> Stream:
+        """The stream that starts the instruction."""
+        engine = instruction.engine
+        name = "host" if engine is None else engine.value
+        return self.get(name) or self.setdefault(name, Stream(name))
 
-def stream_of(instruction: Instruction) -> Stream:
-    """The stream that completes the instruction."""
-    starter = engine_of(instruction)
-    if isinstance(instruction, DmaInstruction):
-        return Stream(f"{starter.name}_queue{instruction.queue}", 16)
-    if isinstance(instruction, CollectiveInstruction):
-        return Stream(f"{starter.name}_collectives{instruction.stream}")
-    return starter
-
-
-_ENGINES = {engine: Stream(engine.value) for engine in Engine}
-_HOST = Stream("host")
+    def completing(self, instruction: Instruction, starter: Stream) -> Stream:
+        """The stream that completes the instruction."""
+        if isinstance(instruction, DmaInstruction):
+            name = f"{starter.name}_queue{instruction.queue}"
+            return self.get(name) or self.setdefault(name, Stream(name, 16))
+        if isinstance(instruction, CollectiveInstruction):
+            name = f"{starter.name}_collectives{instruction.stream}"
+            return self.get(name) or self.setdefault(name, Stream(name))
+        return starter
 
 
 def events(nodes: tuple[Node, ...]) -> list[Event]:
     """Instructions and ends of loops in the order of the text."""
     found: list[Event] = []
-    _events(nodes, (), found)
+    _events(nodes, (), found, _Streams())
     position = 0
     for event in found:
         if isinstance(event, Item):
@@ -114,21 +111,24 @@ def events(nodes: tuple[Node, ...]) -> list[Event]:
     return found
 
 
-def _events(nodes: tuple[Node, ...], loops: tuple[Turn, ...], found: list[Event]) -> None:
+def _events(
+    nodes: tuple[Node, ...], loops: tuple[Turn, ...], found: list[Event], streams: _Streams
+) -> None:
     for node in nodes:
         if isinstance(node, Instruction):
-            found.append(Item(0, node, loops, engine_of(node), stream_of(node)))
+            engine = streams.engine(node)
+            found.append(Item(0, node, loops, engine, streams.completing(node, engine)))
         else:
             assert isinstance(node, Loop)
             trips = node.most_trips if isinstance(node.trips, int) else None
             turn = Turn(node.variable, UNKNOWN_TRIPS if trips is None else trips)
             found.append(Opened(turn))
-            _events(node.body, (*loops, turn), found)
+            _events(node.body, (*loops, turn), found, streams)
             found.append(Opened(turn, is_end=True))
 
 
 def count(order: Sequence[Event], counted: set[int]) -> None:
-    """Sets what counts before each item and in each loop: the items at positions `counted`."""
+    """Sets what counts before each item, and in each loop: the items at positions `counted`."""
     totals: dict[Stream, int] = {}
     starts: list[dict[Stream, int]] = []
     for event in order:
@@ -150,6 +150,10 @@ def count(order: Sequence[Event], counted: set[int]) -> None:
                 stream: start.get(stream, 0) + turn.trips * turn.counts.get(stream, 0)
                 for stream in totals
             }
+    for event in order:
+        if isinstance(event, Item):
+            base, *steps = event.count_before(event.stream)
+            event.count = (base + 1, *steps)
 
 
 # Rows

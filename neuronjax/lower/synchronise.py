@@ -119,7 +119,7 @@ def _look(
             kept, facts = needed(event, wanted, known, begun)
             waits[event.position] = kept
             engines.known[event.engine] = facts
-            at_start = {stream: list(rows) for stream, rows in facts.items()}
+            at_start = dict(facts)
             add(at_start, event.engine, event.count_before(event.engine), event.loops)
             begun[event.position] = at_start
         elif event.is_end:
