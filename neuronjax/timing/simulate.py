@@ -4,8 +4,8 @@ Instructions are taken in program order, each engine at its own clock: an instru
 its engine is free, its semaphores have their counts, and what it reads from its own engine is
 there. One whose semaphores are not reached by then waits with all later ones of its engine. DMA
 transfers keep the order of their queue, and share the DMA engines as one resource: a transfer fills
-what earlier ones, in program order, have left free. Collectives keep the order of their stream, and
-take turns on the links.
+what earlier ones, in program order, have left free, and takes turns with other queues. Collectives
+keep the order of their stream, and take turns on the links.
 
 Loops: when all clocks advance by the same per trip, or per few trips, the rest of the loop is added
 at once. Where clocks advance at different rates (an engine runs ahead of another one), the jump is
@@ -189,7 +189,7 @@ class Simulation:
         self.body(self.compiled.streams)
         self.finish()
         t = self.t
-        duration = t[self.end]
+        duration = max(t[self.end], t[self.free])
         lead = duration if self.first_compute is None else self.first_compute
         return Simulated(
             duration=duration,
@@ -341,6 +341,8 @@ class Simulation:
         starts, ends = self.queue_starts + asked.queue, self.queue_ends + asked.queue
         ready = max(ready + asked.start, t[starts] + asked.interval)
         start, served = self.serve(ready, asked.work)
+        if served > ready + asked.work:
+            start, served = self.share(ready, asked.work, ends, start, served)
         finish = max(served, start + asked.duration, t[ends])
         t[starts] = start
         t[ends] = finish
@@ -350,6 +352,27 @@ class Simulation:
         if len(self.events) < self.most_events:
             self.events.append(Event(leaf.number, "dma", start, finish, asked.queue))
         return finish + asked.completion
+
+    def share(self, ready: int, work: int, own: int, start: int, served: int) -> tuple[int, int]:
+        """Work that finds the engines busy: they take turns between queues.
+
+        It ends when all busy queues have had as much, if that is sooner than behind everything, at
+        `served`. The others are late by it: from their next transfer on, for what they have begun
+        has its times.
+        """
+        t = self.t
+        begin = max(ready, t[own])
+        others = [
+            end
+            for end in range(self.queue_ends, self.queue_ends + self.compiled.queues)
+            if end != own and t[end] > begin
+        ]
+        fair = begin + (1 + len(others)) * work
+        if fair >= served:
+            return start, served
+        for end in others:
+            t[end] += work
+        return min(start, begin), fair
 
     def serve(self, ready: int, work: int) -> tuple[int, int]:
         """First and last moment of some work on the DMA engines, in gaps and then behind all."""

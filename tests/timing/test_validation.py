@@ -21,7 +21,7 @@ def test_errors_are_small() -> None:
     groups = {each.name: each for each in summaries(ROWS)}
     kernels, collectives = groups[Kind.KERNEL.value], groups[Kind.COLLECTIVE.value]
     assert kernels.mape <= 0.03
-    assert kernels.worst <= 0.13
+    assert kernels.worst <= 0.14
     assert collectives.mape <= 0.04
     assert collectives.worst <= 0.13
     assert groups[f"{Kind.KERNEL.value}, not calibrated"].mape <= 0.04
