@@ -52,6 +52,15 @@ class KernelBuilder:
         self._buffers.append(buffer)
         return buffer
 
+    @property
+    def tile_count(self) -> int:
+        """How many tiles there are."""
+        return len(self._buffers)
+
+    def forget(self, count: int) -> None:
+        """Takes back all tiles but the first `count`; nothing may use them."""
+        del self._buffers[count:]
+
     def register(self, limit: int | None = None, name: str = "r") -> Register:
         """A new register; the program declares it under a name of its own."""
         register = Register(f"{name}{len(self.registers)}", limit)

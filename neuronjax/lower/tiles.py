@@ -19,12 +19,14 @@ from neuronjax.lower import elementwise
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.view import walk
+from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType, bytes_of
-from neuronjax.program.operand import Access, Buffer, Immediate, Scalar
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access, Buffer, Immediate, Memory, Scalar
 from neuronjax.program.operators import AluOp
-from neuronjax.program.vector_engine import TensorReduce
+from neuronjax.program.vector_engine import TensorCopy, TensorReduce
 
 FREE_ELEMENTS = 2048
 """Elements of a tile in one partition, where nothing asks for more."""
@@ -518,18 +520,51 @@ class _Values:
         self.known[reference] = dst
 
     def _elementwise(self, node: Node, dst: Access) -> None:
+        """The instructions of an operation; PSUM is read if all of them can."""
+        builder = self.emitter.builder
+        body, tiles = self._attempted(node, dst)
+        if not all(map(_reads_psum, body)):
+            builder.forget(tiles)
+            for each in node.operands:
+                if isinstance(each, Reference):
+                    self._in_sbuf(each)
+            body, _ = self._attempted(node, dst)
+        for instruction in body:
+            builder.emit(instruction)
+
+    def _attempted(self, node: Node, dst: Access) -> tuple[list[Instruction], int]:
+        """Instructions that are not part of the kernel yet, and how many tiles there were."""
+        work, builder = self._work(node, dst), self.emitter.builder
+        tiles = builder.tile_count
+        with builder.block() as body:
+            elementwise.emit(work)
+        return [each for each in body if isinstance(each, Instruction)], tiles
+
+    def _work(self, node: Node, dst: Access) -> elementwise.Work:
         over = [axis for axis in self.box.free if axis.dim in node.axes]
-        elementwise.emit(
-            elementwise.Work(
-                builder=self.emitter.builder,
-                name=node.name.removeprefix("reduce_"),  # of one element: value and initial value
-                attributes=dict(node.attributes),
-                dst=dst,
-                srcs=tuple(self.operand(each, over) for each in node.operands),
-                operand=node.operand_dtype,
-                result=node.dtype,
-            )
+        return elementwise.Work(
+            builder=self.emitter.builder,
+            name=node.name.removeprefix("reduce_"),  # of one element: value and initial value
+            attributes=dict(node.attributes),
+            dst=dst,
+            srcs=tuple(self.operand(each, over) for each in node.operands),
+            operand=node.operand_dtype,
+            result=node.dtype,
         )
+
+    def _in_sbuf(self, reference: Reference) -> Access:
+        """The tile of a value, copied out of PSUM if it lies there."""
+        access = self.node_of(reference)
+        if access.memory is Memory.PSUM:
+            program = self.program
+            rows = program.inputs if reference.is_input else program.nodes
+            dtype = storage_of(rows[reference.number].dtype).dtype
+            copied = self.tile(program.axes_of(reference), dtype, "out")
+            over = [axis for axis in self.box.free if axis.dim in program.axes_of(reference)]
+            src = self.broadcast(access, program.axes_of(reference), over)
+            self.emitter.builder.emit(TensorCopy(dst=copied, src=src))
+            self.known[reference] = copied
+        return self.known[reference]
 
     def _reduce(self, node: Node, dst: Access) -> None:
         data, init = node.operands
@@ -598,11 +633,18 @@ class _Values:
         self._combine(node, total, total, part)
 
     def store(self, output: Output) -> None:
-        value = self.node_of(output.value)
+        value = self._in_sbuf(output.value)
         varying = self.program.axes_of(output.value)
         axes = [*self.box.partitions, *(a for a in self.box.free if a.dim in varying)]
         dst = self._hbm(output.buffer, output.strides, output.offset, axes)
         self.emitter.builder.emit(DmaCopy(dst=dst, src=value))
+
+
+def _reads_psum(instruction: Instruction) -> bool:
+    """Whether an instruction may read what it reads of PSUM: one operand, not on GpSimd."""
+    reads = [each for each in instruction.reads() if isinstance(each, Access)]
+    count = sum(each.memory is Memory.PSUM for each in reads)
+    return not count or (count == 1 and instruction.engine in (Engine.VECTOR, Engine.SCALAR))
 
 
 def _dense(sizes: Sequence[int]) -> list[int]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from neuronjax.formats import FLOAT32
+from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
+from neuronjax.lower import elementwise
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
 from neuronjax.lower.families.panels import (
     Block,
@@ -38,7 +39,7 @@ from neuronjax.lower.families.schedule import (
     schedule,
 )
 from neuronjax.lower.storage import storage_of
-from neuronjax.lower.tiles import Axis, Box, Reference, TileEmitter, TileProgram
+from neuronjax.lower.tiles import Axis, Box, Reference, TileEmitter
 from neuronjax.program.affine import ZERO, Affine, First, Flag, Last, affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of
@@ -50,7 +51,11 @@ NARROW = 16
 """Columns of an operand that are loaded where they must lie, whatever that costs."""
 RUN_BYTES = 512
 """Contiguous bytes from which on a transfer is efficient."""
+MOST_READERS = 2
+"""Operations that read sums in PSUM; more of them keep it occupied for too long."""
 _INT16 = 1 << 15
+_COPIED = (FLOAT32, BFLOAT16, FLOAT16)
+"""Types that a copy rounds sums to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +129,9 @@ class ProductWriter:
         """The kernel."""
         product = self.product
         steps = self._steps()
-        self._turns = any(
-            is_turned(operand, step, product.axes(dims))
-            for step in steps
-            for operand, dims in ((self.left, product.left), (self.right, product.right))
-        )
         left = self._side(self.left, product.left, steps)
         right = self._side(self.right, product.right, steps)
+        self._turns = left.is_turned or right.is_turned
         passes = 4 if FLOAT32 in (self.left.dtype, self.right.dtype) else 1
         runs = self._runs()
         self._plan = schedule(
@@ -146,7 +147,7 @@ class ProductWriter:
         dtypes = [each.dtype for each in (*program.inputs, *program.inputs)]
         dtypes += [each.dtype for each in program.nodes]
         nbytes = sum(bytes_of(storage_of(dtype).dtype) for dtype in dtypes)
-        return usable - min(usable // 3, nbytes * MOVING) - 2 * CHUNK_BYTES
+        return usable - min(usable // 3, nbytes * MOVING) - CHUNK_BYTES
 
     def _side(self, operand: Operand, dims: tuple[int, ...], steps: list[Step]) -> Side:
         axes = self.product.axes(dims)
@@ -161,7 +162,8 @@ class ProductWriter:
             return total
 
         stored = bytes_of(operand.view.buffer.dtype)
-        return Side(self.product.count(dims), bytes_of(operand.dtype), stored, panel)
+        turned = any(is_turned(operand, step, axes) for step in steps)
+        return Side(self.product.count(dims), stored, turned, panel)
 
     def _runs(self) -> tuple[int, int]:
         """Runs of stored results if left or right dimensions lie on partitions."""
@@ -520,18 +522,40 @@ class ProductWriter:
         """What follows from a tile of sums, and where it goes."""
         program = self.emitter.program
         box = Box(row, column, {d: position[d] for d in range(len(program.domain))})
-        given = total
-        if not reads_sums(program) or storage_of(self.result).dtype != FLOAT32:
-            dtype = storage_of(self.result).dtype
-            tile = self.builder.tile((_size(row), _size(column)), dtype, name="out")
-            given = tile_access(tile, [_size(column)], [1])
-            self.builder.emit(TensorCopy(dst=given, src=total))
+        given = total if self._is_read_in_psum() else self._evicted(row, column, total)
         self.emitter.box(box, {Reference(0, is_input=True): given})
 
+    def _is_read_in_psum(self) -> bool:
+        """Whether what follows may read sums where they are: few do, and nobody stores them."""
+        program, sums = self.emitter.program, Reference(0, is_input=True)
+        users = sum(sums in node.operands for node in program.nodes)
+        stored = any(output.value == sums for output in program.outputs)
+        return storage_of(self.result).dtype == FLOAT32 and not stored and users <= MOST_READERS
 
-def reads_sums(program: TileProgram) -> bool:
-    """Whether the operations that follow read sums in PSUM themselves."""
-    return False
+    def _evicted(self, row: tuple[Axis, ...], column: tuple[Axis, ...], total: Access) -> Access:
+        """Sums in SBUF, in the type of the result."""
+        dtype = storage_of(self.result).dtype
+        given = self._out(row, column, dtype)
+        if dtype in _COPIED:
+            self.builder.emit(TensorCopy(dst=given, src=total))
+            return given
+        wide = self._out(row, column, FLOAT32)
+        self.builder.emit(TensorCopy(dst=wide, src=total))
+        work = elementwise.Work(
+            builder=self.builder,
+            name="convert",
+            attributes={},
+            dst=given,
+            srcs=(wide,),
+            operand=np.dtype(np.float32),
+            result=self.result,
+        )
+        elementwise.emit(work)
+        return given
+
+    def _out(self, row: tuple[Axis, ...], column: tuple[Axis, ...], dtype: ElementType) -> Access:
+        tile = self.builder.tile((_size(row), _size(column)), dtype, name="out")
+        return tile_access(tile, [_size(column)], [1])
 
 
 def _flag(kind: type[First] | type[Last], names: tuple[str, ...]) -> Flag:

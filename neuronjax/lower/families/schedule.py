@@ -40,9 +40,10 @@ class Side:
 
     #: Columns: elements that are not contracted.
     width: int
-    #: Bytes per element in SBUF and in HBM.
-    nbytes: int
+    #: Bytes per element in HBM.
     stored_bytes: int
+    #: Whether it is transposed through the array while it is loaded.
+    is_turned: bool
     #: Panel of so many columns -> bytes per partition.
     panel: Callable[[int], int]
 
@@ -84,7 +85,9 @@ def schedule(
             for option, columns_loaded in _orders(outer, inner, budget):
                 outer_loaded, inner_loaded = columns_loaded
                 nbytes = outer_loaded * outer.stored_bytes + inner_loaded * inner.stored_bytes
-                price = max(array, nbytes * depth / _BYTES_PER_NS) + stores + rows
+                turned = outer_loaded * outer.is_turned + inner_loaded * inner.is_turned
+                turns = turned * depth / STATIONARY * max(1, passes // 2) * _COLUMN_NS
+                price = max(array + turns, nbytes * depth / _BYTES_PER_NS) + stores + rows
                 price += nbytes * depth / _BYTES_PER_NS / 16
                 found.append((price, len(found), left_is_stationary, outer_is_stationary, option))
     _, _, left_is_stationary, outer_is_stationary, option = min(found)
@@ -112,7 +115,7 @@ def _orders(outer: Side, inner: Side, budget: int) -> Iterator[tuple[_Order, tup
         passes = math.ceil(outer.width / width)
         yield (width, narrow, Level.OUTER, Level.INNER), (outer.width, inner.width * passes)
     for width in (step, min(256, step), min(128, step)):
-        if outer.panel(width) <= budget - 4 * CHUNK_BYTES:
+        if outer.panel(width) <= budget - 3 * CHUNK_BYTES:
             passes = math.ceil(outer.width / width)
             yield (width, narrow, Level.OUTER, Level.STEP), (outer.width, inner.width * passes)
             break
