@@ -31,6 +31,7 @@ from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.lower.allocate import allocate
 from neuronjax.lower.lowering import lower
+from neuronjax.lower.synchronise import synchronise
 from neuronjax.partition.spmd import partition
 from neuronjax.program.program import Program, Target
 
@@ -167,7 +168,7 @@ def lower_program(per_core: bytes, target: Target, ranks: int) -> Program:
         module = hlo.load(per_core)
         name = hlo.signature(module).name
         program = lower(module, target, ranks, name=name)
-    return allocate(program)
+    return synchronise(allocate(program))
 
 
 def find_illegal(
