@@ -408,7 +408,7 @@ class ProductWriter:
         wide = dtype if dtype.storage_bits > 8 else INTEGERS["uint16"]
         bank = self.builder.core.psum.bank_bytes
         room = max(1, bank // (block.size * bytes_of(wide)))
-        if len(deep) > 1 or any(each.pitch >= _INT16 for each in deep):
+        if len(deep) > 1 or len(rows) > 3 or any(each.pitch >= _INT16 for each in deep):
             room = 1
         for first in range(0, depth, room):
             many = min(room, depth - first)

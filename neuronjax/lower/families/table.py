@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.families import (
+    collectives,
     control_flow,
+    convolution,
     gather,
     host,
     matmul,
@@ -24,9 +26,13 @@ RULES: dict[str, Callable[[Scope, Op], None]] = {
     **sort.RULES,
     **gather.RULES,
     **scatter.RULES,
+    **collectives.RULES,
     "*": host.lower,
 }
 """Operation -> rule; `*` takes what no engine can do."""
 
-EPILOGUES: dict[str, Callable[[Scope, Op, Epilogue], None]] = {**matmul.EPILOGUES}
+EPILOGUES: dict[str, Callable[[Scope, Op, Epilogue], None]] = {
+    **matmul.EPILOGUES,
+    **convolution.EPILOGUES,
+}
 """Products, which take element-wise operations on their results along."""

@@ -1,0 +1,128 @@
+"""Convolutions against XLA:CPU: windows, groups, layouts, gradients, and what follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from neuronjax.program.walk import kernels
+from tests.lower.differential import EXACT, Tolerance
+from tests.lower.test_matmul import PRODUCT, ROUNDED, drawn, held
+
+Convolution = Callable[..., Any]
+
+
+def conv(
+    dims: tuple[str, str, str] = ("NHWC", "HWIO", "NHWC"),
+    strides: tuple[int, ...] = (1, 1),
+    padding: Any = "VALID",
+    **options: Any,
+) -> Convolution:
+    """A convolution as jax has it."""
+    return lambda x, w: jax.lax.conv_general_dilated(
+        x, w, strides, padding, dimension_numbers=dims, **options
+    )
+
+
+_NCHW = ("NCHW", "OIHW", "NCHW")
+CASES: list[tuple[str, Convolution, tuple[int, ...], tuple[int, ...]]] = [
+    ("plain", conv(), (2, 9, 10, 5), (3, 2, 5, 7)),
+    ("one tap", conv(), (2, 9, 10, 130), (1, 1, 130, 7)),
+    ("many features", conv(), (1, 6, 7, 260), (3, 3, 260, 140)),
+    ("features first", conv(_NCHW), (2, 5, 9, 10), (7, 5, 3, 2)),
+    ("many features first", conv(_NCHW), (2, 130, 5, 6), (140, 130, 2, 3)),
+    ("mixed orders", conv(("HWNC", "IOHW", "CWNH")), (8, 9, 3, 4), (4, 6, 3, 3)),
+    ("same", conv(padding="SAME"), (2, 9, 10, 3), (3, 3, 3, 4)),
+    ("strides", conv(strides=(2, 3), padding="SAME"), (2, 17, 19, 64), (3, 3, 64, 8)),
+    ("image", conv(strides=(2, 2), padding="SAME"), (1, 32, 32, 3), (7, 7, 3, 16)),
+    ("cut", conv(padding=((-1, -2), (1, -3))), (2, 9, 10, 3), (3, 2, 3, 4)),
+    ("dilated input", conv(padding=((1, 2), (0, 1)), lhs_dilation=(2, 3)),
+     (2, 5, 6, 3), (3, 3, 3, 4)),
+    ("dilated and cut", conv(padding=((-2, 1), (-3, -1)), lhs_dilation=(2, 3)),
+     (2, 5, 6, 3), (3, 3, 3, 4)),
+    ("dilated window", conv(padding="SAME", rhs_dilation=(2, 3)), (2, 12, 13, 16), (3, 3, 16, 4)),
+    ("groups", conv(feature_group_count=3), (2, 7, 8, 12), (3, 3, 4, 9)),
+    ("groups of batches", conv(batch_group_count=2), (6, 7, 8, 5), (3, 3, 5, 8)),
+    ("depthwise", conv(feature_group_count=12, padding="SAME"), (2, 7, 8, 12), (3, 3, 1, 12)),
+    ("depthwise multiplied", conv(feature_group_count=6), (1, 7, 8, 6), (3, 3, 1, 12)),
+    ("depthwise, features first", conv(_NCHW, feature_group_count=6), (1, 6, 7, 8), (6, 1, 3, 3)),
+    ("one dimension", conv(("NWC", "WIO", "NWC"), (2,), "SAME"), (2, 31, 5), (4, 5, 6)),
+    ("three dimensions", conv(("NDHWC", "DHWIO", "NDHWC"), (1, 2, 1), "SAME"),
+     (1, 5, 6, 7, 4), (2, 3, 3, 4, 5)),
+    ("no window", conv(("NC", "IO", "NC"), (), ()), (6, 5), (5, 7)),
+    ("wide rows", conv(), (1, 3, 600, 8), (3, 3, 8, 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_windows(case: Any) -> None:
+    _, function, data, kernel = case
+    held(function, drawn(data), drawn(kernel, seed=1))
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[2], CASES[4], CASES[7]], ids=lambda case: case[0])
+def test_windows_in_two_bytes(case: Any) -> None:
+    _, function, data, kernel = case
+    x, w = drawn(data, "bfloat16"), drawn(kernel, "bfloat16", seed=1)
+    held(function, x, w, tolerance=ROUNDED)
+
+
+def test_reversed_window() -> None:
+    def function(x: Any, w: Any) -> Any:
+        return jax.lax.conv_transpose(x, w, (2, 1), "SAME", transpose_kernel=True)
+
+    held(function, drawn((2, 6, 7, 4)), drawn((3, 3, 5, 4)))
+
+
+def test_integers() -> None:
+    function = conv(padding="SAME", preferred_element_type=jnp.int32)
+    held(function, drawn((1, 5, 6, 3), "int8"), drawn((3, 3, 3, 4), "int8"), tolerance=EXACT)
+
+
+EPILOGUES: list[tuple[str, Callable[..., Any], tuple[tuple[int, ...], ...]]] = [
+    ("bias", lambda y, b: y + b, ((20,),)),
+    ("relu", lambda y, b: jnp.maximum(y + b, 0), ((20,),)),
+    ("residual", lambda y, r: jax.nn.silu(y + r), ((2, 7, 8, 20),)),
+    ("cast", lambda y: y.astype(jnp.bfloat16), ()),
+]
+
+
+@pytest.mark.parametrize("case", EPILOGUES, ids=lambda case: case[0])
+def test_epilogues(case: Any) -> None:
+    _, function, shapes = case
+    x, w = drawn((2, 9, 10, 12)), drawn((3, 3, 12, 20), seed=1)
+    others = [drawn(shape) for shape in shapes]
+    tolerance = Tolerance(ulps=2, relative=1e-5)
+    program = held(lambda x, w, *o: function(conv()(x, w), *o), x, w, *others, tolerance=tolerance)
+    assert len(list(kernels(program))) == 1
+
+
+GRADIENTS = [CASES[0], CASES[3], CASES[7], CASES[12], CASES[13], CASES[14], CASES[15], CASES[18]]
+
+
+@pytest.mark.parametrize("case", GRADIENTS, ids=lambda case: case[0])
+def test_gradients(case: Any) -> None:
+    _, function, data, kernel = case
+    x, w = drawn(data), drawn(kernel, seed=1)
+    shape = jax.eval_shape(function, x, w).shape
+
+    def step(x: Any, w: Any, g: Any) -> Any:
+        return jax.vjp(function, x, w)[1](g)
+
+    held(step, x, w, drawn(shape, seed=2), tolerance=PRODUCT)
+
+
+def test_a_network_learns() -> None:
+    """Gradients of two layers with pooling between them."""
+
+    def loss(w: Any, x: Any) -> Any:
+        x = jax.nn.relu(conv(padding="SAME")(x, w[0]))
+        x = conv(strides=(2, 2), padding="SAME")(x, w[1])
+        return jnp.mean(x * x)
+
+    weights = [drawn((3, 3, 3, 8)), drawn((3, 3, 8, 6), seed=1)]
+    held(jax.grad(loss), weights, drawn((2, 8, 8, 3)), tolerance=Tolerance(relative=1e-4))
