@@ -209,14 +209,15 @@ def _gather_transpose(each: program.DmaGatherTranspose, platform: Platform) -> C
 
 def _compute(each: program.DmaCompute, platform: Platform) -> Cost:
     """Every source is read; sums run at a share of the bandwidth."""
-    descriptors, size = _descriptors(each.dst, each.srcs[0], platform)
-    hbm = math.ceil((_touches_hbm(each.dst) + _touches_hbm(*each.srcs)) / len(each.srcs))
+    sources = each.srcs or (each.dst,)
+    descriptors, size = _descriptors(each.dst, sources[0], platform)
+    hbm = math.ceil((_touches_hbm(each.dst) + _touches_hbm(*sources)) / len(sources))
     return sequencer(platform, each.engine) + Cost(
         transfer=transfer(
             platform,
-            nbytes=sum(src.nbytes for src in each.srcs),
+            nbytes=sum(src.nbytes for src in sources),
             hbm_accesses=hbm,
-            descriptors=descriptors * len(each.srcs),
+            descriptors=descriptors * len(sources),
             descriptor_bytes=size,
             share=platform.timings.dma.compute_share,
         )

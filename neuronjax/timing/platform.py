@@ -41,7 +41,8 @@ class Platform:
     ) -> Platform:
         """The platform that a program is for.
 
-        `machine` None takes the smallest one with such chips that has the program's ranks.
+        `machine` None takes the smallest one with such chips that has the program's ranks, or
+        several of the largest.
         UnsupportedProgramError: AWS publishes too little about the chip.
         """
         chip = program.target.chip_spec if machine is None else machine.chip
@@ -85,12 +86,16 @@ class Platform:
 
 
 def smallest_machine(chip: ChipSpec, lnc: int, ranks: int) -> Machine | None:
-    """The machine with the fewest cores, but at least `ranks`; None: there is none."""
-    enough = [
+    """The machine with the fewest cores, but at least `ranks`; else the largest, of several.
+
+    None: no machine has such chips at that configuration.
+    """
+    sizes = sorted(
         (each.logical_cores(lnc), each.name)
         for each in INSTANCES.values()
-        if each.chip.name == chip.name
-        and lnc in chip.allowed_lncs
-        and each.logical_cores(lnc) >= ranks
-    ]
-    return Machine.create(min(enough)[1], lnc) if enough else None
+        if each.chip.name == chip.name and lnc in chip.allowed_lncs
+    )
+    if not sizes:
+        return None
+    enough = [size for size in sizes if size[0] >= ranks]
+    return Machine.create((enough or sizes[-1:])[0][1], lnc)

@@ -23,7 +23,17 @@ from neuronjax.machine.machine import Machine
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.control import RegisterArithmetic, RegisterMove, SemaphoreEvent
 from neuronjax.program.operand import Access, Buffer, Memory
-from neuronjax.program.program import Call, Function, If, Kernel, Loop, Node, Program, While
+from neuronjax.program.program import (
+    Call,
+    Function,
+    If,
+    Kernel,
+    Loop,
+    Node,
+    Program,
+    Target,
+    While,
+)
 from neuronjax.program.walk import kernels, label
 from neuronjax.timing.halves import half
 from neuronjax.timing.platform import Platform
@@ -40,6 +50,9 @@ from neuronjax.timing.streams import (
 from neuronjax.timing.timeline import COLLECTIVE, DMA, Event, KernelTime, Timeline
 
 _LIGHT = (CollectiveInstruction, RegisterMove, RegisterArithmetic, SemaphoreEvent)
+
+_ALONE = Program(name="kernel", target=Target("trainium1"), body=())
+"""The program of a kernel that has none: only its lists of functions and aliases are looked at."""
 
 HOST = "host"
 NAMES: tuple[str, ...] = tuple(HOST if each is None else each.value for each in ENGINES)
@@ -423,6 +436,18 @@ class _Work:
                 self.hbm_bytes += cost.transfer.hbm_bytes * number
             if cost.message is not None:
                 self.network_bytes += cost.message.nbytes * number
+
+
+def kernel_time(
+    kernel: Kernel, platform: Platform, assumptions: Assumptions | None = None
+) -> KernelTime:
+    """One run of a kernel alone: what a compiler asks that chooses between kernels.
+
+    MalformedProgramError: engines wait for ever.
+    """
+    scheduler = _Scheduler(_ALONE, platform, assumptions or Assumptions())
+    scheduler.kernel(kernel, kernel.name, {})
+    return _timeline(scheduler).kernels[0]
 
 
 def profile(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neuronjax.formats import BFLOAT16, FLOAT32, format_named
 from neuronjax.machine.specs import Engine
@@ -38,10 +42,12 @@ from neuronjax.program.vector_engine import (
     TensorTensor,
     TensorTensorScan,
 )
+from neuronjax.program.walk import instructions
 from neuronjax.timing.calibration import CALIBRATION
 from neuronjax.timing.cost import Cost, Transfer
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.table import COSTS, cost_of
+from tests.program.strategies import FEW, single
 
 FP8 = format_named("float8_e4m3")
 PACKED = element_type_named("float8_e4m3fn_x4")
@@ -346,3 +352,17 @@ def test_all_cores_share_the_memory() -> None:
     # Read and written: half of 410 GB/s for all 16 engines; alone they have a stack, 410 as well.
     assert shared.nbytes / shared.engine_ns == pytest.approx(205, rel=0.02)
     assert shared.engine_ns == alone.engine_ns
+
+
+@pytest.mark.parametrize("kind", INSTRUCTIONS.values(), ids=lambda kind: kind.mnemonic)
+@FEW
+@given(data=st.data())
+def test_rules_answer_for_every_operand(kind: type[Instruction], data: st.DataObject) -> None:
+    program = data.draw(single(kind))
+    (each,) = (found for _, found in instructions(program))
+    if kind.engines and each.engine not in kind.engines:
+        each = dataclasses.replace(each, engine=kind.engines[0])
+    cost = cost_of(each, Platform.of(program))
+    assert cost.instructions >= 1
+    for ns in (cost.issue_ns, cost.latency_ns, cost.spread_ns):
+        assert 0 <= ns < math.inf

@@ -14,7 +14,7 @@ from neuronjax.program.walk import count_instructions
 from neuronjax.timing.calibration import CALIBRATION
 from neuronjax.timing.network import collective_time
 from neuronjax.timing.platform import Platform, smallest_machine
-from neuronjax.timing.schedule import profile, schedule
+from neuronjax.timing.schedule import kernel_time, profile, schedule
 from neuronjax.timing.streams import Assumptions
 from neuronjax.timing.timeline import Timeline
 from tests.timing.programs import every, golden, pipeline
@@ -191,3 +191,16 @@ def test_a_machine_may_be_given() -> None:
     with_links = Platform.of(golden()["all_reduce"], machine)
     assert with_links.machine == machine
     assert schedule(golden()["all_reduce"], platform=with_links).total_ns > LAUNCH
+
+
+def test_a_kernel_alone() -> None:
+    program = PROGRAMS["pipeline"]
+    (timed,) = schedule(program).kernels
+    alone = kernel_time(program.body[0], Platform.of(program))  # type: ignore[arg-type]
+    assert alone.duration_ns == timed.duration_ns
+    assert alone.busy_ns == timed.busy_ns
+
+
+def test_more_ranks_than_a_machine_has_are_on_several() -> None:
+    platform = Platform.of(dataclasses.replace(golden()["all_reduce"], ranks=1_024))
+    assert platform.machine == Machine.create("trn2-ultraserver", 2)
