@@ -63,11 +63,6 @@ def _operands(item: Item) -> Iterator[tuple[Access | Register, bool]]:
             yield use.operand, use.role.is_write
 
 
-def is_ordered(consumer: Item, producer: Item) -> bool:
-    """Whether the streams alone order two items, in whichever iterations."""
-    return consumer.stream is producer.stream or consumer.engine is producer.stream
-
-
 def counted(items: Sequence[Item], uses: Uses) -> set[int]:
     """Positions of items that others may wait for."""
     found = set()
@@ -92,12 +87,19 @@ def _is_wanted(item: Item, use: Pattern, streams: dict[tuple[Stream, Stream], bo
 
 
 def sources(consumer: Item, uses: Uses, known: Facts) -> list[Source]:
-    """What the consumer waits for, newest only; `known` is done anyway."""
+    """What the consumer waits for, newest only; `known` is done anyway.
+
+    Items of its own stream, and of the engine that starts it, are in order without semaphores.
+    """
     found: dict[Stream, list[Source]] = {}
+    own, engine, outermost = consumer.stream, consumer.engine, consumer.loops[:1]
     for place, use in uses.by_item[consumer.position]:
         for other, is_vague in uses.shared[place]:
             for producer, theirs in _newest_first(uses.by_place[other], consumer.position):
-                if not (use.is_write or theirs.is_write) or is_ordered(consumer, producer):
+                stream = producer.stream
+                if stream is own or stream is engine or not (use.is_write or theirs.is_write):
+                    continue
+                if producer.position >= consumer.position and producer.loops[:1] != outermost:
                     continue
                 _look(consumer, use, producer, theirs, is_vague, known, found)
     return [each for rows in found.values() for each in rows]
@@ -124,12 +126,15 @@ def _look(
     known: Facts,
     found: dict[Stream, list[Source]],
 ) -> None:
-    """Adds what the consumer waits for because of one pair of accesses."""
+    """Adds what the consumer waits for because of one pair of accesses.
+
+    The level that is asked first has the greatest bound.
+    """
     loops = consumer.loops
     kept = found.setdefault(producer.stream, [])
     for level in levels(consumer, producer):
         if _is_done(bound(consumer, producer, level), producer.stream, kept, known, consumer):
-            continue
+            return
         if is_vague:
             source: Source | None = nearest(consumer, producer, level)
         else:
@@ -144,6 +149,7 @@ def _is_done(
     count: Row, stream: Stream, kept: Sequence[Source], known: Facts, consumer: Item
 ) -> bool:
     loops = consumer.loops
-    if any(exceeds(each.count, count, loops) for each in kept):
-        return True
+    for each in kept:
+        if exceeds(each.count, count, loops):
+            return True
     return has(known, stream, count, loops)

@@ -104,6 +104,8 @@ def newest(
     consumer: Item, use: Pattern, producer: Item, other: Pattern, level: int
 ) -> Source | None:
     """The newest iteration of the producer that conflicts, at that level; None: none does."""
+    if level == len(producer.loops) == len(consumer.loops) and _begin_together(use, other):
+        return nearest(consumer, producer, level)
     for follow in (True, False):
         ways = _ways(consumer, use, producer, other, level, follow)
         unknowns = _unknowns(consumer, producer, other, ways, level)
@@ -122,6 +124,16 @@ def newest(
             source = _source(consumer, producer, found, ways)
             return most if exceeds(source.count, most.count, consumer.loops) else source
     raise AssertionError("loops that stand never lead behind the producer's last iteration")
+
+
+def _begin_together(use: Pattern, other: Pattern) -> bool:
+    """Whether two patterns always have their first element in common."""
+    return (
+        use.start == other.start
+        and use.slot == other.slot
+        and use.partition == other.partition
+        and use.buffer == other.buffer
+    )
 
 
 def _is_shared(consumer: Item, producer: Item, loop: int) -> bool:

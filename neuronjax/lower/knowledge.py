@@ -33,15 +33,11 @@ def has(facts: Facts, stream: Stream, wanted: Row, loops: Sequence[Turn]) -> boo
 
 def add(facts: Facts, stream: Stream, new: Row, loops: Sequence[Turn]) -> None:
     """Takes a fact up, unless it says nothing new."""
-    rows = facts.get(stream)
-    if rows is None:
-        if greatest(new, loops) > 0:
-            facts[stream] = (new,)
-        return
+    rows = facts.get(stream, ())
     for row in rows:
         if exceeds(row, new, loops):
             return
-    if greatest(new, loops) > 0:
+    if new[0] > 0 or greatest(new, loops) > 0:
         kept = [row for row in rows if not exceeds(new, row, loops)]
         facts[stream] = (new, *kept[: MOST_FACTS - 1])
 
@@ -123,12 +119,13 @@ def _folded(facts: Facts, turn: Turn, loops: Sequence[Turn]) -> Facts:
 def following(source: Source, at_start: Facts, known: Facts, loops: Sequence[Turn]) -> Facts:
     """What a wait for `source` tells, from what its producer knew when it began.
 
-    `known` is what the one that waits knows: where the producer has no such iteration, facts must
-    hold by themselves.
+    What its engine had to do before is done as well. `known` is what the one that waits knows:
+    where the producer has no such iteration, facts must hold by themselves.
     """
     width = len(loops) + 1
+    engine = source.producer.engine
     found: Facts = {}
-    for stream, rows in at_start.items():
+    for stream, rows in (*at_start.items(), (engine, (source.producer.count_before(engine),))):
         for row in rows:
             new = composed(row, source.at, width)
             if holds_outside(new, known.get(stream, ()), source.outside, loops):
@@ -142,11 +139,13 @@ def needed(
     """The waits that do not follow from others, and all that is known when the item begins."""
     loops = item.loops
     kept = [each for each in sources if not has(known, each.stream, each.count, loops)]
+    if not kept:
+        return kept, known
     told = {
         id(each): following(each, begun.get(each.producer.position, {}), known, loops)
         for each in kept
     }
-    for source in sorted(kept, key=lambda each: each.producer.position):
+    for source in sorted(kept, key=_position) if len(kept) > 1 else ():
         others = [each for each in kept if each is not source]
         if any(_tells(each, told[id(each)], source, loops) for each in others):
             kept = others
@@ -155,6 +154,10 @@ def needed(
         add(facts, source.stream, source.count, loops)
         add_all(facts, told[id(source)], loops)
     return kept, facts
+
+
+def _position(source: Source) -> int:
+    return source.producer.position
 
 
 def _tells(source: Source, told: Facts, other: Source, loops: Sequence[Turn]) -> bool:

@@ -159,15 +159,6 @@ def count(order: Sequence[Event], counted: set[int]) -> None:
 # Rows
 
 
-def least(row: Row, loops: Sequence[Turn]) -> int:
-    """The least value while all loops run."""
-    total = row[0]
-    for factor, turn in zip(row[1:], loops, strict=True):
-        if factor < 0:
-            total += factor * (turn.trips - 1)
-    return total
-
-
 def exceeds(row: Row, other: Row, loops: Sequence[Turn]) -> bool:
     """Whether `row` is as great as `other` in every iteration."""
     total = row[0] - other[0]
@@ -180,7 +171,11 @@ def exceeds(row: Row, other: Row, loops: Sequence[Turn]) -> bool:
 
 def greatest(row: Row, loops: Sequence[Turn]) -> int:
     """The greatest value while all loops run."""
-    return -least(tuple(-each for each in row), loops)
+    total = row[0]
+    for index, turn in enumerate(loops, 1):
+        if row[index] > 0:
+            total += row[index] * (turn.trips - 1)
+    return total
 
 
 def composed(row: Row, inner: Sequence[Row], width: int) -> Row:

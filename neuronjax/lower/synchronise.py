@@ -19,7 +19,7 @@ import dataclasses
 
 from neuronjax.lower.dependences import Overlap, Uses, counted, sources, uses_of
 from neuronjax.lower.distance import Source
-from neuronjax.lower.knowledge import Engines, Facts, add, needed
+from neuronjax.lower.knowledge import Engines, Facts, needed
 from neuronjax.lower.overlap import overlaps
 from neuronjax.lower.rebuild import rebuilt
 from neuronjax.lower.segments import segmented
@@ -119,9 +119,7 @@ def _look(
             kept, facts = needed(event, wanted, known, begun)
             waits[event.position] = kept
             engines.known[event.engine] = facts
-            at_start = dict(facts)
-            add(at_start, event.engine, event.count_before(event.engine), event.loops)
-            begun[event.position] = at_start
+            begun[event.position] = facts
         elif event.is_end:
             engines.leave()
         else:
