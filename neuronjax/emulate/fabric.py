@@ -69,7 +69,8 @@ class Fabric:
             queue = self._open[member, stream]
             if not queue:
                 return
-            self._compare(ticket, queue[0])
+            if not self._agree(ticket, queue[0]):
+                return
             sides.append(queue[0])
         sent = {side.rank: side.sent for side in sides}
         for side in sides:
@@ -80,13 +81,17 @@ class Fabric:
             if self._open[member, stream]:
                 self._meet(self._open[member, stream][0])
 
-    def _compare(self, one: Ticket, other: Ticket) -> None:
+    def _agree(self, one: Ticket, other: Ticket) -> bool:
+        """Whether two sides are of one exchange; a side of another group may have to come first."""
         mine, theirs = one.exchange, other.exchange
-        if mine.description != theirs.description or set(mine.members) != set(theirs.members):
+        if set(mine.members) != set(theirs.members):
+            return False
+        if mine.description != theirs.description:
             raise CollectiveError(
                 f"ranks meet in different collectives on {mine.stream}: {one}; {other}. Let all"
                 " ranks of a group run the same collectives in the same order."
             )
+        return True
 
     def waiting(self) -> list[Ticket]:
         """Tickets that are open, by rank."""

@@ -116,14 +116,14 @@ def read(module: ir.Module) -> Graph:
 class _Reader:
     functions: dict[str, Any]
 
-    def graph(self, block: Any, known: dict[Any, Value]) -> Graph:
+    def graph(self, block: Any, known: dict[Any, Any]) -> Graph:
         parameters = tuple(Value(tensor_spec(argument.type)) for argument in block.arguments)
         known = {**known, **dict(zip(block.arguments, parameters, strict=True))}
         operations: list[Op] = []
         results = self.operations(block, known, operations)
         return Graph(parameters, operations, results)
 
-    def operations(self, block: Any, known: dict[Any, Value], into: list[Op]) -> tuple[Value, ...]:
+    def operations(self, block: Any, known: dict[Any, Any], into: list[Op]) -> tuple[Value, ...]:
         """Appends a block's operations; what it returns."""
         for each in block.operations:
             operation = each.operation
@@ -146,7 +146,14 @@ class _Reader:
                 results = self.operations(block, inner, into)
                 known.update(zip(operation.results, results, strict=True))
                 continue
+            if operation.name in _TUPLES:
+                known[operation.results[0]] = _TUPLES[operation.name](operation, operands)
+                continue
             op = self.operation(operation, operands, known)
+            if _is_tuple(operation):
+                known[operation.results[0]] = op.results
+                into.append(op)
+                continue
             known.update(zip(operation.results, op.results, strict=True))
             into.append(op)
         return ()
@@ -156,7 +163,7 @@ class _Reader:
         op = Op(
             name=operation.name.removeprefix("stablehlo."),
             operands=operands,
-            results=tuple(Value(tensor_spec(result.type)) for result in operation.results),
+            results=tuple(Value(tensor_spec(each)) for each in result_types(operation)),
             attributes={
                 name: attribute_value(operation.attributes[name]) for name in operation.attributes
             },
@@ -166,7 +173,55 @@ class _Reader:
         )
         for value in op.results:
             value.producer = op
+        if op.name in _MODERN:
+            op.name, op.attributes = _MODERN[op.name](op)
         return op
+
+
+def result_types(operation: Any) -> list[Any]:
+    """Types of an operation's results; of one that is a tuple those of its elements."""
+    if not _is_tuple(operation):
+        return [result.type for result in operation.results]
+    kind = ir.TupleType(operation.results[0].type)
+    return [kind.get_type(index) for index in range(kind.num_types)]
+
+
+def _is_tuple(operation: Any) -> bool:
+    results = operation.results
+    return len(results) == 1 and isinstance(results[0].type, ir.TupleType)
+
+
+def _element(operation: Any, operands: Any) -> Any:
+    return operands[0][ir.IntegerAttr(operation.attributes["index"]).value]
+
+
+_TUPLES: dict[str, Callable[[Any, Any], Any]] = {
+    "stablehlo.tuple": lambda operation, operands: operands,
+    "stablehlo.get_tuple_element": _element,
+}
+"""Operations on tuples, which are no values here: their elements are."""
+
+
+def _dot_general(op: Op) -> tuple[str, dict[str, Any]]:
+    """A product over the last dimension of the left and the first one of the right operand."""
+    numbers = {
+        "lhs_batching_dimensions": (),
+        "rhs_batching_dimensions": (),
+        "lhs_contracting_dimensions": (len(op.operands[0].shape) - 1,),
+        "rhs_contracting_dimensions": (0,),
+    }
+    return "dot_general", {**op.attributes, "dot_dimension_numbers": numbers}
+
+
+def _top_k(op: Op) -> tuple[str, dict[str, Any]]:
+    """What XLA's partitioner leaves of `chlo.top_k`."""
+    return ("chlo.top_k" if op.attributes.get("largest", True) else op.name), op.attributes
+
+
+_MODERN: dict[str, Callable[[Op], tuple[str, dict[str, Any]]]] = {
+    "dot": _dot_general, "mhlo.topk": _top_k,
+}  # fmt: skip
+"""Operations that are cases of others -> name and attributes of those."""
 
 
 _CALLS = frozenset({"func.call", "call"})

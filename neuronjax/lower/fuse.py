@@ -23,7 +23,7 @@ MAX_OPERATIONS = 96
 """Operations of a group: a kernel that people can still read, and tiles that fit."""
 
 VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse",
-                   "optimization_barrier"})  # fmt: skip
+                   "optimization_barrier", "mhlo.copy"})  # fmt: skip
 """Operations that may only change where a value is seen to lie."""
 
 Map = tuple[int | None, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func, stablehlo
 
-from neuronjax.hlo.graph import Op, Value
+from neuronjax.hlo.graph import Op, Value, result_types
 from neuronjax.hlo.module import ELEMENT_TYPES, TOKEN
 from neuronjax.lower.builder import KernelBuilder
 from neuronjax.lower.scope import Scope
@@ -51,11 +51,12 @@ def module_text(op: Op, operands: list[Value]) -> str:
     twin = op.mlir
     with twin.context, ir.Location.unknown():
         types = [_type(value) for value in operands if value.dtype != TOKEN]
+        found = result_types(twin)
         kept = [i for i, value in enumerate(op.results) if value.dtype != TOKEN]
         module = ir.Module.create()
         module.operation.attributes["sym_name"] = ir.StringAttr.get(op.name)
         with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", (types, [twin.results[i].type for i in kept]))
+            function = func.FuncOp("main", (types, [found[i] for i in kept]))
             block = function.add_entry_block()
             with ir.InsertionPoint(block):
                 given = iter(block.arguments)
@@ -67,7 +68,8 @@ def module_text(op: Op, operands: list[Value]) -> str:
                 _strip(clone)
                 for old, new in zip(_outer_values(twin), stands, strict=True):
                     _replace(clone, old, new)
-                func.ReturnOp([clone.results[i] for i in kept])
+                made = _elements(clone, len(found))
+                func.ReturnOp([made[i] for i in kept])
         return str(module)
 
 
@@ -79,6 +81,13 @@ def _strip(operation: ir.Operation) -> None:
     for name in _SHARDINGS:
         if name in operation.attributes:
             del operation.attributes[name]
+
+
+def _elements(clone: ir.Operation, count: int) -> list[ir.Value]:
+    """The results of an operation, or the elements of its tuple."""
+    if not any(isinstance(result.type, ir.TupleType) for result in clone.results):
+        return list(clone.results)
+    return [stablehlo.get_tuple_element(clone.results[0], index) for index in range(count)]
 
 
 def _type(value: Value) -> ir.Type:
