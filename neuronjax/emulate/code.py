@@ -17,7 +17,7 @@ from neuronjax.emulate.table import RULES
 from neuronjax.emulate.unit import CoreState, HostFunction, Run, Unit
 from neuronjax.emulate.window import Watcher, Window
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer, Register
+from neuronjax.program.operand import Access, Buffer, Operand, Register
 from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, While
 from neuronjax.program.walk import Place, within
 
@@ -42,7 +42,7 @@ class Step:
     def look(self, access: Access, values: Values) -> np.ndarray:
         """A copy of what an access of the instruction names."""
         location = self.locations[access.buffer.name]
-        window = Window("look", access, location, self.frame, self.path, merges=False)
+        window = Window(self.instruction, access, location, self.frame, self.path, merges=False)
         return window.view(values).copy()
 
     @property
@@ -196,8 +196,10 @@ class Builder:
         return CallCode(self._nodes(function.body, place, frame, bound))
 
 
-def _registers(operands: Iterable[Access | Register], frame: Frame) -> tuple[int, ...]:
-    names = {each.name for each in operands if isinstance(each, Register)}
+def _registers(operands: Callable[[], Iterable[Operand]], frame: Frame) -> tuple[int, ...]:
+    if not frame.registers:
+        return ()
+    names = {each.name for each in operands() if isinstance(each, Register)}
     return tuple(sorted(frame.registers[name] for name in names))
 
 

@@ -18,7 +18,7 @@ from neuronjax.emulate.dataflow import DataflowRunner
 from neuronjax.emulate.element_types import PLAIN, Rounding
 from neuronjax.emulate.fabric import Fabric, Running
 from neuronjax.emulate.frame import Values
-from neuronjax.emulate.hooks import Hooks, Observe, hooks_of
+from neuronjax.emulate.hooks import Hooks, hooks_of
 from neuronjax.emulate.memory import Location, Memories
 from neuronjax.emulate.program_order import ProgramRunner
 from neuronjax.emulate.unit import CoreState, HostFunction
@@ -118,7 +118,6 @@ class Emulation:
         self._rounding = rounding
         self._observer = observe
         self._limit: int | None = None
-        self._counts = observe is not None
         self._arguments = arguments
         self._cores: list[Core] | None = None
 
@@ -134,9 +133,8 @@ class Emulation:
         memories = Memories(self.program)
         memories.load(arguments)
         state = CoreState(rank, rounding=self._rounding)
-        observe: Observe | None = self._observe if self._counts else None
         has_races = isinstance(self.order, DataflowOrder)
-        hooks = hooks_of(self.program, rank, self._checks, observe, has_races=has_races)
+        hooks = hooks_of(self.program, rank, self._checks, has_races=has_races)
         builder = Builder(self.program, memories, state, self._host, hooks.watcher)
         code = builder.build()
         if hooks.written is not None:
@@ -166,9 +164,12 @@ class Emulation:
           DeadlockError: engines wait for ever.
           CollectiveError: ranks do not meet.
         """
-        self._limit, self._counts = to, self._counts or to is not None
+        self._limit = to
         fabric = Fabric(self.program.ranks)
         cores = self.cores
+        if to is not None or self._observer is not None:
+            for core in cores:
+                core.hooks.observe = self._observe
         with np.errstate(all="ignore"):
             try:
                 fabric.run([self._running(core, fabric) for core in cores])

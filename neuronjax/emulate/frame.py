@@ -5,7 +5,7 @@ Everything that depends on them is made into a function of that list once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from neuronjax.program.affine import Affine, First, Flag, Last
@@ -40,15 +40,24 @@ class Frame:
             limits=limits,
         )
 
-    def number(self, affine: Affine, factor: int = 1) -> Number:
-        """`factor` times an affine function."""
-        base = affine.base * factor
-        terms = [(self.variables[name], step * factor) for name, step in affine.terms]
+    def number(self, affine: Affine) -> Number:
+        """An affine function."""
+        return self.total(((affine, 1),), 0)
+
+    def total(self, parts: Iterable[tuple[Affine, int]], base: int) -> Number:
+        """`base` and affine functions, each times a factor."""
+        steps: dict[int, int] = {}
+        for affine, factor in parts:
+            base += affine.base * factor
+            for name, step in affine.terms:
+                place = self.variables[name]
+                steps[place] = steps.get(place, 0) + step * factor
+        terms = list(steps.items())
         if not terms:
             return lambda _: base
         if len(terms) == 1:
-            ((place, step),) = terms
-            return lambda values: base + step * values[place]
+            ((only, step),) = terms
+            return lambda values: base + step * values[only]
         if len(terms) == 2:
             (one, by_one), (two, by_two) = terms
             return lambda values: base + by_one * values[one] + by_two * values[two]

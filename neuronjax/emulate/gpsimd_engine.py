@@ -50,17 +50,24 @@ def iota(each: Iota, unit: Unit) -> Run:
 
 
 def affine_select(each: AffineSelect, unit: Unit) -> Run:
-    """dst = on_true where the pattern's value compares with 0, else on_false."""
+    """dst = on_true where the pattern's value compares with 0, else on_false.
+
+    Elements of equal types move as they are.
+    """
     pattern = _pattern(each.pattern, each.channel_multiplier, each.dst.partitions)
     offset, compare = unit.frame.number(each.offset), ARITHMETIC[each.cmp_op]
+    zero = np.zeros((), np.int64)
+
+    def chosen(values: Values) -> Array:
+        return compare(pattern + offset(values), zero) != 0
+
+    if each.on_true.element_type == each.dst.element_type:
+        bits, move = unit.bits(each.on_true), unit.mover(each.dst)
+        other = unit.constant(each.on_false, each.dst)
+        return lambda values: move(values, np.where(chosen(values), bits(values), other))
     on_true, on_false = unit.numbers(each.on_true), unit.scalar(each.on_false)
-    write, zero = unit.output(each.dst), np.zeros((), np.int64)
-
-    def run(values: Values) -> None:
-        chosen = compare(pattern + offset(values), zero) != 0
-        write(values, np.where(chosen, on_true(values), on_false(values)))
-
-    return run
+    write = unit.output(each.dst)
+    return lambda values: write(values, np.where(chosen(values), on_true(values), on_false(values)))
 
 
 _OVER_PARTITIONS: Mapping[PartitionReduction, Callable[[Array], Array]] = {

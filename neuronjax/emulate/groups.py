@@ -13,7 +13,7 @@ from neuronjax.emulate.frame import Values
 from neuronjax.emulate.memory import Storage
 from neuronjax.emulate.reporter import Reporter
 from neuronjax.emulate.window import Array, Window
-from neuronjax.program.operand import Access, Memory
+from neuronjax.program.operand import Memory
 from neuronjax.program.tensor_engine import Matmul, MatmulMX
 
 _CLOSED, _OPEN, _FOREIGN = 0, 1, 2
@@ -86,9 +86,7 @@ def uses_psum(step: Step) -> bool:
 
 def _psum_windows(step: Step) -> tuple[Window, ...]:
     return tuple(
-        Window(
-            use.field, use.operand, step.locations[use.operand.buffer.name], step.frame, step.path
-        )
-        for use in step.instruction.uses()
-        if isinstance(use.operand, Access) and use.operand.memory is Memory.PSUM
+        Window(step.instruction, access, step.locations[access.buffer.name], step.frame, step.path)
+        for access in step.instruction.accesses()
+        if access.memory is Memory.PSUM
     )

@@ -63,9 +63,7 @@ class Hooks:
             self.races.register(reader, writer, name)
 
 
-def hooks_of(
-    program: Program, rank: int, checks: Checks, observe: Observe | None, *, has_races: bool
-) -> Hooks:
+def hooks_of(program: Program, rank: int, checks: Checks, *, has_races: bool) -> Hooks:
     """The hooks of a rank; `has_races`: the order is one in which races may be."""
     reporter = Reporter(rank, checks.report)
     races = Races(reporter)
@@ -75,4 +73,4 @@ def hooks_of(
     if checks.races and has_races:
         watchers.append(races)
     watcher = watcher_of(watchers)
-    return Hooks(rank, races, written, groups, observe, watcher=watcher, checks=checks)
+    return Hooks(rank, races, written, groups, watcher=watcher, checks=checks)

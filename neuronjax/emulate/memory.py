@@ -23,6 +23,7 @@ from neuronjax.program.walk import buffers
 
 UNWRITTEN = 0xFF
 """What bytes hold before they are written."""
+_HELD = (Kind.ARGUMENT, Kind.CONSTANT)
 _ALIGNMENT = 64
 """Bytes that rows of a storage are a multiple of."""
 
@@ -87,7 +88,8 @@ class Memories:
         for buffer in _originals_first(program.buffers, self._aliases):
             self.locations[buffer.name] = self._locate(buffer, self.locations, program.name)
         for buffer in program.buffers:
-            self.locations[buffer.name].bytes_of(buffer)[...] = UNWRITTEN
+            if buffer.kind not in _HELD:
+                self.locations[buffer.name].bytes_of(buffer)[...] = UNWRITTEN
 
     @property
     def aliased(self) -> frozenset[str]:
@@ -150,8 +152,7 @@ class Memories:
 
     def held(self) -> list[tuple[Buffer, Location]]:
         """Buffers that hold something before a program runs: arguments and constants."""
-        wanted = (Kind.ARGUMENT, Kind.CONSTANT)
-        found = (each for each in self._program.buffers if each.kind in wanted)
+        found = (each for each in self._program.buffers if each.kind in _HELD)
         return [(each, self.locations[each.name]) for each in found]
 
     def _put(self, buffer: Buffer, data: np.ndarray) -> None:

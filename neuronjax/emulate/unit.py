@@ -75,12 +75,10 @@ class Unit:
 
     def window(self, access: Access, *, merges: bool = True) -> Window:
         """Where an access is; `merges` puts dimensions together that make one walk."""
-        name, location = self._field(access), self.locations[access.buffer.name]
-        return Window(name, access, location, self.frame, self.place.path, merges=merges)
-
-    def _field(self, access: Access) -> str:
-        uses = self.instruction.uses()
-        return next((use.field for use in uses if use.operand is access), "an operand")
+        location = self.locations[access.buffer.name]
+        return Window(
+            self.instruction, access, location, self.frame, self.place.path, merges=merges
+        )
 
     def raw(self, access: Access) -> Read:
         """Reads elements as they are: an array of `numpy_dtype`, perhaps a view of the memory.
@@ -115,6 +113,14 @@ class Unit:
             return self.numbers(operand)
         constant = np.full((1, 1), default if operand is None else operand.value, np.float32)
         return lambda _: constant
+
+    def constant(self, value: Immediate, access: Access) -> Array:
+        """A constant as one element of the type of an access: [1, 1], rounded to nearest."""
+        element = np.empty((1, 1), self.dtype(access))
+        is_float = isinstance(value.value, float)
+        number = np.full((1, 1), value.value, np.float32 if is_float else None)
+        encoder(access.element_type, PLAIN, Counter())(element, number)
+        return element
 
     def integers(self, operand: Scalar, dtype: np.dtype) -> Read:
         """Reads integers of `dtype`: elements as they are, or a constant."""

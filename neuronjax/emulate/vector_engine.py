@@ -18,7 +18,6 @@ from neuronjax.emulate.arithmetic import (
     once_rounded,
     reduced,
 )
-from neuronjax.emulate.element_types import Counter, encoder
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.mx_blocks import quantized
 from neuronjax.emulate.rule import Rules
@@ -281,11 +280,7 @@ def range_select(each: RangeSelect, unit: Unit) -> Run:
 
 def memset(each: Memset, unit: Unit) -> Run:
     """dst = value."""
-    element = np.empty((1, 1), unit.dtype(each.dst))
-    is_float = isinstance(each.value.value, float)
-    value = np.full((1, 1), each.value.value, np.float32 if is_float else None)
-    encoder(each.dst.element_type, unit.core.rounding, Counter())(element, value)
-    dst = unit.part(each.dst)
+    element, dst = unit.constant(each.value, each.dst), unit.part(each.dst)
     return lambda values: dst.move(values, element)
 
 

@@ -18,6 +18,7 @@ from neuronjax.emulate.memory import Location
 from neuronjax.errors import MemoryAccessError
 from neuronjax.program.affine import Affine
 from neuronjax.program.element_types import bytes_of
+from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access
 
 Array = np.ndarray
@@ -46,7 +47,7 @@ class Window:
 
     def __init__(
         self,
-        field: str,
+        instruction: Instruction,
         access: Access,
         location: Location,
         frame: Frame,
@@ -54,7 +55,7 @@ class Window:
         *,
         merges: bool = True,
     ) -> None:
-        self.field = field
+        self._instruction = instruction
         self.access = access
         self.storage = location.storage
         self.path = path
@@ -64,15 +65,19 @@ class Window:
         self.shape = (access.partitions, *sizes)
         self.flat = (access.partitions, access.free_elements)
         self.strides = (location.storage.width, *(each * self.itemsize for each in strides))
-        self._frame = frame
         self._location = location
+        variables = access.variables
+        #: Whether its address depends on nothing.
+        self.is_fixed = not variables and not access.registers
+        self._stays_inside = not access.registers and self._is_inside(frame, variables)
         self.start = self._start(frame)
         self.view = self._view()
 
     @property
-    def is_fixed(self) -> bool:
-        """Whether its address depends on nothing."""
-        return not self.access.variables and not self.access.registers
+    def field(self) -> str:
+        """What the instruction calls the operand."""
+        uses = self._instruction.uses()
+        return next((use.field for use in uses if use.operand is self.access), "an operand")
 
     def row(self, values: Values) -> int:
         """The first partition of the memory that it touches."""
@@ -81,7 +86,7 @@ class Window:
     def _view(self) -> View:
         shape, dtype, strides = self.shape, self.dtype, self.strides
         buffer, start = self.storage.flat.data, self.start
-        if not self.is_fixed or not self._stays_inside(self._frame):
+        if not self.is_fixed or not self._stays_inside:
             return lambda values: np.ndarray(shape, dtype, buffer, start(values), strides)
         fixed = np.ndarray(shape, dtype, buffer, start([]), strides)
         return lambda _: fixed
@@ -93,15 +98,15 @@ class Window:
         origin = location.row * width + location.address
         if isinstance(access.offset, Affine) and not access.slot.terms:
             slot = access.slot.base % access.buffer.slots
-            total = access.partition * width + access.offset * self.itemsize
-            unchecked = frame.number(total + (origin + slot * stride))
+            parts = ((access.partition, width), (access.offset, self.itemsize))
+            unchecked = frame.total(parts, origin + slot * stride)
         else:
             unchecked = self._general_start(frame, origin)
-        return unchecked if self._stays_inside(frame) else self._checked(unchecked, frame)
+        return unchecked if self._stays_inside else self._checked(unchecked, frame)
 
     def _general_start(self, frame: Frame, origin: int) -> Number:
         access, itemsize, stride = self.access, self.itemsize, self.access.buffer.stride
-        partition = frame.number(access.partition, self.storage.width)
+        partition = frame.total(((access.partition, self.storage.width),), 0)
         offset, slot, slots = (
             frame.offset(access.offset),
             frame.number(access.slot),
@@ -114,10 +119,10 @@ class Window:
 
         return start
 
-    def _stays_inside(self, frame: Frame) -> bool:
+    def _is_inside(self, frame: Frame, variables: frozenset[str]) -> bool:
         """Whether no state of the loops leads out of the buffer."""
         access = self.access
-        if access.registers or not access.variables <= frame.limits.keys():
+        if not variables <= frame.limits.keys():
             return False
         partitions, elements = access.partition.interval(frame.limits), access.bounds(frame.limits)
         return (

@@ -40,7 +40,7 @@ def w(x: np.ndarray) -> np.ndarray:
 
 
 def out(dtype: str, *shape: int) -> Outputs:
-    return {"y": (dtype, shape)}  # type: ignore[dict-item]
+    return {"y": (dtype, shape)}
 
 
 NAN_ROW = np.array([[np.nan, np.inf, -np.inf, 1.0]] * 4, np.float32)
@@ -292,6 +292,10 @@ CASES: dict[str, Case] = {
         "affine_select dst={y} pattern=(-1:32) channel_multiplier=1 on_true={a} on_false=#-5.0"
         " cmp_op=greater", {"a": f(16, 32)}, out(F32, 16, 32),
         lambda a: np.where(np.tril(np.ones((16, 32)), -1) > 0, a, -5)),
+    "affine_select keeps integers": Case(
+        "affine_select dst={y} pattern=(1:8) channel_multiplier=-1 on_true={a} on_false=#-5"
+        " cmp_op=less_equal", {"a": WORDS["a"]}, out("int32", 16, 8),
+        lambda a: np.where(np.tril(np.ones((16, 8))) > 0, a, -5)),
     "tensor_partition_reduce": Case(
         "tensor_partition_reduce dst={y} op=add data={a}", {"a": f(16, 32)}, out(F32, 1, 32),
         lambda a: w(a).sum(0, keepdims=True), 16),

@@ -78,7 +78,7 @@ def execute(
     **options: object,
 ) -> dict[str, np.ndarray]:
     """What the outputs hold in the end."""
-    made = program(text, inputs, outputs, **options)  # type: ignore[arg-type]
+    made = program(text, inputs, outputs, **options)
     arguments = {f"hbm_{name}": value for name, value in inputs.items()}
     emulation = Emulation(made, [arguments], checks=checks, rounding=rounding)
     emulation.run()

@@ -108,7 +108,7 @@ def test_binary(function: CustomFunction, dtype: str) -> None:
     x, y = operands(dtype)
     found = execute(
         f"custom_op dst={{r}} function={function.value} srcs=({{x}}, {{y}})",
-        {"x": x, "y": y}, {"r": (dtype, x.shape)},  # type: ignore[dict-item]
+        {"x": x, "y": y}, {"r": (dtype, x.shape)},
     )  # fmt: skip
     expected = [
         wrap(BINARY[function](int(a), int(b), dtype), dtype)
@@ -123,7 +123,7 @@ def test_unary(function: CustomFunction, dtype: str) -> None:
     x, _ = operands(dtype)
     found = execute(
         f"custom_op dst={{r}} function={function.value} srcs=({{x}})",
-        {"x": x}, {"r": (dtype, x.shape)},  # type: ignore[dict-item]
+        {"x": x}, {"r": (dtype, x.shape)},
     )  # fmt: skip
     expected = [wrap(UNARY[function](int(each), dtype), dtype) for each in x.flat]
     np.testing.assert_array_equal(found["r"].reshape(-1), np.array(expected, dtype))
@@ -140,7 +140,7 @@ def test_comparison(function: CustomFunction, dtype: str) -> None:
         x, y = (each.astype(getattr(ml_dtypes, dtype, np.float32)) for each in pairs)
     found = execute(
         f"custom_op dst={{r}} function={function.value} srcs=({{x}}, {{y}})",
-        {"x": x, "y": y}, {"r": ("uint8", x.shape)},  # type: ignore[dict-item]
+        {"x": x, "y": y}, {"r": ("uint8", x.shape)},
     )  # fmt: skip
     pairs = zip(x.reshape(-1).tolist(), y.reshape(-1).tolist(), strict=True)
     assert found["r"].reshape(-1).tolist() == [COMPARISONS[function](a, b) for a, b in pairs]
@@ -192,7 +192,7 @@ def test_floats_are_rounded_once(function: CustomFunction, dtype: str) -> None:
     two = function in OF_TWO
     found = execute(
         f"custom_op dst={{r}} function={function.value} srcs=({'{x}, {y}' if two else '{x}'})",
-        {"x": x, "y": y}, {"r": (dtype, x.shape)},  # type: ignore[dict-item]
+        {"x": x, "y": y}, {"r": (dtype, x.shape)},
     )  # fmt: skip
     pairs = zip(x.reshape(-1), y.reshape(-1), strict=True)
     exact = [FLOATS[function](*map(float, (a, b)[: 2 if two else 1])) for a, b in pairs]
@@ -219,7 +219,7 @@ SPECIALS: list[tuple[str, str, list[float]]] = [
 def test_special_values(function: str, dtype: str, expected: list[float]) -> None:
     found = execute(
         f"custom_op dst={{r}} function={function} srcs=({{x}})",
-        {"x": SPECIAL}, {"r": (dtype, SPECIAL.shape)},  # type: ignore[dict-item]
+        {"x": SPECIAL}, {"r": (dtype, SPECIAL.shape)},
     )["r"][0]  # fmt: skip
     if dtype == "int64":
         expected = [*expected[:7], 2**63 - 1, -(2**63)]
@@ -233,7 +233,7 @@ def test_maximum_keeps_nan() -> None:
     for function in ("maximum", "minimum"):
         found = execute(
             f"custom_op dst={{r}} function={function} srcs=({{x}}, {{y}})",
-            {"x": x, "y": y}, {"r": ("float32", x.shape)},  # type: ignore[dict-item]
+            {"x": x, "y": y}, {"r": ("float32", x.shape)},
         )["r"]  # fmt: skip
         assert np.isnan(found[0, 0])
         assert not np.isnan(found[0, 1:]).any()
@@ -247,7 +247,7 @@ def test_select_and_broadcasts() -> None:
     found = execute(
         "custom_op dst={r} function=select srcs=({p}, {x}, #-7)\n"
         "custom_op dst={q} function=add srcs=({x}, {column})",
-        {"p": p, "x": x, "column": column}, outputs,  # type: ignore[arg-type]
+        {"p": p, "x": x, "column": column}, outputs,
     )  # fmt: skip
     np.testing.assert_array_equal(found["r"], np.where(p, x, -7))
     np.testing.assert_array_equal(found["q"], x + column)
@@ -258,7 +258,7 @@ def test_integers_convert_to_floats() -> None:
     found = execute(
         "custom_op dst={r} function=convert srcs=({x})\n"
         "custom_op dst={q} function=convert srcs=({x})",
-        {"x": x}, {"r": ("float32", x.shape), "q": ("bfloat16", x.shape)},  # type: ignore[dict-item]
+        {"x": x}, {"r": ("float32", x.shape), "q": ("bfloat16", x.shape)},
     )  # fmt: skip
     np.testing.assert_array_equal(found["r"], x.astype(np.float32))
     np.testing.assert_array_equal(found["q"], x.astype(np.float64).astype(ml_dtypes.bfloat16))
@@ -280,7 +280,7 @@ def test_a_function_of_another_type_is_refused() -> None:
     with pytest.raises(UnsupportedProgramError, match="popcnt of float32"):
         execute(
             "custom_op dst={r} function=popcnt srcs=({x})",
-            {"x": SPECIAL}, {"r": ("float32", SPECIAL.shape)},  # type: ignore[dict-item]
+            {"x": SPECIAL}, {"r": ("float32", SPECIAL.shape)},
         )  # fmt: skip
 
 

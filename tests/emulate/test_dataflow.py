@@ -129,8 +129,8 @@ def test_a_wait_that_is_missing_is_found(name: str) -> None:
     arguments = rng_arguments(name)
     for path in dependent(program):
         mutant = without_wait(program, path)
-        found = [each for order in SEEDS for each in collect(mutant, arguments, order)]
-        assert any(path in str(each) for each in found), path
+        runs = (collect(mutant, arguments, order) for order in SEEDS)
+        assert any(path in str(each) for found in runs for each in found), path
 
 
 def dependent(program: Program) -> list[str]:

@@ -43,7 +43,7 @@ program "copy" target trainium2 lnc 1 {
 def copied(body: str = "", address: str = "64", start: int = 0, **options: object) -> np.ndarray:
     text = COPY.replace("ADDRESS", address).replace("BODY", body)
     arguments = {"x": X, "start": np.array([start], np.int32)}
-    return run(parse(text), [arguments], **options)[0]["y"]  # type: ignore[arg-type]
+    return run(parse(text), [arguments], **options)[0]["y"]
 
 
 def test_slots_are_taken_in_turn() -> None:

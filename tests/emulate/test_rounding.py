@@ -20,7 +20,7 @@ INFINITE = np.array([[np.inf, -np.inf, np.nan]], np.float32)
 def written(dtype: str, values: np.ndarray, rounding: Rounding | None = None) -> np.ndarray:
     return execute(
         "tensor_scalar dst={y} data={x} op0=add operand0=#-0.0", {"x": values},
-        {"y": (dtype, values.shape)}, rounding=rounding or Rounding(),  # type: ignore[dict-item]
+        {"y": (dtype, values.shape)}, rounding=rounding or Rounding(),
     )["y"]  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def test_every_instruction_has_a_case() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str) -> None:
     case = CASES[name]
-    results = execute(case.text, case.inputs, case.outputs, **case.options)  # type: ignore[arg-type]
+    results = execute(case.text, case.inputs, case.outputs, **case.options)
     with np.errstate(invalid="ignore"):
         expected = case.expected(**case.inputs)
     values = expected if isinstance(expected, tuple) else (expected,)
