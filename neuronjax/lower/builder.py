@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.affine import ZERO, Affine, affine
@@ -28,6 +30,8 @@ class KernelBuilder:
     _buffers: list[Buffer] = field(default_factory=list)
     registers: list[Register] = field(default_factory=list)
     _variables: int = 0
+    _taken: list[Buffer] | None = None
+    _free: dict[tuple[Any, ...], list[Buffer]] = field(default_factory=dict)
 
     def emit(self, instruction: Instruction) -> None:
         """Appends an instruction to the innermost block."""
@@ -42,6 +46,34 @@ class KernelBuilder:
         name: str = "t",
     ) -> Buffer:
         """A new tile of [partitions, …]; names get a number."""
+        if self._taken is None or slots > 1:
+            return self._new(shape, dtype, memory, slots, name)
+        kind = (memory, dtype, shape[0], math.prod(shape[1:]))
+        free = self._free.get(kind)
+        buffer = free.pop(0) if free else self._new(shape, dtype, memory, slots, name)
+        self._taken.append(buffer)
+        return buffer
+
+    @contextmanager
+    def recycling(self) -> Iterator[None]:
+        """Tiles made within are nobody's afterwards: later ones of their size are the same."""
+        outer, self._taken = self._taken, []
+        try:
+            yield
+        finally:
+            for buffer in self._taken:
+                kind = (buffer.memory, buffer.dtype, buffer.shape[0], buffer.elements)
+                self._free.setdefault(kind, []).append(buffer)
+            self._taken = outer
+
+    def _new(
+        self,
+        shape: Sequence[int],
+        dtype: ElementType,
+        memory: Memory,
+        slots: int,
+        name: str,
+    ) -> Buffer:
         buffer = Buffer(
             name=f"{name}{len(self._buffers)}",
             memory=memory,

@@ -1,0 +1,67 @@
+"""Sorts against XLA:CPU: bit by bit, equals in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from neuronjax.program.verify import verify
+from tests.lower.differential import check, host_operations, lowered_function
+
+RNG = np.random.default_rng(0)
+FLOATS = RNG.standard_normal((6, 37)).astype(np.float32)
+FLOATS[2, 3:7] = [np.nan, np.inf, -np.inf, -0.0]
+FLOATS[2, 7:9] = [0.0, -np.nan]
+TIES = RNG.integers(0, 5, (200, 3, 16)).astype(np.int32)
+LONG = RNG.standard_normal((2, 5_000)).astype(np.float32)
+LONG[1, 100:3000] = 7
+
+
+def _pairs(x: jax.Array) -> Any:
+    """Two operands, and the first alone decides."""
+    return lax.sort((x, jnp.arange(x.size, dtype=np.int32).reshape(x.shape)), dimension=1)
+
+
+def _lexicographic(x: jax.Array) -> Any:
+    return lax.sort((x, -x * 3 % 7, x + 1), dimension=0, num_keys=2)
+
+
+CASES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
+    "floats": (lambda x: jnp.sort(x, 1), FLOATS),
+    "first dimension": (lambda x: jnp.sort(x, 0), FLOATS),
+    "power of two": (lambda x: jnp.sort(x[:, :32], 1), FLOATS),
+    "one element": (lambda x: lax.sort(x[:, :1], dimension=1), FLOATS),
+    "argsort": (lambda x: jnp.argsort(x, 1), TIES),
+    "descending": (lambda x: jnp.sort(x, 2, descending=True), TIES),
+    "middle dimension": (lambda x: jnp.sort(x, 1), TIES),
+    "pairs": (_pairs, FLOATS),
+    "two keys": (_lexicographic, TIES),
+    "half": (lambda x: jnp.sort(x.astype(jnp.bfloat16), 1), FLOATS),
+    "bytes": (lambda x: jnp.sort((x * 50).astype(np.int8), 1), np.nan_to_num(FLOATS, posinf=1, neginf=1)),
+    "truth": (lambda x: jnp.sort(x > 0, 1), FLOATS),
+    "median": (lambda x: jnp.median(x, 1), FLOATS[:2]),
+    "unsigned": (lambda x: jnp.sort(x.astype(np.uint32) << 30, 2), TIES),
+    "top of floats": (lambda x: lax.top_k(x, 5), FLOATS),
+    "top of ties": (lambda x: lax.top_k(x, 16), TIES),
+    "top of half": (lambda x: lax.top_k(x.astype(jnp.bfloat16), 3), FLOATS),
+    "top of long rows": (lambda x: lax.top_k(x, 40), LONG),
+    "top of long rows with a rest": (lambda x: lax.top_k(x[:, :4_997], 7), LONG),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sort(name: str) -> None:
+    function, argument = CASES[name]
+    program = check(function, argument)
+    assert verify(program) == ()
+
+
+def test_rows_beyond_a_partition_are_left_to_the_host() -> None:
+    program, _ = lowered_function(lambda x: jnp.sort(jnp.tile(x, (1, 4)), 1), LONG)
+    assert host_operations(program) == ["sort"]
