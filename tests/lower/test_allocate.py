@@ -212,7 +212,7 @@ def test_large_programs_take_seconds() -> None:
     text = "\n".join(f"hbm %{name} : float32[128, 64]" for name in lines)
     body = "\n".join(COPY.format(new, old) for old, new in itertools.pairwise(lines))
     program = parse('program "long" target trainium2 lnc 1 {' + text + body + "}")
-    start = time.perf_counter()
+    start = time.process_time()
     found = allocate(program)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert account(found).hbm_peak_bytes == 2 * 4 * 128 * 64
