@@ -13,6 +13,5 @@
   `custom_functions`, `mx_blocks`: functions of arrays.
 
 An access to memory is made into a strided view, and an instruction into a closure, once; executing
-costs a few microseconds beside the arithmetic. numpy does the arithmetic: where several processes
-share a machine, ``OPENBLAS_NUM_THREADS=1`` keeps its matrix products from waiting for each other.
+costs a few microseconds beside the arithmetic, which is numpy's.
 """

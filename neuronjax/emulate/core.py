@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neuronjax.emulate.checks import Checks
+from neuronjax.emulate.checks import NO_CHECKS, Checks
 from neuronjax.emulate.choice import Favourites, Late
 from neuronjax.emulate.code import Builder, Code, Step
 from neuronjax.emulate.dataflow import DataflowRunner
@@ -105,12 +105,8 @@ class Emulation:
         rounding: Rounding = PLAIN,
         observe: Observer | None = None,
     ) -> None:
-        if len(arguments) != program.ranks:
-            raise ArgumentMismatchError(
-                f"{program.name} runs on {program.ranks} ranks; it was given arguments for"
-                f" {len(arguments)}. Pass one mapping for each rank."
-            )
         self.program = program
+        self._check_ranks(arguments)
         self.order: Order = order or ProgramOrder()
         self.executed = 0
         self._host = host
@@ -120,6 +116,13 @@ class Emulation:
         self._limit: int | None = None
         self._arguments = arguments
         self._cores: list[Core] | None = None
+
+    def _check_ranks(self, arguments: Sequence[Arguments]) -> None:
+        if len(arguments) != self.program.ranks:
+            raise ArgumentMismatchError(
+                f"{self.program.name} runs on {self.program.ranks} ranks; it was given arguments"
+                f" for {len(arguments)}. Pass one mapping for each rank."
+            )
 
     @property
     def cores(self) -> list[Core]:
@@ -183,6 +186,22 @@ class Emulation:
         chance = random.Random(f"{self.order.seed}/{core.rank}")
         choice = Late(chance) if self.order.adversarial else Favourites(chance)
         return DataflowRunner(fabric, core.rank, choice, core.hooks).running(core.code, core.values)
+
+    def reload(self, arguments: Sequence[Arguments]) -> None:
+        """Makes ready for another run with other arguments: cheaper than another `Emulation`.
+
+        Raises:
+          ArgumentMismatchError: as when it was made.
+        """
+        self._check_ranks(arguments)
+        self._arguments, self.executed = arguments, 0
+        if self._checks != NO_CHECKS:
+            self._cores = None
+        for core in self._cores or ():
+            core.memories.clear()
+            core.memories.load(arguments[core.rank])
+            core.state.reset()
+            core.values[:] = [0] * len(core.values)
 
     def results(self) -> list[Results]:
         """For each rank, name of a result buffer -> a copy of it."""

@@ -80,16 +80,21 @@ class Memories:
             for memory, (rows, most) in self._limits.items()
         }
         self._shared[Memory.HBM] = Storage("hbm", 1, _used(program, Memory.HBM))
-        for memory in (Memory.SBUF, Memory.PSUM):
-            self._shared[memory].flat.fill(UNWRITTEN)
         self.locations: dict[str, Location] = {}
         #: Path of a kernel and name of its buffer -> buffer and where it is.
         self.inner: dict[str, tuple[Buffer, Location]] = {}
         for buffer in _originals_first(program.buffers, self._aliases):
             self.locations[buffer.name] = self._locate(buffer, self.locations, program.name)
-        for buffer in program.buffers:
-            if buffer.kind not in _HELD:
-                self.locations[buffer.name].bytes_of(buffer)[...] = UNWRITTEN
+        self.clear()
+
+    def clear(self) -> None:
+        """Makes all bytes unwritten but those of arguments and constants."""
+        for memory in (Memory.SBUF, Memory.PSUM):
+            self._shared[memory].flat.fill(UNWRITTEN)
+        outer = ((each, self.locations[each.name]) for each in self._program.buffers)
+        for buffer, location in (*outer, *self.inner.values()):
+            if buffer.kind not in _HELD and (buffer.address is None or not buffer.on_chip):
+                location.bytes_of(buffer)[...] = UNWRITTEN
 
     @property
     def aliased(self) -> frozenset[str]:
@@ -168,7 +173,7 @@ class Memories:
         """A copy of one slot of a buffer, in its shape and the dtype of its elements."""
         start = slot % buffer.slots * buffer.stride
         rows = location.bytes_of(buffer)[:, start : start + buffer.slot_bytes]
-        return np.ascontiguousarray(rows).view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)
+        return rows.copy().view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)
 
 
 def _used(program: Program, memory: Memory) -> int:

@@ -58,6 +58,14 @@ class CoreState:
     #: Counts the values that were rounded stochastically.
     rounded: Counter = field(default_factory=Counter)
 
+    def reset(self) -> None:
+        """Makes it as it was in the beginning, in place."""
+        self.rounded.value = 0
+        for accumulator in self.accumulators.values():
+            accumulator[...] = 0
+        for engine, state in _random_state().items():
+            self.random[engine][...] = state
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:

@@ -114,6 +114,10 @@ CASES: dict[str, Case] = {
         "nc_matmul dst={y} stationary={a} moving={b}",
         {"a": f(64, 32, dtype=BF16), "b": f(64, 100, dtype=BF16)}, out(F32, 32, 100),
         lambda a, b: w(a).T @ w(b), 32, {"psum": ("y",)}),
+    "nc_matmul of whole tiles": Case(
+        "nc_matmul dst={y} stationary={a} moving={b}",
+        {"a": f(128, 128, dtype=BF16), "b": f(128, 512, dtype=BF16)}, out(F32, 128, 512),
+        lambda a, b: w(a).T @ w(b), 64, {"psum": ("y",)}),
     "nc_matmul fp8 double row": Case(
         "nc_matmul dst={y} stationary=%a<0, 32>[0; 16:2, 1:16] moving=%b<0, 32>[0; 24:2, 1:24]"
         " perf_mode=double_row",

@@ -166,6 +166,39 @@ def test_any_buffer_can_be_looked_at() -> None:
         emulation.buffer("z")
 
 
+@pytest.mark.parametrize("checks", [NO_CHECKS, Checks()])
+def test_a_program_runs_again(checks: Checks) -> None:
+    """Nothing of the run before is left: memory, registers, accumulators, random state."""
+    text = """
+program "again" target trainium2 lnc 1 {
+  hbm %x : float32[4, 4] argument
+  hbm %y : float32[4, 4] result
+  hbm %z : float32[4, 4] result
+  kernel "it" {
+    sbuf %t : float32[4, 4]
+    dma_copy dst=%t<0, 4>[0; 1:4] src=%x[0; 4:4, 1:4]
+    activation dst=%t<0, 4>[0; 1:4] op=copy data=%t<0, 4>[0; 1:4] reduce_cmd=reduce
+      reduce_op=add reduce_res=%t<0, 4>[0; 1:1]
+    rand2 dst=%t<0, 4>[1; 1:3] low=#0.0 high=#1.0
+    dma_copy dst=%y[0; 4:4, 1:4] src=%t<0, 4>[0; 1:4]
+    dma_copy dst=%z[0; 4:4, 1:4] src=%y[0; 4:4, 1:4]
+  }
+}"""
+    program, x = parse(text), X[:4, :4].copy()
+    emulation = Emulation(program, [{"x": x}], checks=checks)
+    emulation.run()
+    first = emulation.results()[0]
+    emulation.reload([{"x": x + 1}])
+    emulation.run()
+    second = emulation.results()[0]
+    np.testing.assert_array_equal(first["z"][:, 0], x.sum(1))
+    np.testing.assert_array_equal(second["z"][:, 0], x.sum(1) + 4)
+    np.testing.assert_array_equal(first["z"][:, 1:], second["z"][:, 1:])
+    emulation.reload([{"x": x}])
+    emulation.run(to=2)
+    assert np.isnan(emulation.buffer("z")).all()
+
+
 def test_observers_see_what_was_written() -> None:
     text = COPY.replace("ADDRESS", "0").replace("BODY", "")
     written = []
