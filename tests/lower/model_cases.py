@@ -1,0 +1,202 @@
+"""Models on engines: forward passes and training steps, on one core and on a mesh of eight.
+
+Each case is lowered with addresses and semaphores, then emulated in program order and in dataflow
+orders. Values are compared with XLA:CPU; other orders must give the very bits, without a race.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from models.parameters import Parameters, merge
+from models.sharding import parameter_shardings
+from neuronjax.compiler import lower_program
+from neuronjax.emulate.core import DataflowOrder, Order
+from neuronjax.host.client import HostClient
+from neuronjax.program.program import Program, Target
+from neuronjax.program.verify import verify
+from tests.lower.differential import (
+    CHIP,
+    SUM,
+    Tolerance,
+    assert_close,
+    emulated,
+    host_operations,
+    on_cpu,
+)
+from tests.lower.ranks import per_core, shards
+from tests.models.parity.media_cases import RESNET, VISION
+from tests.models.test_decoder_families import CASES
+from tests.models.test_encoders import FAMILIES
+from tests.models.test_media import build as build_media
+from tests.models.tiny import random_model
+
+RNG = np.random.default_rng(0)
+TOKENS = RNG.integers(3, 96, (4, 16)).astype(np.int32)
+IMAGES = RNG.normal(size=(4, 24, 24, 3)).astype(np.float32)
+MESH = {"data": 4, "model": 2}
+# A training step divides by the root of second moments near zero, so gradients' last digits show.
+STEP = Tolerance(relative=1e-3)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A function of (parameters, inputs), its arguments, and the axes of the parameters."""
+
+    function: Callable[..., Any]
+    parameters: Parameters
+    inputs: tuple[np.ndarray, ...]
+    axes: Any
+    tolerance: Tolerance = SUM
+
+
+def _of(pretrained: Any, call: Callable[..., Any], inputs: tuple[np.ndarray, ...]) -> Model:
+    def function(parameters: Parameters, *given: jax.Array) -> Any:
+        return call(merge(pretrained.graph, parameters), *given)
+
+    return Model(function, pretrained.parameters, inputs, pretrained.architecture.axes)
+
+
+def _decoder(name: str) -> Any:
+    case = CASES[name]
+    return random_model({**case.config, "architectures": [case.architecture]})
+
+
+def decoder() -> Model:
+    """Logits of a Llama."""
+    return _of(_decoder("LlamaForCausalLM 3, tied, biases"), lambda m, t: m(t), (TOKENS,))
+
+
+def mixture() -> Model:
+    """Logits of a Mixtral: routing, dispatch, experts."""
+    return _of(_decoder("MixtralForCausalLM sliding window"), lambda m, t: m(t), (TOKENS,))
+
+
+def training_step() -> Model:
+    """Loss, gradients and one step of AdamW of a Llama."""
+    model = _decoder("LlamaForCausalLM 3, tied, biases")
+    optimizer = optax.adamw(1e-3)
+
+    def loss(parameters: Parameters, tokens: jax.Array) -> jax.Array:
+        logits = merge(model.graph, parameters)(tokens[:, :-1]).astype(jnp.float32)
+        chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, 1:, None], -1)
+        return -chosen.mean()
+
+    def step(parameters: Parameters, tokens: jax.Array) -> Any:
+        value, gradients = jax.value_and_grad(loss)(parameters, tokens)
+        updates, _ = optimizer.update(gradients, optimizer.init(parameters), parameters)
+        return value, optax.apply_updates(parameters, updates), gradients
+
+    return Model(step, model.parameters, (TOKENS,), model.architecture.axes, STEP)
+
+
+def encoder() -> Model:
+    """Logits of a BERT that fills masks."""
+    values = {**FAMILIES["Bert"], "architectures": ["BertForMaskedLM"]}
+    return _of(random_model(values), lambda m, t: m(tokens=t)["logits"], (TOKENS,))
+
+
+def _media(name: str, config: dict[str, Any]) -> Model:
+    architecture, graph, parameters = build_media(name, config)
+
+    def function(parameters: Parameters, images: jax.Array) -> Any:
+        return merge(graph, parameters)(images)
+
+    return Model(function, parameters, (IMAGES,), architecture.axes)
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "decoder": decoder,
+    "decoder training step": training_step,
+    "encoder": encoder,
+    "ResNet": lambda: _media("ResNetForImageClassification", RESNET),
+    "ViT": lambda: _media("ViTForImageClassification", VISION),
+    "mixture of experts": mixture,
+}
+"""Name -> model."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model as a program, with the arguments of every rank and what each should get."""
+
+    program: Program
+    code: bytes
+    arguments: list[list[np.ndarray]]
+    expected: list[list[np.ndarray]]
+    tolerance: Tolerance
+
+    def run(self, order: Order | None = None) -> list[list[np.ndarray]]:
+        """The results of every rank."""
+        return emulated(self.program, self.code, self.arguments, order=order)
+
+    def check(self, found: list[list[np.ndarray]]) -> None:
+        """Asserts that results are those of the host."""
+        for ours, theirs in zip(found, self.expected, strict=True):
+            for got, want in zip(ours, theirs, strict=True):
+                assert_close(got, want, self.tolerance)
+
+
+@functools.cache
+def on_one_core(name: str) -> Built:
+    """A model on one core."""
+    model = MODELS[name]()
+    arguments = (model.parameters, *model.inputs)
+    lowered = jax.jit(model.function, keep_unused=True).lower(*arguments)
+    code = lowered.as_text(debug_info=True).encode()
+    arrays = [np.asarray(each) for each in jax.tree.leaves(arguments)]
+    program = lower_program(code, Target(CHIP), 1)
+    return Built(program, code, [arrays], [on_cpu(code, arrays)], model.tolerance)
+
+
+def on_eight_cores(name: str, devices: Sequence[jax.Device], host: HostClient) -> Built:
+    """A model whose batch is split over four rows of cores, its parameters over two columns."""
+    model = MODELS[name]()
+    mesh = Mesh(np.array(devices).reshape(*MESH.values()), tuple(MESH))
+    placed = jax.device_put(
+        model.parameters, parameter_shardings(mesh, model.parameters, model.axes)
+    )
+    rows = NamedSharding(mesh, PartitionSpec("data"))
+    inputs = jax.device_put(model.inputs, rows)
+    jitted = jax.jit(model.function, keep_unused=True)
+    with mesh:
+        lowered = jitted.lower(placed, *inputs)
+        expected = shards(jax.tree.leaves(jitted(placed, *inputs)), devices)
+    code = per_core(lowered, host)
+    given = shards(jax.tree.leaves((placed, *inputs)), devices)
+    return Built(lower_program(code, Target(CHIP), 8), code, given, expected, model.tolerance)
+
+
+def orders(seeds: int) -> Iterator[Order]:
+    """Dataflow orders: of so many seeds, and with transfers as late as they may be."""
+    yield from (DataflowOrder(seed) for seed in range(seeds))
+    yield DataflowOrder(0, adversarial=True)
+
+
+def check(built: Built, seeds: int) -> dict[str, Any]:
+    """Asserts everything that is said above; numbers for a report."""
+    left = host_operations(built.program)
+    assert left == [], f"left to the host: {left}"
+    findings = verify(built.program)
+    assert findings == (), findings[0]
+    first = built.run()
+    built.check(first)
+    for order in orders(seeds):
+        again = built.run(order)
+        for ours, theirs in zip(again, first, strict=True):
+            for got, want in zip(ours, theirs, strict=True):
+                assert got.tobytes() == want.tobytes(), order
+    return {
+        "ranks": built.program.ranks,
+        "orders": seeds + 1,
+        "functions": len(built.program.functions),
+    }
