@@ -4,10 +4,11 @@
     results = core.run(program, [{"x": x}], order=core.DataflowOrder(seed=1))  # engines race
 
 * `core`: `run` and `Emulation`; `checks`: what is looked for; `record`: runs that can be repeated.
-* `program_order`, `dataflow` with `choice`: the two orders; `fabric`: exchanges between ranks.
+* `program_order`; `dataflow` with `reading`, `semaphore` and `choice`: the two orders; `fabric`:
+  exchanges between ranks.
 * `code`: programs made executable; `table`: the rule of each instruction, from `tensor_engine`,
-  `vector_engine`, `scalar_engine`, `gpsimd_engine`, `random_numbers`, `dma`, `collective`,
-  `control`; `unit`: what rules are made of.
+  `vector_engine` and `vector_selection`, `scalar_engine`, `gpsimd_engine`, `random_numbers`, `dma`,
+  `collective`, `control`; `unit`: what rules are made of.
 * `memory`, `window`, `element_types`, `frame`: bytes, views of them, their meaning, loop variables.
 * `written`, `groups`, `races`: what checks look at; `arithmetic`, `activations`,
   `custom_functions`, `mx_blocks`: functions of arrays.

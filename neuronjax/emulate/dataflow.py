@@ -13,17 +13,18 @@ Of all streams that can do something, a `Choice` names the next: `choice` has so
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from neuronjax.emulate.code import CallCode, Code, IfCode, KernelCode, LoopCode, Step, WhileCode
-from neuronjax.emulate.fabric import Fabric, Running, Ticket
+from neuronjax.emulate.fabric import Fabric, Running
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.hooks import Hooks
 from neuronjax.emulate.races import Clock, Event, Races, join
+from neuronjax.emulate.reading import Entry, Reader
+from neuronjax.emulate.semaphore import Counter
 from neuronjax.errors import DeadlockError
 from neuronjax.program.dma import DmaInstruction
 
@@ -41,51 +42,11 @@ class Choice(Protocol):
         ...
 
 
-@dataclass(eq=False)
-class Entry:
-    """An instruction that is to execute, with the loop variables and registers of its own."""
-
-    step: Step
-    values: Values
-    #: Place of a register that it reads -> the entry that writes it.
-    writers: Mapping[int, Entry]
-    #: What all engines have seen when it is read.
-    control: Clock
-    event: Event | None = None
-    ticket: Ticket | None = None
-    #: What the engine had seen when it began the transfer.
-    begun: Clock = field(default_factory=dict)
-    is_done: bool = False
-
-
-@dataclass
-class _Counter:
-    """A semaphore: its values after each signal, and what a wait for them has seen."""
-
-    values: list[int] = field(default_factory=list)
-    clocks: list[Clock] = field(default_factory=list)
-
-    @property
-    def value(self) -> int:
-        return self.values[-1] if self.values else 0
-
-    def add(self, by: int, clock: Clock) -> None:
-        joined = dict(self.clocks[-1]) if self.clocks else {}
-        join(joined, clock)
-        self.values.append(self.value + by)
-        self.clocks.append(joined)
-
-    def seen(self, count: int) -> Clock:
-        """What is seen by waiting until it reaches `count`."""
-        return self.clocks[bisect_left(self.values, count)] if count > 0 else {}
-
-
 @dataclass
 class Kernel:
     """A kernel at work on one rank."""
 
-    code: KernelCode
-    values: Values
+    reader: Reader
     fabric: Fabric
     rank: int
     choice: Choice
@@ -93,14 +54,9 @@ class Kernel:
     engines: dict[str, deque[Entry]] = field(default_factory=dict)
     queues: dict[str, deque[Entry]] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
-    semaphores: dict[str, _Counter] = field(default_factory=dict)
-    #: Place of a register -> the last entry so far that writes it.
-    writers: dict[int, Entry] = field(default_factory=dict)
-    control: Clock = field(default_factory=dict)
+    semaphores: dict[str, Counter] = field(default_factory=dict)
     #: Instructions that have been read and are not done.
     waiting: int = 0
-    reading: Iterator[Entry | None] = field(default_factory=lambda: iter(()))
-    is_read: bool = False
 
     @property
     def races(self) -> Races:
@@ -112,7 +68,6 @@ class Kernel:
         Raises:
           DeadlockError: everything waits, and not for other ranks.
         """
-        self.reading = self._read(self.code.body)
         while True:
             while self.waiting < LOOKAHEAD and self._read_on():
                 pass
@@ -120,86 +75,23 @@ class Kernel:
                 continue
             if self._waits_for_ranks():
                 yield
-            elif self.waiting or not self.is_read:
+            elif self.waiting or not self.reader.is_done:
                 self._deadlock()
             else:
                 break
-        for place, writer in self.writers.items():
-            self.values[place] = writer.values[place]
+        self.reader.finish()
         self.races.synchronise()
 
-    def _append(self, entry: Entry) -> None:
+    def _read_on(self) -> bool:
+        """Takes one more instruction, if there is one, into the stream of its engine."""
+        entry = self.reader.next()
+        if entry is None:
+            return False
         engine = entry.step.instruction.engine
         name = HOST if engine is None else engine.value
         self.engines.setdefault(name, deque()).append(entry)
         self.waiting += 1
-
-    # Reading the program.
-
-    def _read_on(self) -> bool:
-        """Reads one more instruction; False: there is none, or a register decides what comes."""
-        if self.is_read:
-            return False
-        try:
-            entry = next(self.reading)
-        except StopIteration:
-            self.is_read = True
-            return False
-        if entry is not None:
-            self._append(entry)
-        return entry is not None
-
-    def _read(self, codes: Sequence[Code]) -> Generator[Entry | None, None, None]:
-        """Instructions in program order; None while a register is not there that decides."""
-        for code in codes:
-            if isinstance(code, Step):
-                yield self._entry(code)
-            else:
-                yield from _READERS[type(code)](self, code)
-
-    def _entry(self, step: Step) -> Entry:
-        writers = {place: self.writers[place] for place in step.reads if place in self.writers}
-        entry = Entry(step, list(self.values), writers, self.control)
-        for place in step.writes:
-            self.writers[place] = entry
-        return entry
-
-    def _decided(self, register: int) -> Generator[None, None, None]:
-        """Waits until a register has its value, which all engines see from now on."""
-        writer = self.writers.get(register)
-        if writer is None:
-            return
-        while not writer.is_done:
-            yield None
-        self.values[register] = writer.values[register]
-        if writer.event is not None:
-            self.control = dict(self.control)
-            join(self.control, _after(writer.event))
-
-    def _read_loop(self, loop: LoopCode) -> Generator[Entry | None, None, None]:
-        if loop.register is not None:
-            yield from self._decided(loop.register)
-        count = loop.trips(self.values)
-        for index in range(count):
-            self.values[loop.place], self.values[loop.place + 1] = index, count
-            yield from self._read(loop.body)
-
-    def _read_while(self, node: WhileCode) -> Generator[Entry | None, None, None]:
-        while True:
-            yield from self._read(node.condition)
-            yield from self._decided(node.register)
-            if not self.values[node.register]:
-                return
-            yield from self._read(node.body)
-
-    def _read_if(self, node: IfCode) -> Generator[Entry | None, None, None]:
-        yield from self._decided(node.register)
-        yield from self._read(node.then if self.values[node.register] else node.otherwise)
-
-    def _read_call(self, node: CallCode | KernelCode) -> Generator[Entry | None, None, None]:
-        yield from self._read(node.body)
-
-    # Executing it.
+        return True
 
     def _advance(self) -> bool:
         """Lets one stream do one thing; False: none can."""
@@ -223,8 +115,8 @@ class Kernel:
             self._semaphore(name).value >= count(entry.values) for name, count in entry.step.waits
         )
 
-    def _semaphore(self, name: str) -> _Counter:
-        return self.semaphores.setdefault(name, _Counter())
+    def _semaphore(self, name: str) -> Counter:
+        return self.semaphores.setdefault(name, Counter())
 
     def _begin(self, engine: str) -> None:
         """An engine does its next instruction, or begins a transfer."""
@@ -263,7 +155,7 @@ class Kernel:
         assert entry.event is not None
         clock[entry.event.stream] = entry.event.number
         self.hooks.after(entry.step, entry.values)
-        entry.is_done = True
+        entry.is_done, entry.writers = True, {}
         self.waiting -= 1
         for signal in entry.step.instruction.signals:
             self._semaphore(signal.semaphore.name).add(signal.by, clock)
@@ -308,18 +200,9 @@ class Kernel:
             if entries
         ]
         raise DeadlockError(
-            f"rank {self.rank}: {self.code.path} cannot go on. {'; '.join(heads)}. Signal what is"
-            " waited for from an instruction that does not wait for it."
+            f"rank {self.rank}: {self.reader.code.path} cannot go on. {'; '.join(heads)}. Signal"
+            " what is waited for from an instruction that does not wait for it."
         )
-
-
-_READERS: Mapping[type, Callable[..., Generator[Entry | None, None, None]]] = {
-    LoopCode: Kernel._read_loop,
-    WhileCode: Kernel._read_while,
-    IfCode: Kernel._read_if,
-    CallCode: Kernel._read_call,
-    KernelCode: Kernel._read_call,
-}
 
 
 def _may_go(entries: deque[Entry]) -> bool:
@@ -338,10 +221,6 @@ def _queue(step: Step) -> str | None:
         return step.exchange.stream
     instruction = step.instruction
     return f"queue {instruction.queue}" if isinstance(instruction, DmaInstruction) else None
-
-
-def _after(event: Event) -> Clock:
-    return {**event.clock, event.stream: event.number}
 
 
 def _describe(entry: Entry, kernel: Kernel) -> str:
@@ -393,7 +272,7 @@ class DataflowRunner:
 
     def _kernel(self, code: KernelCode, values: Values) -> Running:
         self.hooks.begin(code)
-        kernel = Kernel(code, values, self.fabric, self.rank, self.choice, self.hooks)
+        kernel = Kernel(Reader(code, values), self.fabric, self.rank, self.choice, self.hooks)
         yield from kernel.run()
 
 

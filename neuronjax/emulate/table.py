@@ -11,12 +11,14 @@ from neuronjax.emulate import (
     scalar_engine,
     tensor_engine,
     vector_engine,
+    vector_selection,
 )
 from neuronjax.emulate.rule import Rules
 
 _ROOMS = (
     tensor_engine.RULES,
     vector_engine.RULES,
+    vector_selection.RULES,
     scalar_engine.RULES,
     gpsimd_engine.RULES,
     random_numbers.RULES,

@@ -30,18 +30,11 @@ from neuronjax.program.operators import AluOp, ReduceCommand
 from neuronjax.program.vector_engine import (
     BatchNormAggregate,
     BatchNormStats,
-    CopyPredicated,
     Exponential,
-    FindIndex8,
-    MatchReplace8,
-    Max8,
     Memset,
     QuantizeMX,
-    RangeSelect,
     Reciprocal,
     ScalarTensorTensor,
-    SelectReduce,
-    StreamShuffle,
     TensorCopy,
     TensorReduce,
     TensorScalar,
@@ -49,15 +42,12 @@ from neuronjax.program.vector_engine import (
     TensorScalarReduce,
     TensorTensor,
     TensorTensorScan,
-    VectorTranspose,
 )
 
-_EIGHT = 8
-_QUADRANT, _STAYS = 32, 255
 _exp = once_rounded(np.exp)
 
 
-def _mapped(unit: Unit, dst: Access, compute: Read) -> Run:
+def mapped(unit: Unit, dst: Access, compute: Read) -> Run:
     """Writes what `compute` gives."""
     write = unit.output(dst)
     return lambda values: write(values, compute(values))
@@ -76,7 +66,7 @@ def tensor_tensor(each: TensorTensor, unit: Unit) -> Run:
     else:
         one, other = unit.numbers(each.data1), unit.numbers(each.data2)
         operator = ARITHMETIC[each.op]
-    return _mapped(unit, each.dst, lambda values: operator(one(values), other(values)))
+    return mapped(unit, each.dst, lambda values: operator(one(values), other(values)))
 
 
 def _is_word(access: Access) -> bool:
@@ -106,7 +96,7 @@ def tensor_scalar(each: TensorScalar, unit: Unit) -> Run:
             x = operator(x, operand(values))
         return x
 
-    return _mapped(unit, each.dst, compute)
+    return mapped(unit, each.dst, compute)
 
 
 def scalar_tensor_tensor(each: ScalarTensorTensor, unit: Unit) -> Run:
@@ -114,7 +104,7 @@ def scalar_tensor_tensor(each: ScalarTensorTensor, unit: Unit) -> Run:
     data, scalar = unit.numbers(each.data), unit.scalar(each.operand0)
     tensor = unit.numbers(each.operand1)
     op0, op1 = applied(each.op0, each.reverse0), applied(each.op1, each.reverse1)
-    return _mapped(
+    return mapped(
         unit, each.dst, lambda values: op1(op0(data(values), scalar(values)), tensor(values))
     )
 
@@ -129,7 +119,7 @@ def tensor_reduce(each: TensorReduce, unit: Unit) -> Run:
         result = reduced(each.op, data(values).reshape(shape))
         return np.negative(result) if each.negate else result
 
-    return _mapped(unit, each.dst, compute)
+    return mapped(unit, each.dst, compute)
 
 
 def tensor_scalar_reduce(each: TensorScalarReduce, unit: Unit) -> Run:
@@ -140,10 +130,10 @@ def tensor_scalar_reduce(each: TensorScalarReduce, unit: Unit) -> Run:
         unit, each.data, each.reduce_op, each.reduce_cmd, each.reduce_res,
         initial=each.reduce_init, negate=each.reduce_res_negate,
     )  # fmt: skip
-    return _reducing(accumulator, write, lambda values: operator(data(values), scalar(values)))
+    return reducing(accumulator, write, lambda values: operator(data(values), scalar(values)))
 
 
-def _reducing(
+def reducing(
     accumulator: Accumulator, write: Callable[[Values, Array], None], compute: Read
 ) -> Run:
     """Writes what `compute` gives; the accumulator takes it."""
@@ -213,7 +203,7 @@ def tensor_tensor_scan(each: TensorTensorScan, unit: Unit) -> Run:
             result[:, place] = last
         return result
 
-    return _mapped(unit, each.dst, compute)
+    return mapped(unit, each.dst, compute)
 
 
 def tensor_copy(each: TensorCopy, unit: Unit) -> Run:
@@ -221,61 +211,7 @@ def tensor_copy(each: TensorCopy, unit: Unit) -> Run:
     if each.src.element_type == each.dst.element_type:
         raw, move = unit.raw(each.src), unit.mover(each.dst)
         return lambda values: move(values, raw(values))
-    return _mapped(unit, each.dst, unit.numbers(each.src))
-
-
-def tensor_copy_predicated(each: CopyPredicated, unit: Unit) -> Run:
-    """dst = src where the predicate holds."""
-    dst, predicate = unit.part(each.dst), unit.bits(each.predicate)
-
-    def chosen(values: Values) -> Array:
-        return (predicate(values) != 0) != each.reverse_pred
-
-    if not isinstance(each.src, Access):
-        constant = unit.scalar(each.src)
-        return lambda values: dst.write(values, constant(values), chosen(values))
-    src = unit.part(each.src)
-    same = each.src.element_type == each.dst.element_type
-    is_whole = each.src.free_elements == each.dst.free_elements
-
-    def run(values: Values) -> None:
-        where = chosen(values)
-        wanted = where if is_whole else None
-        if same:
-            dst.move(values, src.bits(values, wanted), where)
-        else:
-            dst.write(values, src.numbers(values, wanted), where)
-
-    return run
-
-
-def select_reduce(each: SelectReduce, unit: Unit) -> Run:
-    """dst = on_true where the predicate holds, else on_false."""
-    predicate, on_true = unit.bits(each.predicate), unit.numbers(each.on_true)
-    on_false, write = unit.scalar(each.on_false), unit.output(each.dst)
-    accumulator = Accumulator(unit, each.on_true, each.reduce_op, each.reduce_cmd, each.reduce_res)
-
-    def compute(values: Values) -> Array:
-        where = (predicate(values) != 0) != each.reverse_pred
-        return np.where(where, on_true(values), on_false(values))
-
-    return _reducing(accumulator, write, compute)
-
-
-def range_select(each: RangeSelect, unit: Unit) -> Run:
-    """dst = on_true where the position is in range, else on_false."""
-    on_true, on_false = unit.numbers(each.on_true), unit.scalar(each.on_false)
-    bound0, bound1 = unit.numbers(each.bound0), unit.numbers(each.bound1)
-    op0, op1 = ARITHMETIC[each.comp_op0], ARITHMETIC[each.comp_op1]
-    last = each.range_start + each.on_true.free_elements
-    position = np.arange(each.range_start, last, dtype=np.float32)[None, :]
-    accumulator = Accumulator(unit, each.on_true, each.reduce_op, each.reduce_cmd, each.reduce_res)
-
-    def compute(values: Values) -> Array:
-        inside = (op0(position, bound0(values)) != 0) & (op1(position, bound1(values)) != 0)
-        return np.where(inside, on_true(values), on_false(values))
-
-    return _reducing(accumulator, unit.output(each.dst), compute)
+    return mapped(unit, each.dst, unit.numbers(each.src))
 
 
 def memset(each: Memset, unit: Unit) -> Run:
@@ -303,7 +239,7 @@ def bn_stats(each: BatchNormStats, unit: Unit) -> Run:
         x = data(values)
         return np.concatenate([_moments(x[:, 0::2]), _moments(x[:, 1::2])], 1)
 
-    return _mapped(unit, each.dst, compute)
+    return mapped(unit, each.dst, compute)
 
 
 def bn_aggr(each: BatchNormAggregate, unit: Unit) -> Run:
@@ -318,13 +254,13 @@ def bn_aggr(each: BatchNormAggregate, unit: Unit) -> Run:
         variance = (spread + count * np.square(mean - center[:, None])).sum(1) / total
         return np.stack([center, variance], 1).astype(np.float32)
 
-    return _mapped(unit, each.dst, compute)
+    return mapped(unit, each.dst, compute)
 
 
 def reciprocal(each: Reciprocal, unit: Unit) -> Run:
     """dst = 1 / data, correctly rounded."""
     data = unit.numbers(each.data)
-    return _mapped(unit, each.dst, lambda values: np.reciprocal(data(values)))
+    return mapped(unit, each.dst, lambda values: np.reciprocal(data(values)))
 
 
 def exponential(each: Exponential, unit: Unit) -> Run:
@@ -333,68 +269,9 @@ def exponential(each: Exponential, unit: Unit) -> Run:
     accumulator = Accumulator(
         unit, each.src, AluOp.ADD, each.reduce_cmd, each.reduce_res, initial=each.reduce_init
     )
-    return _reducing(
+    return reducing(
         accumulator, unit.output(each.dst), lambda values: _exp(src(values) - top(values))
     )
-
-
-def max8(each: Max8, unit: Unit) -> Run:
-    """dst = the 8 greatest of each partition, descending; NaN counts as the greatest."""
-    src = unit.numbers(each.src)
-    return _mapped(unit, each.dst, lambda values: np.sort(src(values), 1)[:, : -_EIGHT - 1 : -1])
-
-
-def find_index8(each: FindIndex8, unit: Unit) -> Run:
-    """dst = where each of the values first occurs; all ones if it does not."""
-    data, vals = unit.numbers(each.data), unit.numbers(each.vals)
-    missing = np.iinfo(unit.dtype(each.dst)).max
-
-    def compute(values: Values) -> Array:
-        found = data(values)[:, None, :] == vals(values)[:, :, None]
-        return np.where(found.any(2), found.argmax(2), missing)
-
-    return _mapped(unit, each.dst, compute)
-
-
-def match_replace8(each: MatchReplace8, unit: Unit) -> Run:
-    """dst = data with the first occurrence of each value replaced, one value after the other."""
-    data, vals, write = unit.numbers(each.data), unit.numbers(each.vals), unit.output(each.dst)
-    places = unit.output(each.dst_idx) if each.dst_idx is not None else None
-    missing = np.iinfo(unit.dtype(each.dst_idx)).max if each.dst_idx is not None else -1
-
-    def run(values: Values) -> None:
-        result, wanted = data(values).copy(), vals(values)
-        open_ = np.ones(result.shape, bool)
-        where = np.full(wanted.shape, missing, np.int64)
-        for place in range(_EIGHT):
-            found = (result == wanted[:, place, None]) & open_
-            rows = np.flatnonzero(found.any(1))
-            first = found[rows].argmax(1)
-            result[rows, first], open_[rows, first] = each.imm.value, False
-            where[rows, place] = first
-        write(values, result)
-        if places is not None:
-            places(values, where)
-
-    return run
-
-
-def stream_shuffle(each: StreamShuffle, unit: Unit) -> Run:
-    """dst[q + i] = src[q + mask[i]] in every quadrant q."""
-    src, dst = unit.part(each.src), unit.part(each.dst)
-    partition = np.arange(each.dst.partitions)
-    lane = np.array(each.mask)[partition % _QUADRANT]
-    moves = (lane != _STAYS)[:, None]
-    source = np.where(lane == _STAYS, partition, partition // _QUADRANT * _QUADRANT + lane)
-    wanted = np.zeros((each.src.partitions, 1), bool)
-    wanted[source[moves[:, 0]]] = True
-    return lambda values: dst.move(values, src.bits(values, wanted)[source], moves)
-
-
-def vector_transpose(each: VectorTranspose, unit: Unit) -> Run:
-    """dst = dataᵀ."""
-    bits, move = unit.bits(each.data), unit.mover(each.dst)
-    return lambda values: move(values, np.ascontiguousarray(bits(values).T))
 
 
 def quantize_mx(each: QuantizeMX, unit: Unit) -> Run:
@@ -426,19 +303,11 @@ RULES: Rules = {
     TensorScalarCumulative: tensor_scalar_cumulative,
     TensorTensorScan: tensor_tensor_scan,
     TensorCopy: tensor_copy,
-    CopyPredicated: tensor_copy_predicated,
-    SelectReduce: select_reduce,
-    RangeSelect: range_select,
     Memset: memset,
     BatchNormStats: bn_stats,
     BatchNormAggregate: bn_aggr,
     Reciprocal: reciprocal,
     Exponential: exponential,
-    Max8: max8,
-    FindIndex8: find_index8,
-    MatchReplace8: match_replace8,
-    StreamShuffle: stream_shuffle,
-    VectorTranspose: vector_transpose,
     QuantizeMX: quantize_mx,
 }
-"""Instruction -> what makes it a function."""
+"""Instruction -> what makes it a function; `vector_selection` has the others of the engine."""

@@ -1,0 +1,124 @@
+"""A kernel's instructions in program order, for engines that execute them in another.
+
+Registers are virtual: an instruction gets the value that the last write before it in program order
+leaves. Where a register decides what comes next, reading waits until it has its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from neuronjax.emulate.code import CallCode, Code, IfCode, KernelCode, LoopCode, Step, WhileCode
+from neuronjax.emulate.fabric import Ticket
+from neuronjax.emulate.frame import Values
+from neuronjax.emulate.races import Clock, Event, join
+
+
+@dataclass(eq=False)
+class Entry:
+    """An instruction that is to execute, with the loop variables and registers of its own."""
+
+    step: Step
+    values: Values
+    #: Place of a register that it reads -> the entry that writes it.
+    writers: Mapping[int, Entry]
+    #: What all engines have seen when it is read.
+    control: Clock
+    event: Event | None = None
+    ticket: Ticket | None = None
+    #: What the engine had seen when it began the transfer.
+    begun: Clock = field(default_factory=dict)
+    is_done: bool = False
+
+
+@dataclass
+class Reader:
+    """Reads the code of a kernel. `values` are those of the core, and change while it reads."""
+
+    code: KernelCode
+    values: Values
+    #: Place of a register -> the last entry so far that writes it.
+    writers: dict[int, Entry] = field(default_factory=dict)
+    #: What all engines have seen because a register decided.
+    control: Clock = field(default_factory=dict)
+    is_done: bool = False
+    _entries: Iterator[Entry | None] | None = None
+
+    def next(self) -> Entry | None:
+        """The next instruction; None: there is none, or a register decides that is not there."""
+        if self._entries is None:
+            self._entries = self._read(self.code.body)
+        try:
+            return None if self.is_done else next(self._entries)
+        except StopIteration:
+            self.is_done = True
+            return None
+
+    def finish(self) -> None:
+        """Gives the core the values that its registers have in the end."""
+        for place, writer in self.writers.items():
+            self.values[place] = writer.values[place]
+
+    def _read(self, codes: Sequence[Code]) -> Generator[Entry | None, None, None]:
+        """Instructions in program order; None while a register is not there that decides."""
+        for code in codes:
+            if isinstance(code, Step):
+                yield self._entry(code)
+            else:
+                yield from _READERS[type(code)](self, code)
+
+    def _entry(self, step: Step) -> Entry:
+        writers = {place: self.writers[place] for place in step.reads if place in self.writers}
+        entry = Entry(step, list(self.values), writers, self.control)
+        for place in step.writes:
+            self.writers[place] = entry
+        return entry
+
+    def _decided(self, register: int) -> Generator[None, None, None]:
+        """Waits until a register has its value, which all engines see from now on."""
+        writer = self.writers.get(register)
+        if writer is None:
+            return
+        while not writer.is_done:
+            yield None
+        self.values[register] = writer.values[register]
+        if writer.event is not None:
+            self.control = dict(self.control)
+            join(self.control, _after(writer.event))
+
+    def _read_loop(self, loop: LoopCode) -> Generator[Entry | None, None, None]:
+        if loop.register is not None:
+            yield from self._decided(loop.register)
+        count = loop.trips(self.values)
+        for index in range(count):
+            self.values[loop.place], self.values[loop.place + 1] = index, count
+            yield from self._read(loop.body)
+
+    def _read_while(self, node: WhileCode) -> Generator[Entry | None, None, None]:
+        while True:
+            yield from self._read(node.condition)
+            yield from self._decided(node.register)
+            if not self.values[node.register]:
+                return
+            yield from self._read(node.body)
+
+    def _read_if(self, node: IfCode) -> Generator[Entry | None, None, None]:
+        yield from self._decided(node.register)
+        yield from self._read(node.then if self.values[node.register] else node.otherwise)
+
+    def _read_call(self, node: CallCode | KernelCode) -> Generator[Entry | None, None, None]:
+        yield from self._read(node.body)
+
+
+_READERS: Mapping[type, Callable[..., Generator[Entry | None, None, None]]] = {
+    LoopCode: Reader._read_loop,
+    WhileCode: Reader._read_while,
+    IfCode: Reader._read_if,
+    CallCode: Reader._read_call,
+    KernelCode: Reader._read_call,
+}
+
+
+def _after(event: Event) -> Clock:
+    return {**event.clock, event.stream: event.number}

@@ -1,0 +1,30 @@
+"""Semaphores at run time: what they count, and what a wait for them has seen."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from neuronjax.emulate.races import Clock, join
+
+
+@dataclass
+class Counter:
+    """A semaphore: its values after each signal, and what a wait for them has seen."""
+
+    values: list[int] = field(default_factory=list)
+    clocks: list[Clock] = field(default_factory=list)
+
+    @property
+    def value(self) -> int:
+        return self.values[-1] if self.values else 0
+
+    def add(self, by: int, clock: Clock) -> None:
+        joined = dict(self.clocks[-1]) if self.clocks else {}
+        join(joined, clock)
+        self.values.append(self.value + by)
+        self.clocks.append(joined)
+
+    def seen(self, count: int) -> Clock:
+        """What is seen by waiting until it reaches `count`."""
+        return self.clocks[bisect_left(self.values, count)] if count > 0 else {}
