@@ -43,6 +43,10 @@ class Group:
     inputs: dict[tuple[Value, Map], None] = field(default_factory=dict)
     #: Whether row reductions may join.
     takes_reductions: bool = True
+    #: Of attention: scores and softmax, the weights among their values, and the last product.
+    inner: Group | None = None
+    link: Value | None = None
+    last: Group | None = None
 
     @property
     def root(self) -> Op:
@@ -309,6 +313,8 @@ def is_elementwise(op: Op) -> bool:
         return False
     if not all(is_native(value.dtype) for value in (*op.operands, *op.results)):
         return False
+    if op.name == "retype":
+        return True
     return not any(value.dtype.name in PACKED for value in (*op.operands, *op.results))
 
 

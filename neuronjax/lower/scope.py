@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower.attention import merged
 from neuronjax.lower.builder import KernelBuilder
 from neuronjax.lower.fuse import VIEWS, Fusion, Group, is_splat, peel, root_of
+from neuronjax.lower.homes import Home, settled
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tiles import (
     Input,
@@ -103,6 +105,19 @@ class Epilogue:
     views: list[View]
     buffers: list[Buffer]
     operations: tuple[Op, ...]
+    rows: Rows | None = None
+
+
+@dataclass
+class Rows:
+    """What makes an operand of a product: another product, and a chain over its rows."""
+
+    op: Op
+    epilogue: Epilogue
+    #: The operand that is made, without views on it: a value of the chain.
+    value: Value
+    reference: Reference
+    placed: tuple[int | None, ...]
 
 
 @dataclass
@@ -120,14 +135,17 @@ class Scope:
     _last_use: dict[Value, float] = field(default_factory=dict)
     #: Values that are made in a given buffer.
     preferred: dict[Value, Buffer] = field(default_factory=dict)
+    #: Places where results are wanted.
+    homes: list[Home] = field(default_factory=list)
     #: Number of the group that is being lowered.
     current: int = -1
 
     def run(self) -> list[View | None]:
         """Lowers all operations; the views of the graph's results, None of empty ones."""
         fusion = Fusion(frozenset(self.unit.epilogues))
-        groups = fusion.run(self.graph)
+        groups = merged(fusion.run(self.graph), fusion)
         needed = self._needed(groups, fusion)
+        self.preferred |= settled(self.homes, self.graph, fusion, self._last_use)
         for group in groups:
             self._group(group, needed, fusion)
         return [None if v.is_empty else self.view(v) for v in self.graph.results]
@@ -166,7 +184,9 @@ class Scope:
     def _group(self, group: Group, needed: set[Value], fusion: Fusion) -> None:
         self.current = group.number
         op = group.root
-        if op.name in self.unit.epilogues and group.domain is not None:
+        if group.inner is not None:
+            self._attention(group, needed, fusion)
+        elif op.name in self.unit.epilogues and group.domain is not None:
             epilogue = self._epilogue(group, op, needed, fusion)
             self.unit.epilogues[op.name](self, op, epilogue)
         elif group.domain is not None:
@@ -320,6 +340,20 @@ class Scope:
             chain_name(group.operations), group.operations, ("chain", program), views, results,
             write,
         )  # fmt: skip
+
+    def _attention(self, group: Group, needed: set[Value], fusion: Fusion) -> None:
+        inner, last, link = group.inner, group.last, group.link
+        assert inner is not None
+        assert last is not None
+        assert link is not None
+        chain = _Chain(self, inner, inner.operations[1:], needed, inner.root.result)
+        program, views, results = chain.build()
+        reference = chain.references[link]
+        assert isinstance(reference, Reference)
+        made = Epilogue(program, views, results, tuple(inner.operations))
+        epilogue = self._epilogue(last, last.root, needed, fusion)
+        epilogue.rows = Rows(inner.root, made, link, reference, inner.maps[link])
+        self.unit.epilogues["attention"](self, last.root, epilogue)
 
     def _epilogue(self, group: Group, op: Op, needed: set[Value], fusion: Fusion) -> Epilogue:
         program, views, results = self.tile_program(

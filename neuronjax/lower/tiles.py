@@ -359,13 +359,19 @@ class TileEmitter:
         else:
             self._chunked(region, position)
 
-    def box(self, box: Box, given: Mapping[Reference, Access] | None = None) -> None:
-        """All values of a box; `given` ones lie in tiles already."""
+    def box(
+        self,
+        box: Box,
+        given: Mapping[Reference, Access] | None = None,
+        wanted: Reference | None = None,
+    ) -> Access | None:
+        """All values of a box; `given` ones lie in tiles already. The tile of a `wanted` one."""
         values = _Values(self, box, dict(given or {}))
         for number in range(len(self.program.nodes)):
             values.node(number)
         for output in self.program.outputs:
             values.store(output)
+        return None if wanted is None else values.in_sbuf(wanted)
 
     def _chunked(self, region: Region, position: dict[int, Affine]) -> None:
         """Reductions piece by piece into accumulators, then what follows from them."""
@@ -527,7 +533,7 @@ class _Values:
             builder.forget(tiles)
             for each in node.operands:
                 if isinstance(each, Reference):
-                    self._in_sbuf(each)
+                    self.in_sbuf(each)
             body, _ = self._attempted(node, dst)
         for instruction in body:
             builder.emit(instruction)
@@ -552,7 +558,7 @@ class _Values:
             result=node.dtype,
         )
 
-    def _in_sbuf(self, reference: Reference) -> Access:
+    def in_sbuf(self, reference: Reference) -> Access:
         """The tile of a value, copied out of PSUM if it lies there."""
         access = self.node_of(reference)
         if access.memory is Memory.PSUM:
@@ -633,7 +639,7 @@ class _Values:
         self._combine(node, total, total, part)
 
     def store(self, output: Output) -> None:
-        value = self._in_sbuf(output.value)
+        value = self.in_sbuf(output.value)
         varying = self.program.axes_of(output.value)
         axes = [*self.box.partitions, *(a for a in self.box.free if a.dim in varying)]
         dst = self._hbm(output.buffer, output.strides, output.offset, axes)

@@ -81,6 +81,8 @@ class Sides:
     right: tuple[int, ...]
     #: Dimension of memory of the left operand that each dimension runs along; None: its own.
     memory: tuple[int, ...] | None = None
+    #: The dimension of the product for each dimension of the operands of a `dot_general`.
+    placed: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     def operands(
         self, views: Sequence[View], dtypes: tuple[ElementType, ElementType]
@@ -96,7 +98,7 @@ class Sides:
 def dot_general(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     """A product with its epilogue as one kernel."""
     views = [scope.view(operand) for operand in op.operands]
-    write_product(scope, op, epilogue, views, _dimensions(op, views))
+    write_product(scope, op, epilogue, views, dimensions(op, views))
 
 
 def write_product(
@@ -126,7 +128,7 @@ def write_product(
     )  # fmt: skip
 
 
-def _dimensions(op: Op, views: Sequence[View]) -> Sides:
+def dimensions(op: Op, views: Sequence[View]) -> Sides:
     """The product: batch, left, right and contracted dimensions, in this order."""
     numbers = op.attributes["dot_dimension_numbers"]
     lhs, rhs = (operand.shape for operand in op.operands)
@@ -149,12 +151,22 @@ def _dimensions(op: Op, views: Sequence[View]) -> Sides:
         tuple(range(second, third)),
         tuple(range(third, len(sizes))),
     )
+    of_left = {
+        a: d for d, a in (*enumerate(lhs_batch), *enumerate(m, first), *enumerate(lhs_k, third))
+    }
+    of_right = {
+        a: d for d, a in (*enumerate(rhs_batch), *enumerate(n, second), *enumerate(rhs_k, third))
+    }
     left, right = [0] * len(sizes), [0] * len(sizes)
-    for dim, axis in (*enumerate(lhs_batch), *enumerate(m, first), *enumerate(lhs_k, third)):
+    for axis, dim in of_left.items():
         left[dim] = views[0].strides[axis]
-    for dim, axis in (*enumerate(rhs_batch), *enumerate(n, second), *enumerate(rhs_k, third)):
+    for axis, dim in of_right.items():
         right[dim] = views[1].strides[axis]
-    return Sides(product, tuple(left), tuple(right))
+    placed = (
+        tuple(of_left[axis] for axis in range(len(lhs))),
+        tuple(of_right[axis] for axis in range(len(rhs))),
+    )
+    return Sides(product, tuple(left), tuple(right), placed=placed)
 
 
 def _least(views: Sequence[View], left: int, right: int) -> int:

@@ -118,7 +118,7 @@ class ProductWriter:
     right: Operand
     emitter: TileEmitter
     result: np.dtype
-    _stack: list[tuple[str, int]] = field(default_factory=list)
+    stack: list[tuple[str, int]] = field(default_factory=list)
     _plan: Schedule | None = None
     #: Whether panels are loaded through transposes, which take banks of PSUM.
     _turns: bool = False
@@ -128,7 +128,7 @@ class ProductWriter:
     def write(self) -> None:
         """The kernel."""
         product = self.product
-        steps = self._steps()
+        steps = self.steps()
         left = self._side(self.left, product.left, steps)
         right = self._side(self.right, product.right, steps)
         self._turns = left.is_turned or right.is_turned
@@ -138,7 +138,7 @@ class ProductWriter:
             left, right, product.count(product.contracted), passes, runs, self._budget()
         )
         position = dict.fromkeys(range(len(product.sizes)), ZERO)
-        self._batches(product.batches, position, steps)
+        self.batches(product.batches, position, functools.partial(self._one, steps))
 
     def _budget(self) -> int:
         """Bytes of a partition for panels: what tiles of results and rows leave."""
@@ -179,7 +179,8 @@ class ProductWriter:
             found.append(runs)
         return found[0], found[1]
 
-    def _steps(self) -> list[Step]:
+    def steps(self) -> list[Step]:
+        """The contracted elements, cut up."""
         product = self.product
         axes = product.axes(product.contracted)
         found = []
@@ -231,46 +232,53 @@ class ProductWriter:
 
     # Loops
 
-    def _loops(
+    def loops(
         self,
         loops: Sequence[Axis],
         position: Position,
         body: Callable[[dict[int, Affine]], None],
     ) -> None:
+        """`body` at every position that loops lead to."""
         if not loops:
             body(dict(position))
             return
         axis, *inner = loops
         with self.builder.loop(axis.size) as variable:
-            self._stack += [(name, axis.size) for name in variable.variables]
+            self.stack += [(name, axis.size) for name in variable.variables]
             at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
-            self._loops(inner, at, body)
-            del self._stack[len(self._stack) - len(variable.variables) :]
+            self.loops(inner, at, body)
+            del self.stack[len(self.stack) - len(variable.variables) :]
 
     def _slot(self) -> Affine:
         """Which of two tiles is used: the number of the iteration, modulo 2."""
         factor, terms = 1, {}
-        for name, trips in reversed(self._stack):
+        for name, trips in reversed(self.stack):
             terms[name] = factor
             factor = factor * trips % 2
             if not factor:
                 break
         return affine(0, **terms)
 
-    def _batches(self, batches: Sequence[Batch], position: Position, steps: list[Step]) -> None:
+    def batches(
+        self,
+        batches: Sequence[Batch],
+        position: Position,
+        body: Callable[[dict[int, Affine]], None],
+    ) -> None:
+        """`body` for every product of a batch."""
         if not batches:
-            self._one(position, steps)
+            body(dict(position))
             return
         batch, *inner = batches
         with self.builder.loop(batch.size) as variable:
-            self._stack += [(name, batch.size) for name in variable.variables]
+            self.stack += [(name, batch.size) for name in variable.variables]
             at = dict(position)
             for dim, step in batch.steps:
                 at[dim] = at[dim] + variable * step
-            self._batches(inner, at, steps)
-            del self._stack[len(self._stack) - len(variable.variables) :]
+            self.batches(inner, at, body)
+            del self.stack[len(self.stack) - len(variable.variables) :]
 
-    def _one(self, position: Position, steps: list[Step]) -> None:
+    def _one(self, steps: list[Step], position: Position) -> None:
         """One product of a batch."""
         plan, product = self._plan, self.product
         assert plan is not None
@@ -282,16 +290,16 @@ class ProductWriter:
         inner_axes = product.axes(inner[1])
         known: dict[int, list[Panel]] = {}
         if plan.inner_level is Level.ONCE:
-            known[id(inner)] = self._panels(inner[0], inner_axes, steps, position)
+            known[id(inner)] = self.panels(inner[0], inner_axes, steps, position)
         for block in blocks(product.axes(outer[1]), plan.outer_width):
 
             def outside(at: dict[int, Affine], block: Block = block) -> None:
                 held = dict(known)
                 if plan.outer_level is Level.OUTER:
-                    held[id(outer)] = self._panels(outer[0], block.tile, steps, at)
+                    held[id(outer)] = self.panels(outer[0], block.tile, steps, at)
                 self._inside(plan, block, (still, moving, outer, inner), steps, at, held)
 
-            self._loops(block.loops, moved(position, block.base), outside)
+            self.loops(block.loops, moved(position, block.base), outside)
 
     def _inside(
         self,
@@ -309,7 +317,7 @@ class ProductWriter:
             def within(at: dict[int, Affine], each: Block = each) -> None:
                 held = dict(known)
                 if plan.inner_level is Level.INNER:
-                    held[id(inner)] = self._panels(inner[0], each.tile, steps, at)
+                    held[id(inner)] = self.panels(inner[0], each.tile, steps, at)
                 for sub in blocks(block.tile, WIDTH):
 
                     def square(here: dict[int, Affine], sub: Block = sub) -> None:
@@ -318,9 +326,9 @@ class ProductWriter:
                         panels = (held.get(id(still)), held.get(id(moving)))
                         self._square((still[0], a), (moving[0], b), panels, steps, here)
 
-                    self._loops(sub.loops, moved(at, sub.base), square)
+                    self.loops(sub.loops, moved(at, sub.base), square)
 
-            self._loops(each.loops, moved(position, each.base), within)
+            self.loops(each.loops, moved(position, each.base), within)
 
     # Panels
 
@@ -340,17 +348,17 @@ class ProductWriter:
         )
         return Panel(operand, buffer, step.partitions, found, moved(at, step.base), slot)
 
-    def _panels(
+    def panels(
         self, operand: Operand, free: Sequence[Axis], steps: list[Step], at: Position
     ) -> list[Panel]:
         """Panels of all steps, loaded part by part."""
         panels = []
         for step in steps:
-            slots = 2 if self._stack and self._fits_twice(operand, free, steps) else 1
+            slots = 2 if self.stack and self._fits_twice(operand, free, steps) else 1
             panel = self._panel(operand, free, step, at, slots)
             panels.append(panel)
             fill = functools.partial(self._load, panel, (*step.inner, *free), step, free)
-            self._loops(step.loops, panel.position, fill)
+            self.loops(step.loops, panel.position, fill)
         return panels
 
     def _fits_twice(self, operand: Operand, free: Sequence[Axis], steps: list[Step]) -> bool:
@@ -379,7 +387,7 @@ class ProductWriter:
         for block in blocks(rows, PARTITIONS):
             start = dict.fromkeys(range(len(sub)), ZERO)
             turn = functools.partial(self._turn, panel, sub, deep, block, at)
-            self._loops(block.loops, moved(start, block.base), turn)
+            self.loops(block.loops, moved(start, block.base), turn)
 
     def _turn(
         self,
@@ -468,7 +476,7 @@ class ProductWriter:
                         pair.append(held[number])
                         continue
                     alone = replace(step, loops=(), base=())
-                    slots = 2 if self._stack else 1
+                    slots = 2 if self.stack else 1
                     panel = self._panel(operand, free, alone, here, slots)
                     self._load(panel, (*step.inner, *free), step, free, here)
                     pair.append(panel)
@@ -477,15 +485,15 @@ class ProductWriter:
                         there = moved(moved(here, tuple(down.items())), tuple(right.items()))
                         dst = tile_access(total, [_size(column)], [1], slot=at)
                         tile = (row, column)
-                        self._accumulate(step, pair, tile, there, position, dst, ends)
+                        self.accumulate(step, pair, tile, there, position, dst, ends)
 
-            self._loops(step.loops, moved(position, step.base), part)
+            self.loops(step.loops, moved(position, step.base), part)
         for (row, down), accumulators in zip(rows, sums, strict=True):
             for (column, right), total in zip(columns, accumulators, strict=True):
                 there = moved(moved(position, tuple(down.items())), tuple(right.items()))
-                self._finish(row, column, there, tile_access(total, [_size(column)], [1], slot=at))
+                self.finish(row, column, there, tile_access(total, [_size(column)], [1], slot=at))
 
-    def _accumulate(
+    def accumulate(
         self,
         step: Step,
         pair: Sequence[Panel],
@@ -514,9 +522,9 @@ class ProductWriter:
                 )
             )
 
-        self._loops(step.inner, position, product)
+        self.loops(step.inner, position, product)
 
-    def _finish(
+    def finish(
         self, row: tuple[Axis, ...], column: tuple[Axis, ...], position: Position, total: Access
     ) -> None:
         """What follows from a tile of sums, and where it goes."""

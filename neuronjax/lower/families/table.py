@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.families import (
+    attention,
     collectives,
     control_flow,
     convolution,
@@ -34,5 +35,6 @@ RULES: dict[str, Callable[[Scope, Op], None]] = {
 EPILOGUES: dict[str, Callable[[Scope, Op, Epilogue], None]] = {
     **matmul.EPILOGUES,
     **convolution.EPILOGUES,
+    **attention.EPILOGUES,
 }
 """Products, which take element-wise operations on their results along."""

@@ -1,0 +1,284 @@
+"""Attention as one kernel: rows of scores and weights stay in SBUF.
+
+For 128 queries at a time, the scores of all keys are computed, the chain of operations on their
+rows runs, and the weights are transposed through the array to be multiplied with the values.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neuronjax.formats import FLOAT32
+from neuronjax.hlo.graph import Op
+from neuronjax.lower.builder import KernelBuilder, tile_access
+from neuronjax.lower.families.matmul import Sides, dimensions, multiplied
+from neuronjax.lower.families.panels import Panel, Position, blocks, moved, tiles
+from neuronjax.lower.families.product import ProductWriter, Step
+from neuronjax.lower.families.schedule import MOVING, STATIONARY
+from neuronjax.lower.fuse import peel
+from neuronjax.lower.scope import Epilogue, Scope, chain_name
+from neuronjax.lower.storage import storage_of
+from neuronjax.lower.tiles import Axis, Box, Reference, TileEmitter
+from neuronjax.lower.view import View
+from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.element_types import bytes_of
+from neuronjax.program.operand import Access, Buffer, Memory
+from neuronjax.program.tensor_engine import Matmul, TensorTranspose
+from neuronjax.program.vector_engine import TensorCopy
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How the weights are an operand of the last product."""
+
+    #: Whether keys are columns of the first product, weights the left operand of the last one.
+    keys_are_right: bool
+    is_left: bool
+    #: Dimension of the last product -> dimension of the first one.
+    dims: tuple[tuple[int, int], ...]
+    reference: Reference
+
+
+def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
+    """A product of which one operand is made from the rows of another product."""
+    rows = epilogue.rows
+    assert rows is not None
+    side = next(n for n, operand in enumerate(op.operands) if peel(operand)[0] is rows.value)
+    first_views = [scope.view(operand) for operand in rows.op.operands]
+    value_view = scope.view(op.operands[1 - side])
+    shape = op.operands[side].shape
+    unseen = View(value_view.buffer, shape, (0,) * len(shape))
+    last_views = [unseen, value_view] if side == 0 else [value_view, unseen]
+    first, last = dimensions(rows.op, first_views), dimensions(op, last_views)
+    _, relation = peel(op.operands[side])
+    axes = [None if axis is None else rows.placed[axis] for axis in relation]
+    dims = [(last.placed[side][d], axis) for d, axis in enumerate(axes) if axis is not None]
+    keys = {axis for dim, axis in dims if dim in last.product.contracted}
+    weights = Weights(keys <= set(first.product.right), side == 0, tuple(dims), rows.reference)
+    inner = rows.epilogue
+    counts = [len(inner.views), len(inner.buffers)]
+    operations = (*inner.operations, *epilogue.operations)
+    version = scope.unit.target.core.version
+
+    def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
+        pair = seen[:2]
+        others = [seen[2], seen[2]]
+        inner_views, outer_views = seen[3 : 3 + counts[0]], seen[3 + counts[0] :]
+        inner_buffers = [*(v.buffer for v in inner_views), *made[: counts[1]]]
+        outer_buffers = [*(v.buffer for v in outer_views), *made[counts[1] :]]
+        one = _writer(builder, rows.op, first, pair, inner, inner_buffers, version)
+        two = _writer(builder, op, last, others, epilogue, outer_buffers, version)
+        AttentionWriter(builder, one, two, weights).write()
+
+    key = ("attention", first, last, weights, inner.program, epilogue.program,
+           tuple(str(each.dtype) for each in (*rows.op.operands, *op.operands, *op.results)),
+           str(rows.op.result.dtype))  # fmt: skip
+    views = [*first_views, value_view, *inner.views, *epilogue.views]
+    buffers = [*inner.buffers, *epilogue.buffers]
+    name = f"attention_{chain_name(operations)}"
+    scope.kernel(name, operations, key, views, buffers, write)
+
+
+def _writer(
+    builder: KernelBuilder,
+    op: Op,
+    sides: Sides,
+    views: Sequence[View],
+    epilogue: Epilogue,
+    buffers: Sequence[Buffer],
+    version: int,
+) -> ProductWriter:
+    dtypes = [operand.dtype for operand in op.operands]
+    depth = sides.product.count(sides.product.contracted)
+    types = multiplied(dtypes, op.result.dtype, depth, version)
+    assert types is not None
+    left, right = sides.operands(views, types)
+    emitter = TileEmitter(builder, epilogue.program, buffers)
+    return ProductWriter(builder, sides.product, left, right, emitter, op.result.dtype)
+
+
+@dataclass
+class AttentionWriter:
+    """Writes the kernel: `first` makes scores, `last` multiplies what becomes of them."""
+
+    builder: KernelBuilder
+    first: ProductWriter
+    last: ProductWriter
+    weights: Weights
+
+    def __post_init__(self) -> None:
+        self.last.stack = self.first.stack
+        product, last = self.first.product, self.last.product
+        by_right = self.weights.keys_are_right
+        self.keys = product.axes(product.right if by_right else product.left)
+        self.queries = product.axes(product.left if by_right else product.right)
+        self.key_operand = self.first.right if by_right else self.first.left
+        self.query_operand = self.first.left if by_right else self.first.right
+        self.value_operand = self.last.right if self.weights.is_left else self.last.left
+        self.columns = last.axes(last.right if self.weights.is_left else last.left)
+        self.first_steps, self.last_steps = self.first.steps(), self.last.steps()
+
+    def write(self) -> None:
+        """The kernel."""
+        position = dict.fromkeys(range(len(self.first.product.sizes)), ZERO)
+        self.first.batches(self.first.product.batches, position, self._one)
+
+    def _one(self, position: Position) -> None:
+        """All queries of one batch: keys and values stay."""
+        keys = self.first.panels(self.key_operand, self.keys, self.first_steps, position)
+        there = self._beyond(position)
+        values = self.last.panels(self.value_operand, self.columns, self.last_steps, there)
+        for block in blocks(self.queries, STATIONARY):
+            rows = functools.partial(self._rows, block.tile, keys, values)
+            self.first.loops(block.loops, moved(position, block.base), rows)
+
+    def _beyond(self, position: Position) -> dict[int, Affine]:
+        """The position in the last product."""
+        found = dict.fromkeys(range(len(self.last.product.sizes)), ZERO)
+        for dim, axis in self.weights.dims:
+            found[dim] = position[axis]
+        return found
+
+    def _rows(
+        self,
+        tile: tuple[Axis, ...],
+        keys: list[Panel],
+        values: list[Panel],
+        position: dict[int, Affine],
+    ) -> None:
+        """At most 128 queries."""
+        queries = self.first.panels(self.query_operand, tile, self.first_steps, position)
+        scores = self._scores(tile, (queries, keys), position)
+        emitter = self.first.emitter
+        domain = range(len(emitter.program.domain))
+        box = Box(tile, tuple(self.keys), {dim: position[dim] for dim in domain})
+        given = {Reference(0, is_input=True): scores}
+        weights = emitter.box(box, given, self.weights.reference)
+        assert weights is not None
+        self._multiply(tile, weights, values, position)
+
+    def _scores(
+        self,
+        tile: tuple[Axis, ...],
+        panels: tuple[list[Panel], list[Panel]],
+        position: dict[int, Affine],
+    ) -> Access:
+        """Scores of all keys, in the type of the first product."""
+        rows, count = _size(tile), _size(self.keys)
+        dtype = storage_of(self.first.result).dtype
+        scores = self.builder.tile((rows, count), dtype, name="scores")
+        pitch = _pitches(self.keys)
+        for column, at in tiles(self.keys, MOVING):
+            there = moved(position, tuple(at.items()))
+            total = self.builder.tile((rows, _size(column)), FLOAT32, Memory.PSUM, name="acc")
+            dst = tile_access(total, [_size(column)], [1])
+            for number, step in enumerate(self.first_steps):
+                ends = (number == 0, number == len(self.first_steps) - 1)
+                pair = (panels[0][number], panels[1][number])
+                add = functools.partial(self._add, step, pair, (tile, column), there, dst, ends)
+                self.first.loops(step.loops, moved(there, step.base), add)
+            start = sum(pitch[dim] * index for dim, index in at.items())
+            part = tile_access(scores, [_size(column)], [1], offset=start)
+            self.builder.emit(TensorCopy(dst=part, src=dst))
+        return tile_access(scores, [count], [1])
+
+    def _add(
+        self,
+        step: Step,
+        pair: tuple[Panel, Panel],
+        tile: tuple[tuple[Axis, ...], tuple[Axis, ...]],
+        around: Position,
+        dst: Access,
+        ends: tuple[bool, bool],
+        position: dict[int, Affine],
+    ) -> None:
+        self.first.accumulate(step, pair, tile, position, around, dst, ends)
+
+    def _multiply(
+        self,
+        tile: tuple[Axis, ...],
+        weights: Access,
+        values: list[Panel],
+        position: dict[int, Affine],
+    ) -> None:
+        """Weights times values, and what follows."""
+        rows = _size(tile)
+        parts = self._turned(rows, weights)
+        there = self._beyond(position)
+        back = {axis: dim for dim, axis in self.weights.dims}
+        row = tuple(Axis(back[axis.dim], axis.size, axis.step) for axis in tile)
+        for column, at in tiles(self.columns, MOVING):
+            here = moved(there, tuple(at.items()))
+            total = self.builder.tile((rows, _size(column)), FLOAT32, Memory.PSUM, name="sum")
+            dst = tile_access(total, [_size(column)], [1])
+            for index, (number, place, turned) in enumerate(parts):
+                moving = values[number].access(column, moved(here, place))
+                self.builder.emit(
+                    Matmul(
+                        dst=dst, stationary=turned, moving=moving,
+                        start=index == 0, stop=index == len(parts) - 1,
+                    )
+                )  # fmt: skip
+            self.last.finish(row, column, here, dst)
+
+    def _turned(
+        self, rows: int, weights: Access
+    ) -> list[tuple[int, tuple[tuple[int, int], ...], Access]]:
+        """Weights with keys on partitions: number of the step, position of the keys, tile."""
+        found = []
+        dtype = weights.element_type
+        axis_of = dict(self.weights.dims)
+        pitch = _pitches(self.keys)
+        room = max(1, self.builder.core.psum.bank_bytes // (rows * bytes_of(dtype)))
+        for number, step in enumerate(self.last_steps):
+            count = _size(step.partitions)
+            places = [at for _, at in tiles((*step.loops, *step.inner), 1)]
+            for first in range(0, len(places), room):
+                some = places[first : first + room]
+                shape = (count, len(some) * rows)
+                psum = self.builder.tile(shape, dtype, Memory.PSUM, name="turn")
+                sbuf = self.builder.tile(shape, dtype, name="weights")
+                for index, at in enumerate(some):
+                    place = tuple(moved(_origin(step), tuple(at.items())).items())
+                    indices = tuple((dim, start.base) for dim, start in place)
+                    start = sum(pitch.get(axis_of.get(d, -1), 0) * n for d, n in indices)
+                    data = tile_access(
+                        weights.buffer,
+                        [axis.size for axis in step.partitions],
+                        [pitch[axis_of[axis.dim]] * axis.step for axis in step.partitions],
+                        offset=start,
+                        slot=weights.slot,
+                    )
+                    dst = tile_access(psum, [rows], [1], offset=index * rows)
+                    self.builder.emit(TensorTranspose(dst=dst, data=data))
+                    part = tile_access(sbuf, [rows], [1], offset=index * rows)
+                    found.append((number, indices, part))
+                whole = [tile_access(each, [len(some) * rows], [1]) for each in (sbuf, psum)]
+                self.builder.emit(TensorCopy(dst=whole[0], src=whole[1]))
+        return found
+
+
+def _origin(step: Step) -> dict[int, Affine]:
+    """Where the elements of a step begin, in the dimensions that it runs along."""
+    axes = (*step.partitions, *step.inner, *step.loops)
+    origin = dict.fromkeys([axis.dim for axis in axes] + [dim for dim, _ in step.base], ZERO)
+    return moved(origin, step.base)
+
+
+def _pitches(axes: Sequence[Axis]) -> dict[int, int]:
+    """Elements of a dense row per index of each dimension."""
+    found = {}
+    for index, axis in enumerate(axes):
+        found[axis.dim] = math.prod(each.size for each in axes[index + 1 :])
+    return found
+
+
+def _size(axes: Sequence[Axis]) -> int:
+    return math.prod(axis.size for axis in axes)
+
+
+EPILOGUES = {"attention": attention}
+"""Operation -> rule."""
