@@ -132,12 +132,7 @@ class Builder:
         made = RULES[type(node)](node, unit)
         run, exchange = (None, made) if isinstance(made, Exchange) else (made, None)
         waits = tuple((each.semaphore.name, frame.number(each.count)) for each in node.waits)
-        reads, writes = (
-            tuple(
-                sorted({frame.registers[each.name] for each in found if isinstance(each, Register)})
-            )
-            for found in (node.reads(), node.writes())
-        )
+        reads, writes = (_registers(found, frame) for found in (node.reads, node.writes))
         return Step(
             node, place, place.path, run, exchange, waits, reads, writes, locations, frame
         )  # fmt: skip

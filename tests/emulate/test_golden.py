@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from neuronjax.emulate.core import DataflowOrder, Order, ProgramOrder, run
+from neuronjax.lower.synchronise import synchronise
+from neuronjax.program.program import Program
 from tests.emulate.chain import chained
 from tests.emulate.programs import CASES, GOLDEN, assert_close, golden, on_host
 
 DATAFLOW = [DataflowOrder(0), DataflowOrder(1), DataflowOrder(0, adversarial=True)]
-SYNCHRONISED = ["softmax"]
-"""Programs whose semaphores are enough as they stand."""
 
 
-def check(name: str, order: Order, *, chain: bool) -> None:
+def check(name: str, order: Order, change: Callable[[Program], Program] = lambda p: p) -> None:
     case = CASES[name]
     arguments = case.arguments(np.random.default_rng(0))
-    program = chained(golden(name)) if chain else golden(name)
+    program = change(golden(name))
     results = run(program, arguments, order=order, host=on_host)
     assert len(results) == program.ranks
     for each in results:
@@ -30,16 +32,17 @@ def test_every_program_has_a_case() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_program_order(name: str) -> None:
-    check(name, ProgramOrder(), chain=False)
+    check(name, ProgramOrder())
 
 
 @pytest.mark.parametrize("order", DATAFLOW, ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_dataflow_order_of_serial_programs(name: str, order: Order) -> None:
-    check(name, order, chain=True)
+    check(name, order, chained)
 
 
 @pytest.mark.parametrize("order", DATAFLOW, ids=str)
-@pytest.mark.parametrize("name", SYNCHRONISED)
-def test_dataflow_order(name: str, order: Order) -> None:
-    check(name, order, chain=False)
+@pytest.mark.parametrize("name", CASES)
+def test_dataflow_order_of_synchronised_programs(name: str, order: Order) -> None:
+    """Engines run beside each other, and nothing races."""
+    check(name, order, synchronise)
