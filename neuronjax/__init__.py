@@ -5,6 +5,7 @@ Contents:
 * ``neuronjax.make_mesh``: a ``jax.sharding.Mesh`` whose inner axes lie on the closest cores.
 * ``neuronjax.compare``: a function's error on the chip, op by op, against FP64.
 * ``neuronjax.nan_report``: the op that made the first NaN or infinity.
+* ``neuronjax.estimate``: time, memory and price of a function on a machine, without running it.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.testing``: assertions for users' tests: would a function compile for the device?
@@ -23,13 +24,23 @@ __version__ = "0.1.0"
 _LAZY = {
     "compare": "neuronjax.accuracy.compare",
     "configure": "neuronjax.options",
+    "estimate": "neuronjax.planning.estimate",
     "make_mesh": "neuronjax.machine.mesh",
     "mx": "neuronjax.mx",
     "nan_report": "neuronjax.accuracy.nans",
     "testing": "neuronjax.testing",
 }
 
-__all__ = ["__version__", "compare", "configure", "make_mesh", "mx", "nan_report", "testing"]
+__all__ = [
+    "__version__",
+    "compare",
+    "configure",
+    "estimate",
+    "make_mesh",
+    "mx",
+    "nan_report",
+    "testing",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -157,8 +157,12 @@ def compile_program(
     )
 
 
-def lower_program(per_core: bytes, target: Target, ranks: int) -> Program:
+def lower_program(
+    per_core: bytes, target: Target, ranks: int, *, check_memory: bool = True
+) -> Program:
     """The engine program of a per-core module: lowered, with addresses and semaphores.
+
+    Without `check_memory` it may end behind its core's HBM.
 
     Raises:
       UnsupportedProgramError: an operation that has no lowering.
@@ -168,7 +172,7 @@ def lower_program(per_core: bytes, target: Target, ranks: int) -> Program:
         module = hlo.load(per_core)
         name = hlo.signature(module).name
         program = lower(module, target, ranks, name=name)
-    return synchronise(allocate(program))
+    return synchronise(allocate(program, check=check_memory))
 
 
 def find_illegal(

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from neuronjax import __version__
-from neuronjax.cli import lint, lower, replay, validate
+from neuronjax.cli import estimate, lint, lower, replay, validate
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 
 COMMANDS: dict[str, Command] = {
+    "estimate": estimate.COMMAND,
     "lint": lint.COMMAND,
     "lower": lower.COMMAND,
     "replay": replay.COMMAND,

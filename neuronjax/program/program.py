@@ -8,7 +8,7 @@ within a kernel are semaphores, all of them 0 when it starts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.chips import CHIPS
@@ -108,11 +108,13 @@ class Target:
 
     chip: str
     lnc: int = 1
+    #: The chip's record, if it is another than that of its name: a machine that does not exist.
+    spec: ChipSpec | None = field(default=None, repr=False, compare=False)
 
     @property
     def chip_spec(self) -> ChipSpec:
         """KeyError: there is no such chip."""
-        return CHIPS[self.chip]
+        return self.spec or CHIPS[self.chip]
 
     @property
     def core(self) -> CoreSpec:

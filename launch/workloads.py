@@ -1,0 +1,130 @@
+"""Steps of Llamas as shapes, for estimates of time and memory: nothing here allocates.
+
+Each function returns what `neuronjax estimate` asks for: the jitted function, its arguments as
+`jax.ShapeDtypeStruct` with shardings, what a call processes, and the layers of the whole model. Key
+and value heads are repeated until there is one for each part of the mesh's axis `model`, as NxD
+does it for groups of queries that are larger than that.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+from launch.config import TrainConfig
+from launch.optimizer import make_optimizer
+from launch.source import byte_level
+from launch.step import make_training
+from models.decoder.config import DecoderConfig
+from models.decoder.model import Decoder
+from models.decoder.sharding import AXES
+from models.layers.cache import KVCache
+from models.layers.rotary import Rotary
+from models.parameters import merge, split
+from models.sharding import batch_spec, parameter_shardings
+
+_LLAMA_3 = DecoderConfig(
+    vocab_size=128_256,
+    num_heads=32,
+    num_kv_heads=8,
+    head_dim=128,
+    rotary=Rotary(theta=500_000.0),
+    tie_embeddings=False,
+    dtype="bfloat16",
+    param_dtype="bfloat16",
+)
+
+# Config of https://huggingface.co/meta-llama: Llama-3.1-8B and Meta-Llama-3-70B.
+MODELS = {
+    "8b": replace(_LLAMA_3, num_layers=32, dim=4096, hidden_dim=14_336, num_heads=32),
+    "70b": replace(_LLAMA_3, num_layers=80, dim=8192, hidden_dim=28_672, num_heads=64),
+}
+
+
+def _config(model: str, mesh: AbstractMesh, layers: int | None, **changes: Any) -> DecoderConfig:
+    config = MODELS[model]
+    heads = max(config.num_kv_heads, mesh.shape.get("model", 1))
+    return replace(config, num_kv_heads=heads, num_layers=layers or config.num_layers, **changes)
+
+
+def llama_decode(
+    mesh: AbstractMesh,
+    *,
+    model: str = "70b",
+    batch: int = 1,
+    context: int = 4096,
+    dtype: str = "bfloat16",
+    layers: int | None = None,
+) -> dict[str, Any]:
+    """One token for each of `batch` sequences, whose cache has `context` slots."""
+    config = _config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
+    graph, parameters = split(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
+    shardings = parameter_shardings(mesh, parameters, AXES)
+    rows = batch_spec(mesh.axis_names, rank=1)[0]
+
+    def array(shape: tuple[int, ...], dtype: Any, *spec: Any) -> jax.ShapeDtypeStruct:
+        sharding = NamedSharding(mesh, PartitionSpec(*spec))
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+    slots = array(
+        (batch, context, config.num_kv_heads, config.head_dim), dtype, rows, None, "model"
+    )
+
+    def decode(
+        params: Any, cache: list[KVCache], tokens: jax.Array, position: jax.Array
+    ) -> tuple[jax.Array, list[KVCache]]:
+        logits, cache = merge(graph, params).extend(tokens, cache, position)
+        return jnp.argmax(logits[:, 0], axis=-1).astype(jnp.int32), cache
+
+    return {
+        "fn": jax.jit(decode, donate_argnums=1),
+        "arguments": (
+            {
+                name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=shardings[name])
+                for name, each in parameters.items()
+            },
+            [KVCache(slots, slots)] * config.num_layers,
+            array((batch, 1), jnp.int32, rows),
+            array((), jnp.int32),
+        ),
+        "tokens": batch,
+        "samples": batch,
+        "layers": MODELS[model].num_layers,
+    }
+
+
+def llama_train(
+    mesh: AbstractMesh,
+    *,
+    model: str = "8b",
+    batch: int | None = None,
+    seq_len: int = 4096,
+    dtype: str = "bfloat16",
+    layers: int | None = None,
+) -> dict[str, Any]:
+    """A training step of launch.train: FP32 weights and moments, activations of `dtype`.
+
+    `batch` counts sequences over all cores; default: one for each part of the axis `data`.
+    """
+    batch = batch or mesh.shape.get("data", 1)
+    config = _config(model, mesh, layers, max_seq_len=seq_len, dtype=dtype, param_dtype="float32")
+    described = byte_level(config).model
+    optimizer = make_optimizer(TrainConfig(checkpoint_dir=Path("unused")))
+    training = make_training(described, optimizer, mesh, batch_size=batch, seed=0)
+    state = jax.tree.map(
+        lambda each, sharding: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding),
+        training.state,
+        training.shardings,
+    )
+    rows = jax.ShapeDtypeStruct((batch, seq_len + 1), jnp.int32, sharding=training.batch_sharding)
+    return {
+        "fn": training.step,
+        "arguments": (state, rows),
+        "tokens": batch * seq_len,
+        "samples": batch,
+        "layers": MODELS[model].num_layers,
+    }

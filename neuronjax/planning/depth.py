@@ -1,0 +1,30 @@
+"""Deep models from shallow ones: equal layers cost equally, so the numbers lie on a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neuronjax.errors import ConfigurationError
+from neuronjax.planning.measure import Measurement, between
+
+DEPTHS = (2, 3)
+"""Layers of the models that are compiled instead: a first, a last, and one or two between."""
+
+
+def at_depth(
+    layers: int, measure: Callable[[int], Measurement], depths: tuple[int, int] = DEPTHS
+) -> tuple[Measurement, str | None]:
+    """The measurement at `layers`, and what was assumed; few layers are measured as they are.
+
+    ConfigurationError: no layers, or depths that are not ascending.
+    """
+    shallow, deep = depths
+    if layers < 1 or not 1 <= shallow < deep:
+        raise ConfigurationError(
+            f"{layers} layers at depths {shallow},{deep}: both must be positive, depths ascending."
+        )
+    if layers <= deep:
+        return measure(layers), None
+    share = (layers - shallow) / (deep - shallow)
+    found = between(measure(shallow), measure(deep), share)
+    return found, f"{layers} layers on the line through {shallow} and {deep}: all are alike"

@@ -1,0 +1,224 @@
+"""`neuronjax.estimate`: a step's time, memory and price, without a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from neuronjax.errors import TopologyError, UnsupportedProgramError
+from neuronjax.machine.machine import Machine
+from neuronjax.planning import what_if
+from neuronjax.planning.depth import DEPTHS, at_depth
+from neuronjax.planning.measure import Measurement, Setting, measure
+from neuronjax.planning.memory import advice, memory_of
+from neuronjax.planning.record import Estimate, KernelShare, Price
+from neuronjax.planning.tracing import abstract_mesh, mesh_size, trace
+from neuronjax.planning.workload import Factory, Workload
+
+DEFAULT_TARGET = "trn2.48xlarge"
+_MOST_KERNELS = 50
+
+MeshLike = Mapping[str, int] | str | AbstractMesh | Mesh | None
+
+
+def estimate(
+    fn: Callable[..., Any],
+    *arguments: Any,
+    target: str = DEFAULT_TARGET,
+    mesh: MeshLike = None,
+    in_specs: Any = None,
+    lnc: int | None = None,
+    machine: what_if.Given = None,
+    tokens: int | None = None,
+    samples: int | None = None,
+    price: float | Price | None = None,
+    while_trips: int = 1,
+) -> Estimate:
+    """What one call of `fn` would take on a machine. Nothing is allocated, compiled to code or run.
+
+    Args:
+      fn: a function, jitted if it donates arguments or has shardings of its own.
+      arguments: trees of ``jax.ShapeDtypeStruct``, or of arrays, of which the types count; with a
+        sharding where they are split.
+      target: an instance or UltraServer; more cores than one has are those of several.
+      mesh: sizes by axis (``{"data": 4, "model": 8}``, ``"data=4,model=8"``), for `in_specs`.
+      in_specs: a tree of PartitionSpec for each argument, or for parts of its tree.
+      lnc: physical cores per logical one; default: the chip's.
+      machine: a TOML file, or its contents, that changes the target's records (see `what_if`).
+      tokens, samples: what one call processes over all cores.
+      price: US dollars for an instance and hour.
+      while_trips: trips of loops whose number depends on data.
+
+    Raises:
+      UnknownTargetError, LogicalCoreError, TopologyError, ConfigurationError: no such machine.
+      CompileError: the program cannot be partitioned or lowered.
+    """
+    given = abstract_mesh(mesh)
+    if in_specs is not None:
+        arguments = tuple(
+            _placed(argument, specs, given)
+            for argument, specs in zip(arguments, _specs(in_specs, arguments), strict=True)
+        )
+    workload = Workload(fn=fn, arguments=arguments, tokens=tokens, samples=samples)
+    setting = setting_of(target, lnc, machine, while_trips)
+    return of_workload(workload, setting, given if mesh is not None else None, price=price)
+
+
+def setting_of(
+    target: str, lnc: int | None, machine: what_if.Given = None, while_trips: int = 1
+) -> Setting:
+    """The machine of a target with what `machine` changes.
+
+    UnsupportedProgramError: AWS publishes too little about the chip.
+    """
+    changed, calibration = what_if.machine_of(target, lnc, machine)
+    if not changed.chip.core.is_published:
+        raise UnsupportedProgramError(
+            f"nothing can be estimated for {changed.target}: AWS publishes neither the memories "
+            f"nor the DMA engines of {changed.chip.name}. Choose inf2, trn1 or a newer target."
+        )
+    return Setting(machine=changed, calibration=calibration, while_trips=while_trips)
+
+
+def of_workload(
+    workload: Workload,
+    setting: Setting,
+    mesh: AbstractMesh | None = None,
+    *,
+    price: float | Price | None = None,
+) -> Estimate:
+    """The estimate of a workload as it is."""
+    return _estimate(workload, _measured(workload, setting, mesh), setting, mesh, price, None)
+
+
+def of_factory(
+    factory: Factory,
+    setting: Setting,
+    mesh: AbstractMesh | None = None,
+    *,
+    price: float | Price | None = None,
+    layers: int | None = None,
+    depths: tuple[int, int] = DEPTHS,
+    **given: Any,
+) -> Estimate:
+    """The estimate of what a factory makes; of deep models from shallow ones."""
+
+    def at(depth: int | None) -> tuple[Workload, int | None]:
+        return factory.build(depth, mesh=mesh, **given)
+
+    if not factory.has_layers:
+        return of_workload(at(None)[0], setting, mesh, price=price)
+    workload, whole = at(depths[0])
+    layers = layers or whole
+    if layers is None:
+        return of_workload(at(None)[0], setting, mesh, price=price)
+
+    def measured(depth: int) -> Measurement:
+        return _measured(at(depth)[0], setting, mesh)
+
+    found, assumed = at_depth(layers, measured, depths)
+    return _estimate(workload, found, setting, mesh, price, assumed)
+
+
+def _measured(workload: Workload, setting: Setting, mesh: AbstractMesh | None) -> Measurement:
+    traced = trace(workload)
+    if mesh is not None and traced.ranks not in (1, mesh_size(mesh)):
+        raise TopologyError(
+            f"the program is for {traced.ranks} cores, the mesh {dict(mesh.shape)} has "
+            f"{mesh_size(mesh)}; give the arguments shardings of that mesh."
+        )
+    _check_ranks(traced.ranks, setting.machine)
+    return measure(traced, setting)
+
+
+def _check_ranks(ranks: int, machine: Machine) -> None:
+    """Several machines must be full."""
+    cores = machine.core_count
+    if ranks > cores and ranks % cores:
+        raise TopologyError(
+            f"a mesh of {ranks} cores does not fit {machine}: it has {cores}, and several of them "
+            f"must be full. Use at most {cores}, or a multiple of {cores}."
+        )
+    if ranks > cores and not machine.instance.network_bandwidth:
+        raise TopologyError(f"a mesh of {ranks} cores does not fit {machine}, which has {cores}.")
+
+
+def _estimate(
+    workload: Workload,
+    found: Measurement,
+    setting: Setting,
+    mesh: AbstractMesh | None,
+    price: float | Price | None,
+    assumed: str | None,
+) -> Estimate:
+    machine, numbers = setting.machine, found.numbers
+    memory = memory_of(numbers, machine)
+    chip = machine.chip
+    return Estimate(
+        name=workload.name or found.name,
+        target=machine.target,
+        lnc=machine.lnc,
+        ranks=found.ranks,
+        mesh=dict(mesh.shape) if mesh is not None else {"core": found.ranks},
+        instances=max(1, -(-found.ranks // machine.core_count)),
+        step_ns=numbers["total_ns"],
+        launch_ns=numbers["launch_ns"],
+        busy_ns=_part(numbers, "busy."),
+        model_flops=numbers["model_flops"],
+        hardware_flops=numbers["hardware_flops"],
+        hbm_traffic_bytes=numbers["hbm_traffic"],
+        network_bytes=numbers["network"],
+        max_flops=machine.lnc * chip.core.tensor.flops("bfloat16"),
+        max_hbm_bandwidth=machine.lnc * chip.hbm_bandwidth_per_core,
+        memory=memory,
+        capacity_bytes=machine.core_hbm_bytes,
+        spilled_bytes=numbers["spilled"],
+        instructions=_part(numbers, "instructions."),
+        kernels=_costliest(found),
+        tokens=workload.tokens,
+        samples=workload.samples,
+        price=Price(usd_per_hour=price) if isinstance(price, int | float) else price,
+        advice=tuple(advice(memory, machine.core_hbm_bytes)),
+        assumed=(*found.assumed, *([assumed] if assumed else [])),
+    )
+
+
+def _part(numbers: Mapping[str, float], prefix: str) -> dict[str, float]:
+    return {k.removeprefix(prefix): v for k, v in numbers.items() if k.startswith(prefix)}
+
+
+def _costliest(found: Measurement) -> tuple[KernelShare, ...]:
+    shares = [
+        KernelShare(operations=place.operations, source=place.source, time_ns=time, runs=runs)
+        for place, (time, runs) in found.kernels.items()
+        if time
+    ]
+    return tuple(sorted(shares, key=lambda each: -each.time_ns)[:_MOST_KERNELS])
+
+
+def _specs(in_specs: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    if isinstance(in_specs, PartitionSpec) or not isinstance(in_specs, tuple | list):
+        return (in_specs,) * len(arguments)
+    if len(in_specs) != len(arguments):
+        raise TopologyError(
+            f"in_specs has {len(in_specs)} entries for {len(arguments)} arguments; give one each."
+        )
+    return tuple(in_specs)
+
+
+def _placed(argument: Any, specs: Any, mesh: AbstractMesh) -> Any:
+    """The types of an argument's tree, split as `specs`, a prefix of that tree, says."""
+
+    def leaf(value: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+        typed = value if hasattr(value, "dtype") else jax.numpy.asarray(value)
+        return jax.ShapeDtypeStruct(typed.shape, typed.dtype, sharding=NamedSharding(mesh, spec))
+
+    def part(spec: PartitionSpec | None, tree: Any) -> Any:
+        return jax.tree.map(lambda value: leaf(value, spec or PartitionSpec()), tree)
+
+    return jax.tree.map(
+        part, specs, argument, is_leaf=lambda each: each is None or isinstance(each, PartitionSpec)
+    )

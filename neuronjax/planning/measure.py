@@ -1,0 +1,197 @@
+"""One core's program, compiled, lowered and timed: numbers that are read off, and that add."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from neuronjax import options
+from neuronjax.compiler import CompiledProgram, compile_program, lower_program
+from neuronjax.hlo.module import TensorSpec
+from neuronjax.host.client import HostClient
+from neuronjax.legalize.policy import policy_of
+from neuronjax.lower.account import MemoryUse, account
+from neuronjax.machine.machine import Machine
+from neuronjax.planning.flops import model_flops
+from neuronjax.planning.memory import kind_of
+from neuronjax.planning.tracing import Traced
+from neuronjax.program.operand import Kind
+from neuronjax.program.program import Program, Target
+from neuronjax.timing.calibration import CALIBRATION, Calibration
+from neuronjax.timing.platform import Platform
+from neuronjax.timing.schedule import schedule
+from neuronjax.timing.streams import Assumptions
+from neuronjax.timing.timeline import KernelTime, Timeline
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where kernels come from: their operations, and the user's line."""
+
+    operations: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A core's program. All numbers of two depths of a model are on a line with the others.
+
+    `numbers` by name: ``total_ns``, ``busy.<resource>`` (ns), ``instructions.<engine>``,
+    ``hardware_flops``, ``model_flops``, ``hbm_traffic``, ``dma``, ``network`` and
+    ``memory.<kind>`` (bytes), ``spilled`` (bytes).
+    """
+
+    name: str
+    ranks: int
+    numbers: Mapping[str, float]
+    kernels: Mapping[Place, tuple[float, float]] = field(default_factory=dict)
+    """Time on the engines in ns, and runs."""
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What programs are measured on."""
+
+    machine: Machine
+    calibration: Calibration = CALIBRATION
+    while_trips: int = 1
+    """Trips of loops whose number depends on data."""
+
+
+def measure(traced: Traced, setting: Setting) -> Measurement:
+    """The numbers of a traced program on a machine.
+
+    What has more ranks than the machine has cores runs on several of them.
+
+    CompileError: it cannot be partitioned or lowered.
+    """
+    machine = setting.machine
+    host = HostClient(traced.ranks)
+    policy = policy_of(options.load(legality="off"), machine.chip)
+    program = compile_program(traced.code, traced.options, host, policy)
+    return measure_compiled(program, traced.ranks, setting, traced.arguments, traced.donated)
+
+
+def measure_compiled(
+    program: CompiledProgram,
+    ranks: int,
+    setting: Setting,
+    paths: tuple[str, ...] = (),
+    donated: frozenset[int] | None = None,
+) -> Measurement:
+    """The numbers of a compiled program; `paths` name its arguments."""
+    machine = setting.machine
+    target = Target(machine.chip.name, machine.lnc, machine.chip)
+    lowered = lower_program(program.per_core, target, ranks, check_memory=False)
+    timeline = time_of(lowered, setting)
+    use = account(lowered)
+    numbers = {
+        **of_timeline(timeline),
+        "model_flops": float(model_flops(program.per_core, setting.while_trips)),
+        "spilled": float(use.spilled_bytes),
+        **_memory(program, use, paths, donated),
+    }
+    return Measurement(
+        name=program.signature.name,
+        ranks=ranks,
+        numbers=numbers,
+        kernels=_by_place(timeline.kernels),
+        assumed=timeline.assumed,
+    )
+
+
+def time_of(program: Program, setting: Setting) -> Timeline:
+    """The schedule of a program. Cores that it does not use leave the chip's HBM to the others."""
+    machine = setting.machine
+    platform = Platform.of(
+        program,
+        machine,
+        busy_cores=min(machine.chip.cores, program.ranks * machine.lnc),
+        calibration=setting.calibration,
+    )
+    return schedule(
+        program, platform=platform, assumptions=Assumptions(unknown_trips=setting.while_trips)
+    )
+
+
+def of_timeline(timeline: Timeline) -> dict[str, float]:
+    """What a schedule says, by the names of `Measurement`."""
+    return {
+        "total_ns": timeline.total_ns,
+        "launch_ns": timeline.launch_ns,
+        **{f"busy.{name}": time for name, time in timeline.busy_ns.items()},
+        **{f"instructions.{name}": float(n) for name, n in timeline.hardware_instructions.items()},
+        "hardware_flops": float(timeline.flops),
+        "hbm_traffic": float(timeline.hbm_bytes),
+        "dma": float(timeline.dma_bytes),
+        "network": float(timeline.network_bytes),
+    }
+
+
+def _by_place(kernels: tuple[KernelTime, ...]) -> dict[Place, tuple[float, float]]:
+    found: dict[Place, tuple[float, float]] = {}
+    for each in kernels:
+        place = Place(_named(each.operations), _line(each.sources))
+        time, runs = found.get(place, (0.0, 0.0))
+        found[place] = (time + each.duration_ns * each.runs, runs + each.runs)
+    return found
+
+
+def _named(operations: tuple[str, ...]) -> tuple[str, ...]:
+    """Operations without their dialect, each once."""
+    return tuple(dict.fromkeys(each.removeprefix("stablehlo.") for each in operations))
+
+
+def _line(sources: tuple[str, ...]) -> str:
+    """The user's line: the first one that is not of an installed package."""
+    own = [each for each in sources if "site-packages" not in PurePath(each).parts]
+    return next(iter((*own, *sources)), "")
+
+
+def _memory(
+    program: CompiledProgram,
+    use: MemoryUse,
+    paths: tuple[str, ...],
+    donated: frozenset[int] | None,
+) -> dict[str, float]:
+    """HBM by kind: arguments by their paths, results that no donated argument makes room for."""
+    signature = program.signature
+    given = frozenset(signature.donated) if donated is None else donated
+    found: Counter[str] = Counter()
+    room: Counter[TensorSpec] = Counter()
+    for index, spec in enumerate(signature.arguments):
+        path = paths[index] if index < len(paths) else ""
+        found[kind_of(path, index in given)] += spec.nbytes
+        room[spec] += index in given
+    for spec in signature.results:
+        if room[spec]:
+            room[spec] -= 1
+        else:
+            found["results"] += spec.nbytes
+    found["constants"] = use.hbm_by_kind[Kind.CONSTANT]
+    found["scratch"] = use.hbm_by_kind[Kind.SCRATCH]
+    return {f"memory.{kind}": float(nbytes) for kind, nbytes in found.items()}
+
+
+def between(shallow: Measurement, deep: Measurement, share: float) -> Measurement:
+    """The measurement on the line through two, `share` of the way from the one to the other."""
+
+    def at(name: str) -> float:
+        first, second = shallow.numbers.get(name, 0.0), deep.numbers.get(name, 0.0)
+        return max(0.0, first + share * (second - first))
+
+    def kernel(place: Place) -> tuple[float, float]:
+        first = shallow.kernels.get(place, (0.0, 0.0))
+        second = deep.kernels.get(place, (0.0, 0.0))
+        time, runs = (max(0.0, a + share * (b - a)) for a, b in zip(first, second, strict=True))
+        return time, runs
+
+    return dataclasses.replace(
+        deep,
+        numbers={name: at(name) for name in {**shallow.numbers, **deep.numbers}},
+        kernels={place: kernel(place) for place in {**shallow.kernels, **deep.kernels}},
+    )

@@ -1,0 +1,72 @@
+"""HBM of a core by what lies there, and what to change where it does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from neuronjax.machine.machine import Machine
+
+ARGUMENT_KINDS: tuple[tuple[str, str], ...] = (
+    (r"opt(imizer)?(_state)?\b|\bmu\b|\bnu\b|moment|adam|\btrace\b", "optimizer"),
+    (r"cache|\bkv\b|\bkeys\b|\bvalues\b|past_", "cache"),
+    (r"param|weight|kernel|embedding|scale\b|bias\b|\bmodel\b", "weights"),
+    (r"batch|token|input|image|label|target|position|mask|\bids\b", "inputs"),
+)
+"""Regular expressions over an argument's path (not its values), first match wins -> kind."""
+
+KINDS = (
+    "weights", "optimizer", "cache", "inputs", "state", "arguments", "results", "constants",
+    "scratch", "reserved",
+)  # fmt: skip
+"""In the order of tables. `state`: other donated arguments; `arguments`: all others; `scratch`:
+values between kernels, so activations; `reserved`: the runtime's microcode."""
+
+
+def kind_of(path: str, donated: bool) -> str:
+    """What an argument is, by its path; its name is all there is to go by."""
+    for pattern, kind in ARGUMENT_KINDS:
+        if re.search(pattern, path, re.IGNORECASE):
+            return kind
+    return "state" if donated else "arguments"
+
+
+def memory_of(numbers: Mapping[str, float], machine: Machine) -> dict[str, int]:
+    """Bytes of HBM per logical core by kind, those of the runtime included."""
+    found = {
+        name.removeprefix("memory."): round(value)
+        for name, value in numbers.items()
+        if name.startswith("memory.")
+    }
+    found["reserved"] = machine.chip.microcode_bytes * machine.lnc
+    return {kind: found[kind] for kind in KINDS if found.get(kind)}
+
+
+_ADVICE: Mapping[str, str] = {
+    "weights": "split the weights over more cores (a larger model axis, or FSDP), or store them in "
+    "bfloat16 or FP8",
+    "optimizer": "split the optimizer's state over the data axis too (ZeRO-1), or keep its moments "
+    "in bfloat16",
+    "cache": "shorten the context, lower the batch, or split the cache over more cores",
+    "inputs": "lower the batch",
+    "state": "split the donated state over more cores",
+    "arguments": "split the arguments over more cores; arguments named after weights, optimizer or "
+    "cache are listed apart",
+    "results": "donate arguments that results replace (jit's donate_argnums)",
+    "constants": "pass large constants as arguments, which can be sharded",
+    "scratch": "recompute activations (jax.checkpoint), lower the batch per core and accumulate "
+    "gradients, or split the positions",
+}
+
+
+def advice(memory: Mapping[str, int], capacity: int) -> list[str]:
+    """What to change so that a core's memory suffices, what helps most first; empty if it does."""
+    used = sum(memory.values())
+    if used <= capacity:
+        return []
+    largest = sorted(memory, key=lambda kind: -memory[kind])[:3]
+    return [
+        f"{kind} take {memory[kind] / (1 << 30):.2f} GiB: {_ADVICE[kind]}"
+        for kind in largest
+        if kind in _ADVICE and memory[kind] * 10 > used
+    ]

@@ -1,0 +1,167 @@
+"""What an estimate says. Percentages follow Neuron Explorer's definitions, per logical core."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from neuronjax.planning import table
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelShare:
+    """Kernels of one place in the user's program, over a whole step."""
+
+    operations: tuple[str, ...]
+    source: str
+    """``file:line``; empty if nobody knows."""
+    time_ns: float
+    runs: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What one instance costs: the user's number, with where and when it was read."""
+
+    usd_per_hour: float
+    source: str = "given by the user"
+    date: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """One step of a program on a machine. Work and memory are per logical core."""
+
+    name: str
+    target: str
+    lnc: int
+    ranks: int
+    mesh: Mapping[str, int]
+    instances: int
+    """Machines of that kind that the ranks fill."""
+    step_ns: float
+    launch_ns: float
+    """Part of the step before its first and after its last kernel."""
+    busy_ns: Mapping[str, float]
+    """By engine, ``dma`` and ``collective``: one physical core's time."""
+    model_flops: float
+    hardware_flops: float
+    hbm_traffic_bytes: float
+    network_bytes: float
+    max_flops: float
+    """FLOP/s: 2 · cells of the array · clock, of the physical cores of a logical one."""
+    max_hbm_bandwidth: float
+    """Bytes/s."""
+    memory: Mapping[str, int]
+    """Bytes of HBM by kind."""
+    capacity_bytes: int
+    spilled_bytes: float
+    """Values written to HBM by a kernel and read back by another one."""
+    instructions: Mapping[str, float]
+    """Hardware instructions by engine."""
+    kernels: tuple[KernelShare, ...]
+    """Costliest first."""
+    tokens: int | None = None
+    samples: int | None = None
+    price: Price | None = None
+    advice: tuple[str, ...] = ()
+    """What to change if it does not fit."""
+    assumed: tuple[str, ...] = field(default=())
+
+    @property
+    def step_seconds(self) -> float:
+        """Time of a step."""
+        return self.step_ns * 1e-9
+
+    @property
+    def mfu_estimated_percent(self) -> float:
+        """2 · MAC of the model over what the Tensor engine could do in that time."""
+        return 100 * self.model_flops / (self.max_flops * self.step_seconds)
+
+    @property
+    def hfu_estimated_percent(self) -> float:
+        """The same for all that the Tensor engine does, transposes included."""
+        return 100 * self.hardware_flops / (self.max_flops * self.step_seconds)
+
+    @property
+    def mbu_estimated_percent(self) -> float:
+        """Bytes of HBM read and written over what its bandwidth allows in that time."""
+        return 100 * self.hbm_traffic_bytes / (self.max_hbm_bandwidth * self.step_seconds)
+
+    @property
+    def mfu_max_achievable_estimated_percent(self) -> float:
+        """Roofline: the MFU that this traffic allows."""
+        if not self.hbm_traffic_bytes:
+            return 100.0
+        intensity = self.model_flops / self.hbm_traffic_bytes
+        return min(100.0, 100 * intensity / (self.max_flops / self.max_hbm_bandwidth))
+
+    @property
+    def bottleneck(self) -> str:
+        """The resource that is busy for longest, as in `busy_ns`."""
+        return max(self.busy_ns, key=lambda name: self.busy_ns[name])
+
+    @property
+    def memory_bytes(self) -> int:
+        """HBM of one core."""
+        return sum(self.memory.values())
+
+    @property
+    def headroom_bytes(self) -> int:
+        """What is left of a core's HBM; negative: it does not fit."""
+        return self.capacity_bytes - self.memory_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether a core's HBM suffices."""
+        return self.headroom_bytes >= 0
+
+    @property
+    def instruction_count(self) -> float:
+        """Hardware instructions of all engines."""
+        return sum(self.instructions.values())
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Over all cores, if the workload says what a step does."""
+        return None if self.tokens is None else self.tokens / self.step_seconds
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Over all cores, if the workload says what a step does."""
+        return None if self.samples is None else self.samples / self.step_seconds
+
+    @property
+    def usd_per_step(self) -> float | None:
+        """All instances for the time of a step."""
+        if self.price is None:
+            return None
+        return self.price.usd_per_hour * self.instances * self.step_seconds / 3600
+
+    @property
+    def usd_per_million_tokens(self) -> float | None:
+        """What a million tokens cost."""
+        if self.usd_per_step is None or not self.tokens:
+            return None
+        return self.usd_per_step / self.tokens * MILLION
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields and what follows from them."""
+        derived = (
+            "mfu_estimated_percent", "hfu_estimated_percent", "mbu_estimated_percent",
+            "mfu_max_achievable_estimated_percent", "bottleneck", "memory_bytes", "headroom_bytes",
+            "fits", "instruction_count", "tokens_per_second", "samples_per_second", "usd_per_step",
+            "usd_per_million_tokens",
+        )  # fmt: skip
+        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
+
+    def to_json(self) -> str:
+        """One object; times in ns, sizes in bytes."""
+        return json.dumps(self.as_dict(), indent=2)
+
+    def __str__(self) -> str:
+        return table.text(self)

@@ -1,0 +1,137 @@
+"""An estimate as a table for the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neuronjax.planning.record import Estimate
+
+GIB = 1 << 30
+INSTRUCTION_LIMIT = 5_000_000
+"""Instructions of a program above which the Neuron compiler gives up."""
+
+RESOURCES: Mapping[str, str] = {
+    "tensor": "Tensor engine",
+    "vector": "Vector engine",
+    "scalar": "Scalar engine",
+    "gpsimd": "GpSimd engine",
+    "sync": "Sync engine",
+    "dma": "DMA",
+    "collective": "collectives",
+    "host": "host",
+}
+"""Names of `Estimate.busy_ns` -> names for people."""
+
+_KERNELS = 8
+
+
+def text(estimate: Estimate) -> str:
+    """The whole table."""
+    parts = [
+        _heading(estimate),
+        _aligned(_summary(estimate)),
+        "Busy, of the step (they overlap)\n" + _aligned(_busy(estimate)),
+        "HBM of a core\n" + _aligned(_memory(estimate)),
+    ]
+    if not estimate.fits:
+        parts.append("It does not fit. What to change:\n" + _listed(estimate.advice))
+    parts.append("Costliest kernels\n" + _aligned(_kernels(estimate)))
+    if estimate.assumed:
+        parts.append("Assumed\n" + _listed(estimate.assumed))
+    return "\n\n".join(parts)
+
+
+def duration(ns: float) -> str:
+    """A time with a fitting unit."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def _heading(estimate: Estimate) -> str:
+    mesh = ",".join(f"{axis}={size}" for axis, size in estimate.mesh.items())
+    several = f" x {estimate.instances}" if estimate.instances > 1 else ""
+    return (
+        f"{estimate.name} on {estimate.target}{several} (LNC {estimate.lnc}), "
+        f"{estimate.ranks} cores, mesh {mesh}"
+    )
+
+
+def _summary(estimate: Estimate) -> Iterable[tuple[str, ...]]:
+    yield "step time", duration(estimate.step_ns)
+    if estimate.tokens_per_second is not None:
+        yield "tokens/s", f"{estimate.tokens_per_second:,.1f}"
+    if estimate.samples_per_second is not None:
+        yield "samples/s", f"{estimate.samples_per_second:,.2f}"
+    roof = estimate.mfu_max_achievable_estimated_percent
+    yield "MFU", f"{estimate.mfu_estimated_percent:.2f} %", f"(memory allows {roof:.1f} %)"
+    yield "HFU", f"{estimate.hfu_estimated_percent:.2f} %"
+    yield "MBU", f"{estimate.mbu_estimated_percent:.2f} %"
+    yield "bottleneck", RESOURCES[estimate.bottleneck]
+    count = estimate.instruction_count
+    note = f"{count / INSTRUCTION_LIMIT:.0%} of the compiler's limit of 5 M"
+    yield "instructions", f"{count:,.0f}", f"({note})"
+    yield "spilled", _size(estimate.spilled_bytes), "(between kernels, through HBM)"
+    if estimate.price is not None and estimate.usd_per_step is not None:
+        where = ", ".join(filter(None, (estimate.price.source, estimate.price.date)))
+        yield "price", f"${estimate.price.usd_per_hour:.2f}/h", f"per instance ({where})"
+        yield "a step", f"${estimate.usd_per_step:.6f}"
+        if estimate.usd_per_million_tokens is not None:
+            yield "1 M tokens", f"${estimate.usd_per_million_tokens:.4f}"
+
+
+def _busy(estimate: Estimate) -> Iterable[tuple[str, ...]]:
+    for name, time in sorted(estimate.busy_ns.items(), key=lambda item: -item[1]):
+        if time:
+            yield RESOURCES[name], duration(time), f"{100 * time / estimate.step_ns:5.1f} %"
+
+
+def _memory(estimate: Estimate) -> Iterable[tuple[str, ...]]:
+    for kind, nbytes in estimate.memory.items():
+        yield kind, _size(nbytes)
+    yield "total", _size(estimate.memory_bytes), f"of {_size(estimate.capacity_bytes)}"
+    word = "headroom" if estimate.fits else "missing"
+    yield word, _size(abs(estimate.headroom_bytes))
+
+
+def _kernels(estimate: Estimate) -> Iterable[tuple[str, ...]]:
+    for each in estimate.kernels[:_KERNELS]:
+        share = f"{100 * each.time_ns / estimate.step_ns:5.1f} %"
+        names = " ".join(each.operations[:4]) + (" ..." if len(each.operations) > 4 else "")
+        yield share, duration(each.time_ns), f"{each.runs:,.0f} x", _place(each.source), names
+
+
+def _place(source: str) -> str:
+    """A source line, relative to the current folder if it lies below it."""
+    relative = os.path.relpath(source) if source else "?"
+    return source if relative.startswith("..") else relative
+
+
+def _size(nbytes: float) -> str:
+    if nbytes >= GIB / 10:
+        return f"{nbytes / GIB:.2f} GiB"
+    if nbytes >= (1 << 20) / 10:
+        return f"{nbytes / (1 << 20):.2f} MiB"
+    return f"{nbytes / 1024:.1f} KiB"
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def _aligned(rows: Iterable[tuple[str, ...]]) -> str:
+    """Rows as columns; the last column is not padded."""
+    table = list(rows)
+    columns = max(map(len, table), default=0)
+    widths = [
+        max((len(row[i]) for row in table if i < len(row)), default=0) for i in range(columns)
+    ]
+    lines = (
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        for row in table
+    )
+    return "\n".join(line.rstrip() for line in lines)

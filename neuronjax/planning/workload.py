@@ -1,0 +1,122 @@
+"""What is estimated: a function, the shapes of its arguments, and what one call of it does."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from neuronjax.errors import ConfigurationError, ScriptError
+
+PROTOCOL = """\
+module:function makes the workload. It is called with those of these keywords that it has, and that
+were given:
+
+  mesh     jax.sharding.AbstractMesh of --mesh: for NamedSharding, jit's shardings, shard_map
+  batch    int of --batch
+  dtype    str of --dtype, such as bfloat16
+  layers   int: how many layers to build. With it, a deep model is compiled at two small depths
+           and its numbers follow from those; without it, the program is compiled as it is
+  any other, of --set NAME=VALUE
+
+and returns a dict (or a tuple (fn, *arguments)):
+
+  fn         the function; jitted if it donates arguments or has shardings
+  arguments  its positional arguments: trees of jax.ShapeDtypeStruct, with sharding= where they are
+             split. Nothing is allocated
+  tokens, samples   what one call processes (or produces), over all cores; optional
+  layers     how many the whole model has, if the function takes layers
+"""
+"""How commands are told what to estimate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One call of `fn`. `tokens` and `samples` count over all cores."""
+
+    fn: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    tokens: int | None = None
+    samples: int | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factory:
+    """What makes a workload: `make` of the keywords that it `takes`, at `depth` layers if it has
+    any."""
+
+    make: Callable[..., Any]
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether it can be built shallower than it is."""
+        return "layers" in _parameters(self.make)
+
+    def build(self, layers: int | None = None, **given: Any) -> tuple[Workload, int | None]:
+        """The workload, and the layers of the whole model if it says so.
+
+        `given` are the keywords that any workload may take; `settings` must all be taken.
+
+        ConfigurationError: it takes no such setting, or returns something else.
+        """
+        names = _parameters(self.make)
+        unknown = sorted(set(self.settings) - names)
+        if unknown:
+            raise ConfigurationError(
+                f"{self.name} takes no {', '.join(unknown)}; it takes {', '.join(sorted(names))}."
+            )
+        known = {**given, "layers": layers}
+        chosen = {key: each for key, each in known.items() if key in names and each is not None}
+        return _read(self.make(**{**chosen, **self.settings}), self.name)
+
+
+def _parameters(make: Callable[..., Any]) -> set[str]:
+    return set(inspect.signature(make).parameters)
+
+
+def _read(made: Any, name: str) -> tuple[Workload, int | None]:
+    if isinstance(made, Workload):
+        return made, None
+    if isinstance(made, tuple) and made and callable(made[0]):
+        return Workload(fn=made[0], arguments=made[1:], name=name), None
+    known = {"fn", "arguments", "tokens", "samples", "layers"}
+    if isinstance(made, Mapping) and "fn" in made and set(made) <= known:
+        fields = {key: each for key, each in made.items() if key != "layers"}
+        fields["arguments"] = tuple(fields.get("arguments", ()))
+        return Workload(name=name, **fields), made.get("layers")
+    found = sorted(made) if isinstance(made, Mapping) else type(made).__name__
+    raise ConfigurationError(
+        f"{name} returned {found}; return a dict with fn, arguments and, if you like, tokens, "
+        "samples and layers, or a tuple (fn, *arguments)."
+    )
+
+
+def load(spec: str, settings: Mapping[str, Any] | None = None) -> Factory:
+    """The factory `module:function`; the folder one is in counts as a place of modules.
+
+    ScriptError: there is no such module or function.
+    """
+    module_name, colon, function = spec.partition(":")
+    if not colon or not function:
+        raise ScriptError(f"{spec!r} names no function; write it as module:function.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise
+        raise ScriptError(
+            f"there is no module {module_name!r}; look at the folder you are in."
+        ) from None
+    make = getattr(module, function, None)
+    if not callable(make):
+        raise ScriptError(f"module {module_name} has no function {function!r}.")
+    return Factory(make=make, name=spec, settings=dict(settings or {}))
