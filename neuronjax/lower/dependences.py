@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from neuronjax.lower.distance import Source, bound, levels, nearest, newest
 from neuronjax.lower.knowledge import Facts, has
 from neuronjax.lower.patterns import Pattern, pattern
-from neuronjax.lower.streams import Item, Row, Stream, exceeds
+from neuronjax.lower.streams import Counter, Item, Row, Stream, exceeds, greatest
 from neuronjax.program.operand import Access, Buffer, Register
 
 Place = tuple[str, str]
@@ -91,7 +91,7 @@ def sources(consumer: Item, uses: Uses, known: Facts) -> list[Source]:
 
     Items of its own stream, and of the engine that starts it, are in order without semaphores.
     """
-    found: dict[Stream, list[Source]] = {}
+    found: dict[Counter, list[Source]] = {}
     own, engine, outermost = consumer.stream, consumer.engine, consumer.loops[:1]
     for place, use in uses.by_item[consumer.position]:
         for other, is_vague in uses.shared[place]:
@@ -124,32 +124,34 @@ def _look(
     other: Pattern,
     is_vague: bool,
     known: Facts,
-    found: dict[Stream, list[Source]],
+    found: dict[Counter, list[Source]],
 ) -> None:
     """Adds what the consumer waits for because of one pair of accesses.
 
     The level that is asked first has the greatest bound.
     """
     loops = consumer.loops
-    kept = found.setdefault(producer.stream, [])
+    kept = found.setdefault(producer.counter, [])
     for level in levels(consumer, producer):
-        if _is_done(bound(consumer, producer, level), producer.stream, kept, known, consumer):
+        if _is_done(bound(consumer, producer, level), producer.counter, kept, known, consumer):
             return
         if is_vague:
             source: Source | None = nearest(consumer, producer, level)
         else:
             source = newest(consumer, use, producer, other, level)
-        if source is None or _is_done(source.count, producer.stream, kept, known, consumer):
+        if source is None or _is_done(source.count, producer.counter, kept, known, consumer):
             continue
         kept[:] = [each for each in kept if not exceeds(source.count, each.count, loops)]
         kept.append(source)
 
 
 def _is_done(
-    count: Row, stream: Stream, kept: Sequence[Source], known: Facts, consumer: Item
+    count: Row, counter: Counter, kept: Sequence[Source], known: Facts, consumer: Item
 ) -> bool:
     loops = consumer.loops
+    if count[0] <= 0 and greatest(count, loops) <= 0:
+        return True
     for each in kept:
         if exceeds(each.count, count, loops):
             return True
-    return has(known, stream, count, loops)
+    return has(known, counter, count, loops)

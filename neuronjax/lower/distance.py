@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from neuronjax.lower.patterns import Pattern
 from neuronjax.lower.search import Unknown, Window, cheapest, merged
-from neuronjax.lower.streams import Item, Row, Stream, composed, exceeds
+from neuronjax.lower.streams import Counter, Item, Row, composed, exceeds
 from neuronjax.program.operand import Buffer
 
 
@@ -32,7 +32,7 @@ from neuronjax.program.operand import Buffer
 class Source:
     """What a consumer at u waits for: a producer at the iteration `at`, and all before.
 
-    `count` is the number of the producer's stream by then. Where u lies in one of the `outside`
+    `count` is what the producer's counter has come to by then. Where u lies in one of the `outside`
     regions (loop, first, last), there is no such iteration.
     """
 
@@ -42,8 +42,8 @@ class Source:
     outside: tuple[tuple[int, int, int], ...]
 
     @property
-    def stream(self) -> Stream:
-        return self.producer.stream
+    def counter(self) -> Counter:
+        return self.producer.counter
 
 
 @dataclass(slots=True)
@@ -240,7 +240,7 @@ def _steps(use: Pattern, loop: int) -> tuple[int, ...]:
 def _unknowns(
     consumer: Item, producer: Item, other: Pattern, ways: Sequence[_Way], level: int
 ) -> list[Unknown]:
-    costs = producer.count_before(producer.stream)
+    costs = producer.count_before(producer.counter)
     found = []
     for index, (turn, way) in enumerate(zip(producer.loops, ways, strict=True)):
         start, partition, slot = _steps(other, index)

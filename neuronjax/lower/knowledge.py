@@ -1,6 +1,6 @@
 """What is known to be done when an instruction begins, and which waits follow from others.
 
-A fact says that so many instructions of a stream are done, as a function of the loop variables.
+A fact says that so many instructions of a counter are done, as a function of the loop variables.
 Facts come from waits, from instructions before on the same engine, and from the producer that a
 wait is for: what was known when it began holds all the more when it is done. In a loop, what was
 known at the end of an iteration holds in the next one; that needs a first look at the loop.
@@ -12,18 +12,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.lower.distance import Source
-from neuronjax.lower.streams import Item, Row, Stream, Turn, composed, exceeds, greatest
+from neuronjax.lower.streams import Counter, Item, Row, Stream, Turn, composed, exceeds, greatest
 
-Facts = dict[Stream, tuple[Row, ...]]
+Facts = dict[Counter, tuple[Row, ...]]
 MOST_FACTS = 6
-"""Facts about one stream that are kept."""
+"""Facts about one counter that are kept."""
 Region = tuple[int, int, int]
 """A loop, and the first and last of some of its iterations."""
 
 
-def has(facts: Facts, stream: Stream, wanted: Row, loops: Sequence[Turn]) -> bool:
+def has(facts: Facts, counter: Counter, wanted: Row, loops: Sequence[Turn]) -> bool:
     """Whether a fact says as much in every iteration."""
-    rows = facts.get(stream)
+    rows = facts.get(counter)
     if rows is not None:
         for row in rows:
             if exceeds(row, wanted, loops):
@@ -31,22 +31,22 @@ def has(facts: Facts, stream: Stream, wanted: Row, loops: Sequence[Turn]) -> boo
     return False
 
 
-def add(facts: Facts, stream: Stream, new: Row, loops: Sequence[Turn]) -> None:
+def add(facts: Facts, counter: Counter, new: Row, loops: Sequence[Turn]) -> None:
     """Takes a fact up, unless it says nothing new."""
-    rows = facts.get(stream, ())
+    rows = facts.get(counter, ())
     for row in rows:
         if exceeds(row, new, loops):
             return
     if new[0] > 0 or greatest(new, loops) > 0:
         kept = [row for row in rows if not exceeds(new, row, loops)]
-        facts[stream] = (new, *kept[: MOST_FACTS - 1])
+        facts[counter] = (new, *kept[: MOST_FACTS - 1])
 
 
 def add_all(facts: Facts, new: Facts, loops: Sequence[Turn]) -> None:
     """Takes all facts up."""
-    for stream, rows in new.items():
+    for counter, rows in new.items():
         for row in rows:
-            add(facts, stream, row, loops)
+            add(facts, counter, row, loops)
 
 
 def holds_outside(
@@ -82,21 +82,21 @@ class Engines:
         """A loop begins; `ends` is what was known at its end in an earlier look."""
         self.loops.append(turn)
         self.known = {
-            engine: {stream: tuple((*row, 0) for row in rows) for stream, rows in facts.items()}
+            engine: {counter: tuple((*row, 0) for row in rows) for counter, rows in facts.items()}
             for engine, facts in self.known.items()
         }
         for engine, facts in (ends or {}).items():
             own = self.known.setdefault(engine, {})
-            for stream, rows in facts.items():
+            for counter, rows in facts.items():
                 for row in rows:
-                    self._carry(own, stream, row)
+                    self._carry(own, counter, row)
 
-    def _carry(self, own: Facts, stream: Stream, end: Row) -> None:
+    def _carry(self, own: Facts, counter: Counter, end: Row) -> None:
         """Takes up what was known at the end of the iteration before, if it holds in the first."""
         row = (end[0] - end[-1], *end[1:])
         first = (len(self.loops) - 1, 0, 0)
-        if holds_outside(row, own.get(stream, ()), [first], self.loops):
-            add(own, stream, row, self.loops)
+        if holds_outside(row, own.get(counter, ()), [first], self.loops):
+            add(own, counter, row, self.loops)
 
     def leave(self) -> None:
         """The innermost loop ends."""
@@ -110,9 +110,9 @@ class Engines:
 def _folded(facts: Facts, turn: Turn, loops: Sequence[Turn]) -> Facts:
     """Facts at the last iteration of the innermost loop."""
     found: Facts = {}
-    for stream, rows in facts.items():
+    for counter, rows in facts.items():
         for base, *steps, last in rows:
-            add(found, stream, (base + last * (turn.trips - 1), *steps), loops)
+            add(found, counter, (base + last * (turn.trips - 1), *steps), loops)
     return found
 
 
@@ -123,13 +123,12 @@ def following(source: Source, at_start: Facts, known: Facts, loops: Sequence[Tur
     where the producer has no such iteration, facts must hold by themselves.
     """
     width = len(loops) + 1
-    engine = source.producer.engine
     found: Facts = {}
-    for stream, rows in (*at_start.items(), (engine, (source.producer.count_before(engine),))):
+    for counter, rows in (*at_start.items(), *source.producer.done_before()):
         for row in rows:
             new = composed(row, source.at, width)
-            if holds_outside(new, known.get(stream, ()), source.outside, loops):
-                found[stream] = (*found.get(stream, ()), new)
+            if holds_outside(new, known.get(counter, ()), source.outside, loops):
+                found[counter] = (*found.get(counter, ()), new)
     return found
 
 
@@ -138,7 +137,7 @@ def needed(
 ) -> tuple[list[Source], Facts]:
     """The waits that do not follow from others, and all that is known when the item begins."""
     loops = item.loops
-    kept = [each for each in sources if not has(known, each.stream, each.count, loops)]
+    kept = [each for each in sources if not has(known, each.counter, each.count, loops)]
     if not kept:
         return kept, known
     told = {
@@ -151,7 +150,7 @@ def needed(
             kept = others
     facts = dict(known)
     for source in kept:
-        add(facts, source.stream, source.count, loops)
+        add(facts, source.counter, source.count, loops)
         add_all(facts, told[id(source)], loops)
     return kept, facts
 
@@ -161,6 +160,6 @@ def _position(source: Source) -> int:
 
 
 def _tells(source: Source, told: Facts, other: Source, loops: Sequence[Turn]) -> bool:
-    if source.stream is other.stream:
+    if source.counter is other.counter:
         return exceeds(source.count, other.count, loops)
-    return has(told, other.stream, other.count, loops)
+    return has(told, other.counter, other.count, loops)

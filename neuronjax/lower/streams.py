@@ -10,7 +10,7 @@ loop, outermost first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.program.collective import CollectiveInstruction
@@ -26,7 +26,7 @@ UNKNOWN_TRIPS = 1 << 31
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """Instructions that complete in order; `unit` is what one of them adds to its semaphore.
+    """Instructions that complete in order; `unit` is what one of them adds to a semaphore.
 
     A DMA transfer adds 16: its engines add one each ("NKI DMA overview"). Each stream of a kernel
     is one record.
@@ -36,14 +36,27 @@ class Stream:
     unit: int = 1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Counter:
+    """What counts a stream's instructions: in one of the kernel's outermost loops, or in none.
+
+    A counter that loops began at 0 makes early iterations wait for 0 or less, and so not for what
+    comes before the loop.
+    """
+
+    stream: Stream
+    #: Number of the loop; 0 for instructions in no loop.
+    loop: int
+
+
 @dataclass(eq=False, slots=True)
 class Turn:
     """A loop; every loop is a record of its own, whatever its variable is called."""
 
     variable: str
     trips: int
-    #: Stream -> instructions of it that count, in one iteration.
-    counts: dict[Stream, int] = field(default_factory=dict)
+    #: Counter -> what one iteration adds to it.
+    counts: dict[Counter, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -55,17 +68,25 @@ class Item:
     loops: tuple[Turn, ...]
     engine: Stream
     stream: Stream
-    #: Stream -> what counts of it before the item, while all loops are in their first iteration.
-    before: dict[Stream, int] = field(default_factory=dict)
-    #: Which of its stream's instructions it is, in every iteration; the first is 1.
+    counter: Counter
+    #: What counters have come to before it, while all loops are in their first iteration.
+    before: dict[Counter, int] = field(default_factory=dict)
+    #: What its counter comes to with it, in every iteration.
     count: Row = ()
 
-    def count_before(self, stream: Stream) -> Row:
-        """Instructions of a stream that count and come before the item, in program order."""
+    def count_before(self, counter: Counter) -> Row:
+        """What a counter has come to before the item, in program order."""
         return (
-            self.before.get(stream, 0),
-            *(turn.counts.get(stream, 0) for turn in self.loops),
+            self.before.get(counter, 0),
+            *(turn.counts.get(counter, 0) for turn in self.loops),
         )
+
+    def done_before(self) -> Iterator[tuple[Counter, tuple[Row, ...]]]:
+        """What counters have come to, of streams in which all before is done when the item is."""
+        known = {**self.before, **(self.loops[0].counts if self.loops else {})}
+        for counter in known:
+            if counter.stream is self.engine or counter.stream is self.stream:
+                yield counter, (self.count_before(counter),)
 
 
 @dataclass(slots=True)
@@ -103,11 +124,17 @@ def events(nodes: tuple[Node, ...]) -> list[Event]:
     """Instructions and ends of loops in the order of the text."""
     found: list[Event] = []
     _events(nodes, (), found, _Streams())
+    counters: dict[tuple[Stream, Turn | None], Counter] = {}
+    numbers: dict[Turn | None, int] = {None: 0}
     position = 0
     for event in found:
         if isinstance(event, Item):
             event.position = position
             position += 1
+            outermost = event.loops[0] if event.loops else None
+            loop = numbers.setdefault(outermost, len(numbers))
+            new = Counter(event.stream, loop)
+            event.counter = counters.setdefault((event.stream, outermost), new)
     return found
 
 
@@ -117,7 +144,8 @@ def _events(
     for node in nodes:
         if isinstance(node, Instruction):
             engine = streams.engine(node)
-            found.append(Item(0, node, loops, engine, streams.completing(node, engine)))
+            stream = streams.completing(node, engine)
+            found.append(Item(0, node, loops, engine, stream, Counter(stream, 0)))
         else:
             assert isinstance(node, Loop)
             trips = node.most_trips if isinstance(node.trips, int) else None
@@ -129,30 +157,30 @@ def _events(
 
 def count(order: Sequence[Event], counted: set[int]) -> None:
     """Sets what counts before each item, and in each loop: the items at positions `counted`."""
-    totals: dict[Stream, int] = {}
-    starts: list[dict[Stream, int]] = []
+    totals: dict[Counter, int] = {}
+    starts: list[dict[Counter, int]] = []
     for event in order:
         if isinstance(event, Item):
             event.before = dict(totals)
             if event.position in counted:
-                totals[event.stream] = totals.get(event.stream, 0) + 1
+                totals[event.counter] = totals.get(event.counter, 0) + 1
         elif not event.is_end:
             starts.append(dict(totals))
         else:
             start = starts.pop()
             turn = event.turn
             turn.counts = {
-                stream: total - start.get(stream, 0)
-                for stream, total in totals.items()
-                if total != start.get(stream, 0)
+                counter: total - start.get(counter, 0)
+                for counter, total in totals.items()
+                if total != start.get(counter, 0)
             }
             totals = {
-                stream: start.get(stream, 0) + turn.trips * turn.counts.get(stream, 0)
-                for stream in totals
+                counter: start.get(counter, 0) + turn.trips * turn.counts.get(counter, 0)
+                for counter in totals
             }
     for event in order:
         if isinstance(event, Item):
-            base, *steps = event.count_before(event.stream)
+            base, *steps = event.count_before(event.counter)
             event.count = (base + 1, *steps)
 
 

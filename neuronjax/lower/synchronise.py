@@ -1,10 +1,10 @@
 """Semaphores for a program without any.
 
-Each stream of a kernel has a semaphore that its instructions add to; an instruction waits until
-those streams that conflict with it have come far enough. What decides is what instructions read and
-write, byte by byte and iteration by iteration (`distance`), and which of the waits follow from
-others (`knowledge`). Counts are linear in loop variables, so loops stay loops; early iterations
-wait for 0 or less, that is, for nothing.
+Each stream of a kernel has a semaphore that its instructions add to, one for each outermost loop;
+an instruction waits until those streams that conflict with it have come far enough. What decides
+is what instructions read and write, byte by byte and iteration by iteration (`distance`), and which
+of the waits follow from others (`knowledge`). Counts are linear in loop variables, so loops stay
+loops; early iterations wait for 0 or less, that is, for nothing.
 
 An engine goes on while a DMA transfer or a collective that it has started runs. Registers in
 addresses count as read until the transfer is over.
@@ -16,6 +16,7 @@ kernels before, and kernels are separated by barriers.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter as Tally
 
 from neuronjax.lower.dependences import Overlap, Uses, counted, sources, uses_of
 from neuronjax.lower.distance import Source
@@ -23,7 +24,7 @@ from neuronjax.lower.knowledge import Engines, Facts, needed
 from neuronjax.lower.overlap import overlaps
 from neuronjax.lower.rebuild import rebuilt
 from neuronjax.lower.segments import segmented
-from neuronjax.lower.streams import Event, Item, Stream, Turn, count, events, greatest
+from neuronjax.lower.streams import Counter, Event, Item, Stream, Turn, count, events
 from neuronjax.program.affine import affine
 from neuronjax.program.instruction import Instruction, Semaphore, Signal, Wait
 from neuronjax.program.program import Kernel, Node, Program
@@ -68,8 +69,7 @@ def synchronised(kernel: Kernel, overlap: Overlap) -> Kernel:
     signalling = counted(items, uses)
     count(order, signalling)
     waits = _waits(order, uses)
-    waited = {source.stream for found in waits.values() for source in found}
-    semaphores = {stream: Semaphore(stream.name) for stream in sorted(waited, key=_name)}
+    semaphores = _semaphores({each.counter for found in waits.values() for each in found})
     changed = {
         item.position: _with_semaphores(
             item, waits[item.position], semaphores, item.position in signalling
@@ -86,8 +86,17 @@ def synchronised(kernel: Kernel, overlap: Overlap) -> Kernel:
     )
 
 
-def _name(stream: Stream) -> str:
-    return stream.name
+def _semaphores(counters: set[Counter]) -> dict[Counter, Semaphore]:
+    """A semaphore for each counter, called after its stream, with a number if there are more."""
+    streams = Tally(counter.stream for counter in counters)
+    return {
+        counter: Semaphore(
+            counter.stream.name
+            if streams[counter.stream] == 1
+            else f"{counter.stream.name}_{counter.loop}"
+        )
+        for counter in sorted(counters, key=lambda each: (each.stream.name, each.loop))
+    }
 
 
 def _waits(order: list[Event], uses: Uses) -> Waits:
@@ -128,16 +137,17 @@ def _look(
 
 
 def _with_semaphores(
-    item: Item, found: list[Source], semaphores: dict[Stream, Semaphore], is_signalling: bool
+    item: Item, found: list[Source], semaphores: dict[Counter, Semaphore], is_signalling: bool
 ) -> Instruction:
     names = [turn.variable for turn in item.loops]
     waits = []
-    for source in sorted(found, key=lambda each: (each.stream.name, each.count)):
-        base, *steps = (source.stream.unit * each for each in source.count)
-        if greatest(source.count, item.loops) > 0:
-            reached = affine(base, **dict(zip(names, steps, strict=True)))
-            waits.append(Wait(semaphores[source.stream], reached))
+    for source in sorted(
+        found, key=lambda each: (each.counter.stream.name, each.counter.loop, each.count)
+    ):
+        base, *steps = (source.counter.stream.unit * each for each in source.count)
+        reached = affine(base, **dict(zip(names, steps, strict=True)))
+        waits.append(Wait(semaphores[source.counter], reached))
     signals = []
-    if is_signalling and item.stream in semaphores:
-        signals.append(Signal(semaphores[item.stream], item.stream.unit))
+    if is_signalling and item.counter in semaphores:
+        signals.append(Signal(semaphores[item.counter], item.stream.unit))
     return dataclasses.replace(item.instruction, waits=tuple(waits), signals=tuple(signals))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from neuronjax.lower.synchronise import synchronise
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Loop, Node, Program
+from neuronjax.program.rules.semaphores import deadlock, semaphores
 from neuronjax.program.text import format, parse
 from neuronjax.program.verify import verify
 from neuronjax.program.walk import children, kernels
@@ -69,21 +70,25 @@ def test_synchronising_twice_changes_nothing() -> None:
 
 
 @given(programs(addressed=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_kernels_of_tiles_are_ordered_and_end(program: Program) -> None:
-    (kernel,) = synchronise(program).body
+    found = synchronise(program)
+    (kernel,) = found.body
     assert isinstance(kernel, Kernel)
     assert stuck(kernel) == []
     assert races(kernel) == []
+    assert [*semaphores(found), *deadlock(found)] == []
 
 
 @given(programs(addressed=True))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_kernels_of_tiles_over_each_other_are_ordered_and_end(program: Program) -> None:
-    (kernel,) = synchronise(program).body
+    found = synchronise(program)
+    (kernel,) = found.body
     assert isinstance(kernel, Kernel)
     assert stuck(kernel) == []
     assert races(kernel) == []
+    assert [*semaphores(found), *deadlock(found)] == []
 
 
 def without_one_wait(kernel: Kernel) -> list[Kernel]:
@@ -110,7 +115,7 @@ def _without(node: Node, countdown: list[int]) -> Node:
     return dataclasses.replace(node, body=body)
 
 
-@pytest.mark.parametrize("name", ["matmul", "softmax", "layer_norm", "all_reduce"])
+@pytest.mark.parametrize("name", ["matmul", "softmax", "rms_norm", "layer_norm", "all_reduce"])
 def test_every_wait_is_needed(name: str) -> None:
     for _, kernel in kernels(synchronise(golden(name))):
         assert all(races(other) for other in without_one_wait(kernel))
