@@ -417,5 +417,11 @@ RULES: dict[str, Rule] = {
     "compare": _compare,
     "convert": _convert,
     "bitcast_convert": _bitcast,
+    "multiply_high": _custom(CustomFunction.MULTIPLY_HIGH),
+    "retype": _bitcast,
 }
-"""StableHLO operation -> its instructions."""
+"""StableHLO operation -> its instructions.
+
+Two are no operations of StableHLO: `multiply_high` is the upper half of a product, `retype` reads
+what is stored in the same way as another type.
+"""

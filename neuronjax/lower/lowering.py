@@ -6,9 +6,13 @@ from dataclasses import replace
 
 from jaxlib.mlir import ir
 
+from neuronjax.hlo import chlo
 from neuronjax.hlo import graph as hlo_graph
+from neuronjax.lower import elementwise
+from neuronjax.lower.families.expansions import REWRITES
 from neuronjax.lower.families.table import EPILOGUES, RULES
 from neuronjax.lower.rebuild import on_buffers
+from neuronjax.lower.rewrite import rewrite
 from neuronjax.lower.scope import Scope, Unit
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.view import whole_view
@@ -35,7 +39,9 @@ def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main")
       UnsupportedProgramError: dynamic shapes, or types unknown to PJRT.
     """
     hlo_graph.prepare(module)
+    chlo.expand(module, [name for name in (*RULES, *elementwise.RULES) if name.startswith("chlo.")])
     graph = hlo_graph.read(module)
+    rewrite(graph, REWRITES)
     unit = Unit(target, rules=RULES, epilogues=EPILOGUES, ranks=ranks)
     scope = Scope(unit, graph)
     for index, value in enumerate(graph.parameters):

@@ -43,7 +43,7 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "pairs": (_pairs, FLOATS),
     "two keys": (_lexicographic, TIES),
     "half": (lambda x: jnp.sort(x.astype(jnp.bfloat16), 1), FLOATS),
-    "bytes": (lambda x: jnp.sort((x * 50).astype(np.int8), 1), np.nan_to_num(FLOATS, posinf=1, neginf=1)),
+    "bytes": (lambda x: jnp.sort((x * 50).astype(np.int8), 1), np.nan_to_num(FLOATS, posinf=1, neginf=1),
     "truth": (lambda x: jnp.sort(x > 0, 1), FLOATS),
     "median": (lambda x: jnp.median(x, 1), FLOATS[:2]),
     "unsigned": (lambda x: jnp.sort(x.astype(np.uint32) << 30, 2), TIES),

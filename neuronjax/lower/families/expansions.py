@@ -1,0 +1,245 @@
+"""Operations that are others put together: on bits, on types of less than a byte, batch norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from neuronjax.hlo.graph import Op, Value
+from neuronjax.lower import elementwise
+from neuronjax.lower.families import random
+from neuronjax.lower.fuse import PACKED
+from neuronjax.lower.rewrite import Rewrite, Writer
+from neuronjax.lower.storage import is_native
+
+
+def _bits_of(dtype: np.dtype) -> np.dtype:
+    return np.dtype(f"u{dtype.itemsize}")
+
+
+def reduce_precision(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Rounds the mantissa on bits; too great becomes infinity, subnormal results become zero."""
+    (value,) = op.operands
+    if not elementwise.is_float(value.dtype):
+        return None
+    info = ml_dtypes.finfo(value.dtype)
+    exponent, mantissa = op.attributes["exponent_bits"], op.attributes["mantissa_bits"]
+    bits = writer.add("bitcast_convert", value, dtype=_bits_of(value.dtype))
+    if mantissa < info.nmant:
+        bits = _rounded(writer, bits, info.nmant - mantissa)
+    if exponent < info.nexp:
+        bits = _in_range(writer, bits, info.nexp, info.nmant, exponent)
+    result = writer.add("bitcast_convert", bits, dtype=value.dtype)
+    is_nan = writer.compare("NE", value, value)
+    nan = value if mantissa else writer.constant(np.inf, value)
+    return (writer.add("select", is_nan, nan, result),)
+
+
+def _rounded(writer: Writer, bits: Value, dropped: int) -> Value:
+    """Without the last bits, to nearest even."""
+    last = writer.add("shift_right_logical", bits, writer.constant(dropped, bits))
+    last = writer.add("and", last, writer.constant(1, bits))
+    bias = writer.constant((1 << (dropped - 1)) - 1, bits)
+    total = writer.add("add", bits, writer.add("add", last, bias))
+    return writer.add("and", total, _mask(writer, bits, ~((1 << dropped) - 1)))
+
+
+def _mask(writer: Writer, bits: Value, mask: int) -> Value:
+    return writer.constant(mask & ((1 << 8 * bits.dtype.itemsize) - 1), bits)
+
+
+def _in_range(writer: Writer, bits: Value, exponents: int, mantissa: int, kept: int) -> Value:
+    """Exponents beyond those of `kept` bits give infinity or zero."""
+    bias, reduced = (1 << (exponents - 1)) - 1, (1 << (kept - 1)) - 1
+    everything = ((1 << exponents) - 1) << mantissa
+    exponent = writer.add("and", bits, _mask(writer, bits, everything))
+    sign = writer.add("and", bits, _mask(writer, bits, 1 << (exponents + mantissa)))
+    infinity = writer.add("or", sign, _mask(writer, bits, everything))
+    greatest = writer.constant((bias + reduced) << mantissa, bits)
+    least = writer.constant((bias - reduced) << mantissa, bits)
+    bits = writer.add("select", writer.compare("GT", exponent, greatest), infinity, bits)
+    return writer.add("select", writer.compare("LE", exponent, least), sign, bits)
+
+
+def bitcast_convert(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Between widths: parts of words by shifts; the least significant part comes first."""
+    (value,), result = op.operands, op.result
+    sizes = value.dtype.itemsize, result.dtype.itemsize
+    if sizes[0] == sizes[1] or not _are_plain(value, result) or not math.prod(value.shape):
+        return None
+    unsigned = writer.add("bitcast_convert", value, dtype=_bits_of(value.dtype))
+    joins = sizes[0] < sizes[1]
+    made = (_joined if joins else _parted)(writer, unsigned, _bits_of(result.dtype))
+    return (writer.add("bitcast_convert", made, dtype=result.dtype),)
+
+
+def _are_plain(*values: Value) -> bool:
+    return all(is_native(v.dtype) and v.dtype.name not in {*PACKED, "bool"} for v in values)
+
+
+def _parted(writer: Writer, value: Value, narrow: np.dtype) -> Value:
+    parts = []
+    for index in range(value.dtype.itemsize // narrow.itemsize):
+        amount = writer.constant(8 * narrow.itemsize * index, value)
+        part = writer.convert(writer.add("shift_right_logical", value, amount), narrow)
+        parts.append(writer.reshape(part, (*value.shape, 1)))
+    return writer.concatenate(parts, len(value.shape))
+
+
+def _joined(writer: Writer, value: Value, wide: np.dtype) -> Value:
+    axis = len(value.shape) - 1
+    total: Value | None = None
+    for index in range(value.shape[axis]):
+        part = writer.slice(value, axis, index, index + 1)
+        word = writer.convert(writer.reshape(part, value.shape[:axis]), wide)
+        amount = writer.constant(8 * value.dtype.itemsize * index, word)
+        word = writer.add("shift_left", word, amount)
+        total = word if total is None else writer.add("or", total, word)
+    assert total is not None
+    return total
+
+
+def map_(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """The region's operations, on whole tensors."""
+    (region,) = op.regions
+    shape = op.result.shape
+    known: dict[Value, Value] = dict(zip(region.parameters, op.operands, strict=True))
+    for inner in region.operations:
+        if inner.regions or len(inner.results) != 1:
+            return None
+        if inner.name == "constant":
+            made = writer.constant(inner.attributes["value"].flat[0], op.result, inner.result.dtype)
+        else:
+            operands = [_whole(writer, known, each, shape) for each in inner.operands]
+            made = writer.add(
+                inner.name, *operands, shape=shape, dtype=inner.result.dtype, **inner.attributes
+            )
+        known[inner.result] = made
+    return [_whole(writer, known, each, shape) for each in region.results]
+
+
+def _whole(
+    writer: Writer, known: Mapping[Value, Value], value: Value, shape: tuple[int, ...]
+) -> Value:
+    return known[value] if value in known else writer.broadcast(value, shape, ())
+
+
+def packed(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Integers of 2 and 4 bits are computed as those of 8, and wrap to their width."""
+    if not any(v.dtype.name in PACKED for v in (*op.operands, *op.results)) or op.regions:
+        return None
+    operands = [_unpacked(writer, each) for each in op.operands]
+    attributes: dict[str, Any] = dict(op.attributes)
+    made = writer.add(
+        op.name, *operands, shape=op.result.shape, dtype=_wide(op.result.dtype), **attributes
+    )
+    if op.name == "convert" and elementwise.is_float(op.operands[0].dtype):
+        low, high = (writer.constant(each, made) for each in _range(op.result.dtype))
+        made = writer.add("clamp", low, made, high)
+    return (_wrapped(writer, made, op.result.dtype),)
+
+
+def _range(dtype: np.dtype) -> tuple[int, int]:
+    """The least and the greatest number of a type of less than a byte."""
+    info = ml_dtypes.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def _unpacked(writer: Writer, value: Value) -> Value:
+    wide = _wide(value.dtype)
+    return value if wide == value.dtype else writer.add("retype", value, dtype=wide)
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    if dtype.name not in PACKED:
+        return dtype
+    return np.dtype(np.uint8 if dtype.name.startswith("u") else np.int8)
+
+
+def _wrapped(writer: Writer, value: Value, dtype: np.dtype) -> Value:
+    """The last bits of bytes as a type of so many bits."""
+    if dtype.name not in PACKED:
+        return value
+    amount = writer.constant(8 - int(dtype.name.removeprefix("u").removeprefix("int")), value)
+    shift = "logical" if dtype.name.startswith("u") else "arithmetic"
+    value = writer.add("shift_left", value, amount)
+    value = writer.add(f"shift_right_{shift}", value, amount)
+    return writer.add("retype", value, dtype=dtype)
+
+
+def batch_norm_inference(writer: Writer, op: Op) -> Sequence[Value]:
+    """operand · scale' + offset', with what is constant for a feature put together."""
+    operand, scale, offset, mean, variance = op.operands
+    factor = writer.add("multiply", scale, _inverse_deviation(writer, op, variance))
+    shift = writer.add("subtract", offset, writer.add("multiply", mean, factor))
+    product = writer.add("multiply", operand, _feature(writer, op, factor))
+    return (writer.add("add", product, _feature(writer, op, shift)),)
+
+
+def _inverse_deviation(writer: Writer, op: Op, variance: Value) -> Value:
+    epsilon = writer.constant(op.attributes["epsilon"], variance)
+    return writer.add("rsqrt", writer.add("add", variance, epsilon))
+
+
+def _feature(writer: Writer, op: Op, value: Value) -> Value:
+    """A number for each feature along all other dimensions."""
+    return writer.broadcast(value, op.operands[0].shape, (op.attributes["feature_index"],))
+
+
+def _mean(writer: Writer, op: Op, value: Value) -> Value:
+    """Over all dimensions but that of features."""
+    feature = op.attributes["feature_index"]
+    total = writer.sum(value, [dim for dim in range(len(value.shape)) if dim != feature])
+    count = math.prod(value.shape) // value.shape[feature]
+    return writer.add("multiply", total, writer.constant(1 / count, total))
+
+
+def batch_norm_training(writer: Writer, op: Op) -> Sequence[Value]:
+    """Normalized values, means and variances."""
+    operand, scale, offset = op.operands
+    mean = _mean(writer, op, operand)
+    centered = writer.add("subtract", operand, _feature(writer, op, mean))
+    variance = _mean(writer, op, writer.add("multiply", centered, centered))
+    factor = writer.add("multiply", scale, _inverse_deviation(writer, op, variance))
+    product = writer.add("multiply", centered, _feature(writer, op, factor))
+    return writer.add("add", product, _feature(writer, op, offset)), mean, variance
+
+
+def batch_norm_grad(writer: Writer, op: Op) -> Sequence[Value]:
+    """Gradients of the operand, the scale and the offset."""
+    operand, scale, mean, variance, gradient = op.operands
+    inverse = _inverse_deviation(writer, op, variance)
+    centered = writer.add("subtract", operand, _feature(writer, op, mean))
+    normal = writer.add("multiply", centered, _feature(writer, op, inverse))
+    weighted = writer.add("multiply", gradient, normal)
+    mean_gradient, mean_weighted = _mean(writer, op, gradient), _mean(writer, op, weighted)
+    part = writer.add("multiply", normal, _feature(writer, op, mean_weighted))
+    rest = writer.add("subtract", gradient, _feature(writer, op, mean_gradient))
+    rest = writer.add("subtract", rest, part)
+    factor = writer.add("multiply", scale, inverse)
+    of_operand = writer.add("multiply", rest, _feature(writer, op, factor))
+    feature = op.attributes["feature_index"]
+    others = [dim for dim in range(len(operand.shape)) if dim != feature]
+    return of_operand, writer.sum(weighted, others), writer.sum(gradient, others)
+
+
+_PACKED_OPERATIONS = (
+    "abs", "add", "and", "clamp", "compare", "convert", "divide", "maximum", "minimum", "multiply",
+    "negate", "not", "or", "popcnt", "remainder", "select", "sign", "subtract", "xor",
+)  # fmt: skip
+
+REWRITES: dict[str, Rewrite] = {
+    **random.REWRITES,
+    **dict.fromkeys(_PACKED_OPERATIONS, packed),
+    "batch_norm_grad": batch_norm_grad,
+    "batch_norm_inference": batch_norm_inference,
+    "batch_norm_training": batch_norm_training,
+    "bitcast_convert": bitcast_convert,
+    "map": map_,
+    "reduce_precision": reduce_precision,
+}
+"""Operation -> what it is in terms of others."""

@@ -1,0 +1,122 @@
+"""Operations in terms of others, before anything is fused.
+
+A rule gets a `Writer` and an operation; what it writes takes the operation's place. It returns the
+values of the operation's results, or None to leave it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.hlo.module import TensorSpec
+
+
+@dataclass
+class Writer:
+    """The operations that take the place of one, at its source line."""
+
+    source: str
+    operations: list[Op] = field(default_factory=list)
+
+    def add(
+        self,
+        name: str,
+        *operands: Value,
+        shape: Sequence[int] | None = None,
+        dtype: Any = None,
+        regions: tuple[Graph, ...] = (),
+        **attributes: Any,
+    ) -> Value:
+        """An operation of one result, by default of the last operand's shape and type."""
+        shape = operands[-1].shape if shape is None else shape
+        dtype = operands[-1].dtype if dtype is None else np.dtype(dtype)
+        result = Value(TensorSpec(tuple(shape), dtype))
+        result.producer = Op(
+            name, tuple(operands), (result,), attributes, regions, self.source, None
+        )
+        self.operations.append(result.producer)
+        return result
+
+    def constant(self, number: Any, like: Value, dtype: Any = None) -> Value:
+        """One number everywhere, in the shape of another value."""
+        dtype = like.dtype if dtype is None else np.dtype(dtype)
+        array = np.broadcast_to(np.asarray(number).astype(dtype), like.shape)
+        return self.add("constant", shape=like.shape, dtype=dtype, value=array)
+
+    def convert(self, value: Value, dtype: Any) -> Value:
+        """Another type."""
+        return value if value.dtype == dtype else self.add("convert", value, dtype=dtype)
+
+    def compare(self, direction: str, one: Value, other: Value) -> Value:
+        """Truth values."""
+        return self.add("compare", one, other, dtype=np.bool_, comparison_direction=direction)
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """The same elements."""
+        return value if value.shape == tuple(shape) else self.add("reshape", value, shape=shape)
+
+    def broadcast(self, value: Value, shape: Sequence[int], dimensions: Sequence[int]) -> Value:
+        """Along other dimensions."""
+        return self.add(
+            "broadcast_in_dim", value, shape=shape, broadcast_dimensions=tuple(dimensions)
+        )
+
+    def slice(self, value: Value, axis: int, start: int, limit: int) -> Value:
+        """A part of one dimension."""
+        rank = len(value.shape)
+        starts = tuple(start if dim == axis else 0 for dim in range(rank))
+        limits = tuple(limit if dim == axis else n for dim, n in enumerate(value.shape))
+        return self.add(
+            "slice", value, shape=[b - a for a, b in zip(starts, limits, strict=True)],
+            start_indices=starts, limit_indices=limits, strides=(1,) * rank,
+        )  # fmt: skip
+
+    def concatenate(self, values: Sequence[Value], axis: int) -> Value:
+        """One after the other along a dimension."""
+        size = sum(value.shape[axis] for value in values)
+        shape = [size if dim == axis else n for dim, n in enumerate(values[0].shape)]
+        return self.add("concatenate", *values, shape=shape, dimension=axis)
+
+    def sum(self, value: Value, dimensions: Sequence[int]) -> Value:
+        """Added up over dimensions."""
+        parameters = tuple(Value(TensorSpec((), value.dtype)) for _ in range(2))
+        inner = Writer(self.source)
+        total = inner.add("add", *parameters)
+        shape = [n for dim, n in enumerate(value.shape) if dim not in dimensions]
+        zero = self.constant(0, parameters[0])
+        return self.add(
+            "reduce", value, zero, shape=shape, dimensions=tuple(dimensions),
+            regions=(Graph(parameters, inner.operations, (total,)),),
+        )  # fmt: skip
+
+
+Rewrite = Callable[[Writer, Op], Sequence[Value] | None]
+
+
+def rewrite(graph: Graph, rules: Mapping[str, Rewrite]) -> None:
+    """Replaces operations that have a rule, in regions as well, until none is left; in place."""
+    operations: list[Op] = []
+    for op in graph.operations:
+        for region in op.regions:
+            rewrite(region, rules)
+        operations += _rewritten(op, rules)
+    graph.operations[:] = operations
+
+
+def _rewritten(op: Op, rules: Mapping[str, Rewrite]) -> list[Op]:
+    rule = rules.get(op.name)
+    writer = Writer(op.source)
+    values = rule(writer, op) if rule else None
+    if values is None:
+        return [op]
+    for result, value in zip(op.results, values, strict=True):
+        same = writer.add("reshape", value, shape=result.shape)
+        producer = same.producer
+        assert producer is not None
+        producer.results, result.producer = (result,), producer
+    return [each for made in writer.operations for each in _rewritten(made, rules)]
