@@ -175,6 +175,17 @@ def signature(module: ir.Module) -> Signature:
     )
 
 
+def donations(module: ir.Module) -> dict[int, int | None]:
+    """Donated argument of ``main`` -> the result that shall take its memory, if it is said."""
+    found: dict[int, int | None] = {}
+    for index, attrs in enumerate(attributes(main_function(module), "arg_attrs")):
+        if "tf.aliasing_output" in attrs:
+            found[index] = ir.IntegerAttr(attrs["tf.aliasing_output"]).value
+        elif "jax.buffer_donor" in attrs:
+            found[index] = None
+    return found
+
+
 _PARAMETER_SHARDINGS = "mhlo.spmd_parameters_shardings"
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from jaxlib.mlir import ir
 
 from neuronjax.hlo import chlo
 from neuronjax.hlo import graph as hlo_graph
+from neuronjax.hlo import module as hlo
 from neuronjax.lower import elementwise
 from neuronjax.lower.families.expansions import REWRITES
 from neuronjax.lower.families.table import EPILOGUES, RULES
+from neuronjax.lower.homes import Home, move
 from neuronjax.lower.rebuild import on_buffers
 from neuronjax.lower.rewrite import rewrite
 from neuronjax.lower.scope import Scope, Unit
 from neuronjax.lower.storage import storage_of
-from neuronjax.lower.view import whole_view
+from neuronjax.lower.view import View, whole_view
 from neuronjax.program.operand import Buffer, Kind
 from neuronjax.program.program import (
+    Alias,
     Call,
     Function,
     If,
@@ -48,19 +52,9 @@ def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main")
         if not value.is_empty:
             buffer = _named(unit, f"arg{index}", value, Kind.ARGUMENT)
             scope.views[value] = whole_view(buffer, value.shape)
-    results = {}
-    for index, value in enumerate(graph.results):
-        if value.is_empty:
-            continue
-        results[index] = buffer = _named(unit, f"res{index}", value, Kind.RESULT)
-        if value not in scope.preferred and value not in graph.parameters:
-            scope.preferred[value] = buffer
+    places = _places(unit, scope, hlo.donations(module))
     views = scope.run()
-    for index, buffer in results.items():
-        view = views[index]
-        assert view is not None
-        if view.buffer is not buffer:
-            scope.copy(view, whole_view(buffer, graph.results[index].shape))
+    move(scope, [(view, places[j]) for j, view in enumerate(views) if view is not None])
     functions, body = _inlined(unit, scope.nodes)
     return Program(
         name=name,
@@ -72,6 +66,48 @@ def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main")
         aliases=tuple(unit.aliases),
         ranks=ranks,
     )
+
+
+def _places(unit: Unit, scope: Scope, donations: Mapping[int, int | None]) -> dict[int, View]:
+    """Where each result is wanted: in a buffer of its own, or in a donated argument."""
+    graph = scope.graph
+    pairs = _pairs(graph, donations)
+    for index in donations:
+        scope.owned.add(f"arg{index}")
+    found = {}
+    for index, value in enumerate(graph.results):
+        if value.is_empty:
+            continue
+        buffer = _named(unit, f"res{index}", value, Kind.RESULT)
+        if index in pairs:
+            parameter = graph.parameters[pairs[index]]
+            place = scope.views[parameter]
+            scope.homes.append(Home(parameter, value, place))
+            unit.aliases.append(Alias(buffer.name, place.buffer.name))
+        else:
+            place = whole_view(buffer, value.shape)
+            if value not in scope.preferred and value not in graph.parameters:
+                scope.preferred[value] = buffer
+        found[index] = place
+    return found
+
+
+def _pairs(graph: hlo_graph.Graph, donations: Mapping[int, int | None]) -> dict[int, int]:
+    """Result -> donated argument whose memory it takes: the one that is named, or one alike."""
+    pairs = {result: argument for argument, result in donations.items() if result is not None}
+    for argument, named in donations.items():
+        value = graph.parameters[argument]
+        if named is not None or value.is_empty:
+            continue
+        alike = (j for j, each in enumerate(graph.results) if each.spec == value.spec)
+        free = next((j for j in alike if j not in pairs), None)
+        if free is not None:
+            pairs[free] = argument
+    return {
+        result: argument
+        for result, argument in pairs.items()
+        if graph.results[result].spec == graph.parameters[argument].spec
+    }
 
 
 def _named(unit: Unit, name: str, value: hlo_graph.Value, kind: Kind) -> Buffer:

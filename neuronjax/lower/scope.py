@@ -20,6 +20,7 @@ from neuronjax.lower.attention import merged
 from neuronjax.lower.builder import KernelBuilder
 from neuronjax.lower.fuse import VIEWS, Fusion, Group, is_splat, peel, root_of
 from neuronjax.lower.homes import Home, settled
+from neuronjax.lower.order import ordered
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tiles import (
     Input,
@@ -143,7 +144,7 @@ class Scope:
     def run(self) -> list[View | None]:
         """Lowers all operations; the views of the graph's results, None of empty ones."""
         fusion = Fusion(frozenset(self.unit.epilogues))
-        groups = merged(fusion.run(self.graph), fusion)
+        groups = ordered(merged(fusion.run(self.graph), fusion), fusion, self.homes)
         needed = self._needed(groups, fusion)
         self.preferred |= settled(self.homes, self.graph, fusion, self._last_use)
         for group in groups:

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.builder import KernelBuilder
-from neuronjax.lower.fuse import is_constant, root_of
+from neuronjax.lower.fuse import root_of
+from neuronjax.lower.homes import Home, is_same, move
 from neuronjax.lower.scope import Scope
+from neuronjax.lower.trips import trip_count
 from neuronjax.lower.view import View, whole_view
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad
 from neuronjax.program.operand import Immediate, Register
@@ -24,8 +26,12 @@ def while_(scope: Scope, op: Op) -> None:
     condition, body = op.regions
     carried = _carry(scope, op, body)
     inner = _inner(scope, body, carried)
-    results = inner.run()
-    _return(inner, body, results, carried)
+    inner.homes = [
+        Home(parameter, value, place)
+        for parameter, value, place in zip(body.parameters, body.results, carried, strict=True)
+        if place is not None and value is not parameter
+    ]
+    _return(inner, body, inner.run(), carried)
     trips = trip_count(op)
     if trips is not None:
         if trips:
@@ -45,38 +51,6 @@ def while_(scope: Scope, op: Op) -> None:
             scope.views[result] = view
 
 
-def trip_count(op: Op) -> int | None:
-    """How often a loop runs that counts one of its values up by one to a constant; else None."""
-    condition, body = op.regions
-    if len(condition.results) != 1 or condition.results[0].producer is None:
-        return None
-    compare = condition.results[0].producer
-    if compare.name != "compare" or compare.attributes["comparison_direction"] != "LT":
-        return None
-    counter, limit = compare.operands
-    if counter not in condition.parameters or not is_constant(limit):
-        return None
-    if any(each.name not in ("compare", "constant") for each in condition.operations):
-        return None
-    index = condition.parameters.index(counter)
-    start = op.operands[index]
-    step = body.results[index].producer
-    if not is_constant(start) or step is None or step.name != "add":
-        return None
-    parameter = body.parameters[index]
-    others = [value for value in step.operands if value is not parameter]
-    if len(others) != 1 or not is_constant(others[0]):
-        return None
-    if _number(others[0]) != 1:
-        return None
-    return max(0, _number(limit) - _number(start))
-
-
-def _number(value: Value) -> int:
-    assert value.producer is not None
-    return int(value.producer.attributes["value"].flat[0])
-
-
 def load(scope: Scope, view: View, register: Register, op: Op) -> Kernel:
     """A kernel that loads one element into a register."""
     builder = KernelBuilder(
@@ -91,22 +65,32 @@ def _carry(scope: Scope, op: Op, body: Graph) -> list[View | None]:
     """Where the loop's values lie: what never changes stays, what changes gets a buffer."""
     carried: list[View | None] = []
     taken: set[str] = set()
-    for value, parameter, result in zip(op.operands, body.parameters, body.results, strict=True):
+    captured = {root_of(value) for region in op.regions for value in region.captured()}
+    for index, value in enumerate(op.operands):
         if value.is_empty:
             carried.append(None)
             continue
         view = scope.view(value)
-        constant = result is parameter
+        if body.results[index] is body.parameters[index]:
+            _share(scope, value)
+            carried.append(view)
+            continue
         free = view.is_dense and scope.dies(value, scope.current) and view.buffer.name not in taken
         once = sum(root_of(each) is root_of(value) for each in op.operands) == 1
-        if not constant and not (free and once):
-            buffer = scope.new(value, "carry")
-            target = whole_view(buffer, value.shape)
+        if not (free and once and root_of(value) not in captured):
+            target = whole_view(scope.new(op.results[index], "carry"), value.shape)
             scope.copy(view, target, op)
             view = target
         taken.add(view.buffer.name)
         carried.append(view)
     return carried
+
+
+def _share(scope: Scope, value: Value) -> None:
+    """What a loop keeps is seen as its result too: no longer may either be overwritten."""
+    view = scope.view(value)
+    if not scope.dies(value, scope.current):
+        scope.owned.discard(view.buffer.name)
 
 
 def _inner(scope: Scope, graph: Graph, views: Sequence[View | None]) -> Scope:
@@ -132,20 +116,15 @@ def _return(
     inner: Scope, body: Graph, results: Sequence[View | None], carried: Sequence[View | None]
 ) -> None:
     """Copies results to where the next iteration looks for them, all at once in effect."""
-    moves: list[tuple[View, View]] = []
-    homes = {view.buffer.name for view in carried if view is not None}
-    for parameter, value, view, home in zip(
-        body.parameters, body.results, results, carried, strict=True
-    ):
-        if home is None or view is None or value is parameter or view == home:
-            continue
-        if view.buffer.name in homes:
-            spare = whole_view(inner.scratch(value.shape, view.buffer.dtype, "spare"), value.shape)
-            inner.copy(view, spare)
-            view = spare
-        moves.append((view, home))
-    for view, home in moves:
-        inner.copy(view, home)
+    rows = zip(body.parameters, body.results, results, carried, strict=True)
+    move(
+        inner,
+        [
+            (view, home)
+            for parameter, value, view, home in rows
+            if home is not None and view is not None and value is not parameter
+        ],
+    )
 
 
 def case(scope: Scope, op: Op) -> None:
@@ -196,8 +175,12 @@ def if_(scope: Scope, op: Op) -> None:
 
 def _branch(scope: Scope, region: Graph, targets: Sequence[View | None]) -> list[Node]:
     inner = Scope(scope.unit, region, scope)
+    made = {value for op in region.operations for value in op.results}
+    for value, target in zip(region.results, targets, strict=True):
+        if target is not None and value in made and root_of(value) is value:
+            inner.preferred.setdefault(value, target.buffer)
     for view, target in zip(inner.run(), targets, strict=True):
-        if view is not None and target is not None:
+        if view is not None and target is not None and not is_same(view, target):
             inner.copy(view, target)
     return inner.nodes
 

@@ -1,0 +1,109 @@
+"""Values that take the place of others: what a loop carries, and results in donated arguments.
+
+A result is made where its predecessor lies if that is read no more by then: by earlier groups, or
+by the chain that makes the result, which reads an element before it writes the one in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower.fuse import Fusion, Group, is_elementwise, is_row_reduction, root_of
+from neuronjax.lower.tiles import is_resident
+from neuronjax.lower.view import View, whole_view
+from neuronjax.program.operand import Buffer
+
+if TYPE_CHECKING:
+    from neuronjax.lower.scope import Scope
+
+IN_PLACE = frozenset({"dynamic_update_slice", "scatter", "while"})
+"""Operations that make results in the memory of as many operands, the first ones."""
+_DENSE = frozenset({"reshape", "optimization_barrier", "mhlo.copy"})
+"""Views that keep elements in their order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Home:
+    """Where `result` is wanted: the place of `parameter`, which lies there at first."""
+
+    parameter: Value
+    result: Value
+    place: View
+
+
+def settled(
+    homes: Sequence[Home], graph: Graph, groups: Fusion, last_use: Mapping[Value, float]
+) -> dict[Value, Buffer]:
+    """Values that may be made at home, and the buffers there."""
+    found: dict[Value, Buffer] = {}
+    updated = {root_of(value) for op in graph.operations for value in overwritten(op)}
+    for home in homes:
+        root = _root(home.result)
+        group = None if root is None else groups.of.get(root)
+        if root is None or group is None or home.parameter in updated:
+            continue
+        if graph.results.count(home.result) > 1 or not home.place.is_dense or root in found:
+            continue
+        last = last_use.get(home.parameter, -1)
+        if last < group.number or (
+            last == group.number and _keeps_step(group, home.parameter, root)
+        ):
+            found[root] = home.place.buffer
+    return found
+
+
+def overwritten(op: Op) -> tuple[Value, ...]:
+    """Operands in whose memory an operation would make its results."""
+    return op.operands[: len(op.results)] if op.name in IN_PLACE else ()
+
+
+def _root(value: Value) -> Value | None:
+    """The value whose elements a value has, in the same order; None: in another one."""
+    root = value
+    while root.producer is not None and root.producer.name in _DENSE:
+        root = root.producer.operands[root.producer.results.index(root)]
+    return root if root is root_of(value) else None
+
+
+def _keeps_step(group: Group, parameter: Value, result: Value) -> bool:
+    """Whether a chain reads each element of `parameter` just where it makes that of `result`."""
+    if group.domain is None or result not in group.maps:
+        return False
+    ways = [way for value, way in group.inputs if root_of(value) is parameter]
+    bases = [value for value, _ in group.inputs if root_of(value) is parameter]
+    if any(base is not parameter for base in bases) or any(
+        way != group.maps[result] for way in ways
+    ):
+        return False
+    whole = (op for op in group.operations if not (is_elementwise(op) or is_row_reduction(op)))
+    if not ways or any(root_of(value) is parameter for op in whole for value in op.operands):
+        return False
+    row = 1
+    for axis in group.reduced:
+        row *= group.domain[axis]
+    return not group.reduced or is_resident(row, 24)
+
+
+def move(scope: Scope, pairs: Sequence[tuple[View, View]]) -> None:
+    """Copies views to views, all at once in effect: no source is overwritten before it is read."""
+    todo = [(source, target) for source, target in pairs if not is_same(source, target)]
+    while todo:
+        read = [source.buffer.name for source, _ in todo]
+        free = [each for each in todo if each[1].buffer.name not in read]
+        if free:
+            scope.copy(*free[0])
+            todo.remove(free[0])
+            continue
+        source, target = todo.pop(0)
+        spare = whole_view(scope.scratch(source.shape, source.buffer.dtype, "spare"), source.shape)
+        scope.copy(source, spare)
+        todo.append((spare, target))
+
+
+def is_same(one: View, other: View) -> bool:
+    """Whether two views are the same elements of a buffer in the same order."""
+    a, b = one.normal, other.normal
+    return (a.buffer, a.shape, a.strides, a.offset) == (b.buffer, b.shape, b.strides, b.offset)
