@@ -20,7 +20,7 @@ from neuronjax.lower.storage import storage_of
 from neuronjax.machine.specs import Engine
 from neuronjax.program.element_types import INTEGERS, ElementType
 from neuronjax.program.gpsimd_engine import CustomOp
-from neuronjax.program.operand import Access, Immediate, Scalar
+from neuronjax.program.operand import Access, Dim, Immediate, Scalar
 from neuronjax.program.operators import Activation, AluOp, CustomFunction
 from neuronjax.program.scalar_engine import Activate
 from neuronjax.program.vector_engine import (
@@ -96,10 +96,10 @@ def _custom(function: CustomFunction) -> Rule:
 
 
 def arithmetic(work: Work, op: AluOp) -> None:
-    """A float32 operator on Vector; a constant becomes the scalar of the instruction."""
+    """A float32 operator on Vector; what is one number per row becomes its scalar."""
     left, right = work.srcs
     if isinstance(left, Access) and isinstance(right, Access):
-        work.emit(TensorTensor(dst=work.dst, data1=left, data2=right, op=op))
+        _of_tensors(work, left, right, op)
     elif isinstance(left, Access):
         work.emit(TensorScalar(dst=work.dst, data=left, op0=op, operand0=right))
     elif isinstance(right, Access):
@@ -108,6 +108,23 @@ def arithmetic(work: Work, op: AluOp) -> None:
         filled = work.temporary()
         fill(work.builder, filled, left)
         work.emit(TensorScalar(dst=work.dst, data=filled, op0=op, operand0=right))
+
+
+def _of_tensors(work: Work, left: Access, right: Access, op: AluOp) -> None:
+    rows = [_row_scalar(work, each) for each in (left, right)]
+    if rows[1] is not None:
+        work.emit(TensorScalar(dst=work.dst, data=left, op0=op, operand0=rows[1]))
+    elif rows[0] is not None:
+        work.emit(TensorScalar(dst=work.dst, data=right, op0=op, operand0=rows[0], reverse0=True))
+    else:
+        work.emit(TensorTensor(dst=work.dst, data1=left, data2=right, op=op))
+
+
+def _row_scalar(work: Work, src: Access) -> Access | None:
+    """One element per partition, if an access in float32 walks over nothing else."""
+    if src.element_type != FLOAT32 or work.dst.free_elements == 1:
+        return None
+    return None if any(dim.stride for dim in src.dims) else replace(src, dims=(Dim(1, 1),))
 
 
 def fill(builder: KernelBuilder, dst: Access, value: Scalar) -> None:
@@ -244,12 +261,24 @@ def _divide(work: Work) -> None:
         with np.errstate(all="ignore"):
             inverse = Immediate(float(np.float32(1) / np.float32(right.value)))
     else:
-        inverse = work.temporary(FLOAT32)
-        work.emit(Reciprocal(dst=inverse, data=right))
+        inverse = _inverse(work, right)
         if isinstance(left, Immediate) and left.value == 1:
             work.emit(TensorCopy(dst=work.dst, src=inverse))
             return
     arithmetic(_with(work, left, inverse), AluOp.MULTIPLY)
+
+
+def _inverse(work: Work, data: Access) -> Access:
+    """1 / data, of each element that it walks over once."""
+    kept = [dim for dim in data.dims if dim.stride] or [Dim(1, 1)]
+    sizes = [dim.size for dim in kept]
+    strides = [int(np.prod(sizes[index + 1 :])) for index in range(len(sizes))]
+    tile = work.builder.tile((data.partitions, *sizes), FLOAT32, name="x")
+    dense = tile_access(tile, sizes, strides)
+    work.emit(Reciprocal(dst=dense, data=replace(data, dims=tuple(kept))))
+    following = iter(strides)
+    steps = [next(following) if dim.stride else 0 for dim in data.dims]
+    return tile_access(tile, [dim.size for dim in data.dims], steps)
 
 
 def _with(work: Work, *srcs: Scalar) -> Work:
