@@ -152,6 +152,14 @@ class UninitialisedError(ExecutionError):
     """An instruction read bytes that nothing had written."""
 
 
+class OverwrittenError(ExecutionError):
+    """An instruction read bytes of a buffer that were written through another one."""
+
+
+class AccumulationError(ExecutionError):
+    """A product begins or ends an accumulation group in PSUM where none begins or ends."""
+
+
 class RaceError(ExecutionError):
     """Two instructions use the same bytes, and nothing says which of them is first."""
 

@@ -6,20 +6,28 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from neuronjax.errors import ExecutionError, RaceError, UninitialisedError
+from neuronjax.errors import (
+    AccumulationError,
+    ExecutionError,
+    OverwrittenError,
+    RaceError,
+    UninitialisedError,
+)
 
 
 class Kind(enum.Enum):
     """What was found."""
 
     UNINITIALISED = "uninitialised"
+    OVERWRITTEN = "overwritten"
     ACCUMULATION = "accumulation"
     RACE = "race"
 
 
 _ERRORS: Mapping[Kind, type[ExecutionError]] = {
     Kind.UNINITIALISED: UninitialisedError,
-    Kind.ACCUMULATION: UninitialisedError,
+    Kind.OVERWRITTEN: OverwrittenError,
+    Kind.ACCUMULATION: AccumulationError,
     Kind.RACE: RaceError,
 }
 
@@ -45,6 +53,8 @@ def fail(finding: Finding) -> None:
 @dataclass(frozen=True, slots=True)
 class Checks:
     """Which checks a run makes. `report` gets each finding once for its instructions.
+
+    `uninitialised` is about reads of what nothing has written, or another buffer in the same bytes.
 
     Races are looked for in dataflow order only: program order has none.
     """

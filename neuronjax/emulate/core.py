@@ -163,7 +163,8 @@ class Emulation:
 
         Raises:
           MemoryAccessError, OutOfBoundsError: an access or an index leads outside.
-          UninitialisedError, RaceError: what checks found, unless they report elsewhere.
+          UninitialisedError, OverwrittenError, AccumulationError, RaceError: what checks found,
+            unless they report elsewhere.
           DeadlockError: engines wait for ever.
           CollectiveError: ranks do not meet.
         """

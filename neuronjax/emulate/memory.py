@@ -24,6 +24,7 @@ from neuronjax.program.walk import buffers
 UNWRITTEN = 0xFF
 """What bytes hold before they are written."""
 _HELD = (Kind.ARGUMENT, Kind.CONSTANT)
+_OWNERS = 255
 _ALIGNMENT = 64
 """Bytes that rows of a storage are a multiple of."""
 
@@ -52,6 +53,8 @@ class Location:
     storage: Storage
     row: int
     address: int
+    #: A number from 1 to 255 for what is written there; buffers that are aliases have the same.
+    owner: int = 1
 
     def bytes_of(self, buffer: Buffer) -> np.ndarray:
         """All bytes of a buffer here, from slot 0 to the last: [partitions, extent], a view."""
@@ -81,6 +84,7 @@ class Memories:
         }
         self._shared[Memory.HBM] = Storage("hbm", 1, _used(program, Memory.HBM))
         self.locations: dict[str, Location] = {}
+        self._owners = 0
         #: Path of a kernel and name of its buffer -> buffer and where it is.
         self.inner: dict[str, tuple[Buffer, Location]] = {}
         for buffer in _originals_first(program.buffers, self._aliases):
@@ -116,14 +120,15 @@ class Memories:
         return found
 
     def _locate(self, buffer: Buffer, known: Locations, path: str) -> Location:
+        original = known.get(self._aliases.get(buffer.name, ""))
+        owner = self._next_owner() if original is None else original.owner
         if buffer.address is None:
-            original = known.get(self._aliases.get(buffer.name, ""))
             if original is not None:
                 original.storage.take(buffer, original.address)
                 return original
             storage = Storage(f"{path}/{buffer.name}", buffer.partitions, buffer.extent)
             storage.take(buffer, 0)
-            return Location(storage, 0, 0)
+            return Location(storage, 0, 0, owner)
         storage = self._shared[buffer.memory]
         rows, end = buffer.partition + buffer.partitions, buffer.address + buffer.extent
         if rows > storage.rows or end > storage.width:
@@ -134,7 +139,11 @@ class Memories:
                 " or make it smaller."
             )
         storage.take(buffer, buffer.address)
-        return Location(storage, buffer.partition, buffer.address)
+        return Location(storage, buffer.partition, buffer.address, owner)
+
+    def _next_owner(self) -> int:
+        self._owners += 1
+        return self._owners % _OWNERS + 1
 
     def load(self, arguments: Mapping[str, np.ndarray]) -> None:
         """Constants and arguments into their buffers.

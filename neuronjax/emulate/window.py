@@ -79,6 +79,11 @@ class Window:
         uses = self._instruction.uses()
         return next((use.field for use in uses if use.operand is self.access), "an operand")
 
+    @property
+    def owner(self) -> int:
+        """The number of the buffer, which aliases share."""
+        return self._location.owner
+
     def row(self, values: Values) -> int:
         """The first partition of the memory that it touches."""
         return self.start(values) // self.storage.width

@@ -1,4 +1,4 @@
-"""Which bytes have been written: reads of others are found."""
+"""Which bytes have been written, and through which buffer: reads of others are found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neuronjax.program.operand import Buffer
 
 
 class Written:
-    """A mark for each byte of each storage."""
+    """For each byte of each storage the number of the buffer that it was written through, or 0."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -29,7 +29,7 @@ class Written:
 
     def fill(self, buffer: Buffer, location: Location) -> None:
         """Marks a whole buffer as written."""
-        self._rows(buffer, location)[...] = 1
+        self._rows(buffer, location)[...] = location.owner
 
     def clear(self, buffers: Iterable[tuple[Buffer, Location]]) -> None:
         """Makes buffers hold nothing again."""
@@ -44,26 +44,29 @@ class Written:
         return rows[location.row : location.row + buffer.partitions, first:last]
 
     def reads(self, window: Window, values: Values, where: Array | None) -> None:
-        """Reports a read where nothing has been written."""
+        """Reports a read of what nothing has written, or something else."""
         marks = window.words(self._of(window.storage), values)
         wanted = marks if where is None else marks[where]
-        full = _full(window.itemsize)
+        full = _full(window.itemsize, window.owner)
         if np.all(wanted == full):
             return
-        missing = int(np.count_nonzero(wanted != full))
+        wrong = wanted[wanted != full]
+        is_foreign = bool(np.all(wrong != 0))
+        kind = Kind.OVERWRITTEN if is_foreign else Kind.UNINITIALISED
+        found = "another buffer has overwritten" if is_foreign else "nothing has written"
+        remedy = "Move one of them, or declare an alias" if is_foreign else "Write them before"
         message = (
-            f"{window.path}: {window.field} reads {missing} of {wanted.size} elements of"
-            f" {window.access.buffer.name} that nothing has written. Write them before, or memset."
+            f"{window.path}: {window.field} reads {wrong.size} of {wanted.size} elements of"
+            f" {window.access.buffer.name} that {found}. {remedy}."
         )
-        rank = self._reporter.rank
-        self._reporter.report(Finding(Kind.UNINITIALISED, rank, (window.path,), message))
+        self._reporter.report(Finding(kind, self._reporter.rank, (window.path,), message))
 
     def writes(self, window: Window, values: Values, where: Array | None) -> None:
         """Marks what is written."""
         marks = window.words(self._of(window.storage), values)
-        marks[... if where is None else where] = _full(window.itemsize)
+        marks[... if where is None else where] = _full(window.itemsize, window.owner)
 
 
-def _full(itemsize: int) -> int:
+def _full(itemsize: int, owner: int) -> int:
     """A word of marked bytes."""
-    return int.from_bytes(b"\x01" * itemsize, "little")
+    return int.from_bytes(bytes([owner]) * itemsize, "little")

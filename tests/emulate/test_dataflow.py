@@ -10,7 +10,7 @@ import pytest
 
 from neuronjax.emulate.checks import Checks, Finding, Kind
 from neuronjax.emulate.core import DataflowOrder, Emulation, run
-from neuronjax.errors import DeadlockError, ExecutionError, RaceError, UninitialisedError
+from neuronjax.errors import AccumulationError, DeadlockError, ExecutionError, RaceError
 from neuronjax.program.program import Program
 from neuronjax.program.text import parse
 from neuronjax.program.walk import instructions
@@ -255,5 +255,5 @@ def test_accumulation() -> None:
 def test_accumulation_groups(name: str) -> None:
     change, words = PSUM_MUTATIONS[name]
     assert change(PSUM) != PSUM
-    with pytest.raises(UninitialisedError, match=words):
+    with pytest.raises(AccumulationError, match=words):
         run(parse(change(PSUM)), [{"a": X[:32, :32].copy()}])

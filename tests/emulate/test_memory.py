@@ -15,6 +15,7 @@ from neuronjax.errors import (
     MemoryAccessError,
     MissingHostError,
     OutOfBoundsError,
+    OverwrittenError,
     UninitialisedError,
 )
 from neuronjax.program.text import parse
@@ -114,7 +115,7 @@ def test_unwritten_bytes_are_reported_once() -> None:
     assert "768 of 1536 elements of t" in str(found[0])
     assert np.isnan(result[64:]).all()
     assert (result[:64] == 0).all()
-    with pytest.raises(UninitialisedError, match="memset"):
+    with pytest.raises(UninitialisedError, match="Write them before"):
         run(parse(text), [arguments])
     run(parse(text), [arguments], checks=NO_CHECKS)
 
@@ -149,6 +150,32 @@ program "again" target trainium2 lnc 1 {
     x = np.ones((4, 4), np.float32)
     with pytest.raises(UninitialisedError, match="again/last/0:dma_copy"):
         run(parse(text), [{"x": x}])
+
+
+OVERLAP = """
+program "overlap" target trainium2 lnc 1 {
+  hbm %x : float32[8, 4] argument
+  hbm %y : float32[8, 4] result
+  ALIAS
+  kernel "it" {
+    sbuf %t : float32[8, 4] @0
+    sbuf %u : float32[8, 4] @12
+    dma_copy dst=%t<0, 8>[0; 1:4] src=%x[0; 4:8, 1:4]
+    memset dst=%u<0, 8>[0; 1:4] value=#1.0
+    dma_copy dst=%y[0; 4:8, 1:4] src=%t<0, 8>[0; 1:4]
+  }
+}
+"""
+
+
+def test_buffers_that_overlap_are_found() -> None:
+    arguments = [{"x": X[:8, :4].copy()}]
+    with pytest.raises(OverwrittenError, match="reads 8 of 32 elements of t that another buffer"):
+        run(parse(OVERLAP.replace("ALIAS", "")), arguments)
+    apart = OVERLAP.replace("ALIAS", "").replace("@12", "@16")
+    np.testing.assert_array_equal(run(parse(apart), arguments)[0]["y"], arguments[0]["x"])
+    found = run(parse(OVERLAP.replace("ALIAS", "alias %u = %t")), arguments)[0]["y"]
+    np.testing.assert_array_equal(found[:, 3], np.ones(8))
 
 
 def test_any_buffer_can_be_looked_at() -> None:
