@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.fuse import Fusion, Group, is_elementwise, is_row_reduction, root_of
 from neuronjax.lower.tiles import is_resident
-from neuronjax.lower.view import View, whole_view
+from neuronjax.lower.view import View
 from neuronjax.program.operand import Buffer
-
-if TYPE_CHECKING:
-    from neuronjax.lower.scope import Scope
 
 IN_PLACE = frozenset({"dynamic_update_slice", "scatter", "while"})
 """Operations that make results in the memory of as many operands, the first ones."""
@@ -85,25 +81,3 @@ def _keeps_step(group: Group, parameter: Value, result: Value) -> bool:
     for axis in group.reduced:
         row *= group.domain[axis]
     return not group.reduced or is_resident(row, 24)
-
-
-def move(scope: Scope, pairs: Sequence[tuple[View, View]]) -> None:
-    """Copies views to views, all at once in effect: no source is overwritten before it is read."""
-    todo = [(source, target) for source, target in pairs if not is_same(source, target)]
-    while todo:
-        read = [source.buffer.name for source, _ in todo]
-        free = [each for each in todo if each[1].buffer.name not in read]
-        if free:
-            scope.copy(*free[0])
-            todo.remove(free[0])
-            continue
-        source, target = todo.pop(0)
-        spare = whole_view(scope.scratch(source.shape, source.buffer.dtype, "spare"), source.shape)
-        scope.copy(source, spare)
-        todo.append((spare, target))
-
-
-def is_same(one: View, other: View) -> bool:
-    """Whether two views are the same elements of a buffer in the same order."""
-    a, b = one.normal, other.normal
-    return (a.buffer, a.shape, a.strides, a.offset) == (b.buffer, b.shape, b.strides, b.offset)

@@ -13,7 +13,8 @@ from neuronjax.hlo import module as hlo
 from neuronjax.lower import elementwise
 from neuronjax.lower.families.expansions import REWRITES
 from neuronjax.lower.families.table import EPILOGUES, RULES
-from neuronjax.lower.homes import Home, move
+from neuronjax.lower.homes import Home
+from neuronjax.lower.moves import move
 from neuronjax.lower.rebuild import on_buffers
 from neuronjax.lower.rewrite import rewrite
 from neuronjax.lower.scope import Scope, Unit

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.builder import KernelBuilder
 from neuronjax.lower.fuse import root_of
-from neuronjax.lower.homes import Home, is_same, move
+from neuronjax.lower.homes import Home
+from neuronjax.lower.moves import is_same, move
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.trips import trip_count
 from neuronjax.lower.view import View, whole_view

@@ -1,0 +1,189 @@
+"""Loops and branches on engines: values as on XLA:CPU, and nothing copied that need not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.program import Kernel, Loop, Node, Program, While
+from neuronjax.program.verify import verify
+from neuronjax.program.walk import children
+from tests.lower.differential import FUNCTION, SUM, check
+
+SQUARE = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+CACHE = np.zeros((100, 16, 16), np.float32)
+STEPS = np.arange(8, dtype=np.int32)
+
+
+def stacked(x: Any, rows: Any) -> Any:
+    return lax.scan(lambda c, r: (jnp.tanh(c + r), c * 2), x, rows)
+
+
+def cached(cache: Any, x: Any) -> Any:
+    """Reads an old row after a new one has been made."""
+
+    def step(c: Any, i: Any) -> Any:
+        updated = lax.dynamic_update_slice(c, (x * 2 + i.astype(x.dtype))[None], (i, 0, 0))
+        return updated, c[i].sum()
+
+    return lax.scan(step, cache, STEPS)
+
+
+def nested(x: Any) -> Any:
+    def inner(_: Any, v: Any) -> Any:
+        return v * 0.5 + 1
+
+    def outer(i: Any, c: Any) -> Any:
+        a, b = c
+        return lax.fori_loop(0, 3, inner, a) + b, b.at[i].add(1.0)
+
+    return lax.fori_loop(0, 4, outer, (x, x))
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "stacked": (stacked, (SQUARE[0], SQUARE)),
+    "product": (
+        lambda w, rows: lax.scan(lambda c, r: (jnp.tanh(c @ w + r), c.sum()), w, rows),
+        (SQUARE, np.stack([SQUARE] * 5)),
+    ),
+    "gradient": (
+        jax.grad(lambda w, r: lax.scan(lambda c, x: (jnp.tanh(c @ w + x), None), r[0], r)[0].sum()),
+        (SQUARE / 4, np.stack([SQUARE] * 5)),
+    ),
+    "cached": (cached, (CACHE, SQUARE)),
+    "scattered": (
+        lambda k, x: lax.scan(lambda c, i: (c.at[i * 3 % 50].add(x), None), k, STEPS),
+        (CACHE, SQUARE),
+    ),
+    "known": (lambda x: lax.fori_loop(2, 9, lambda i, v: v * i.astype(v.dtype), x), (SQUARE,)),
+    "known, made of constants": (
+        lambda x: lax.fori_loop(jnp.int32(0) + 2, 12, lambda i, v: v + i.astype(v.dtype), x),
+        (SQUARE,),
+    ),
+    "downwards": (
+        lambda x: lax.while_loop(lambda c: c[0] >= 3, lambda c: (c[0] - 2, c[1] * 2), (12, x)),
+        (SQUARE,),
+    ),
+    "never": (lambda x: lax.fori_loop(5, 5, lambda i, v: v * 2, x), (SQUARE,)),
+    "backwards": (
+        lambda x: lax.scan(lambda c, r: (c + r, c * r), x[0], x, reverse=True),
+        (SQUARE,),
+    ),
+    "asked": (
+        lambda x: lax.while_loop(
+            lambda c: jnp.abs(c[0]).sum() < 1e4, lambda c: (c[0] * 2, c[1] + 1), (x, 0)
+        ),
+        (SQUARE,),
+    ),
+    "exchanged": (
+        lambda x, y: lax.fori_loop(0, 5, lambda i, c: (c[1], c[0]), (x, y)),
+        (SQUARE, SQUARE * 2),
+    ),
+    "exchanged in a ring": (
+        lambda x, y: lax.fori_loop(0, 5, lambda i, c: (c[1], c[2] * 2, c[0]), (x, y, x + y)),
+        (SQUARE, SQUARE * 2),
+    ),
+    "one after the other": (
+        lambda x, y: lax.fori_loop(0, 5, lambda i, c: (c[1], c[0] + c[1]), (x, y)),
+        (SQUARE, SQUARE * 2),
+    ),
+    "turned": (lambda x: lax.fori_loop(0, 3, lambda i, v: v.T + v, x), (SQUARE,)),
+    "turned alone": (lambda x: lax.fori_loop(0, 3, lambda i, v: v.T, x), (SQUARE,)),
+    "normalised": (
+        lambda x: lax.fori_loop(0, 3, lambda i, v: v / jnp.sqrt((v * v).sum(1, keepdims=True)), x),
+        (SQUARE,),
+    ),
+    "kept and changed later": (
+        lambda x: (
+            lax.fori_loop(0, 3, lambda i, c: (c[0], c[1] + c[0]), (x * 2, x))[0].at[1].set(0)
+            + x * 2
+        ),
+        (SQUARE,),
+    ),
+    "nested": (nested, (SQUARE,)),
+    "branches": (
+        lambda i, x: lax.switch(i, [lambda v: v + 1, lambda v: v.T, lambda v: v], x),
+        (np.array(1, np.int32), SQUARE),
+    ),
+    "branch": (
+        lambda x: lax.cond(x[0, 0] > 0, lambda v: v @ v, lambda v: v.at[1].set(0), x),
+        (SQUARE,),
+    ),
+    "branch in a loop": (
+        lambda x: lax.fori_loop(
+            0, 6, lambda i, v: lax.cond(i % 2 == 0, lambda w: w * 2, lambda w: w + 1, v), x
+        ),
+        (SQUARE,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str) -> None:
+    function, arguments = CASES[name]
+    assert verify(check(function, *arguments, tolerance=SUM)) == ()
+
+
+def loops(program: Program) -> list[Loop | While]:
+    """Loops around kernels."""
+    return [node for node in program.body if isinstance(node, Loop | While)]
+
+
+def moved(program: Program, loop: Loop | While) -> int:
+    """Bytes that plain transfers move in one iteration."""
+    functions = {each.name: each.body for each in program.functions}
+
+    def instructions(nodes: tuple[Node, ...], times: int) -> Iterator[tuple[Instruction, int]]:
+        for node in nodes:
+            if isinstance(node, Instruction):
+                yield node, times
+            elif isinstance(node, Loop) and isinstance(node.trips, int):
+                yield from instructions(node.body, times * node.trips)
+            else:
+                name = getattr(node, "function", None)
+                yield from instructions(functions[name] if name else children(node), times)
+
+    body = instructions(loop.body, 1)
+    return sum(each.dst.nbytes * times for each, times in body if isinstance(each, DmaCopy))
+
+
+@pytest.mark.parametrize("name", ["known", "known, made of constants", "downwards", "stacked"])
+def test_known_trips(name: str) -> None:
+    """Loops that count to a constant ask no condition."""
+    function, arguments = CASES[name]
+    assert [type(each) for each in loops(check(function, *arguments, tolerance=SUM))] == [Loop]
+
+
+@pytest.mark.parametrize("steps", [10, 1000])
+def test_stacking_moves_one_row(steps: int) -> None:
+    """What a step moves does not depend on how many there are."""
+    rows = np.ones((steps, 64), np.float32)
+    program = check(stacked, rows[0], rows, tolerance=FUNCTION)
+    (loop,) = loops(program)
+    assert moved(program, loop) < 10 * 64 * 4
+
+
+@pytest.mark.parametrize("name", ["cached", "scattered"])
+def test_updates_in_place(name: str) -> None:
+    function, arguments = CASES[name]
+    program = check(function, *arguments, tolerance=SUM)
+    (loop,) = loops(program)
+    assert moved(program, loop) < 10 * SQUARE.nbytes < CACHE.nbytes
+
+
+@pytest.mark.parametrize("name", ["known", "stacked", "asked"])
+def test_carried_in_place(name: str) -> None:
+    """Results are made where the next iteration looks for them."""
+    function, arguments = CASES[name]
+    program = check(function, *arguments, tolerance=SUM)
+    (loop,) = loops(program)
+    names = [node.name for node in loop.body if isinstance(node, Kernel)]
+    assert not [each for each in names if each.startswith("copy")]
