@@ -180,6 +180,20 @@ def test_large_products_load_operands_once() -> None:
     assert loaded(program) == a.nbytes + b.nbytes
 
 
+def test_a_bias_is_loaded_once() -> None:
+    """For all tiles of rows; sums are read where they are."""
+    a, b = operands("mk,kn->mn", {"m": 300, "k": 64, "n": 600}, ("float32", "float32"))
+    bias = drawn((600,))
+    program = held(lambda a, b, c: a.T @ b + c, a.T.copy(), b, bias)
+    assert loaded(program) == a.nbytes + b.nbytes + 128 * bias.nbytes
+    assert count_instructions(program)["tensor_copy"] == 0
+
+
+def test_a_long_bias() -> None:
+    a, b = operands("mk,kn->mn", {"m": 140, "k": 20, "n": 5000}, ("float32", "float32"))
+    held(lambda a, b, c: a @ b + c, a, b, drawn((5000,)))
+
+
 def loaded(program: Program) -> int:
     """Bytes that DMA brings into SBUF, over a whole run."""
     total = 0

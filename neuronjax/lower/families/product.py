@@ -40,6 +40,7 @@ from neuronjax.lower.families.schedule import (
 )
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tiles import Axis, Box, Reference, TileEmitter
+from neuronjax.lower.view import View
 from neuronjax.program.affine import ZERO, Affine, First, Flag, Last, affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of
@@ -51,6 +52,8 @@ NARROW = 16
 """Columns of an operand that are loaded where they must lie, whatever that costs."""
 RUN_BYTES = 512
 """Contiguous bytes from which on a transfer is efficient."""
+SHARED = 4096
+"""Most columns of what all rows share that are loaded at once."""
 MOST_READERS = 2
 """Operations that read sums in PSUM; more of them keep it occupied for too long."""
 _INT16 = 1 << 15
@@ -122,6 +125,9 @@ class ProductWriter:
     _plan: Schedule | None = None
     #: Whether panels are loaded through transposes, which take banks of PSUM.
     _turns: bool = False
+    #: Inputs of what follows that are loaded already, and whether they are loaded tile by tile.
+    _shares_late: bool = False
+    _shared: dict[int, Panel] = field(default_factory=dict)
 
     # Choice
 
@@ -288,6 +294,12 @@ class ProductWriter:
         still, moving = sides
         outer, inner = (still, moving) if plan.outer_is_stationary else (moving, still)
         inner_axes = product.axes(inner[1])
+        self._shared = {}
+        columns = product.axes(moving[1])
+        self._shares_late = _size(columns) > SHARED
+        if not self._shares_late:
+            rows = min(STATIONARY, product.count(still[1]))
+            self._share(rows, columns, still[1], position)
         known: dict[int, list[Panel]] = {}
         if plan.inner_level is Level.ONCE:
             known[id(inner)] = self.panels(inner[0], inner_axes, steps, position)
@@ -488,10 +500,16 @@ class ProductWriter:
                         self.accumulate(step, pair, tile, there, position, dst, ends)
 
             self.loops(step.loops, moved(position, step.base), part)
-        for (row, down), accumulators in zip(rows, sums, strict=True):
-            for (column, right), total in zip(columns, accumulators, strict=True):
-                there = moved(moved(position, tuple(down.items())), tuple(right.items()))
-                self.finish(row, column, there, tile_access(total, [_size(column)], [1], slot=at))
+        for index, (column, right) in enumerate(columns):
+            beside = moved(position, tuple(right.items()))
+            if self._shares_late:
+                self._shared = {}
+                dims = [axis.dim for axis in rows[0][0]]
+                self._share(_size(rows[0][0]), column, dims, beside)
+            for (row, down), accumulators in zip(rows, sums, strict=True):
+                there = moved(beside, tuple(down.items()))
+                dst = tile_access(accumulators[index], [_size(column)], [1], slot=at)
+                self.finish(row, column, there, dst)
 
     def accumulate(
         self,
@@ -524,6 +542,41 @@ class ProductWriter:
 
         self.loops(step.inner, position, product)
 
+    # What rows share
+
+    def _share(self, rows: int, axes: Sequence[Axis], dims: Sequence[int], at: Position) -> None:
+        """Loads what follows needs and is the same for all rows, such as a bias."""
+        program = self.emitter.program
+        free = {axis.dim for axis in axes}
+        for number, each in enumerate(program.inputs):
+            if each.buffer is None or not each.axes or not each.axes <= free:
+                continue
+            pad = (0,) * (len(self.product.sizes) - len(each.strides))
+            buffer = self.emitter.buffers[each.buffer]
+            operand = Operand(
+                View(buffer, (), (), each.offset),
+                (*each.strides, *pad),
+                tuple(range(len(self.product.sizes))),
+                storage_of(each.dtype).dtype,
+            )
+            step = Step(tuple(Axis(dim, rows) for dim in dims[:1] if rows > 1), (), (), ())
+            own = [axis for axis in axes if axis.dim in each.axes]
+            found = extents(operand, own, frozenset(), turned=False)
+            if [each.memory for each in found] == [axis.dim for axis in own]:
+                panel = self._panel(operand, own, step, at, 2 if self.stack else 1)
+                self._load(panel, own, step, own, at)
+                self._shared[number] = panel
+
+    def _given(
+        self, row: tuple[Axis, ...], column: tuple[Axis, ...], position: Position
+    ) -> dict[Reference, Access]:
+        found = {}
+        for number, panel in self._shared.items():
+            axes = self.emitter.program.inputs[number].axes
+            access = panel.access([axis for axis in column if axis.dim in axes], position)
+            found[Reference(number, is_input=True)] = replace(access, partitions=_size(row))
+        return found
+
     def finish(
         self, row: tuple[Axis, ...], column: tuple[Axis, ...], position: Position, total: Access
     ) -> None:
@@ -531,7 +584,8 @@ class ProductWriter:
         program = self.emitter.program
         box = Box(row, column, {d: position[d] for d in range(len(program.domain))})
         given = total if self._is_read_in_psum() else self._evicted(row, column, total)
-        self.emitter.box(box, {Reference(0, is_input=True): given})
+        shared = self._given(row, column, position)
+        self.emitter.box(box, {Reference(0, is_input=True): given, **shared})
 
     def _is_read_in_psum(self) -> bool:
         """Whether what follows may read sums where they are: few do, and nobody stores them."""
