@@ -35,7 +35,9 @@ PERIODS = (1, 2, 3, 4)
 """Trips after which a loop may repeat itself; two slots give two."""
 
 MOST_WATCHED = 1_024
-"""Trips of a loop in which a steady state is looked for; then the mean of the later half counts."""
+MOST_RUNS = 50_000
+"""Trips of a loop, and runs of instructions in it, in which a steady state is looked for. Then the
+loop goes on as in the later half of them, which is no longer exact."""
 
 FEWEST_RUNS = 64
 """Runs of instructions in a loop from which looking for a steady state pays."""
@@ -428,6 +430,7 @@ class Simulation:
     def loop(self, nest: Nest) -> None:
         """All trips of a loop; those of a steady state are jumped over."""
         trip = watched = 0
+        began = self.simulated
         farthest = nest.trips
         history: list[_Snapshot] = []
         middle: tuple[int, _Snapshot] | None = None
@@ -449,14 +452,30 @@ class Simulation:
                 farthest = nest.trips if ran or farthest < 4 * period else farthest // 4
                 trip += ran
                 history.clear()
-            elif watched == MOST_WATCHED // 2:
-                middle = (trip, history[-1])
-            elif watched >= MOST_WATCHED and middle is not None:
+            share = max(watched / MOST_WATCHED, (self.simulated - began) / MOST_RUNS)
+            if share >= 0.5 and middle is None:
+                middle = (trip, self.snapshot())
+            elif share >= 1.0 and middle is not None and trip < nest.trips:
                 span = trip - middle[0]
-                if _alike(history[-1], middle[1]):
-                    self.jump(history[-1], middle[1], left // span)
+                left = nest.trips - trip
+                if self.average(middle[1], left // span):
                     trip += left // span * span
                     watches = False
+
+    def average(self, middle: _Snapshot, periods: int) -> bool:
+        """Goes on as since `middle`, without idle times of the DMA engines; False: it cannot."""
+        size = len(self.t)
+        now, before = _without_gaps(self.snapshot(), size), _without_gaps(middle, size)
+        if len(now.times) != len(before.times):
+            return False
+        self.gaps = []
+        self.jump(now, before, periods)
+        # Clocks at different rates have overtaken each other: the last one decides.
+        t = self.t
+        computing = max(t[:_COUNT])
+        t[self.last_compute] = max(t[self.last_compute], computing)
+        t[self.end] = max(t[self.end], computing, *t[self.queue_ends : self.link])
+        return True
 
     def trips(self, nest: Nest, first: int, number: int) -> None:
         """Some trips of a loop, one by one."""
@@ -592,9 +611,12 @@ def _period(history: Sequence[_Snapshot]) -> int | None:
     return None
 
 
-def _alike(now: _Snapshot, before: _Snapshot) -> bool:
-    """Whether two states have as many gaps, and semaphores as long."""
-    return len(now.times) == len(before.times) and now.same[:2] == before.same[:2]
+def _without_gaps(state: _Snapshot, size: int) -> _Snapshot:
+    """A state whose `size` clocks are followed by semaphores at once."""
+    gaps = state.same[0]
+    assert isinstance(gaps, int)
+    times = (*state.times[:size], *state.times[size + gaps :])
+    return state._replace(times=times, same=(0, *state.same[1:]))
 
 
 def _is_uniform(now: _Snapshot, before: _Snapshot, clocks: int) -> bool:

@@ -200,3 +200,14 @@ def test_events_are_recorded_in_order_for_a_window() -> None:
 def test_slots_decide_overlap() -> None:
     single, double = simulated(pipeline(64, slots=1)), simulated(pipeline(64, slots=2))
     assert double.duration < 0.7 * single.duration
+
+
+def test_a_loop_without_steady_state_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then its later half counts, which is near what the whole of it takes."""
+    exact = simulated(pipeline(5_000))
+    monkeypatch.setattr(simulation, "PERIODS", (3,))
+    monkeypatch.setattr(simulation, "MOST_WATCHED", 101)
+    near = simulated(pipeline(5_000))
+    assert near.simulated < 3 * 300
+    assert near.duration == pytest.approx(exact.duration, rel=0.01)
+    assert near.duration >= max(near.busy)
