@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from neuronjax import __version__
-from neuronjax.cli import estimate, lint, lower, replay, validate
+from neuronjax.cli import estimate, lint, lower, ls, nccom, replay, sweep, validate
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 
@@ -15,7 +15,10 @@ COMMANDS: dict[str, Command] = {
     "estimate": estimate.COMMAND,
     "lint": lint.COMMAND,
     "lower": lower.COMMAND,
+    "ls": ls.COMMAND,
+    "nccom": nccom.COMMAND,
     "replay": replay.COMMAND,
+    "sweep": sweep.COMMAND,
     "validate": validate.COMMAND,
 }
 """Word -> command. A new command is a module beside this one and a row here."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from neuronjax.errors import TopologyError, UnsupportedProgramError
 from neuronjax.machine.machine import Machine
@@ -21,7 +21,8 @@ from neuronjax.planning.workload import Factory, Workload
 DEFAULT_TARGET = "trn2.48xlarge"
 _MOST_KERNELS = 50
 
-MeshLike = Mapping[str, int] | str | AbstractMesh | Mesh | None
+MeshLike = Mapping[str, int] | str | Any | None
+"""Sizes by axis, their text, or a mesh of JAX."""
 
 
 def estimate(

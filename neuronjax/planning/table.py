@@ -32,13 +32,13 @@ def text(estimate: Estimate) -> str:
     """The whole table."""
     parts = [
         _heading(estimate),
-        _aligned(_summary(estimate)),
-        "Busy, of the step (they overlap)\n" + _aligned(_busy(estimate)),
-        "HBM of a core\n" + _aligned(_memory(estimate)),
+        aligned(_summary(estimate)),
+        "Busy, of the step (they overlap)\n" + aligned(_busy(estimate)),
+        "HBM of a core\n" + aligned(_memory(estimate)),
     ]
     if not estimate.fits:
         parts.append("It does not fit. What to change:\n" + _listed(estimate.advice))
-    parts.append("Costliest kernels\n" + _aligned(_kernels(estimate)))
+    parts.append("Costliest kernels\n" + aligned(_kernels(estimate)))
     if estimate.assumed:
         parts.append("Assumed\n" + _listed(estimate.assumed))
     return "\n\n".join(parts)
@@ -123,7 +123,7 @@ def _listed(lines: Iterable[str]) -> str:
     return "\n".join(f"  {line}" for line in lines)
 
 
-def _aligned(rows: Iterable[tuple[str, ...]]) -> str:
+def aligned(rows: Iterable[tuple[str, ...]]) -> str:
     """Rows as columns; the last column is not padded."""
     table = list(rows)
     columns = max(map(len, table), default=0)

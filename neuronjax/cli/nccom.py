@@ -1,0 +1,183 @@
+"""``neuronjax nccom``: ``nccom-test`` on the timing model.
+
+Flags, table and units are those of tools/neuron-sys-tools/nccom-test.rst: its columns
+``algbw(GB/s)`` and ``busbw(GB/s)`` are binary GiB/s, whatever they are called.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from neuronjax.cli.command import Command
+from neuronjax.errors import ConfigurationError, TopologyError
+from neuronjax.machine.machine import Machine
+from neuronjax.planning import what_if
+from neuronjax.planning.estimate import DEFAULT_TARGET
+from neuronjax.timing.calibration import Calibration
+from neuronjax.timing.network import Op, collective_time
+
+GIB = 1 << 30
+
+OPS: Mapping[str, Op] = {
+    "all_reduce": Op.ALL_REDUCE,
+    "allr": Op.ALL_REDUCE,
+    "all_gather": Op.ALL_GATHER,
+    "allg": Op.ALL_GATHER,
+    "reduce_scatter": Op.REDUCE_SCATTER,
+    "redsct": Op.REDUCE_SCATTER,
+    "alltoall": Op.ALL_TO_ALL,
+    "permute": Op.PERMUTE,
+    "sendrecv": Op.PERMUTE,
+}
+"""Operations by their names there."""
+
+DTYPES: Mapping[str, int] = {
+    "uint8": 1, "int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "int16": 2, "uint16": 2, "fp32": 4,
+    "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+}  # fmt: skip
+"""Bytes of an element by its name there."""
+
+_DESCRIPTION = """\
+Times a collective on the links of a machine, as nccom-test does on a real one: the same flags, the
+same table. As there, the bandwidths are GiB/s although the headings say GB/s, and times have no
+launch cost. Ranks beyond one machine are on further ones of its kind.
+
+Example: neuronjax nccom -r 64 -b 8 -e 1GB -f 2 -d bf16 allr --target=trn2.48xlarge
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size."""
+
+    size_bytes: int
+    count_elements: int
+    dtype: str
+    time_us: float
+    algorithm_bandwidth: float
+    bus_bandwidth: float
+    """GiB/s."""
+    algorithm: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("op", choices=OPS)
+    parser.add_argument("-r", "--nworkers", type=int, required=True, help="ranks")
+    parser.add_argument("-N", "--nnodes", type=int, default=1, help="machines the ranks are on")
+    parser.add_argument("-b", "--minbytes", type=_size, default=32 << 20, help="(default: 32MB)")
+    parser.add_argument("-e", "--maxbytes", type=_size, help="(default: as --minbytes)")
+    parser.add_argument("-f", "--stepfactor", type=float, default=2.0, help="(default: 2)")
+    parser.add_argument("-i", "--stepbytes", type=_size, help="step between sizes, not a factor")
+    parser.add_argument("-d", "--datatype", choices=DTYPES, default="uint8")
+    parser.add_argument("-n", "--iters", type=int, default=20, help="accepted; all are alike")
+    parser.add_argument("-w", "--warmup_iters", type=int, default=5, help="accepted")
+    parser.add_argument("--show-algorithm", action="store_true", help="one more column")
+    parser.add_argument("--report-to-json-file", metavar="FILE")
+    parser.add_argument("--target", default=DEFAULT_TARGET, help="(default: %(default)s)")
+    parser.add_argument("--lnc", type=int)
+    parser.add_argument("--machine", metavar="FILE", help="TOML file that changes the target")
+
+
+_SIZE = re.compile(r"(\d+)\s*([KMG]?)i?B?", re.IGNORECASE)
+
+
+def _size(text: str) -> int:
+    """``8``, ``64KB``, ``1GB`` in bytes; units are binary, as there."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 8, 64KB or 1GB")
+    return int(found[1]) << 10 * " KMG".index(found[2].upper() or " ")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the table."""
+    machine, calibration = what_if.machine_of(arguments.target, arguments.lnc, arguments.machine)
+    ranks = _ranks(arguments.nworkers, arguments.nnodes, machine)
+    rows = [_row(arguments, size, ranks, machine, calibration) for size in _sizes(arguments)]
+    print(text(rows, arguments.show_algorithm))
+    if arguments.report_to_json_file:
+        report = {"target": machine.target, "ranks": len(ranks), "op": arguments.op}
+        report["results"] = [asdict(row) for row in rows]
+        Path(arguments.report_to_json_file).write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+def _ranks(workers: int, nodes: int, machine: Machine) -> list[int]:
+    """The cores of the ranks; those of machine i come after all of those before it."""
+    if nodes < 1 or workers % nodes:
+        raise TopologyError(f"{workers} ranks do not divide over {nodes} machines.")
+    each = workers // nodes
+    cores = machine.core_count
+    if nodes == 1 and workers > cores and workers % cores == 0:
+        return list(range(workers))
+    if each > cores:
+        raise TopologyError(
+            f"{each} ranks do not fit {machine}, which has {cores} cores; give fewer with -r, or "
+            "more machines with -N."
+        )
+    return [node * cores + core for node in range(nodes) for core in range(each)]
+
+
+def _sizes(arguments: argparse.Namespace) -> Iterator[int]:
+    """Whole elements, from the least to the most bytes."""
+    least, most = arguments.minbytes, arguments.maxbytes or arguments.minbytes
+    if least < 1 or most < least or (arguments.stepbytes is None and arguments.stepfactor <= 1):
+        raise ConfigurationError(
+            f"sizes from {least} to {most} by {arguments.stepbytes or arguments.stepfactor}: they "
+            "must ascend, and the factor be greater than 1."
+        )
+    width = DTYPES[arguments.datatype]
+    size = float(least)
+    while size <= most:
+        yield max(1, int(size) // width) * width
+        size = size + arguments.stepbytes if arguments.stepbytes else size * arguments.stepfactor
+
+
+def _row(
+    arguments: argparse.Namespace,
+    size: int,
+    ranks: list[int],
+    machine: Machine,
+    calibration: Calibration,
+) -> Row:
+    found = collective_time(OPS[arguments.op], size, ranks, machine, calibration=calibration)
+    return Row(
+        size_bytes=size,
+        count_elements=size // DTYPES[arguments.datatype],
+        dtype=arguments.datatype,
+        time_us=found.total_ns / 1e3,
+        algorithm_bandwidth=found.algorithm_bandwidth / GIB,
+        bus_bandwidth=found.bus_bandwidth / GIB,
+        algorithm=found.algorithm,
+    )
+
+
+_HEADINGS = ("size(B)", "count(elems)", "type", "time:avg(us)", "algbw(GB/s)", "busbw(GB/s)")
+
+
+def text(rows: list[Row], show_algorithm: bool = False) -> str:
+    """The table, and the mean of its last column."""
+    lines = [(*_HEADINGS, *(["algorithm"] if show_algorithm else []))]
+    for row in rows:
+        cells = (
+            str(row.size_bytes), str(row.count_elements), row.dtype, f"{row.time_us:.2f}",
+            f"{row.algorithm_bandwidth:.2f}", f"{row.bus_bandwidth:.2f}",
+        )  # fmt: skip
+        lines.append((*cells, *([row.algorithm] if show_algorithm else [])))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    body = ["    ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in lines]
+    mean = sum(row.bus_bandwidth for row in rows) / len(rows)
+    return "\n".join([*body, f"Avg bus bandwidth: {mean:.4f}GB/s"])
+
+
+COMMAND = Command(
+    help="time of collectives on a machine, as nccom-test prints it",
+    description=_DESCRIPTION,
+    add_arguments=add_arguments,
+    run=run,
+)

@@ -1,0 +1,62 @@
+"""Arguments that commands about workloads share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from neuronjax.errors import ConfigurationError
+from neuronjax.planning.depth import DEPTHS
+
+
+def add_workload(parser: argparse.ArgumentParser) -> None:
+    """The arguments that every command about workloads has."""
+    parser.add_argument("workload", metavar="MODULE:FUNCTION", help="what makes the workload")
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
+        help="a keyword of the function; numbers become numbers",
+    )  # fmt: skip
+    parser.add_argument("--lnc", type=int, help="physical cores per logical core (default: chip's)")
+    parser.add_argument(
+        "--machine", metavar="FILE", help="TOML file that changes the target's records: what if"
+    )
+    parser.add_argument("--layers", type=int, help="layers of the model, if the function takes it")
+    parser.add_argument(
+        "--depths", default=",".join(map(str, DEPTHS)), metavar="A,B",
+        help="depths that are compiled instead of a deep model (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--price", type=float, metavar="USD", help="of an instance and hour")
+    parser.add_argument("--prices", metavar="FILE", help="TOML file of prices by target")
+    parser.add_argument(
+        "--while_trips", type=int, default=1, metavar="N",
+        help="trips of loops whose number depends on data (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def settings(texts: list[str]) -> dict[str, Any]:
+    """``--set`` as keywords. ConfigurationError: malformed."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise ConfigurationError(f"--set {text!r} is malformed; write it as NAME=VALUE.")
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def depths(text: str) -> tuple[int, int]:
+    """Two depths. ConfigurationError: malformed."""
+    first, _, second = text.partition(",")
+    if not first.isdecimal() or not second.isdecimal():
+        raise ConfigurationError(f"--depths {text!r} is malformed; write two numbers as 2,3.")
+    return int(first), int(second)

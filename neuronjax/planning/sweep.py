@@ -1,0 +1,200 @@
+"""A workload on every combination of targets, meshes, batches and dtypes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neuronjax.errors import NeuronError
+from neuronjax.planning import table
+from neuronjax.planning.depth import DEPTHS
+from neuronjax.planning.estimate import of_factory, setting_of
+from neuronjax.planning.prices import price_for
+from neuronjax.planning.record import Estimate, Price
+from neuronjax.planning.tracing import abstract_mesh
+from neuronjax.planning.workload import Factory
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """What is combined; ``None`` leaves a keyword of the workload at its default."""
+
+    targets: Sequence[str]
+    meshes: Sequence[str | None] = (None,)
+    batches: Sequence[int | None] = (None,)
+    dtypes: Sequence[str | None] = (None,)
+
+    def __iter__(self) -> Iterator[tuple[str, str | None, int | None, str | None]]:
+        return itertools.product(self.targets, self.meshes, self.batches, self.dtypes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One combination: its estimate, or why there is none."""
+
+    target: str
+    mesh: str | None
+    batch: int | None
+    dtype: str | None
+    estimate: Estimate | None = None
+    error: str = ""
+
+    @property
+    def label(self) -> str:
+        """All that was chosen, in short."""
+        batch = None if self.batch is None else f"b{self.batch}"
+        return " ".join(filter(None, (self.target, self.mesh, batch, self.dtype)))
+
+    @property
+    def usable(self) -> bool:
+        """Whether it fits the memory."""
+        return self.estimate is not None and self.estimate.fits
+
+    @property
+    def time_ns(self) -> float:
+        """Of a step. Only where there is an estimate."""
+        assert self.estimate is not None
+        return self.estimate.step_ns
+
+    @property
+    def cost(self) -> float:
+        """What `Sweep.cost_unit` says. Only where there is an estimate."""
+        assert self.estimate is not None
+        each = self.estimate
+        step = each.usd_per_step
+        if step is None:
+            step = each.instances * each.step_seconds
+        return step / each.tokens * MILLION if each.tokens else step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """All points, in the order of the grid."""
+
+    workload: str
+    points: tuple[Point, ...]
+
+    @property
+    def cost_unit(self) -> str:
+        """What costs are: dollars where every point has a price, else time of instances."""
+        found = [point.estimate for point in self.points if point.estimate]
+        unit = "$" if found and all(each.price for each in found) else "instance seconds"
+        return f"{unit} per {'M tokens' if found and all(e.tokens for e in found) else 'step'}"
+
+    @property
+    def front(self) -> tuple[Point, ...]:
+        """Points that no other beats in both time and cost, fastest first."""
+        return tuple(pareto([point for point in self.points if point.usable]))
+
+    def __str__(self) -> str:
+        return _text(self)
+
+    def to_json(self) -> str:
+        """One object: every point with its estimate, and whether it is on the front."""
+        front = set(map(id, self.front))
+        points = [
+            {
+                "target": point.target,
+                "mesh": point.mesh,
+                "batch": point.batch,
+                "dtype": point.dtype,
+                "error": point.error or None,
+                "pareto": id(point) in front,
+                "estimate": point.estimate.as_dict() if point.estimate else None,
+            }
+            for point in self.points
+        ]
+        return json.dumps(
+            {"workload": self.workload, "cost_unit": self.cost_unit, "points": points}, indent=2
+        )
+
+
+def sweep(
+    factory: Factory,
+    grid: Grid,
+    *,
+    lnc: int | None = None,
+    machine: str | None = None,
+    price: float | None = None,
+    prices: Mapping[str, Price] | None = None,
+    layers: int | None = None,
+    depths: tuple[int, int] = DEPTHS,
+    while_trips: int = 1,
+    done: Callable[[Point], None] = lambda point: None,
+) -> Sweep:
+    """Every combination, one after the other; what is impossible becomes a point with its error.
+
+    `done` hears of each as soon as it is there. All targets have the price `price`, or their own.
+    """
+
+    def one(target: str, mesh: str | None, batch: int | None, dtype: str | None) -> Estimate:
+        setting = setting_of(target, lnc, machine, while_trips)
+        return of_factory(
+            factory,
+            setting,
+            abstract_mesh(mesh),
+            price=price_for(setting.machine.target, price, prices or {}),
+            layers=layers,
+            depths=depths,
+            batch=batch,
+            dtype=dtype,
+        )
+
+    points: list[Point] = []
+    for target, mesh, batch, dtype in grid:
+        chosen: dict[str, Any] = {"target": target, "mesh": mesh, "batch": batch, "dtype": dtype}
+        try:
+            point = Point(**chosen, estimate=one(target, mesh, batch, dtype))
+        except (NeuronError, ValueError) as error:  # such as a mesh that does not divide a weight
+            point = Point(**chosen, error=(str(error).strip().splitlines() or ["?"])[0])
+        points.append(point)
+        done(point)
+    return Sweep(workload=factory.name, points=tuple(points))
+
+
+def pareto(points: Iterable[Point]) -> Iterator[Point]:
+    """Fastest first; each later one is cheaper than all before it."""
+    best = float("inf")
+    for point in sorted(points, key=lambda each: (each.time_ns, each.cost)):
+        if point.cost < best:
+            best = point.cost
+            yield point
+
+
+_HEADINGS = ("", "target", "mesh", "batch", "dtype", "step", "tokens/s", "MFU", "HBM", "cost", "")
+
+
+def _text(found: Sweep) -> str:
+    front = set(map(id, found.front))
+    rows = [_row(point, id(point) in front) for point in found.points if point.estimate]
+    errors = [f"  {point.label}: {point.error}" for point in found.points if point.error]
+    parts = [
+        found.workload,
+        table.aligned([_HEADINGS, *rows]),
+        f"cost: {found.cost_unit}, whole instances. *: no other is both faster and cheaper.",
+    ]
+    return "\n".join([*parts, *(["impossible:", *errors] if errors else [])])
+
+
+def _row(point: Point, on_front: bool) -> tuple[str, ...]:
+    each = point.estimate
+    assert each is not None
+    rate = f"{each.tokens_per_second:,.1f}" if each.tokens_per_second else "-"
+    return (
+        "*" if on_front else "",
+        point.target,
+        point.mesh or "-",
+        str(point.batch or "-"),
+        point.dtype or "-",
+        table.duration(each.step_ns),
+        rate,
+        f"{each.mfu_estimated_percent:.2f} %",
+        f"{each.memory_bytes / each.capacity_bytes:.0%}",
+        f"{point.cost:.4g}",
+        "" if each.fits else "does not fit",
+    )
