@@ -71,7 +71,7 @@ FITTED: Mapping[str, tuple[str, ...]] = {
     "mesh_share": ("all-gather 64 KiB", "all-gather 512 KiB"),
     "doubling_excess": ("all-gather 512 KiB",),
     "collective_base_ns": ("all-gather 1 KiB",),
-    "chip_hop_ns": ("all-gather 1 KiB",),
+    "chip_hop_ns": ("all-reduce 1 MiB",),
     "benchmark_launch_ns": ("all-reduce 1 MiB", "all-reduce 4 MiB", "all-reduce 16 MiB"),
 }
 """Constant -> the points that it was fitted to."""

@@ -1,0 +1,58 @@
+"""Programs that the compiler makes: above their rooflines, and jumps change nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from neuronjax.lower.synchronise import synchronise
+from neuronjax.program.program import Program, Target
+from neuronjax.timing import simulate as simulation
+from neuronjax.timing.roofline import roofline
+from neuronjax.timing.schedule import schedule
+from tests.lower.differential import lowered_function
+
+
+def shape(*sizes: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, dtype)
+
+
+def layers(weights: jax.Array, x: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda c, w: (jax.nn.gelu(c @ w), None), x, weights)[0]
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "matmul": (jnp.matmul, (shape(1024, 1024), shape(1024, 1024))),
+    "softmax": (jax.nn.softmax, (shape(512, 1024, dtype=jnp.float32),)),
+    "layers": (layers, (shape(12, 256, 256), shape(256, 256))),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def program(request: pytest.FixtureRequest) -> Program:
+    function, arguments = CASES[request.param]
+    return lowered_function(function, *arguments)[0]
+
+
+@pytest.mark.parametrize("lnc", [1, 2])
+def test_above_the_roofline_and_exact(
+    program: Program, lnc: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target(program.target.chip, lnc)
+    timed = synchronise(dataclasses.replace(program, target=target))
+    timeline = schedule(timed)
+    for resource, bound in roofline(timed).bounds_ns.items():
+        assert bound <= timeline.total_ns - timeline.launch_ns, resource
+    monkeypatch.setattr(simulation, "FEWEST_RUNS", 10**15)
+    assert schedule(timed).total_ns == timeline.total_ns
+
+
+def test_two_cores_are_faster_than_one(program: Program) -> None:
+    one = schedule(synchronise(program)).total_ns
+    target = Target(program.target.chip, 2)
+    assert schedule(synchronise(dataclasses.replace(program, target=target))).total_ns < one
