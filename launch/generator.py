@@ -89,7 +89,7 @@ def load_run(directory: Path, mesh_text: str | None) -> Writer:
     config = replace(config, **settings)
     graph, parameters = architecture.abstract(config)
     # One sequence is made: the batch is not split, every data-parallel group does the same.
-    mesh = choose_mesh(mesh_text, config.num_kv_heads, batch_size=jax.device_count())
+    mesh = choose_mesh(mesh_text, config, batch_size=jax.device_count())
     shardings = parameter_shardings(mesh, parameters, architecture.axes)
     target = checkpoints.abstract(parameters, shardings)
     say(f"checkpoint {step} of {directory} on mesh {dict(mesh.shape)}")
@@ -106,15 +106,20 @@ def load_directory(directory: Path, mesh_text: str | None, dtype: str | None = N
     """
     source = from_path(directory, dtype=dtype)
     config = source.model.config
-    mesh = choose_mesh(mesh_text, config.num_kv_heads, batch_size=jax.device_count())
+    mesh = choose_mesh(mesh_text, config, batch_size=jax.device_count())
     say(f"{source.model.architecture.name} of {directory} on mesh {dict(mesh.shape)}")
     model = load_with_progress(directory, mesh, dtype=dtype)
     return Writer(model, source.tokenizer, read_ending(directory, source.model.fields))
 
 
+def progress(what: str, **options: Any) -> tqdm:
+    """A bar on standard error, empty as long as nothing is known of its length."""
+    return tqdm(desc=what, dynamic_ncols=True, delay=1e-9, **options)
+
+
 def load_with_progress(directory: Path, mesh: Any, *, dtype: str | None = None) -> Pretrained:
     """`models.pretrained.load` with a bar of the bytes read."""
-    with tqdm(unit="B", unit_scale=True, desc="weights", dynamic_ncols=True) as bar:
+    with progress("weights", unit="B", unit_scale=True) as bar:
         return pretrained.load(
             directory,
             mesh,

@@ -32,20 +32,26 @@ def parse_mesh(text: str) -> dict[str, int]:
     return {axis: sizes[axis] for axis in MESH_AXES if axis in sizes}
 
 
-def default_mesh(num_devices: int, num_kv_heads: int, batch_size: int) -> dict[str, int]:
+def default_mesh(
+    num_devices: int, num_kv_heads: int, batch_size: int, vocab_size: int = 0
+) -> dict[str, int]:
     """A mesh of all devices: two-way tensor parallelism from four devices on, data parallelism
-    with the rest; more of the first only where the batch cannot be split far enough.
+    with the rest; more of the first only where the batch cannot be split far enough, none where
+    the model cannot be split.
 
     Raises MeshError if no mesh fits.
     """
-    for model in range(2 if num_devices >= 4 else 1, num_devices + 1):
+    alone = [1] if num_devices >= 4 else []
+    for model in [*range(1 + len(alone), num_devices + 1), *alone]:
         data, remainder = divmod(num_devices, model)
-        if remainder == 0 and num_kv_heads % model == 0 and batch_size % data == 0:
+        if remainder or batch_size % data:
+            continue
+        if num_kv_heads % model == 0 and vocab_size % model == 0:
             return {"data": data, "model": model}
     raise MeshError(
-        f"no mesh of {num_devices} devices fits a batch of {batch_size} and {num_kv_heads} "
-        "key-value heads: `data` must divide the batch and `model` the heads. Choose --batch_size "
-        "or --num_kv_heads accordingly, or make fewer devices visible."
+        f"no mesh of {num_devices} devices fits a batch of {batch_size}, {num_kv_heads} key-value "
+        f"heads and a vocabulary of {vocab_size}: `data` must divide the batch, and `model` the "
+        "others. Choose --batch_size or the model accordingly, or make fewer devices visible."
     )
 
 
@@ -111,11 +117,12 @@ def check_window(mesh: Mesh, seq_len: int) -> None:
         )
 
 
-def choose_mesh(text: str | None, num_kv_heads: int, batch_size: int) -> Mesh:
-    """The mesh of the --mesh flag, or the default one for all devices."""
+def choose_mesh(text: str | None, config: Any, batch_size: int) -> Mesh:
+    """The mesh of the --mesh flag, or the default one of all devices for a model of text."""
     if text is not None:
         return make_mesh(parse_mesh(text))
-    return make_mesh(default_mesh(jax.device_count(), num_kv_heads, batch_size))
+    heads = getattr(config, "num_kv_heads", None) or config.num_heads
+    return make_mesh(default_mesh(jax.device_count(), heads, batch_size, config.vocab_size))
 
 
 def _text(sizes: Mapping[str, int], separator: str = ",") -> str:

@@ -72,7 +72,7 @@ class Run:
         }
         if config.seq_len is not None:
             self._identity["data"]["seq_len"] = config.seq_len
-        self._mesh = choose_mesh(config.mesh, model.config.num_kv_heads, config.batch_size)
+        self._mesh = choose_mesh(config.mesh, model.config, config.batch_size)
         check_window(self._mesh, self._context)
         self._training = make_training(
             model,

@@ -72,7 +72,7 @@ def open_reader(request: Request) -> Reader:
     """
     tokenizer = _tokenizer(request.directory)
     described = describe(request.directory)
-    mesh = choose_mesh(request.mesh, described.config.num_heads, batch_size=jax.device_count())
+    mesh = choose_mesh(request.mesh, described.config, batch_size=jax.device_count())
     say(f"{described.architecture.name} of {request.directory} on mesh {dict(mesh.shape)}")
     return Reader(load_with_progress(request.directory, mesh, dtype=request.dtype), tokenizer)
 

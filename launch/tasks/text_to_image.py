@@ -8,6 +8,7 @@ from PIL import Image
 
 from launch.clip_text import open_clip_text
 from launch.errors import DataError
+from launch.generator import load_with_progress, progress
 from launch.program import say
 from launch.tasks.media_reader import mesh_of
 from launch.tasks.task import Request, Task
@@ -30,7 +31,9 @@ def paint(request: Request) -> None:
     texts = [open_clip_text(request.directory / folder) for folder in kind.tokenizers]
     mesh = mesh_of(request)
     say(f"{kind.name} of {request.directory} on mesh {dict(mesh.shape)}")
-    pipeline = diffusion.load(request.directory, mesh, dtype=request.dtype)
+    pipeline = diffusion.load(
+        request.directory, mesh, dtype=request.dtype, load_part=load_with_progress
+    )
     lengths = [encoder.config.text.max_seq_len for encoder in pipeline.encoders]
 
     def encoded(prompt: str) -> diffusion.Prompt:
@@ -47,7 +50,13 @@ def paint(request: Request) -> None:
         else encoded(negatives[0] if negatives else "")
     )
     noise = diffusion.first_noise(pipeline, made, 1, jax.random.key(request.seed))
-    pixels = diffusion.make_images(pipeline, positive, negative, noise, made)[0]
+    with progress("steps") as bar:
+
+        def show(done: int, count: int) -> None:
+            bar.total = count
+            bar.update(done - bar.n)
+
+        [pixels] = diffusion.make_images(pipeline, positive, negative, noise, made, on_step=show)
     numbers = np.round(np.asarray(pixels) * 255).astype(np.uint8)
     Image.fromarray(numbers).save(file)
     say(f"{file}: {size} x {size} pixels")

@@ -3,23 +3,23 @@
 Axis names: B images, T tokens, H height and W width in pixels, h and w of the latents, C channels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from models import pretrained
-from models.diffusion.samplers import Plan, Steps, begin, plan, step
+from models.diffusion.samplers import State, Steps, begin, plan, step
 from models.diffusion.schedule import Schedule, read_schedule
 from models.diffusion.unet import UNet, check_latents
 from models.errors import ConfigError, InputError
-from models.parameters import merge
+from models.parameters import Parameters, merge
 from models.pretrained import Pretrained
 from models.weights.fields import read_fields
 
@@ -112,7 +112,25 @@ def kind_of(directory: Path) -> Kind:
     return KINDS[name]
 
 
-def load(directory: Path, mesh: Mesh | None = None, *, dtype: str | None = None) -> Pipeline:
+class LoadPart(Protocol):
+    """Loads one part; None as dtype is that of the file."""
+
+    def __call__(
+        self, directory: Path, mesh: Mesh | None, *, dtype: str | None = None
+    ) -> Pretrained: ...
+
+
+def _load_part(directory: Path, mesh: Mesh | None, *, dtype: str | None = None) -> Pretrained:
+    return pretrained.load(directory, mesh, dtype=dtype, param_dtype=dtype)
+
+
+def load(
+    directory: Path,
+    mesh: Mesh | None = None,
+    *,
+    dtype: str | None = None,
+    load_part: LoadPart = _load_part,
+) -> Pipeline:
     """The pipeline of a directory of diffusers, its weights sharded over the mesh.
 
     `dtype` is that of weights and activations of all parts but the autoencoder, which keeps that
@@ -128,7 +146,7 @@ def load(directory: Path, mesh: Mesh | None = None, *, dtype: str | None = None)
                 f"{directory / folder} holds a {found}, but {' or '.join(architectures)} belongs "
                 "there"
             )
-        return pretrained.load(directory / folder, mesh, dtype=dtype, param_dtype=dtype)
+        return load_part(directory / folder, mesh, dtype=dtype)
 
     texts = ("CLIPTextModel", "CLIPTextModelWithProjection")
     return Pipeline(
@@ -182,9 +200,17 @@ def first_noise(pipeline: Pipeline, request: Request, count: int, key: jax.Array
 
 
 def make_images(
-    pipeline: Pipeline, prompt: Prompt, negative: Prompt, noise: jax.Array, request: Request
+    pipeline: Pipeline,
+    prompt: Prompt,
+    negative: Prompt,
+    noise: jax.Array,
+    request: Request,
+    *,
+    on_step: Callable[[int, int], None] = lambda done, all_steps: None,
 ) -> jax.Array:
     """Images [B, H, W, 3] with pixels from 0 to 1, FP32, from noise [B, h, w, C].
+
+    `on_step` is called after each step with how many are done, and of how many.
 
     The prediction is negative + guidance · (positive - negative): Ho and Salimans, "Classifier-Free
     Diffusion Guidance", 2022.
@@ -194,16 +220,34 @@ def make_images(
     if pipeline.unet.config.time_ids is not None:
         size = (request.height, request.width)
         ids = jnp.tile(jnp.array([*size, 0, 0, *size], jnp.float32), (len(noise), 1))
-    latents = _denoise(
-        pipeline.unet.graph,
-        pipeline.unet.parameters,
-        planned,
-        (prompt, negative, ids),
-        noise,
-        jnp.float32(request.guidance),
-        request.guidance > 1,
-    )
-    return _decode(pipeline.autoencoder.graph, pipeline.autoencoder.parameters, latents)
+    # Every step finds its state in the same place: one program serves them all.
+    place = _everywhere(pipeline.unet.parameters)
+    state = jax.device_put(_begin(planned, noise), place)
+    count = len(planned.steps.time)
+    for i in range(count):
+        made = _denoise(
+            pipeline.unet.graph,
+            pipeline.unet.parameters,
+            Steps(*(column[i] for column in planned.steps)),
+            (prompt, negative, ids),
+            state,
+            np.float32(request.guidance),
+            request.guidance > 1,
+        )
+        state = jax.block_until_ready(jax.device_put(made, place))
+        on_step(i + 1, count)
+    return _decode(pipeline.autoencoder.graph, pipeline.autoencoder.parameters, state.sample)
+
+
+_begin = jax.jit(begin)
+
+
+def _everywhere(parameters: Parameters) -> Sharding:
+    """Copies on all devices of the parameters."""
+    sharding: Sharding = next(iter(parameters.values())).sharding
+    if isinstance(sharding, NamedSharding):
+        return NamedSharding(sharding.mesh, PartitionSpec())
+    return sharding
 
 
 @partial(jax.jit, static_argnums=0)
@@ -222,32 +266,26 @@ def _decode(graph: Any, parameters: Any, latents: jax.Array) -> jax.Array:
 def _denoise(
     graph: Any,
     parameters: Any,
-    planned: Plan,
+    row: Steps,
     told: tuple[Prompt, Prompt, jax.Array | None],
-    noise: jax.Array,
+    state: State,
     guidance: jax.Array,
     guided: bool,
-) -> jax.Array:
-    """The latents after all steps. `told`: prompt, negative prompt, ids of the image's size."""
+) -> State:
+    """The state after one step. `told`: prompt, negative prompt, ids of the image's size."""
     unet: UNet = merge(graph, parameters)
     prompt, negative, ids = told
     # One run of the denoiser does both prompts.
-    told_twice = (prompt, ids)
+    both, both_ids = (prompt, ids)
+    sample = state.sample * row.scale
     if guided:
-        told_twice = jax.tree.map(
+        sample = jnp.concatenate([sample, sample])
+        both, both_ids = jax.tree.map(
             lambda no, yes: jnp.concatenate([no, yes]), (negative, ids), (prompt, ids)
         )
-    both, both_ids = told_twice
-
-    def one_step(state: Any, row: Steps) -> tuple[Any, None]:
-        sample = row.scale * state.sample
-        sample = jnp.concatenate([sample, sample]) if guided else sample
-        time = jnp.full(len(sample), row.time)
-        output = unet(sample, time, both.context, pooled=both.pooled, ids=both_ids)
-        if guided:
-            plain, prompted = jnp.split(output, 2)
-            output = plain + guidance * (prompted - plain)
-        return step(state, row, output), None
-
-    state, _ = jax.lax.scan(one_step, begin(planned, noise), planned.steps)
-    return state.sample
+    time = jnp.full(len(sample), row.time)
+    output = unet(sample, time, both.context, pooled=both.pooled, ids=both_ids)
+    if guided:
+        plain, prompted = jnp.split(output, 2)
+        output = plain + guidance * (prompted - plain)
+    return step(state, row, output)

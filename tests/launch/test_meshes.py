@@ -53,8 +53,23 @@ def test_default_mesh_of_the_default_run(devices: int, sizes: tuple[int, int]) -
     assert (mesh["data"], mesh["model"]) == sizes
 
 
+@pytest.mark.parametrize(
+    ("kv_heads", "vocab_size", "sizes"),
+    [
+        (8, 50_265, (4, 1)),  # RoBERTa's vocabulary is odd
+        (8, 30_522, (2, 2)),
+        (1, 262_144, (4, 1)),  # Gemma 3 1B has one key-value head
+    ],
+)
+def test_default_mesh_does_not_split_what_is_odd(
+    kv_heads: int, vocab_size: int, sizes: tuple[int, int]
+) -> None:
+    mesh = default_mesh(4, kv_heads, batch_size=4, vocab_size=vocab_size)
+    assert (mesh["data"], mesh["model"]) == sizes
+
+
 def test_no_default_mesh_says_what_to_change() -> None:
-    with pytest.raises(MeshError, match=r"no mesh of 7 devices fits a batch of 32 and 2"):
+    with pytest.raises(MeshError, match=r"no mesh of 7 devices fits a batch of 32, 2 key"):
         default_mesh(7, num_kv_heads=2, batch_size=32)
 
 

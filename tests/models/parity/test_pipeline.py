@@ -99,9 +99,17 @@ def test_images_are_those_of_diffusers(make: Any, tmp_path: Path) -> None:
     request = pipelines.Request(SIZE, SIZE, STEPS, GUIDANCE)
     prompt = pipelines.encode(ours, [tokens] * count)
     np.testing.assert_allclose(prompt.context, prompts["prompt_embeds"], rtol=1e-4, atol=1e-4)
+    reported: list[tuple[int, int]] = []
     images = pipelines.make_images(
-        ours, prompt, pipelines.encode(ours, [negative] * count), noise, request
+        ours,
+        prompt,
+        pipelines.encode(ours, [negative] * count),
+        noise,
+        request,
+        on_step=lambda *numbers: reported.append(numbers),
     )
+    taken = len(pipe.scheduler.timesteps)  # of PNDM one more than asked for
+    assert reported == [(i + 1, taken) for i in range(taken)]
     assert images.shape == expected.shape
     # Three runs of the denoiser and one of the decoder, each alone within 1e-4.
     np.testing.assert_allclose(images, expected, rtol=1e-4, atol=4e-4)
