@@ -33,6 +33,8 @@ FREE_ELEMENTS = 2048
 ROW_BYTES = 150 * 1024
 """Bytes of a partition that the tiles of a chain over whole rows may take."""
 MAX_FREE_AXES = 3
+STORES = Engine.GPSIMD
+"""The engine that starts transfers of results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ def regions(program: TileProgram) -> list[Region]:
     kept = [Axis(d, size) for d, size in enumerate(program.domain) if d not in program.reduced]
     room = max(1, FREE_ELEMENTS // row)
     free_axes = MAX_FREE_AXES - max(len(chunk.free) for chunk in chunks)
-    return [replace(each, chunks=chunks) for each in _boxes(kept, room, free_axes, ())]
+    return [replace(each, chunks=chunks) for each in boxes(kept, room, free_axes, ())]
 
 
 def is_resident(elements: int, nbytes: int) -> bool:
@@ -236,7 +238,7 @@ def _chunks(axes: list[Axis], base: tuple[tuple[int, int], ...]) -> Iterator[Chu
     yield Chunk((), tuple(free), base)
 
 
-def _boxes(
+def boxes(
     kept: Sequence[Axis], room: int, free_axes: int, base: tuple[tuple[int, int], ...]
 ) -> Iterator[Region]:
     """Boxes over the kept dimensions: innermost ones free while others fill the partitions."""
@@ -299,13 +301,13 @@ def _tail(
     if left:
         tail = Axis(axis.dim, left, axis.step)
         start = (axis.dim, (axis.size - left) * axis.step)
-        yield from _boxes([*rest[:-1], tail, *free], room, free_axes, (*base, start))
+        yield from boxes([*rest[:-1], tail, *free], room, free_axes, (*base, start))
 
 
 def _partition_boxes(
     rest: list[Axis], free: list[Axis], base: tuple[tuple[int, int], ...]
 ) -> Iterator[Region]:
-    for region in _boxes(rest, 1, 0, base):
+    for region in boxes(rest, 1, 0, base):
         yield replace(region, free=tuple(free))
 
 
@@ -518,7 +520,9 @@ class _Values:
         if reference in self.known:
             return
         node = self.program.nodes[number]
-        dst = self.tile(node.axes, storage_of(node.dtype).dtype, node.name.replace(".", "_"))
+        slots = self.emitter.slots if self._is_stored(reference) else 1
+        name = node.name.replace(".", "_")
+        dst = self.tile(node.axes, storage_of(node.dtype).dtype, name, slots)
         if node.reduced:
             self._reduce(node, dst)
         else:
@@ -537,6 +541,9 @@ class _Values:
             body, _ = self._attempted(node, dst)
         for instruction in body:
             builder.emit(instruction)
+
+    def _is_stored(self, reference: Reference) -> bool:
+        return any(output.value == reference for output in self.program.outputs)
 
     def _attempted(self, node: Node, dst: Access) -> tuple[list[Instruction], int]:
         """Instructions that are not part of the kernel yet, and how many tiles there were."""
@@ -565,7 +572,8 @@ class _Values:
             program = self.program
             rows = program.inputs if reference.is_input else program.nodes
             dtype = storage_of(rows[reference.number].dtype).dtype
-            copied = self.tile(program.axes_of(reference), dtype, "out")
+            slots = self.emitter.slots if self._is_stored(reference) else 1
+            copied = self.tile(program.axes_of(reference), dtype, "out", slots)
             over = [axis for axis in self.box.free if axis.dim in program.axes_of(reference)]
             src = self.broadcast(access, program.axes_of(reference), over)
             self.emitter.builder.emit(TensorCopy(dst=copied, src=src))
@@ -643,7 +651,8 @@ class _Values:
         varying = self.program.axes_of(output.value)
         axes = [*self.box.partitions, *(a for a in self.box.free if a.dim in varying)]
         dst = self._hbm(output.buffer, output.strides, output.offset, axes)
-        self.emitter.builder.emit(DmaCopy(dst=dst, src=value))
+        store = DmaCopy(dst=dst, src=value, engine=STORES, queue=1)  # loads do not wait behind it
+        self.emitter.builder.emit(store)
 
 
 def _reads_psum(instruction: Instruction) -> bool:

@@ -616,8 +616,10 @@ class ProductWriter:
         return given
 
     def _out(self, row: tuple[Axis, ...], column: tuple[Axis, ...], dtype: ElementType) -> Access:
-        tile = self.builder.tile((_size(row), _size(column)), dtype, name="out")
-        return tile_access(tile, [_size(column)], [1])
+        slot = self._slot()
+        slots = 1 if slot == ZERO else 2
+        tile = self.builder.tile((_size(row), _size(column)), dtype, slots=slots, name="out")
+        return tile_access(tile, [_size(column)], [1], slot=slot)
 
 
 def _flag(kind: type[First] | type[Last], names: tuple[str, ...]) -> Flag:
