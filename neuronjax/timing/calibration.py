@@ -75,3 +75,10 @@ FITTED: Mapping[str, tuple[str, ...]] = {
     "benchmark_launch_ns": ("all-reduce 1 MiB", "all-reduce 4 MiB", "all-reduce 16 MiB"),
 }
 """Constant -> the points that it was fitted to."""
+
+CHOSEN: Mapping[str, tuple[str, ...]] = {
+    "block sizes of the matmul, which are not published": ("K1 Vector", "K1 DMA"),
+    "an engine follows close behind results that it streams": ("K14 total",),
+    "software pipelining of attention, whose schedule is not published": ("K15 FP32", "K15 BF16"),
+}
+"""Choices without a number that were made with a point in view: it counts as calibrated, too."""

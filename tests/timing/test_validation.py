@@ -8,7 +8,7 @@ import json
 import pytest
 
 from neuronjax.program.verify import verify
-from neuronjax.timing.calibration import CALIBRATION, FITTED
+from neuronjax.timing.calibration import CALIBRATION, CHOSEN, FITTED
 from neuronjax.timing.validation.points import POINTS, Kind
 from neuronjax.timing.validation.predictions import Model
 from neuronjax.timing.validation.programs import programs
@@ -42,7 +42,7 @@ def test_every_point_has_a_prediction() -> None:
 def test_every_constant_says_what_it_was_fitted_to() -> None:
     assert set(FITTED) == {each.name for each in dataclasses.fields(CALIBRATION)}
     names = {point.name for point in POINTS}
-    for points in FITTED.values():
+    for points in (*FITTED.values(), *CHOSEN.values()):
         assert points
         assert set(points) <= names
 

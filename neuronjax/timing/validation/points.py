@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neuronjax.timing.calibration import FITTED
+from neuronjax.timing.calibration import CHOSEN, FITTED
 
 
 class Kind(enum.Enum):
@@ -36,8 +36,9 @@ class Point:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether some constant was fitted to it."""
-        return any(self.name in points for points in FITTED.values())
+        """Whether a constant was fitted to it, or a choice made with it in view."""
+        used = (*FITTED.values(), *CHOSEN.values())
+        return any(self.name in points for points in used)
 
 
 LEAST_OF_BOUND = 0.6
