@@ -42,6 +42,18 @@ class Writer:
         self.operations.append(result.producer)
         return result
 
+    def several(
+        self, name: str, operands: Sequence[Value], results: Sequence[TensorSpec],
+        regions: tuple[Graph, ...], attributes: Mapping[str, Any],
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """An operation of several results."""
+        values = tuple(Value(spec) for spec in results)
+        op = Op(name, tuple(operands), values, dict(attributes), regions, self.source, None)
+        for value in values:
+            value.producer = op
+        self.operations.append(op)
+        return values
+
     def constant(self, number: Any, like: Value, dtype: Any = None) -> Value:
         """One number everywhere, in the shape of another value."""
         dtype = like.dtype if dtype is None else np.dtype(dtype)

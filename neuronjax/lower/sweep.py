@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neuronjax.lower.builder import KernelBuilder, tile_access
-from neuronjax.lower.tiles import Axis, Input, Node, Region, TileProgram, regions, simplified
+from neuronjax.lower.tiles import Axis, Input, Node, Region, TileProgram, boxes, regions, simplified
 from neuronjax.lower.view import View, dense_strides, walk
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
@@ -70,6 +70,11 @@ class Sweep:
         """The boxes of the domain."""
         return regions(self.program)
 
+    def lanes(self) -> list[Region]:
+        """Boxes with nothing but partitions, within loops."""
+        kept = [Axis(dim, size) for dim, size in enumerate(self.program.domain)]
+        return list(boxes(kept, 1, 0, ()))
+
     def start(self, base: Sequence[tuple[int, int]]) -> Position:
         """Where a box begins."""
         position = dict.fromkeys(range(len(self.program.domain)), ZERO)
@@ -89,8 +94,15 @@ class Sweep:
             at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
             self.nest(rest, at, body)
 
-    def hbm(self, number: int, axes: Sequence[Axis], position: Position) -> Access:
-        """The elements of a value along `axes`."""
+    def hbm(
+        self,
+        number: int,
+        axes: Sequence[Axis],
+        position: Position,
+        sizes: Sequence[int] = (),
+        strides: Sequence[int] = (),
+    ) -> Access:
+        """The elements of a value along `axes`, then along dimensions that are not swept."""
         each = self.program.inputs[number]
         offset = Affine(each.offset)
         for dim, at in position.items():
@@ -98,8 +110,8 @@ class Sweep:
         return walk(
             self.values[number].view.buffer,
             offset,
-            [axis.size for axis in axes],
-            [each.strides[axis.dim] * axis.step for axis in axes],
+            [*(axis.size for axis in axes), *sizes],
+            [*(each.strides[axis.dim] * axis.step for axis in axes), *strides],
         )
 
     def load(self, number: int, region: Region, free: Sequence[Axis], position: Position) -> Access:

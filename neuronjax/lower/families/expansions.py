@@ -11,7 +11,7 @@ import numpy as np
 
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower import elementwise
-from neuronjax.lower.families import random
+from neuronjax.lower.families import random, windows
 from neuronjax.lower.fuse import PACKED
 from neuronjax.lower.rewrite import Rewrite, Writer
 from neuronjax.lower.storage import is_native
@@ -234,6 +234,7 @@ _PACKED_OPERATIONS = (
 
 REWRITES: dict[str, Rewrite] = {
     **random.REWRITES,
+    **windows.REWRITES,
     **dict.fromkeys(_PACKED_OPERATIONS, packed),
     "batch_norm_grad": batch_norm_grad,
     "batch_norm_inference": batch_norm_inference,

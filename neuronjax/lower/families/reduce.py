@@ -16,7 +16,7 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower import elementwise
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
 from neuronjax.lower.families import host
-from neuronjax.lower.fuse import is_splat
+from neuronjax.lower.fuse import is_splat, peel
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.sweep import Position, Sweep, Swept, lanes, tile
@@ -24,6 +24,7 @@ from neuronjax.lower.tiles import FREE_ELEMENTS, Chunk, Region
 from neuronjax.lower.view import View, walk, whole_view
 from neuronjax.program.affine import Affine
 from neuronjax.program.dma import DmaCopy
+from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Buffer, Dim, Immediate, Scalar
 
 FIRST_PASS = 1024
@@ -110,7 +111,7 @@ def _pass(
     inits: Sequence[Value] | None,
     results: Sequence[View],
 ) -> None:
-    constants = [_immediate(value) for value in inits or ()]
+    constants = [immediate(value) for value in inits or ()]
     loaded = [
         scope.view(value)
         for value, known in zip(inits or (), constants, strict=True)
@@ -133,11 +134,13 @@ def _pass(
     scope.kernel(op.name, [op], key, [*views, *results, *loaded], [], write)
 
 
-def _immediate(value: Value) -> Immediate | None:
-    if not is_splat(value):
+def immediate(value: Value) -> Immediate | None:
+    """The number of a scalar that is a constant."""
+    base, _ = peel(value)
+    if not is_splat(base):
         return None
-    assert value.producer is not None
-    return Immediate(value.producer.attributes["value"].flat[0].item())
+    assert base.producer is not None
+    return Immediate(base.producer.attributes["value"].flat[0].item())
 
 
 @dataclass
@@ -164,26 +167,14 @@ class _Reduction:
             (chunk,) = region.chunks
             totals = self._part(region, chunk, position)
         else:
-            totals = [self._initial(region, rows, number) for number in range(self.count)]
+            totals = [
+                initial(self.builder, first, lanes(region), rows, value.view.buffer.dtype)
+                for first, value in zip(self.firsts, self.sweep.values, strict=False)
+            ]
             for chunk in region.chunks:
                 self._chunk(region, chunk, position, totals)
         for number, total in enumerate(totals):
             self.sweep.store(self.count + number, region, region.free, position, total)
-
-    def _initial(self, region: Region, rows: int, number: int) -> Access:
-        first = self.firsts[number]
-        dtype = self.sweep.values[number].view.buffer.dtype
-        total = self.sweep.tile(region, (rows,), dtype)
-        given: Scalar
-        if isinstance(first, Immediate):
-            given = first
-        else:
-            loaded = self.sweep.tile(region, (1,), dtype)
-            everywhere = walk(first.buffer, Affine(first.offset), (lanes(region),), (0,))
-            self.builder.emit(DmaCopy(dst=loaded, src=everywhere))
-            given = replace(loaded, dims=(Dim(0, rows),))
-        elementwise.fill(self.builder, total, given)
-        return total
 
     def _chunk(
         self, region: Region, chunk: Chunk, position: Position, totals: Sequence[Access]
@@ -207,6 +198,27 @@ class _Reduction:
         tiles = [self.sweep.load(n, region, free, position) for n in range(self.count)]
         rows = math.prod(axis.size for axis in region.free)
         return halved(self.builder, self.region, tiles, rows)
+
+
+def initial(
+    builder: KernelBuilder,
+    first: View | Immediate,
+    partitions: int,
+    count: int,
+    dtype: ElementType,
+) -> Access:
+    """A tile of `count` initial values in each partition."""
+    total = tile(builder, partitions, (count,), dtype)
+    given: Scalar
+    if isinstance(first, Immediate):
+        given = first
+    else:
+        loaded = tile(builder, partitions, (1,), dtype)
+        everywhere = walk(first.buffer, Affine(first.offset), (partitions,), (0,))
+        builder.emit(DmaCopy(dst=loaded, src=everywhere))
+        given = replace(loaded, dims=(Dim(0, count),))
+    elementwise.fill(builder, total, given)
+    return total
 
 
 def halved(builder: KernelBuilder, region: Graph, tiles: list[Access], rows: int) -> list[Access]:

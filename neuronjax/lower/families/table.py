@@ -17,6 +17,7 @@ from neuronjax.lower.families import (
     reduce,
     scatter,
     sort,
+    windows,
 )
 from neuronjax.lower.scope import Epilogue, Scope
 
@@ -28,6 +29,7 @@ RULES: dict[str, Callable[[Scope, Op], None]] = {
     **gather.RULES,
     **scatter.RULES,
     **collectives.RULES,
+    **windows.RULES,
     "*": host.lower,
 }
 """Operation -> rule; `*` takes what no engine can do."""
