@@ -54,6 +54,9 @@ RUN_BYTES = 512
 """Contiguous bytes from which on a transfer is efficient."""
 SHARED = 4096
 """Most columns of what all rows share that are loaded at once."""
+IN_FLIGHT = 1 << 20
+"""Bytes that transfers move while one of them arrives, about."""
+MOST_SLOTS = 8
 MOST_READERS = 2
 """Operations that read sums in PSUM; more of them keep it occupied for too long."""
 _INT16 = 1 << 15
@@ -160,12 +163,7 @@ class ProductWriter:
 
         def panel(width: int) -> int:
             (tile, *_) = blocks(axes, width)
-            total = 0
-            for step in steps:
-                inside = (*step.loops, *step.inner, *tile.tile)
-                found = extents(operand, inside, frozenset(self.product.contracted), turned=False)
-                total += math.prod(each.size for each in found) * bytes_of(operand.dtype)
-            return total
+            return sum(self._panel_bytes(operand, tile.tile, step) for step in steps)
 
         stored = bytes_of(operand.view.buffer.dtype)
         turned = any(is_turned(operand, step, axes) for step in steps)
@@ -220,14 +218,17 @@ class ProductWriter:
         along = [(o, dims) for o, dims in pairs if abs(o.strides[inner.dim] * inner.step) == 1]
         if not along or self._is_shared(inner):
             return None
+        wide = [o for o, dims in along if self.product.count(dims) > NARROW]
         for operand, dims in along:
             run = outer.size * bytes_of(operand.view.buffer.dtype)
             if run < RUN_BYTES and self.product.count(dims) > NARROW:
                 return None
         part = Axis(inner.dim, inner.size, inner.step * outer.size)
         rest = Axis(inner.dim, outer.size, inner.step)
-        nbytes = max(bytes_of(operand.view.buffer.dtype) for operand, _ in along)
-        room = max(CHUNK_BYTES // (WIDTH * nbytes), RUN_BYTES // nbytes)
+        nbytes = max(bytes_of(operand.dtype) for operand in (self.left, self.right))
+        room = CHUNK_BYTES // (WIDTH * nbytes)
+        for operand in wide:
+            room = max(room, RUN_BYTES // bytes_of(operand.view.buffer.dtype))
         if outer.size % room:
             room = next((n for n in range(room, 2 * room) if outer.size % n == 0), outer.size)
         if room >= outer.size:
@@ -255,15 +256,23 @@ class ProductWriter:
             self.loops(inner, at, body)
             del self.stack[len(self.stack) - len(variable.variables) :]
 
-    def _slot(self) -> Affine:
-        """Which of two tiles is used: the number of the iteration, modulo 2."""
+    def _slot(self, slots: int = 2) -> Affine:
+        """Which of several tiles is used: the number of the iteration."""
         factor, terms = 1, {}
         for name, trips in reversed(self.stack):
             terms[name] = factor
-            factor = factor * trips % 2
+            factor = factor * trips % slots
             if not factor:
                 break
         return affine(0, **terms)
+
+    def _deep(self, partitions: int, nbytes: int) -> int:
+        """Slots of a tile that is loaded again and again: transfers take time to arrive."""
+        if not self.stack:
+            return 1
+        wanted = math.ceil(IN_FLIGHT / (partitions * nbytes))
+        trips = math.prod(trips for _, trips in self.stack)
+        return min(max(2, min(MOST_SLOTS, wanted, 2 * CHUNK_BYTES // nbytes)), trips)
 
     def batches(
         self,
@@ -302,13 +311,13 @@ class ProductWriter:
             self._share(rows, columns, still[1], position)
         known: dict[int, list[Panel]] = {}
         if plan.inner_level is Level.ONCE:
-            known[id(inner)] = self.panels(inner[0], inner_axes, steps, position)
+            known[id(inner)] = self.panels(inner[0], inner_axes, steps, position, 1)
         for block in blocks(product.axes(outer[1]), plan.outer_width):
 
             def outside(at: dict[int, Affine], block: Block = block) -> None:
                 held = dict(known)
                 if plan.outer_level is Level.OUTER:
-                    held[id(outer)] = self.panels(outer[0], block.tile, steps, at)
+                    held[id(outer)] = self.panels(outer[0], block.tile, steps, at, plan.outer_slots)
                 self._inside(plan, block, (still, moving, outer, inner), steps, at, held)
 
             self.loops(block.loops, moved(position, block.base), outside)
@@ -352,7 +361,7 @@ class ProductWriter:
         turned = is_turned(operand, step, free)
         contracted = frozenset(self.product.contracted)
         found = extents(operand, axes, contracted, turned=turned)
-        slot = self._slot() if slots > 1 else ZERO
+        slot = self._slot(slots) if slots > 1 else ZERO
         count = math.prod(axis.size for axis in step.partitions)
         size = math.prod(each.size for each in found)
         buffer = self.builder.tile(
@@ -360,26 +369,27 @@ class ProductWriter:
         )
         return Panel(operand, buffer, step.partitions, found, moved(at, step.base), slot)
 
+    def _panel_bytes(self, operand: Operand, free: Sequence[Axis], step: Step) -> int:
+        axes = (*step.loops, *step.inner, *free)
+        found = extents(operand, axes, frozenset(self.product.contracted), turned=False)
+        return math.prod(each.size for each in found) * bytes_of(operand.dtype)
+
     def panels(
-        self, operand: Operand, free: Sequence[Axis], steps: list[Step], at: Position
+        self,
+        operand: Operand,
+        free: Sequence[Axis],
+        steps: list[Step],
+        at: Position,
+        slots: int = 2,
     ) -> list[Panel]:
         """Panels of all steps, loaded part by part."""
         panels = []
         for step in steps:
-            slots = 2 if self.stack and self._fits_twice(operand, free, steps) else 1
             panel = self._panel(operand, free, step, at, slots)
             panels.append(panel)
             fill = functools.partial(self._load, panel, (*step.inner, *free), step, free)
             self.loops(step.loops, panel.position, fill)
         return panels
-
-    def _fits_twice(self, operand: Operand, free: Sequence[Axis], steps: list[Step]) -> bool:
-        total = 0
-        for step in steps:
-            axes = (*step.loops, *step.inner, *free)
-            found = extents(operand, axes, frozenset(self.product.contracted), turned=False)
-            total += math.prod(each.size for each in found) * bytes_of(operand.dtype)
-        return 4 * total <= self._budget()
 
     def _load(
         self, panel: Panel, axes: Sequence[Axis], step: Step, free: Sequence[Axis], at: Position
@@ -413,8 +423,8 @@ class ProductWriter:
         """One tile of rows: `place` says where in the box, in its own steps."""
         dtype, count = panel.operand.dtype, panel.buffer.partitions
         depth = math.prod(each.size for each in deep)
-        slot = self._slot()
-        slots = 1 if slot == ZERO else 2
+        slots = self._deep(block.size, depth * count * bytes_of(dtype))
+        slot = self._slot(slots) if slots > 1 else ZERO
         tile = self.builder.tile((block.size, depth * count), dtype, slots=slots, name="row")
         rows = [replace(sub[axis.dim], size=axis.size) for axis in block.tile]
         moves = ZERO
@@ -432,12 +442,14 @@ class ProductWriter:
             room = 1
         for first in range(0, depth, room):
             many = min(room, depth - first)
-            turned = self._psum(count, many * block.size, wide, slots, "turn")
+            pair = min(slots, 2)
+            turned = self._psum(count, many * block.size, wide, pair, "turn")
+            beside = self._slot(pair) if pair > 1 else ZERO
             for index in range(many):
                 part = tile_access(tile, [count], [1], offset=(first + index) * count, slot=slot)
-                dst = tile_access(turned, [block.size], [1], offset=index * block.size, slot=slot)
+                dst = tile_access(turned, [block.size], [1], offset=index * block.size, slot=beside)
                 self.builder.emit(TensorTranspose(dst=dst, data=part))
-            seen = tile_access(turned, [many * block.size], [1], slot=slot)
+            seen = tile_access(turned, [many * block.size], [1], slot=beside)
             pitch = deep[0].pitch if deep else 0
             dst = tile_access(
                 panel.buffer,
@@ -488,7 +500,8 @@ class ProductWriter:
                         pair.append(held[number])
                         continue
                     alone = replace(step, loops=(), base=())
-                    slots = 2 if self.stack else 1
+                    sub = self._panel_bytes(operand, free, alone)
+                    slots = self._deep(_size(step.partitions), sub)
                     panel = self._panel(operand, free, alone, here, slots)
                     self._load(panel, (*step.inner, *free), step, free, here)
                     pair.append(panel)

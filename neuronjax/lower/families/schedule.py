@@ -58,6 +58,8 @@ class Schedule:
     inner_width: int
     outer_level: Level
     inner_level: Level
+    #: Panels of the outer operand at a time.
+    outer_slots: int = 1
 
     @property
     def levels(self) -> tuple[Level, Level]:
@@ -94,7 +96,7 @@ def schedule(
     return Schedule(left_is_stationary, outer_is_stationary, *option)
 
 
-_Order = tuple[int, int, Level, Level]
+_Order = tuple[int, int, Level, Level, int]
 
 
 def _orders(outer: Side, inner: Side, budget: int) -> Iterator[tuple[_Order, tuple[int, int]]]:
@@ -103,7 +105,7 @@ def _orders(outer: Side, inner: Side, budget: int) -> Iterator[tuple[_Order, tup
     narrow = min(WIDTH, inner.width)
     outer_steps = math.ceil(outer.width / WIDTH)
     if inner.panel(inner.width) + 2 * outer.panel(step) <= budget:
-        order = (step, narrow, Level.OUTER, Level.ONCE)
+        order = (step, narrow, Level.OUTER, Level.ONCE, 2)
         yield order, (outer.width, inner.width)
     width = step
     if outer.panel(width) + 2 * inner.panel(narrow) <= budget:
@@ -113,11 +115,15 @@ def _orders(outer: Side, inner: Side, budget: int) -> Iterator[tuple[_Order, tup
                 break
             width = wider
         passes = math.ceil(outer.width / width)
-        yield (width, narrow, Level.OUTER, Level.INNER), (outer.width, inner.width * passes)
+        twice = 2 * (outer.panel(width) + inner.panel(narrow)) <= budget
+        yield (
+            (width, narrow, Level.OUTER, Level.INNER, 1 + twice),
+            (outer.width, inner.width * passes),
+        )
     for width in (step, min(256, step), min(128, step)):
         if outer.panel(width) <= budget - 3 * CHUNK_BYTES:
             passes = math.ceil(outer.width / width)
-            yield (width, narrow, Level.OUTER, Level.STEP), (outer.width, inner.width * passes)
+            yield (width, narrow, Level.OUTER, Level.STEP, 1), (outer.width, inner.width * passes)
             break
     loads = outer.width * math.ceil(inner.width / WIDTH), inner.width * outer_steps
-    yield (step, narrow, Level.STEP, Level.STEP), loads
+    yield (step, narrow, Level.STEP, Level.STEP, 1), loads
