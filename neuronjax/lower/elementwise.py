@@ -132,10 +132,23 @@ def fill(builder: KernelBuilder, dst: Access, value: Scalar) -> None:
     if isinstance(value, Immediate):
         if dst.element_type.storage_bits > 32:
             builder.emit(CustomOp(dst=dst, function=CustomFunction.CONVERT, srcs=(value,)))
+        elif _is_byte_float(dst.element_type):
+            builder.emit(Memset(dst=as_bits(dst), value=_encoded(value, dst.element_type)))
         else:
             builder.emit(Memset(dst=dst, value=value))
     else:
         copy(builder, dst, value)
+
+
+def _is_byte_float(dtype: ElementType) -> bool:
+    """Whether it is a floating-point type that not all engines write."""
+    return isinstance(dtype, type(FLOAT32)) and dtype.storage_bits == 8
+
+
+def _encoded(value: Immediate, dtype: ElementType) -> Immediate:
+    """The bits of a number in a floating-point type of one byte."""
+    number = np.asarray(value.value, np.float32).astype(getattr(dtype, "dtype", np.float32))
+    return Immediate(int(number.view(np.uint8)))
 
 
 _RAW: dict[int, ElementType] = {
@@ -153,7 +166,7 @@ def copy(builder: KernelBuilder, dst: Access, src: Access) -> None:
     if dst.element_type.storage_bits > 32:
         bits = CustomFunction.CONVERT
         builder.emit(CustomOp(dst=as_bits(dst), function=bits, srcs=(as_bits(src),)))
-    elif isinstance(dst.element_type, type(FLOAT32)) and dst.element_type.storage_bits == 8:
+    elif _is_byte_float(dst.element_type):
         builder.emit(TensorCopy(dst=as_bits(dst), src=as_bits(src)))
     else:
         builder.emit(TensorCopy(dst=dst, src=src))
