@@ -28,7 +28,7 @@ class Value:
     """A tensor that one operation, or nobody (a parameter), makes."""
 
     spec: TensorSpec
-    producer: Op | None = None
+    producer: Op | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

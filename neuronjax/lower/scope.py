@@ -22,15 +22,8 @@ from neuronjax.lower.fuse import VIEWS, Fusion, Group, is_splat, peel, root_of
 from neuronjax.lower.homes import Home, settled
 from neuronjax.lower.order import ordered
 from neuronjax.lower.storage import storage_of
-from neuronjax.lower.tiles import (
-    Input,
-    Node,
-    Output,
-    Reference,
-    TileEmitter,
-    TileProgram,
-    simplified,
-)
+from neuronjax.lower.tile_program import Input, Node, Output, Reference, TileProgram, simplified
+from neuronjax.lower.tiles import TileEmitter
 from neuronjax.lower.view import View, whole_view
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
@@ -159,7 +152,7 @@ class Scope:
                 captured = [value for region in op.regions for value in region.captured()]
                 for value in (*op.operands, *captured):
                     base, _ = peel(value)
-                    if value in captured or not self._is_inside(group, base, fusion):
+                    if value in captured or not self._is_inside(group, op, base, fusion):
                         root = root_of(value)
                         needed.add(root)
                         self._last_use[root] = group.number
@@ -169,8 +162,17 @@ class Scope:
         return needed
 
     @staticmethod
-    def _is_inside(group: Group, base: Value, fusion: Fusion) -> bool:
-        return fusion.of.get(base) is group and base in group.maps
+    def _is_inside(group: Group, op: Op, base: Value, fusion: Fusion) -> bool:
+        """Whether an operation of a group finds a value in a tile.
+
+        What follows the last product of attention finds only that product there: sums of rows, for
+        instance, it reads from memory, where the softmax has put them.
+        """
+        if fusion.of.get(base) is not group or base not in group.maps:
+            return False
+        if group.inner is None or group.last is None or op in group.inner.operations:
+            return True
+        return base not in group.inner.maps or (op is group.last.root and base is group.link)
 
     def dies(self, value: Value, group_number: float) -> bool:
         """Whether the memory of a value may be overwritten by the group of that number."""
