@@ -228,7 +228,8 @@ _CALLS = frozenset({"func.call", "call"})
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 _IDENTITIES = frozenset({
     "sdy.sharding_constraint", "sdy.propagation_barrier", "Sharding", "SPMDFullToShardShape",
-    "SPMDShardToFullShape", "xla.sdy.Sharding", "LayoutConstraint",
+    "SPMDShardToFullShape", "xla.sdy.Sharding", "xla.sdy.FuncResultSharding", "LayoutConstraint",
+    "annotate_device_placement",
 })  # fmt: skip
 """Operations and targets of custom calls that say something to a partitioner only."""
 
