@@ -44,8 +44,15 @@ class Options:
     """Seed of the choices that a dataflow order makes."""
     record_to: str | None = None
     """Folder for a record of every run of the executor ``engine``, for ``neuronjax replay``."""
+    simulate: bool = False
+    """Let cost analysis of programs that the host computes be of the device: lowered and timed when
+    it is asked for."""
     dump_to: str | None = None
     """Folder for the text of every program after each stage of its compilation."""
+    profile_to: str | None = None
+    """Folder for a profile of all programs that the process runs."""
+    monitor_port: int | None = None
+    """Port on 127.0.0.1 where the process serves its counters, for ``neuronjax monitor``."""
     numerics: str = "chip"
     """Which arithmetic: ``chip`` is the NeuronCore's, ``ieee`` is plain XLA on the CPU."""
     stochastic_rounding: bool = False
@@ -98,6 +105,12 @@ def _positive(variable: str, text: str) -> int:
     if number < 1:
         raise _refused(variable, text, "a whole number of at least 1")
     return number
+
+
+def _port(variable: str, text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
+        raise _refused(variable, text, "a port from 1 to 65535")
+    return int(text)
 
 
 def _logical_cores(variable: str, text: str) -> int:
@@ -203,7 +216,10 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURONJAX_ENGINE_ORDER": ("engine_order", _choice("program", "dataflow", "adversarial")),
     "NEURONJAX_ENGINE_SEED": ("engine_seed", _seed),
     "NEURONJAX_RECORD_TO": ("record_to", _text),
+    "NEURONJAX_SIMULATE": ("simulate", _switch),
     "NEURONJAX_DUMP_TO": ("dump_to", _text),
+    "NEURONJAX_PROFILE_TO": ("profile_to", _text),
+    "NEURONJAX_MONITOR_PORT": ("monitor_port", _port),
     "NEURONJAX_NUMERICS": ("numerics", _choice("chip", "ieee")),
     "NEURON_RT_STOCHASTIC_ROUNDING_EN": ("stochastic_rounding", _switch),
     "NEURON_RT_STOCHASTIC_ROUNDING_SEED": ("stochastic_rounding_seed", _seed),

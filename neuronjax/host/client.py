@@ -85,6 +85,8 @@ class HostExecutable:
 
     holds_values = True
     """Whether results and temporaries take memory of this machine."""
+    runs_on_host = True
+    """Whether cost and memory are those of code for this machine."""
 
     def __init__(self, loaded: Any, placement: Placement, results: Sequence[TensorSpec]) -> None:
         self.placement = placement

@@ -36,6 +36,7 @@ class ShapesExecutable(HostExecutable):
     """A per-core program of which only the types are used."""
 
     holds_values = False
+    runs_on_host = False
 
     def __init__(
         self, placement: Placement, results: Sequence[TensorSpec], zeros: Callable[..., Any]

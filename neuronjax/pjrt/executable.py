@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from neuronjax.pjrt.execute import Runner
 from neuronjax.pjrt.handles import pointer_array, read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime import executable as runtime_executable
+from neuronjax.runtime.analysis import Analysis
 from neuronjax.runtime.client import parse_options
 from neuronjax.runtime.executable import LoadedProgram, ProgramMemory
 
@@ -32,6 +33,9 @@ class ExecutableState:
     host: HostExecutable
     memory: ProgramMemory
     options: bytes
+    analysis: Analysis
+    simulates: bool
+    """Whether cost analysis is of the device although the host computes values."""
     keep: list[Any] = field(default_factory=list)
     """C arrays lent to JAX for as long as the executable lives."""
 
@@ -79,7 +83,16 @@ class ExecutableState:
             for name, value in self.host.cost().items()
             if isinstance(value, (int, float))
         }
+        if self.simulates or not self.host.runs_on_host:
+            numbers |= self.analysis.cost()
         return self.plugin.named_values(numbers)
+
+    @cached_property
+    def full_memory(self) -> ProgramMemory:
+        """Memory with the temporaries that only an analysis finds."""
+        if self.host.holds_values:
+            return self.memory
+        return replace(self.memory, temporaries=self.analysis.temporaries())
 
 
 class LoadedState:
@@ -88,8 +101,16 @@ class LoadedState:
     def __init__(self, state: ClientState, loaded: LoadedProgram, options: bytes) -> None:
         self.client = state
         self.loaded = loaded
+        client = state.client
+        analysis = Analysis(loaded.program, len(loaded.placement), client.machine, loaded.host)
         self.executable = ExecutableState(
-            state.plugin, loaded.program, loaded.host, loaded.memory, options
+            state.plugin,
+            loaded.program,
+            loaded.host,
+            loaded.memory,
+            options,
+            analysis,
+            client.options.simulate,
         )
         self.runner: Runner | None = Runner(state, loaded)
         self.devices = pointer_array([state.device_handles[i] for i in loaded.placement.ids])
@@ -190,7 +211,7 @@ _ON_HOST = tuple(
 
 
 def Executable_GetCompiledMemoryStats(plugin: Plugin, args: Any) -> None:
-    memory = plugin.handles[args.executable].memory
+    memory = plugin.handles[args.executable].full_memory
     for name in _ON_HOST:
         setattr(args, name, 0)
     args.generated_code_size_in_bytes = memory.code

@@ -15,6 +15,7 @@ from neuronjax.pjrt.client_state import PLATFORM_NAME, TopologyState, platform_v
 from neuronjax.pjrt.executable import ExecutableState
 from neuronjax.pjrt.handles import read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.runtime.analysis import Analysis
 from neuronjax.runtime.client import compile_ahead, parse_options
 from neuronjax.runtime.device import Device
 
@@ -107,5 +108,7 @@ def Compile(plugin: Plugin, args: Any) -> None:
     compiled, host, memory = compile_ahead(
         code, parse_options(serialized), topology.devices, topology.policy
     )
-    state = ExecutableState(plugin, compiled, host, memory, serialized)
+    analysis = Analysis(compiled, compiled.num_devices, topology.machine, host)
+    simulates = options.load().simulate
+    state = ExecutableState(plugin, compiled, host, memory, serialized, analysis, simulates)
     args.executable = state.new_handle()

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from neuronjax.errors import ConfigurationError
 from neuronjax.planning.measure import Measurement, between
 
-DEPTHS = (2, 3)
-"""Layers of the models that are compiled instead: a first, a last, and one or two between."""
+DEPTHS = (3, 4)
+"""Layers of the models that are compiled instead: a first, a last, and one or two between. At two
+layers memory between kernels does not repeat yet."""
 
 
 def at_depth(

@@ -82,11 +82,13 @@ def measure_compiled(
     setting: Setting,
     paths: tuple[str, ...] = (),
     donated: frozenset[int] | None = None,
+    lowered: Program | None = None,
 ) -> Measurement:
     """The numbers of a compiled program; `paths` name its arguments."""
     machine = setting.machine
-    target = Target(machine.chip.name, machine.lnc, machine.chip)
-    lowered = lower_program(program.per_core, target, ranks, check_memory=False)
+    if lowered is None:
+        target = Target(machine.chip.name, machine.lnc, machine.chip)
+        lowered = lower_program(program.per_core, target, ranks, check_memory=False)
     timeline = time_of(lowered, setting)
     use = account(lowered)
     numbers = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from neuronjax.compiler import lower_program
 from neuronjax.emulate.checks import NO_CHECKS, Checks
-from neuronjax.emulate.core import DataflowOrder, Order, ProgramOrder, Results, run
+from neuronjax.emulate.core import DataflowOrder, Emulation, Order, ProgramOrder, Results
 from neuronjax.emulate.record import record
 from neuronjax.errors import ConfigurationError, SerializationError
 from neuronjax.hlo import module as hlo
@@ -42,6 +42,8 @@ class EngineMemory:
 class EngineExecutable(HostExecutable):
     """A per-core program as engine instructions."""
 
+    runs_on_host = False
+
     def __init__(
         self,
         program: Program,
@@ -56,7 +58,7 @@ class EngineExecutable(HostExecutable):
         self._module = module
         self._results = results
         self._host = host
-        self._runs = runs
+        self._run = runs.of(program, host)
 
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
         """Runs all cores to the end; the token, if asked for, is ready."""
@@ -65,7 +67,7 @@ class EngineExecutable(HostExecutable):
             {f"arg{i}": stored(each[rank]) for i, each in enumerate(shards) if each[rank].size}
             for rank in range(len(self.placement))
         ]
-        found = self._runs(self.program, given, self._host)
+        found = self._run(given)
         outputs = [
             self._placed([_result(each, index, spec) for each in found], spec)
             for index, spec in enumerate(self._results)
@@ -162,6 +164,12 @@ ORDERS: dict[str, Callable[[int], Order]] = {
 """Option ``engine_order`` -> order of instructions, with a seed."""
 
 
+KEPT_BYTES = 1 << 28
+"""HBM of a program on each rank up to which its emulated memory is kept between runs."""
+
+Run = Callable[[list[dict[str, np.ndarray]]], list[Results]]
+
+
 class Runs:
     """Runs programs as the options say, and records the runs if they say so."""
 
@@ -171,28 +179,60 @@ class Runs:
         self._checks = Checks() if options.engine_order != "program" else NO_CHECKS
         self._count = 0
 
-    def __call__(
-        self, program: Program, arguments: list[dict[str, np.ndarray]], host: HostWork
-    ) -> list[Results]:
-        """The results of every rank.
+    def of(self, program: Program, host: HostWork) -> Run:
+        """What runs a program, as often as it is called, on the arguments of every rank.
 
-        Raises:
+        It raises:
           ConfigurationError: the folder for records cannot be written to.
           RaceError, DeadlockError, UninitialisedError, OutOfBoundsError: as the emulator finds.
         """
         if self._folder is None:
-            return run(program, arguments, order=self._order, host=host, checks=self._checks)
+            return _Repeated(program, self._order, self._checks, host)
+        return partial(self._recorded, self._folder, program, host)
+
+    def _recorded(
+        self,
+        folder: Path,
+        program: Program,
+        host: HostWork,
+        arguments: list[dict[str, np.ndarray]],
+    ) -> list[Results]:
         self._count += 1
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / f"{self._count:04d}.{program.name}.npz"
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{self._count:04d}.{program.name}.npz"
             path.touch()
         except OSError as error:
             raise ConfigurationError(
-                f"NEURONJAX_RECORD_TO={str(self._folder)!r} cannot be written to: "
-                f"{error.strerror}. Name a folder of yours, or unset it."
+                f"NEURONJAX_RECORD_TO={str(folder)!r} cannot be written to: {error.strerror}. "
+                "Name a folder of yours, or unset it."
             ) from None
         return record(path, program, arguments, order=self._order, host=host, checks=self._checks)
+
+
+@dataclass
+class _Repeated:
+    """Runs of one program; the emulation is kept ready for the next one unless it is large."""
+
+    program: Program
+    order: Order
+    checks: Checks
+    host: HostWork
+    _ready: Emulation | None = None
+
+    def __call__(self, arguments: list[dict[str, np.ndarray]]) -> list[Results]:
+        if self._ready is None:
+            emulation = Emulation(
+                self.program, arguments, order=self.order, checks=self.checks, host=self.host
+            )
+        else:
+            emulation, self._ready = self._ready, None
+            emulation.reload(arguments)
+        emulation.run()
+        results = emulation.results()
+        if sum(buffer.extent for buffer in self.program.buffers) <= KEPT_BYTES:
+            self._ready = emulation
+        return results
 
 
 class EngineClient(HostClient):

@@ -1,0 +1,60 @@
+"""What a compiled program would take on the device: lowered and timed when somebody asks."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+
+from neuronjax.compiler import CompiledProgram
+from neuronjax.errors import NeuronError
+from neuronjax.host.client import HostExecutable
+from neuronjax.machine.machine import Machine
+from neuronjax.planning.measure import Measurement, Setting, measure_compiled
+from neuronjax.runtime.engine import EngineExecutable
+
+logger = logging.getLogger("neuronjax.analysis")
+
+
+@dataclass
+class Analysis:
+    """A program of `ranks` cores on a machine."""
+
+    program: CompiledProgram
+    ranks: int
+    machine: Machine
+    host: HostExecutable
+
+    @cached_property
+    def measured(self) -> Measurement | None:
+        """Its numbers; ``None`` if the program cannot be lowered or the chip not be timed, which
+        is logged."""
+        lowered = self.host.program if isinstance(self.host, EngineExecutable) else None
+        setting = Setting(machine=self.machine)
+        try:
+            return measure_compiled(self.program, self.ranks, setting, lowered=lowered)
+        except NeuronError as error:
+            name = self.program.signature.name
+            logger.warning("program %s has no estimate of time and memory: %s", name, error)
+            return None
+
+    def cost(self) -> dict[str, float]:
+        """For cost analysis, by XLA's and Neuron Explorer's names; per core and run."""
+        if self.measured is None:
+            return {}
+        numbers, machine = self.measured.numbers, self.machine
+        seconds = numbers["total_ns"] * 1e-9
+        peak = machine.lnc * machine.chip.core.tensor.flops("bfloat16") * seconds
+        bandwidth = machine.lnc * machine.chip.hbm_bandwidth_per_core * seconds
+        return {
+            "flops": numbers["model_flops"],
+            "bytes accessed": numbers["hbm_traffic"],
+            "optimal_seconds": seconds,
+            "mfu_estimated_percent": 100 * numbers["model_flops"] / peak,
+            "hfu_estimated_percent": 100 * numbers["hardware_flops"] / peak,
+            "mbu_estimated_percent": 100 * numbers["hbm_traffic"] / bandwidth,
+        }
+
+    def temporaries(self) -> int:
+        """Bytes of HBM between kernels; 0 if nobody knows."""
+        return 0 if self.measured is None else round(self.measured.numbers["memory.scratch"])

@@ -1,0 +1,215 @@
+"""Estimates: their numbers against sums done by hand, machines, memory, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec
+
+import neuronjax
+from neuronjax.errors import (
+    ConfigurationError,
+    LogicalCoreError,
+    ScriptError,
+    TopologyError,
+    UnknownTargetError,
+    UnsupportedProgramError,
+)
+from neuronjax.machine.chips import TRAINIUM2
+from neuronjax.planning import workload
+from neuronjax.planning.estimate import of_factory, setting_of
+from neuronjax.planning.record import Estimate
+from neuronjax.planning.tracing import abstract_mesh
+
+GIB = 1 << 30
+
+
+def bf16(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+def product(x: jax.Array, weight: jax.Array) -> jax.Array:
+    return x @ weight
+
+
+def split(**changes: object) -> Estimate:
+    """512 x 1024 times 1024 x 2048, whose columns four cores share."""
+    specs = (PartitionSpec(), PartitionSpec(None, "model"))
+    given = {"mesh": {"model": 4}, "in_specs": specs, "target": "trn2.3xlarge", **changes}
+    return neuronjax.estimate(product, bf16(512, 1024), bf16(1024, 2048), **given)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def found() -> Estimate:
+    return split(tokens=512, price=36.0)
+
+
+def test_work_is_that_of_a_core(found: Estimate) -> None:
+    assert found.ranks == 4
+    assert found.model_flops == 2 * 512 * 1024 * 2048 / 4
+    assert found.hardware_flops >= found.model_flops
+    least = 2 * (512 * 1024 + 1024 * 2048 // 4 + 512 * 2048 // 4)
+    assert least <= found.hbm_traffic_bytes < 4 * least
+
+
+def test_percentages_are_neuron_explorers(found: Estimate) -> None:
+    cells, clock = 128 * 128, 2.4e9
+    seconds = found.step_ns * 1e-9
+    mfu = 100 * found.model_flops / (2 * 2 * cells * clock * seconds)  # two cores at LNC 2
+    assert found.mfu_estimated_percent == pytest.approx(mfu)
+    mbu = 100 * found.hbm_traffic_bytes / (2.9e12 / 4 * seconds)
+    assert found.mbu_estimated_percent == pytest.approx(mbu)
+    assert 0 < found.mfu_estimated_percent <= found.hfu_estimated_percent < 100
+    assert found.mfu_estimated_percent <= found.mfu_max_achievable_estimated_percent <= 100
+
+
+def test_memory_by_kind(found: Estimate) -> None:
+    assert found.memory["weights"] == 2 * 1024 * 2048 // 4
+    assert found.memory["arguments"] == 2 * 512 * 1024
+    assert found.memory["results"] == 2 * 512 * 2048 // 4
+    assert found.memory["reserved"] == 2 * 96 << 20
+    assert found.capacity_bytes == 24 * GIB
+    assert found.fits
+    assert found.headroom_bytes == 24 * GIB - sum(found.memory.values())
+
+
+def test_rates_and_prices(found: Estimate) -> None:
+    assert found.tokens_per_second == pytest.approx(512 / found.step_seconds)
+    assert found.usd_per_step == pytest.approx(36 / 3600 * found.step_seconds)
+    assert found.usd_per_million_tokens == pytest.approx(found.usd_per_step / 512 * 1e6)  # type: ignore[operator]
+
+
+def test_text_and_json(found: Estimate) -> None:
+    text = str(found)
+    for word in ("step time", "MFU", "bottleneck", "weights", "headroom", "1 M tokens", "dot_gen"):
+        assert word in text
+    assert f"{__file__.rpartition('/')[2]}:{product.__code__.co_firstlineno + 1}" in text
+    record = json.loads(found.to_json())
+    assert record["model_flops"] == found.model_flops
+    assert record["mfu_estimated_percent"] == found.mfu_estimated_percent
+    assert set(record) >= {field.name for field in dataclasses.fields(Estimate)}
+
+
+def test_donation_and_paths() -> None:
+    def step(params: dict, opt_state: dict, batch: jax.Array) -> tuple[dict, dict]:
+        gradient = batch.T @ (batch @ params["w"])
+        moments = {"mu": opt_state["mu"] * 0.9 + gradient}
+        return {"w": params["w"] - moments["mu"]}, moments
+
+    jitted = jax.jit(step, donate_argnums=(0, 1))
+    w, x = {"w": bf16(256, 256)}, bf16(128, 256)
+    memory = neuronjax.estimate(jitted, w, {"mu": bf16(256, 256)}, x, target="trn1.2xlarge").memory
+    square = 2 * 256 * 256
+    assert memory["weights"] == memory["optimizer"] == square
+    assert memory["inputs"] == 2 * 128 * 256
+    assert "results" not in memory  # all results replace arguments
+
+
+def test_what_does_not_fit_says_what_to_change() -> None:
+    params = {"w": jax.ShapeDtypeStruct((65536, 65536 * 2), jnp.bfloat16)}
+    found = neuronjax.estimate(
+        lambda params, x: x @ params["w"], params, bf16(1, 65536), target="trn1.2xlarge"
+    )
+    assert not found.fits
+    assert found.memory["weights"] == 16 * GIB
+    text = str(found)
+    assert "It does not fit" in text
+    assert "weights take 16.00 GiB" in text
+
+
+def test_loops() -> None:
+    def scan(x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda c, _: (jnp.tanh(c @ c), None), x, length=7)[0]
+
+    def until(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda c: jnp.sum(c) < 100, lambda c: jnp.tanh(c @ c), x)
+
+    one = 2 * 128**3
+    x = bf16(128, 128)
+    assert neuronjax.estimate(scan, x, target="trn1.2xlarge").model_flops == 7 * one
+    for trips in (1, 5):
+        found = neuronjax.estimate(until, x, target="trn1.2xlarge", while_trips=trips)
+        assert found.model_flops == trips * one
+        assert any(f"{trips} trips" in each for each in found.assumed)
+
+
+def factory(name: str = "stack", **settings: object) -> workload.Factory:
+    return workload.load(f"tests.planning.programs:{name}", settings)
+
+
+@pytest.mark.parametrize("mesh", ["core=1", "model=4"])
+def test_deep_models_follow_from_shallow_ones(mesh: str) -> None:
+    setting, axes = setting_of("trn2.3xlarge", None), abstract_mesh(mesh)
+    line = of_factory(factory(), setting, axes)
+    measured = of_factory(factory(), setting, axes, depths=(2, 8))
+    assert line.assumed
+    assert not measured.assumed
+    assert line.model_flops == measured.model_flops == 2 * 2 * 128 * 128 * 256 * 8 / line.ranks
+    scratch = {"scratch": pytest.approx(measured.memory["scratch"], rel=0.25)}
+    assert line.memory == measured.memory | scratch
+    assert line.step_ns == pytest.approx(measured.step_ns, rel=0.05)
+    assert line.instruction_count == pytest.approx(measured.instruction_count, rel=0.02)
+    assert line.hbm_traffic_bytes == pytest.approx(measured.hbm_traffic_bytes, rel=0.02)
+
+
+def test_more_cores_than_one_machine() -> None:
+    setting = setting_of("trn1.2xlarge", None)
+    found = of_factory(factory(), setting, abstract_mesh("model=8"), price=10.0)
+    assert found.instances == 4
+    alone = of_factory(factory(), setting_of("trn1.32xlarge", None), abstract_mesh("model=8"))
+    assert found.busy_ns["collective"] > alone.busy_ns["collective"]  # over the network
+    assert found.usd_per_step == pytest.approx(4 * 10 / 3600 * found.step_seconds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"target": "trn9.large"}, UnknownTargetError, "trn9.large"),
+        ({"target": "trn1.2xlarge", "lnc": 2}, LogicalCoreError, "EARG001"),
+        ({"target": "inf1.xlarge"}, UnsupportedProgramError, "inferentia1"),
+        ({"target": "trn1.2xlarge", "mesh": {"model": 5}}, ValueError, "5"),
+        ({"target": "trn1.2xlarge", "mesh": {"model": 0}}, TopologyError, "positive"),
+        ({"mesh": "model:8"}, TopologyError, "data=4,model=8"),
+        ({"in_specs": (PartitionSpec(),)}, TopologyError, "1 entries for 2"),
+        ({"machine": {"chip": {"hbmm": 1}}}, ConfigurationError, "has no field 'hbmm'"),
+        ({"machine": "nowhere.toml"}, ConfigurationError, "nowhere.toml"),
+    ],
+)
+def test_refused(changes: dict, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        split(**changes)
+
+
+def test_a_machine_must_be_full() -> None:
+    with pytest.raises(TopologyError, match=r"several of them\s+must be full"):
+        of_factory(factory(), setting_of("trn2.3xlarge", 1), abstract_mesh("data=3,model=4"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("tests.planning.programs", "module:function"),
+        ("tests.planning.programs:nothing", "no function 'nothing'"),
+        ("tests.planning.nowhere:stack", "no module"),
+    ],
+)
+def test_no_such_workload(spec: str, words: str) -> None:
+    with pytest.raises(ScriptError, match=words):
+        workload.load(spec)
+
+
+def test_workloads_of_other_shapes() -> None:
+    setting = setting_of("trn1.2xlarge", None)
+    assert of_factory(factory("whole"), setting, batch=64).model_flops == 2 * 64 * 64 * 128
+    with pytest.raises(ConfigurationError, match="returned int"):
+        of_factory(factory("nonsense"), setting)
+    with pytest.raises(ConfigurationError, match="takes no colour"):
+        of_factory(factory("whole", colour="red"), setting)
+
+
+def test_records_stay_as_they_are() -> None:
+    assert TRAINIUM2.hbm.capacity_bytes == 96 * GIB
