@@ -18,6 +18,7 @@ RNG = np.random.default_rng(0)
 FLOATS = RNG.standard_normal((6, 37)).astype(np.float32)
 FLOATS[2, 3:7] = [np.nan, np.inf, -np.inf, -0.0]
 FLOATS[2, 7:9] = [0.0, -np.nan]
+SMALL = np.nan_to_num(FLOATS, posinf=1, neginf=1)
 TIES = RNG.integers(0, 5, (200, 3, 16)).astype(np.int32)
 LONG = RNG.standard_normal((2, 5_000)).astype(np.float32)
 LONG[1, 100:3000] = 7
@@ -43,7 +44,7 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "pairs": (_pairs, FLOATS),
     "two keys": (_lexicographic, TIES),
     "half": (lambda x: jnp.sort(x.astype(jnp.bfloat16), 1), FLOATS),
-    "bytes": (lambda x: jnp.sort((x * 50).astype(np.int8), 1), np.nan_to_num(FLOATS, posinf=1, neginf=1),
+    "bytes": (lambda x: jnp.sort((x * 50).astype(np.int8), 1), SMALL),
     "truth": (lambda x: jnp.sort(x > 0, 1), FLOATS),
     "median": (lambda x: jnp.median(x, 1), FLOATS[:2]),
     "unsigned": (lambda x: jnp.sort(x.astype(np.uint32) << 30, 2), TIES),
