@@ -7,6 +7,7 @@ operations that are alike, as a function of the buffers it works on.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from neuronjax.lower.attention import merged
 from neuronjax.lower.builder import KernelBuilder
 from neuronjax.lower.fuse import VIEWS, Fusion, Group, is_splat, peel, root_of
 from neuronjax.lower.homes import Home, settled
+from neuronjax.lower.layouts import orders
 from neuronjax.lower.order import ordered
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tile_program import Input, Node, Output, Reference, TileProgram, simplified
@@ -272,6 +274,22 @@ class Scope:
         self.views[value] = whole_view(buffer, value.shape)
         return buffer
 
+    def ordered(self, value: Value) -> Buffer:
+        """The buffer of a value, in the order in which it is read."""
+        order = self.orders.get(value)
+        if order is None or value in self.preferred:
+            return self.result(value)
+        shape = tuple(value.shape[axis] for axis in order)
+        buffer = self.scratch(shape, storage_of(value.dtype).dtype, "v")
+        back = [order.index(axis) for axis in range(len(order))]
+        self.views[value] = whole_view(buffer, shape).transposed(back)
+        return buffer
+
+    @functools.cached_property
+    def orders(self) -> dict[Value, tuple[int, ...]]:
+        """Values that all readers see in another order."""
+        return orders(self.graph)
+
     def copy(self, source: View, target: View, op: Op | None = None) -> None:
         """A kernel that moves elements from one view to another."""
 
@@ -415,7 +433,7 @@ class _Chain:
         outputs: list[Output] = []
         results: list[Buffer] = []
         for value in values:
-            buffer = self.scope.result(value)
+            buffer = self.scope.ordered(value) if self.given else self.scope.result(value)
             results.append(buffer)
             reference = self.references[value]
             assert isinstance(reference, Reference)

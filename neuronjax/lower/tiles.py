@@ -8,16 +8,18 @@ free elements. `TileEmitter` writes the instructions of one box.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
+from neuronjax.formats import FLOAT32
 from neuronjax.lower import elementwise
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.shortcuts import Shortcuts, shortcuts
 from neuronjax.lower.storage import storage_of
+from neuronjax.lower.tile_program import Input, Node, Output, Reference, TileProgram
 from neuronjax.lower.view import walk
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine
@@ -25,8 +27,9 @@ from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Immediate, Memory, Scalar
-from neuronjax.program.operators import AluOp
-from neuronjax.program.vector_engine import TensorCopy, TensorReduce
+from neuronjax.program.operators import Activation, AluOp
+from neuronjax.program.scalar_engine import Activate, ActivateReduce
+from neuronjax.program.vector_engine import TensorCopy, TensorReduce, TensorScalar
 
 FREE_ELEMENTS = 2048
 """Elements of a tile in one partition, where nothing asks for more."""
@@ -35,123 +38,6 @@ ROW_BYTES = 150 * 1024
 MAX_FREE_AXES = 3
 STORES = Engine.GPSIMD
 """The engine that starts transfers of results."""
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A value from outside: its stride along each dimension of the domain; 0: it does not vary.
-
-    `buffer` numbers the buffers of the kernel; None: the value is given in a tile.
-    """
-
-    buffer: int | None
-    strides: tuple[int, ...]
-    offset: int
-    dtype: np.dtype
-    axes: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """An operand: input or node of that number."""
-
-    number: int
-    is_input: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """An operation of the chain; `axes` are the dimensions that its result varies along."""
-
-    name: str
-    operands: tuple[Reference | Immediate, ...]
-    axes: frozenset[int]
-    operand_dtype: np.dtype
-    dtype: np.dtype
-    #: Dimensions that a reduction takes away, and how.
-    reduced: tuple[int, ...] = ()
-    attributes: tuple[tuple[str, Any], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A node or input to store, with the strides of its buffer along the domain."""
-
-    value: Reference
-    buffer: int
-    strides: tuple[int, ...]
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TileProgram:
-    """A chain over a domain; equal records are equal kernels."""
-
-    domain: tuple[int, ...]
-    reduced: frozenset[int]
-    inputs: tuple[Input, ...]
-    nodes: tuple[Node, ...]
-    outputs: tuple[Output, ...]
-
-    def axes_of(self, reference: Reference) -> frozenset[int]:
-        """Dimensions that a value varies along."""
-        number = reference.number
-        return self.inputs[number].axes if reference.is_input else self.nodes[number].axes
-
-
-def simplified(program: TileProgram) -> TileProgram:
-    """The same chain over as few dimensions as walk the same way in all of its values."""
-    order = [axis for axis, size in enumerate(program.domain) if size > 1]
-    kept: list[list[int]] = []
-    for axis in order:
-        if kept and _joinable(program, kept[-1][-1], axis):
-            kept[-1].append(axis)
-        else:
-            kept.append([axis])
-    number = {axis: index for index, group in enumerate(kept) for axis in group}
-    last = [group[-1] for group in kept]
-
-    def strides(old: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(old[axis] for axis in last)
-
-    def axes(old: frozenset[int]) -> frozenset[int]:
-        return frozenset(number[axis] for axis in old if axis in number)
-
-    return TileProgram(
-        domain=tuple(math.prod(program.domain[axis] for axis in group) for group in kept),
-        reduced=axes(program.reduced),
-        inputs=tuple(
-            replace(each, strides=strides(each.strides), axes=axes(each.axes))
-            for each in program.inputs
-        ),
-        nodes=tuple(
-            replace(
-                each,
-                axes=axes(each.axes),
-                reduced=tuple(sorted({number[a] for a in each.reduced if a in number})),
-            )
-            for each in program.nodes
-        ),
-        outputs=tuple(replace(each, strides=strides(each.strides)) for each in program.outputs),
-    )
-
-
-def _joinable(program: TileProgram, outer: int, inner: int) -> bool:
-    size = program.domain[inner]
-    if (outer in program.reduced) != (inner in program.reduced):
-        return False
-    walks = [(each.axes, each.strides) for each in program.inputs if each.buffer is not None]
-    walks += [(program.axes_of(each.value), each.strides) for each in program.outputs]
-    if any(
-        (outer in axes) != (inner in axes) or strides[outer] != strides[inner] * size
-        for axes, strides in walks
-    ):
-        return False
-    return all(
-        (outer in node.axes) == (inner in node.axes)
-        and (outer in node.reduced) == (inner in node.reduced)
-        for node in (*program.nodes,)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,8 +216,14 @@ class TileEmitter:
     buffers: Sequence[Buffer]
     #: Tiles per input that is loaded in a loop.
     slots: int = 2
-    queues: int = 0
+    #: Values that somebody wants in tiles, as they are.
+    wanted: frozenset[Reference] = frozenset()
     _values: dict[Reference, tuple[Buffer, tuple[Axis, ...]] | Access] = field(default_factory=dict)
+
+    @functools.cached_property
+    def shortcuts(self) -> Shortcuts:
+        """Operations that need no instruction of their own."""
+        return shortcuts(self.program, self.wanted)
 
     def emit(self) -> None:
         """The whole chain."""
@@ -368,9 +260,10 @@ class TileEmitter:
         wanted: Reference | None = None,
     ) -> Access | None:
         """All values of a box; `given` ones lie in tiles already. The tile of a `wanted` one."""
-        values = _Values(self, box, dict(given or {}))
+        values = _Values(self, box, dict(given or {}), is_whole=True)
         for number in range(len(self.program.nodes)):
-            values.node(number)
+            if number not in self.shortcuts.absorbed:
+                values.node(number)
         for output in self.program.outputs:
             values.store(output)
         return None if wanted is None else values.in_sbuf(wanted)
@@ -439,6 +332,8 @@ class _Values:
     emitter: TileEmitter
     box: Box
     known: dict[Reference, Access]
+    #: Whether all of every row is in the box.
+    is_whole: bool = False
 
     @property
     def program(self) -> TileProgram:
@@ -516,18 +411,57 @@ class _Values:
 
     def node(self, number: int) -> None:
         """Writes the instructions of a node, after those of its operands."""
-        reference = Reference(number)
+        reference, cuts = Reference(number), self.emitter.shortcuts
         if reference in self.known:
             return
+        if number in cuts.widened:
+            self.known[reference] = self.node_of(cuts.widened[number])
+            return
+        if number in cuts.narrowed.values():
+            self.node(next(n for n, convert in cuts.narrowed.items() if convert == number))
+            return
         node = self.program.nodes[number]
-        slots = self.emitter.slots if self._is_stored(reference) else 1
+        written = Reference(cuts.narrowed.get(number, number))
+        dtype = self.program.nodes[written.number].dtype
+        slots = self.emitter.slots if self._is_stored(written) else 1
         name = node.name.replace(".", "_")
-        dst = self.tile(node.axes, storage_of(node.dtype).dtype, name, slots)
+        dst = self.tile(node.axes, storage_of(dtype).dtype, name, slots)
         if node.reduced:
             self._reduce(node, dst)
-        else:
+        elif number not in cuts.differences or not self._exponential(number, dst):
             self._elementwise(node, dst)
-        self.known[reference] = dst
+        self.known[reference] = self.known[written] = dst
+
+    def _exponential(self, number: int, dst: Access) -> bool:
+        """exp(x - m) of a row value m, with its sum, in one instruction; whether it can be."""
+        cuts, program = self.emitter.shortcuts, self.program
+        data, shift = program.nodes[cuts.differences[number]].operands
+        assert isinstance(data, Reference)
+        assert isinstance(shift, Reference)
+        free = {axis.dim for axis in self.box.free if axis.size > 1}
+        axes = program.nodes[number].axes
+        if program.axes_of(shift) & free or not free <= axes:
+            return False
+        row = self.node_of(shift)
+        if row.element_type != FLOAT32:
+            return False
+        bias = self.tile(program.axes_of(shift), FLOAT32, "bias")
+        minus = Immediate(-1.0)
+        builder = self.emitter.builder
+        source = self.operand(data, [axis for axis in self.box.free if axis.dim in axes])
+        assert isinstance(source, Access)
+        builder.emit(TensorScalar(dst=bias, data=row, op0=AluOp.MULTIPLY, operand0=minus))
+        total = cuts.sums.get(number)
+        if total is None or not self.is_whole or not free <= set(program.nodes[total].reduced):
+            builder.emit(Activate(dst=dst, op=Activation.EXP, data=source, bias=bias))
+            return True
+        slots = self.emitter.slots if self._is_stored(Reference(total)) else 1
+        found = self.tile(program.nodes[total].axes, FLOAT32, "sum", slots)
+        builder.emit(
+            ActivateReduce(dst=dst, op=Activation.EXP, data=source, bias=bias, reduce_res=found)
+        )
+        self.known[Reference(total)] = found
+        return True
 
     def _elementwise(self, node: Node, dst: Access) -> None:
         """The instructions of an operation; PSUM is read if all of them can."""

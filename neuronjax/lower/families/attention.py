@@ -13,21 +13,27 @@ from dataclasses import dataclass
 
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op
+from neuronjax.lower import elementwise
 from neuronjax.lower.builder import KernelBuilder, tile_access
 from neuronjax.lower.families.matmul import Sides, dimensions, multiplied
 from neuronjax.lower.families.panels import Panel, Position, blocks, moved, tiles
-from neuronjax.lower.families.product import ProductWriter, Step
+from neuronjax.lower.families.product import Batch, ProductWriter, Step
 from neuronjax.lower.families.schedule import MOVING, STATIONARY
 from neuronjax.lower.fuse import peel
 from neuronjax.lower.scope import Epilogue, Scope, chain_name
 from neuronjax.lower.storage import storage_of
-from neuronjax.lower.tiles import Axis, Box, Reference, TileEmitter
+from neuronjax.lower.tile_program import Reference
+from neuronjax.lower.tiles import Axis, Box, TileEmitter
 from neuronjax.lower.view import View
+from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.element_types import bytes_of
-from neuronjax.program.operand import Access, Buffer, Memory
+from neuronjax.program.operand import Access, Buffer, Immediate, Memory
 from neuronjax.program.tensor_engine import Matmul, TensorTranspose
 from neuronjax.program.vector_engine import TensorCopy
+
+_SCALES = frozenset({"multiply", "divide"})
+"""Operations that may come first, while scores leave PSUM."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,7 @@ def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
         inner_buffers = [*(v.buffer for v in inner_views), *made[: counts[1]]]
         outer_buffers = [*(v.buffer for v in outer_views), *made[counts[1] :]]
         one = _writer(builder, rows.op, first, pair, inner, inner_buffers, version)
+        one.emitter.wanted = frozenset({weights.reference})
         two = _writer(builder, op, last, others, epilogue, outer_buffers, version)
         AttentionWriter(builder, one, two, weights).write()
 
@@ -100,6 +107,16 @@ def _writer(
     return ProductWriter(builder, sides.product, left, right, emitter, op.result.dtype)
 
 
+@dataclass(frozen=True)
+class Work:
+    """At most 128 queries, where they are, and the keys and values of their batch."""
+
+    tile: tuple[Axis, ...]
+    position: dict[int, Affine]
+    keys: list[Panel]
+    values: list[Panel]
+
+
 @dataclass
 class AttentionWriter:
     """Writes the kernel: `first` makes scores, `last` multiplies what becomes of them."""
@@ -123,17 +140,63 @@ class AttentionWriter:
 
     def write(self) -> None:
         """The kernel."""
-        position = dict.fromkeys(range(len(self.first.product.sizes)), ZERO)
-        self.first.batches(self.first.product.batches, position, self._one)
+        product = self.first.product
+        position = dict.fromkeys(range(len(product.sizes)), ZERO)
+        batches = product.batches
+        if _size(self.queries) <= STATIONARY and batches and batches[-1].size % 2 == 0:
+            step = batches[-1].steps
+            twice = Batch(batches[-1].size // 2, tuple((dim, 2 * n) for dim, n in step))
+            pair = functools.partial(self._pair_of_batches, step)
+            self.first.batches((*batches[:-1], twice), position, pair)
+        else:
+            self.first.batches(batches, position, self._one)
+
+    def _pair_of_batches(
+        self, step: tuple[tuple[int, int], ...], position: dict[int, Affine]
+    ) -> None:
+        """Two batches of few queries."""
+        works = []
+        for at in (position, moved(position, step)):
+            keys, values = self._panels(at)
+            works.append(Work(tuple(self.queries), at, keys, values))
+        self._together(works)
+
+    def _panels(self, position: Position) -> tuple[list[Panel], list[Panel]]:
+        """All keys and values of one batch."""
+        keys = self.first.panels(self.key_operand, self.keys, self.first_steps, position)
+        there = self._beyond(position)
+        return keys, self.last.panels(self.value_operand, self.columns, self.last_steps, there)
 
     def _one(self, position: Position) -> None:
         """All queries of one batch: keys and values stay."""
-        keys = self.first.panels(self.key_operand, self.keys, self.first_steps, position)
-        there = self._beyond(position)
-        values = self.last.panels(self.value_operand, self.columns, self.last_steps, there)
+        keys, values = self._panels(position)
         for block in blocks(self.queries, STATIONARY):
-            rows = functools.partial(self._rows, block.tile, keys, values)
-            self.first.loops(block.loops, moved(position, block.base), rows)
+            *around, last = block.loops or (None,)
+            start = moved(position, block.base)
+            if last is None:
+                self._together([Work(block.tile, start, keys, values)])
+                continue
+            step, odd = last.step, last.size % 2
+
+            def pair(at: dict[int, Affine], tile: tuple[Axis, ...] = block.tile,
+                     places: tuple[tuple[int, int], ...] = (
+                         (last.dim, 0), (last.dim, step))) -> None:  # fmt: skip
+                works = [Work(tile, moved(at, (place,)), keys, values) for place in places]
+                self._together(works)
+
+            if last.size > 1:
+                halves = Axis(last.dim, last.size // 2, 2 * step)
+                self.first.loops((*around, halves), start, pair)
+            if odd:
+                end = ((last.dim, (last.size - 1) * step),)
+                self.first.loops(around, moved(start, end), functools.partial(
+                    pair, tile=block.tile, places=((last.dim, 0),)))  # fmt: skip
+
+    def _together(self, works: Sequence[Work]) -> None:
+        """Scores of all of them before anything waits for what becomes of the first."""
+        given = [self._begun(work) for work in works]
+        for work, scores in zip(works, given, strict=True):
+            self._finish(work, scores)
 
     def _beyond(self, position: Position) -> dict[int, Affine]:
         """The position in the last product."""
@@ -142,23 +205,32 @@ class AttentionWriter:
             found[dim] = position[axis]
         return found
 
-    def _rows(
-        self,
-        tile: tuple[Axis, ...],
-        keys: list[Panel],
-        values: list[Panel],
-        position: dict[int, Affine],
-    ) -> None:
-        """At most 128 queries."""
-        queries = self.first.panels(self.query_operand, tile, self.first_steps, position)
-        scores = self._scores(tile, (queries, keys), position)
+    def _begun(self, work: Work) -> dict[Reference, Access]:
+        """Scores, or what their first operation makes of them."""
+        queries = self.first.panels(self.query_operand, work.tile, self.first_steps, work.position)
+        reference = Reference(0) if self._is_scaled() else Reference(0, is_input=True)
+        return {reference: self._scores(work.tile, (queries, work.keys), work.position)}
+
+    def _is_scaled(self) -> bool:
+        """Whether the first operation, and nothing else, reads scores and takes a constant."""
+        program, scores = self.first.emitter.program, Reference(0, is_input=True)
+        users = [node for node in program.nodes if scores in node.operands]
+        return (
+            users == list(program.nodes[:1])
+            and storage_of(self.first.result).dtype == FLOAT32
+            and users[0].name in _SCALES
+            and any(isinstance(each, Immediate) for each in users[0].operands)
+            and all(output.value != scores for output in program.outputs)
+            and 0 not in self.first.emitter.shortcuts.narrowed
+        )
+
+    def _finish(self, work: Work, given: dict[Reference, Access]) -> None:
         emitter = self.first.emitter
         domain = range(len(emitter.program.domain))
-        box = Box(tile, tuple(self.keys), {dim: position[dim] for dim in domain})
-        given = {Reference(0, is_input=True): scores}
+        box = Box(work.tile, tuple(self.keys), {dim: work.position[dim] for dim in domain})
         weights = emitter.box(box, given, self.weights.reference)
         assert weights is not None
-        self._multiply(tile, weights, values, position)
+        self._multiply(work.tile, weights, work.values, work.position)
 
     def _scores(
         self,
@@ -182,8 +254,26 @@ class AttentionWriter:
                 self.first.loops(step.loops, moved(there, step.base), add)
             start = sum(pitch[dim] * index for dim, index in at.items())
             part = tile_access(scores, [_size(column)], [1], offset=start)
-            self.builder.emit(TensorCopy(dst=part, src=dst))
+            self._evict(part, dst)
         return tile_access(scores, [count], [1])
+
+    def _evict(self, part: Access, total: Access) -> None:
+        if not self._is_scaled():
+            self.builder.emit(TensorCopy(dst=part, src=total))
+            return
+        node = self.first.emitter.program.nodes[0]
+        srcs = tuple(each if isinstance(each, Immediate) else total for each in node.operands)
+        elementwise.emit(
+            elementwise.Work(
+                builder=self.builder,
+                name=node.name,
+                attributes=dict(node.attributes),
+                dst=part,
+                srcs=srcs,
+                operand=node.operand_dtype,
+                result=node.dtype,
+            )
+        )
 
     def _add(
         self,
@@ -257,7 +347,8 @@ class AttentionWriter:
                     part = tile_access(sbuf, [rows], [1], offset=index * rows)
                     found.append((number, indices, part))
                 whole = [tile_access(each, [len(some) * rows], [1]) for each in (sbuf, psum)]
-                self.builder.emit(TensorCopy(dst=whole[0], src=whole[1]))
+                copy = TensorCopy(dst=whole[0], src=whole[1], engine=Engine.SCALAR)
+                self.builder.emit(copy)
         return found
 
 

@@ -19,7 +19,8 @@ from neuronjax.lower.families.product import Batch, Product, ProductWriter
 from neuronjax.lower.families.schedule import MOVING
 from neuronjax.lower.scope import Epilogue, Scope, chain_name
 from neuronjax.lower.storage import storage_of
-from neuronjax.lower.tiles import Axis, Box, Reference, TileEmitter
+from neuronjax.lower.tile_program import Reference
+from neuronjax.lower.tiles import Axis, Box, TileEmitter
 from neuronjax.lower.view import View
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy

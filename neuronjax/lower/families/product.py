@@ -39,7 +39,8 @@ from neuronjax.lower.families.schedule import (
     schedule,
 )
 from neuronjax.lower.storage import storage_of
-from neuronjax.lower.tiles import Axis, Box, Reference, TileEmitter
+from neuronjax.lower.tile_program import Reference
+from neuronjax.lower.tiles import Axis, Box, TileEmitter
 from neuronjax.lower.view import View
 from neuronjax.program.affine import ZERO, Affine, First, Flag, Last, affine
 from neuronjax.program.dma import DmaCopy

@@ -1,0 +1,109 @@
+"""Operations of a chain that need no instruction of their own. All of them are exact.
+
+Engines compute in float32 and cast when they read and write: a conversion from or to a narrower
+type is part of the instruction before or after it. The Scalar engine subtracts, takes the
+exponential and adds up in one go.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from neuronjax.lower.tile_program import Node, Reference, TileProgram
+from neuronjax.program.operand import Immediate
+
+_NARROW = frozenset({"bfloat16", "float16"})
+_VECTOR = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"})
+_SCALAR = frozenset({"exponential", "log", "logistic", "tanh", "sqrt", "rsqrt", "chlo.erf"})
+_READERS = _VECTOR | _SCALAR | {"reduce_add", "reduce_maximum", "reduce_minimum"}
+
+
+@dataclass(frozen=True)
+class Shortcuts:
+    """What falls together in a chain, by numbers of nodes."""
+
+    #: Conversion to float32 -> what others read instead.
+    widened: Mapping[int, Reference]
+    #: Operation -> the conversion that its result is written as.
+    narrowed: Mapping[int, int]
+    #: Exponential -> the difference that it takes.
+    differences: Mapping[int, int]
+    #: Exponential -> the sum of it.
+    sums: Mapping[int, int]
+
+    @property
+    def absorbed(self) -> frozenset[int]:
+        """Nodes that are written only if another one asks for them."""
+        return frozenset((*self.differences.values(), *self.narrowed.values()))
+
+
+def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
+    """The shortcuts of a chain; `wanted` values must be there as they are."""
+    users: defaultdict[Reference, list[int]] = defaultdict(list)
+    for number, node in enumerate(program.nodes):
+        for each in node.operands:
+            if isinstance(each, Reference):
+                users[each].append(number)
+    stored = {output.value for output in program.outputs} | wanted
+    widened: dict[int, Reference] = {}
+    narrowed: dict[int, int] = {}
+    differences: dict[int, int] = {}
+    sums: dict[int, int] = {}
+    for number, node in enumerate(program.nodes):
+        readers = [program.nodes[user] for user in users[Reference(number)]]
+        if Reference(number) in stored:
+            continue
+        source = _widened(program, node)
+        if source is not None and all(each.name in _READERS for each in readers):
+            widened[number] = source
+        elif len(readers) == 1 and _is_written_narrow(node, readers[0]):
+            narrowed[number] = users[Reference(number)][0]
+    for number, node in enumerate(program.nodes):
+        difference = _difference(program, node)
+        if difference is None or users[difference] != [number] or difference in stored:
+            continue
+        differences[number] = difference.number
+        found = [user for user in users[Reference(number)] if _adds(program.nodes[user])]
+        if found:
+            sums[number] = found[0]
+    return Shortcuts(widened, narrowed, differences, sums)
+
+
+def _widened(program: TileProgram, node: Node) -> Reference | None:
+    """What a conversion to float32 converts, if it varies along the same dimensions."""
+    if node.name != "convert" or node.dtype.name != "float32":
+        return None
+    (operand,) = node.operands
+    if node.operand_dtype.name not in _NARROW or not isinstance(operand, Reference):
+        return None
+    return operand if program.axes_of(operand) == node.axes else None
+
+
+def _is_written_narrow(node: Node, reader: Node) -> bool:
+    """Whether an operation can write what its only reader converts it to."""
+    return (
+        node.name in _VECTOR | _SCALAR
+        and node.dtype.name == "float32"
+        and reader.name == "convert"
+        and reader.dtype.name in _NARROW
+        and reader.axes == node.axes
+    )
+
+
+def _difference(program: TileProgram, node: Node) -> Reference | None:
+    """The difference of two values that an exponential in float32 takes."""
+    if node.name != "exponential" or node.dtype.name != "float32":
+        return None
+    (operand,) = node.operands
+    if not isinstance(operand, Reference) or operand.is_input:
+        return None
+    inner = program.nodes[operand.number]
+    plain = all(isinstance(each, Reference) for each in inner.operands)
+    return operand if inner.name == "subtract" and plain else None
+
+
+def _adds(node: Node) -> bool:
+    init = node.operands[-1]
+    return node.name == "reduce_add" and isinstance(init, Immediate) and float(init.value) == 0.0
