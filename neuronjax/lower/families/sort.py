@@ -1,4 +1,4 @@
-"""`sort` and `chlo.top_k`: a bitonic network along the free dimension, one row per walk.
+"""`sort`: a bitonic network along the free dimension, one row per walk.
 
 Every step compares elements with partners and exchanges them where the partner comes first. Each
 element has the number of its place: it decides between equals, so that all sorts are stable, and it
@@ -12,13 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from neuronjax.formats import FLOAT32
-from neuronjax.hlo.graph import Graph, Op, Value
-from neuronjax.hlo.module import TensorSpec
+from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower import elementwise
-from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.builder import KernelBuilder, tile_access
 from neuronjax.lower.families import host
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
@@ -245,75 +242,5 @@ def exchange(builder: KernelBuilder, one: Access, other: Access, where: Access) 
     builder.emit(CopyPredicated(dst=other, src=kept, predicate=where))
 
 
-def top_k(scope: Scope, op: Op) -> None:
-    """The greatest of each row and where they are; long rows in parts first."""
-    (operand,) = op.operands
-    axis, size = len(operand.shape) - 1, operand.shape[-1]
-    indices = whole_view(scope.unit.constant(np.arange(size, dtype=np.int32)), (size,))
-    views = [scope.view(operand), indices.broadcast(operand.shape, (axis,))]
-    results = [whole_view(scope.result(value), value.shape) for value in op.results]
-    comparator = _greater(operand.dtype)
-    longest = longest_row(views)
-    if size > longest:
-        views = _best_of_parts(scope, op, comparator, views, longest)
-    if views[0].shape[axis] > longest:
-        host.lower(scope, op)
-        return
-    sort_views(scope, op, comparator, views, axis, results)
-
-
-def _best_of_parts(
-    scope: Scope, op: Op, comparator: Graph, views: Sequence[View], longest: int
-) -> list[View]:
-    """The K greatest of parts of rows, side by side: among them are those of the rows."""
-    *rows, size = views[0].shape
-    kept = op.results[0].shape[-1]
-    idle = max(1, PARTITIONS // math.prod(rows))
-    part = max(min(longest, -(-size // idle)), kept)
-    parts, rest = divmod(size, part)
-    width = parts * kept + min(rest, kept)
-    best = [
-        whole_view(scope.scratch((*rows, width), view.buffer.dtype, "best"), (*rows, width))
-        for view in views
-    ]
-    main = [_cut(view, 0, parts, part, part) for view in views]
-    targets = [_cut(view, 0, parts, kept, kept) for view in best]
-    sort_views(scope, op, comparator, main, len(rows) + 1, targets)
-    if rest:
-        tail = [_cut(view, parts * part, 1, rest, rest) for view in views]
-        targets = [_cut(view, parts * kept, 1, min(rest, kept), kept) for view in best]
-        sort_views(scope, op, comparator, tail, len(rows) + 1, targets)
-    return best
-
-
-def _cut(view: View, first: int, parts: int, size: int, step: int) -> View:
-    """The last dimension as parts of `size` elements."""
-    stride = view.strides[-1]
-    return View(
-        view.buffer,
-        (*view.shape[:-1], parts, size),
-        (*view.strides[:-1], stride * step, stride),
-        view.offset + first * stride,
-    )
-
-
-def _greater(dtype: np.dtype) -> Graph:
-    """A comparator of values with indices: the greater value first, NaN before all numbers."""
-    place = np.dtype(np.int32)
-    parameters = tuple(Value(TensorSpec((), each)) for each in (dtype, dtype, place, place))
-    answer = Value(TensorSpec((), np.dtype(np.bool_)))
-    kind = "TOTALORDER" if elementwise.is_float(dtype) else "SIGNED"
-    answer.producer = Op(
-        name="compare",
-        operands=parameters[:2],
-        results=(answer,),
-        attributes={"comparison_direction": "GT", "compare_type": kind},
-        regions=(),
-        source="",
-        mlir=None,
-    )
-    return Graph(parameters, [answer.producer], (answer,))
-
-
-RULES = {"sort": sort, "chlo.top_k": top_k}
+RULES = {"sort": sort}
 """Operation -> rule."""

@@ -17,6 +17,8 @@ from neuronjax.lower.families import (
     reduce,
     scatter,
     sort,
+    top_k,
+    unpooling,
     windows,
 )
 from neuronjax.lower.scope import Epilogue, Scope
@@ -30,6 +32,8 @@ RULES: dict[str, Callable[[Scope, Op], None]] = {
     **scatter.RULES,
     **collectives.RULES,
     **windows.RULES,
+    **unpooling.RULES,
+    **top_k.RULES,
     "*": host.lower,
 }
 """Operation -> rule; `*` takes what no engine can do."""
