@@ -27,11 +27,13 @@ from neuronjax.lower.tiles import Axis, Box, TileEmitter
 from neuronjax.lower.view import View
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine
-from neuronjax.program.element_types import bytes_of
+from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.operand import Access, Buffer, Immediate, Memory
 from neuronjax.program.tensor_engine import Matmul, TensorTranspose
 from neuronjax.program.vector_engine import TensorCopy
 
+BANKS = 2
+"""Banks of PSUM that take turns."""
 _SCALES = frozenset({"multiply", "divide"})
 """Operations that may come first, while scores leave PSUM."""
 
@@ -128,6 +130,7 @@ class AttentionWriter:
 
     def __post_init__(self) -> None:
         self.last.stack = self.first.stack
+        self.last.evicting = Engine.SCALAR
         product, last = self.first.product, self.last.product
         by_right = self.weights.keys_are_right
         self.keys = product.axes(product.right if by_right else product.left)
@@ -243,10 +246,11 @@ class AttentionWriter:
         dtype = storage_of(self.first.result).dtype
         scores = self.builder.tile((rows, count), dtype, name="scores")
         pitch = _pitches(self.keys)
-        for column, at in tiles(self.keys, MOVING):
+        columns = list(tiles(self.keys, MOVING))
+        total = self._ring(rows, max(_size(column) for column, _ in columns), FLOAT32)
+        for index, (column, at) in enumerate(columns):
             there = moved(position, tuple(at.items()))
-            total = self.builder.tile((rows, _size(column)), FLOAT32, Memory.PSUM, name="acc")
-            dst = tile_access(total, [_size(column)], [1])
+            dst = tile_access(total, [_size(column)], [1], slot=Affine(index % BANKS))
             for number, step in enumerate(self.first_steps):
                 ends = (number == 0, number == len(self.first_steps) - 1)
                 pair = (panels[0][number], panels[1][number])
@@ -256,6 +260,12 @@ class AttentionWriter:
             part = tile_access(scores, [_size(column)], [1], offset=start)
             self._evict(part, dst)
         return tile_access(scores, [count], [1])
+
+    def _ring(self, rows: int, columns: int, dtype: ElementType) -> Buffer:
+        """Banks of PSUM that are used in turn."""
+        width = self.builder.core.psum.bank_bytes // bytes_of(dtype)
+        assert columns <= width
+        return self.builder.tile((rows, width), dtype, Memory.PSUM, slots=BANKS, name="ring")
 
     def _evict(self, part: Access, total: Access) -> None:
         if not self._is_scaled():
@@ -323,13 +333,15 @@ class AttentionWriter:
         axis_of = dict(self.weights.dims)
         pitch = _pitches(self.keys)
         room = max(1, self.builder.core.psum.bank_bytes // (rows * bytes_of(dtype)))
+        ring = self._ring(STATIONARY, rows, dtype)
+        turn = 0
         for number, step in enumerate(self.last_steps):
             count = _size(step.partitions)
             places = [at for _, at in tiles((*step.loops, *step.inner), 1)]
             for first in range(0, len(places), room):
                 some = places[first : first + room]
                 shape = (count, len(some) * rows)
-                psum = self.builder.tile(shape, dtype, Memory.PSUM, name="turn")
+                slot, turn = Affine(turn % BANKS), turn + 1
                 sbuf = self.builder.tile(shape, dtype, name="weights")
                 for index, at in enumerate(some):
                     place = tuple(moved(_origin(step), tuple(at.items())).items())
@@ -342,13 +354,15 @@ class AttentionWriter:
                         offset=start,
                         slot=weights.slot,
                     )
-                    dst = tile_access(psum, [rows], [1], offset=index * rows)
+                    start = index * rows
+                    dst = tile_access(ring, [rows], [1], offset=start, partitions=count, slot=slot)
                     self.builder.emit(TensorTranspose(dst=dst, data=data))
-                    part = tile_access(sbuf, [rows], [1], offset=index * rows)
+                    part = tile_access(sbuf, [rows], [1], offset=start)
                     found.append((number, indices, part))
-                whole = [tile_access(each, [len(some) * rows], [1]) for each in (sbuf, psum)]
-                copy = TensorCopy(dst=whole[0], src=whole[1], engine=Engine.SCALAR)
-                self.builder.emit(copy)
+                total = len(some) * rows
+                src = tile_access(ring, [total], [1], partitions=count, slot=slot)
+                dst = tile_access(sbuf, [total], [1])
+                self.builder.emit(TensorCopy(dst=dst, src=src, engine=Engine.SCALAR))
         return found
 
 

@@ -42,6 +42,7 @@ from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tile_program import Reference
 from neuronjax.lower.tiles import Axis, Box, TileEmitter
 from neuronjax.lower.view import View
+from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine, First, Flag, Last, affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of
@@ -125,6 +126,8 @@ class ProductWriter:
     right: Operand
     emitter: TileEmitter
     result: np.dtype
+    #: The engine that copies sums out of PSUM.
+    evicting: Engine = Engine.VECTOR
     stack: list[tuple[str, int]] = field(default_factory=list)
     _plan: Schedule | None = None
     #: Whether panels are loaded through transposes, which take banks of PSUM.
@@ -613,7 +616,7 @@ class ProductWriter:
         dtype = storage_of(self.result).dtype
         given = self._out(row, column, dtype)
         if dtype in _COPIED:
-            self.builder.emit(TensorCopy(dst=given, src=total))
+            self.builder.emit(TensorCopy(dst=given, src=total, engine=self.evicting))
             return given
         wide = self._out(row, column, FLOAT32)
         self.builder.emit(TensorCopy(dst=wide, src=total))
