@@ -467,7 +467,8 @@ class _Chain:
         walked: Sequence[int | None]
         if is_reduction:
             name = f"reduce_{op.regions[0].operations[0].name}"
-            reduced = tuple(sorted(self.group.reduced))
+            # Dimensions of size 1 may have been reduced before others of the same group.
+            reduced = tuple(sorted(self.group.reduced - set(placed)))
             walked = self._domain_of(op)
             operands: tuple[Reference | Immediate, ...] = (
                 self._reference(op.operands[0], walked),

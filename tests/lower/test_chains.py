@@ -1,0 +1,118 @@
+"""Chains of element-wise operations and row reductions, control flow and moves, on engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from neuronjax.program.verify import verify
+from tests.lower.differential import EXACT, FUNCTION, SUM, Tolerance, check
+
+RNG = np.random.default_rng(0)
+INTEGERS = RNG.integers(-10_000, 10_000, (13, 40), np.int32)
+POSITIVE = RNG.integers(1, 10_000, (13, 40), np.int32)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+class Case(NamedTuple):
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    tolerance: Tolerance = EXACT
+
+
+def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
+    return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * scale
+
+
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    chosen = jax.nn.log_softmax(logits) * jax.nn.one_hot(labels, logits.shape[-1])
+    return -chosen.sum(-1).mean()
+
+
+def recurrence(x: jax.Array, w: jax.Array) -> Any:
+    def step(state: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
+        state = jnp.tanh(state @ w + row)
+        return state, state.sum()
+
+    return lax.scan(step, x[0], x)
+
+
+def reduced_before(x: jax.Array, start: jax.Array) -> Any:
+    """A reduction of dimensions of size 1, and one of others after it."""
+    rows = x.sum((0, 1))
+    return rows, (rows * rows).sum() + start
+
+
+CASES = {
+    "one element": Case(lambda x: x + 1, (floats(),)),
+    "nothing divides": Case(lambda x, y: x + y * 2, (floats(70_001), floats(70_001))),
+    "transposed operand": Case(lambda x, y: x + y.T, (floats(30, 200), floats(200, 30))),
+    "reversed and strided": Case(lambda x: x[::-1, ::3] * 2, (floats(9, 17),)),
+    "broadcasts": Case(lambda x, y, z: x + y - z, (floats(3, 1, 40), floats(1, 50, 1), floats(40))),
+    "bfloat16": Case(
+        lambda x, y: x.astype(jnp.bfloat16) * y.astype(jnp.bfloat16) + 1,
+        (floats(30, 200), floats(30, 200)),
+    ),
+    "integers": Case(
+        lambda x, y: (x * y + 3, x // y, x % y, x << 2, x > y, -x, abs(x)), (INTEGERS, POSITIVE)
+    ),
+    "functions": Case(
+        lambda x: (jnp.exp(x), jnp.tanh(x), jnp.sin(x), jnp.log1p(abs(x)), lax.logistic(x)),
+        (floats(20, 30),),
+        FUNCTION,
+    ),
+    "roundings": Case(lambda x: (jnp.floor(x), jnp.round(x), jnp.sign(x)), (9 * floats(8, 99),)),
+    "selections": Case(
+        lambda x, y: (jnp.where(x > y, x, 0), jnp.clip(x, -1, 1)), (floats(5, 6),) * 2
+    ),
+    "softmax": Case(lambda x: jax.nn.softmax(x), (floats(200, 100),), SUM),
+    "RMS norm": Case(rms_norm, (floats(3, 50, 64), floats(64)), SUM),
+    "cross entropy": Case(cross_entropy, (floats(32, 50), np.arange(32, dtype=np.int32)), SUM),
+    "long rows": Case(lambda x: jax.nn.logsumexp(x, -1), (floats(3, 40_000),), SUM),
+    "reductions": Case(lambda x: (x.sum(0), x.max(), x.min(1)), (floats(200, 300),), SUM),
+    "reduced before": Case(reduced_before, (floats(1, 1, 192), np.float32(2)), SUM),
+    "sums of squares": Case(
+        lambda x, y: jnp.sqrt((x * x).sum() + (y * y).sum()), (floats(192), floats(32, 48)), SUM
+    ),
+    "random bits": Case(lambda: jax.random.bits(jax.random.key(1), (300,)), ()),
+    "concatenation": Case(
+        lambda x, y: jnp.concatenate([x, y])[::2, 3:], (floats(5, 9), floats(6, 9))
+    ),
+    "padding": Case(lambda x: lax.pad(x, 0.5, [(1, 2, 1), (-1, 3, 0)]), (floats(5, 9),)),
+    "dynamic slice": Case(
+        lambda x, i, j: lax.dynamic_slice(x, (i, j), (2, 3)),
+        (floats(10, 9), np.int32(4), np.int32(20)),
+    ),
+    "dynamic update": Case(
+        lambda x, y, i: lax.dynamic_update_slice(x, y, (i, 0)),
+        (floats(10, 9), floats(3, 9), np.int32(-4)),
+    ),
+    "scan": Case(recurrence, (floats(7, 5, 16), 0.2 * floats(16, 16)), SUM),
+    "while": Case(
+        lambda x: lax.while_loop(lambda c: c[0] < 99, lambda c: (c[0] * 2, c[1] + 1), (x, 0)),
+        (np.float32(1.5),),
+    ),
+    "cond": Case(
+        lambda p, x: lax.cond(p > 0, lambda x: x + 1, lambda x: x * 2, x), (np.int32(1), floats(5))
+    ),
+    "switch": Case(
+        lambda p, x: lax.switch(p, [lambda x: x + 1, lambda x: x * 2, lambda x: x], x),
+        (np.int32(7), floats(5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_engines_compute_what_the_host_computes(name: str) -> None:
+    case = CASES[name]
+    program = check(case.function, *case.arguments, tolerance=case.tolerance)
+    assert verify(program) == ()
