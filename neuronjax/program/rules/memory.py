@@ -172,8 +172,10 @@ def _uses(instruction: Instruction, buffer: Buffer) -> bool:
 
 
 def _is_read_first(nodes: tuple[Node, ...], buffer: Buffer) -> bool:
-    """Whether the first instruction that uses the buffer reads it."""
+    """Whether the first instruction that uses the buffer reads it; of a call nobody knows."""
     for _, node in _ordered(nodes):
+        if isinstance(node, Call) and buffer in node.arguments:
+            return False
         if isinstance(node, Instruction) and _uses(node, buffer):
             uses = [use for use in node.uses() if getattr(use.operand, "buffer", None) == buffer]
             return any(use.role.is_read and use.unless is False for use in uses)

@@ -1,0 +1,48 @@
+"""Finished programs with engines beside each other: addresses and semaphores change no value."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from neuronjax.emulate.core import DataflowOrder
+from neuronjax.lower.allocate import allocate
+from neuronjax.lower.synchronise import synchronise
+from neuronjax.program.verify import verify
+from tests.lower import test_control_flow, test_donation, test_gather, test_scatter
+from tests.lower.differential import EXACT, assert_close, emulated, lowered
+
+CASES = {
+    "gather": (test_gather, ("rows", "windows in parts", "vmapped great windows", "columns")),
+    "scatter": (
+        test_scatter,
+        (
+            "add fractions",
+            "add outside",
+            "multiply of int8",
+            "overlapping windows",
+            "great windows",
+        ),
+    ),
+    "control flow": (test_control_flow, ("cached", "scattered", "exchanged in a ring", "nested")),
+    "donation": (test_donation, tuple(test_donation.CASES)),
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "name"), [(family, name) for family, (_, names) in CASES.items() for name in names]
+)
+def test_same_values(family: str, name: str) -> None:
+    function, arguments, *rest = CASES[family][0].CASES[name]
+    donated = rest[0] if rest else ()
+    jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
+    code = jitted.lower(*arguments).as_text().encode()
+    program = lowered(code)
+    finished = synchronise(allocate(program))
+    assert verify(finished) == ()
+    arrays = [np.array(each) for each in arguments]
+    (wanted,) = emulated(program, code, [arrays])
+    (found,) = emulated(finished, code, [arrays], order=DataflowOrder(seed=1, adversarial=True))
+    for got, want in zip(found, wanted, strict=True):
+        assert_close(got, want, EXACT)
