@@ -164,9 +164,7 @@ class _Reader:
             name=operation.name.removeprefix("stablehlo."),
             operands=operands,
             results=tuple(Value(tensor_spec(each)) for each in result_types(operation)),
-            attributes={
-                name: attribute_value(operation.attributes[name]) for name in operation.attributes
-            },
+            attributes={name: _attribute(operation, name) for name in operation.attributes},
             regions=tuple(self.graph(block, known) for block in regions),
             source=source_line(operation),
             mlir=operation,
@@ -240,6 +238,24 @@ def _is_identity(operation: Any) -> bool:
     if name == "stablehlo.custom_call":
         name = attribute_value(operation.attributes["call_target_name"])
     return name in _IDENTITIES
+
+
+def _attribute(operation: Any, name: str) -> Any:
+    try:
+        return attribute_value(operation.attributes[name])
+    except TypeError:  # complex numbers, which the bindings do not know
+        return _complex(str(operation), tensor_spec(operation.results[0].type))
+
+
+def _complex(text: str, spec: TensorSpec) -> np.ndarray:
+    """The array of a constant of complex numbers: pairs, or all bytes as one string."""
+    body = text[text.index("dense<") + len("dense<") : text.rindex("> : ")]
+    if body.startswith('"0x'):
+        return np.frombuffer(bytes.fromhex(body[3:-1]), spec.dtype).reshape(spec.shape)
+    part = np.dtype(f"f{spec.dtype.itemsize // 2}")
+    numbers = np.array([_number(token, part) for token in _TOKEN.findall(body)], part)
+    array = numbers.view(spec.dtype)
+    return np.broadcast_to(array[0], spec.shape) if array.size == 1 else array.reshape(spec.shape)
 
 
 def attribute_value(attribute: ir.Attribute) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from jax import lax
 
 from neuronjax.program.verify import verify
-from tests.lower.differential import check, emulated, lowered, on_cpu
+from tests.lower.differential import SUM, check, emulated, host_operations, lowered, on_cpu
 
 RNG = np.random.default_rng(0)
 TYPES = [
@@ -116,3 +117,21 @@ def test_norms_and_maps() -> None:
     (found,) = emulated(program, NORMS.encode(), [arguments])
     for got, want in zip(found, on_cpu(NORMS.encode(), arguments), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_what_no_engine_has_is_left_to_the_host() -> None:
+    with jax.enable_x64(True):
+        values = (RNG.standard_normal((4, 6)) + 1j).astype(np.complex64)
+        program = check(
+            lambda a: (
+                lax.reduce_window(a, np.complex64(0), lax.add, (2, 2), (1, 1), "SAME"),
+                lax.reduce(a, np.complex64(1), lax.mul, (1,)),
+                jnp.sort(a.real.astype(np.float64), 1),
+                lax.reduce_precision(a.real.astype(np.float64), 5, 10),
+                jnp.cumsum(a.imag, 0),
+            ),
+            values,
+            tolerance=SUM,
+            host=True,
+        )
+    assert host_operations(program)

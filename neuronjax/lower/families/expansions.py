@@ -13,6 +13,7 @@ from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower import elementwise
 from neuronjax.lower.families import random, windows
 from neuronjax.lower.fuse import PACKED
+from neuronjax.lower.region import is_emittable
 from neuronjax.lower.rewrite import Rewrite, Writer
 from neuronjax.lower.storage import is_native
 
@@ -78,7 +79,11 @@ def bitcast_convert(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 def _are_plain(*values: Value) -> bool:
-    return all(is_native(v.dtype) and v.dtype.name not in {*PACKED, "bool"} for v in values)
+    return _are_native(values) and not any(v.dtype.name in {*PACKED, "bool"} for v in values)
+
+
+def _are_native(values: Sequence[Value]) -> bool:
+    return all(is_native(value.dtype) for value in values)
 
 
 def _parted(writer: Writer, value: Value, narrow: np.dtype) -> Value:
@@ -106,11 +111,11 @@ def _joined(writer: Writer, value: Value, wide: np.dtype) -> Value:
 def map_(writer: Writer, op: Op) -> Sequence[Value] | None:
     """The region's operations, on whole tensors."""
     (region,) = op.regions
+    if not is_emittable(region):
+        return None
     shape = op.result.shape
     known: dict[Value, Value] = dict(zip(region.parameters, op.operands, strict=True))
     for inner in region.operations:
-        if inner.regions or len(inner.results) != 1:
-            return None
         if inner.name == "constant":
             made = writer.constant(inner.attributes["value"].flat[0], op.result, inner.result.dtype)
         else:
@@ -130,7 +135,8 @@ def _whole(
 
 def packed(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Integers of 2 and 4 bits are computed as those of 8, and wrap to their width."""
-    if not any(v.dtype.name in PACKED for v in (*op.operands, *op.results)) or op.regions:
+    values = (*op.operands, *op.results)
+    if not any(v.dtype.name in PACKED for v in values) or not _are_native(values):
         return None
     operands = [_unpacked(writer, each) for each in op.operands]
     attributes: dict[str, Any] = dict(op.attributes)
@@ -171,8 +177,10 @@ def _wrapped(writer: Writer, value: Value, dtype: np.dtype) -> Value:
     return writer.add("retype", value, dtype=dtype)
 
 
-def batch_norm_inference(writer: Writer, op: Op) -> Sequence[Value]:
+def batch_norm_inference(writer: Writer, op: Op) -> Sequence[Value] | None:
     """operand · scale' + offset', with what is constant for a feature put together."""
+    if not _are_native(op.operands):
+        return None
     operand, scale, offset, mean, variance = op.operands
     factor = writer.add("multiply", scale, _inverse_deviation(writer, op, variance))
     shift = writer.add("subtract", offset, writer.add("multiply", mean, factor))
@@ -198,8 +206,10 @@ def _mean(writer: Writer, op: Op, value: Value) -> Value:
     return writer.add("multiply", total, writer.constant(1 / count, total))
 
 
-def batch_norm_training(writer: Writer, op: Op) -> Sequence[Value]:
+def batch_norm_training(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Normalized values, means and variances."""
+    if not _are_native(op.operands):
+        return None
     operand, scale, offset = op.operands
     mean = _mean(writer, op, operand)
     centered = writer.add("subtract", operand, _feature(writer, op, mean))
@@ -209,8 +219,10 @@ def batch_norm_training(writer: Writer, op: Op) -> Sequence[Value]:
     return writer.add("add", product, _feature(writer, op, offset)), mean, variance
 
 
-def batch_norm_grad(writer: Writer, op: Op) -> Sequence[Value]:
+def batch_norm_grad(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Gradients of the operand, the scale and the offset."""
+    if not _are_native(op.operands):
+        return None
     operand, scale, mean, variance, gradient = op.operands
     inverse = _inverse_deviation(writer, op, variance)
     centered = writer.add("subtract", operand, _feature(writer, op, mean))

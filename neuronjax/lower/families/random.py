@@ -13,6 +13,7 @@ import numpy as np
 
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.rewrite import Writer
+from neuronjax.lower.storage import is_native
 
 _WORD = np.dtype(np.uint32)
 _LONG = np.dtype(np.uint64)
@@ -30,7 +31,7 @@ def rng_bit_generator(writer: Writer, op: Op) -> Sequence[Value] | None:
     """The new state and the bits; None of types that have no unsigned integer of their width."""
     (state,) = op.operands
     bits = op.results[1]
-    if state.dtype != _LONG or bits.dtype.kind == "c" or not math.prod(bits.shape):
+    if state.dtype != _LONG or not is_native(bits.dtype) or not math.prod(bits.shape):
         return None
     words = [_halves(writer, writer.slice(state, 0, i, i + 1)) for i in range(state.shape[0])]
     counters = _threefry if op.attributes["rng_algorithm"] == "THREE_FRY" else _philox

@@ -38,6 +38,8 @@ def padded(writer: Writer, op: Op) -> Sequence[Value] | None:
     windows = windows_of(op)
     if not windows.is_padded or running.dimension(op, windows) is not None:
         return None
+    if not is_emittable(op.regions[0]):
+        return None
     count = len(op.results)
     operands = [
         _pad(writer, value, init, windows)
