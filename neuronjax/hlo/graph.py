@@ -216,8 +216,22 @@ def _top_k(op: Op) -> tuple[str, dict[str, Any]]:
     return ("chlo.top_k" if op.attributes.get("largest", True) else op.name), op.attributes
 
 
+def _convolution(op: Op) -> tuple[str, dict[str, Any]]:
+    """With the attributes that may be left out."""
+    count = len(op.attributes["dimension_numbers"]["input_spatial_dimensions"])
+    ones = (1,) * count
+    defaults = {
+        "window_strides": ones,
+        "lhs_dilation": ones,
+        "rhs_dilation": ones,
+        "window_reversal": None,
+        "padding": np.zeros((count, 2), np.int64),
+    }
+    return op.name, {**defaults, **op.attributes}
+
+
 _MODERN: dict[str, Callable[[Op], tuple[str, dict[str, Any]]]] = {
-    "dot": _dot_general, "mhlo.topk": _top_k,
+    "convolution": _convolution, "dot": _dot_general, "mhlo.topk": _top_k,
 }  # fmt: skip
 """Operations that are cases of others -> name and attributes of those."""
 
