@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from neuronjax.lower.builder import KernelBuilder, tile_access
-from neuronjax.lower.tiles import Axis, Input, Node, Region, TileProgram, boxes, regions, simplified
+from neuronjax.lower.tile_program import Input, Node, TileProgram, simplified
+from neuronjax.lower.tiles import Axis, Region, boxes, regions
 from neuronjax.lower.view import View, dense_strides, walk
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
