@@ -46,3 +46,14 @@ def test_same_values(family: str, name: str) -> None:
     (found,) = emulated(finished, code, [arrays], order=DataflowOrder(seed=1, adversarial=True))
     for got, want in zip(found, wanted, strict=True):
         assert_close(got, want, EXACT)
+
+
+@pytest.mark.parametrize("chip", ["trainium1", "trainium3"])
+@pytest.mark.parametrize("family", ["gather", "scatter", "control flow"])
+def test_generations(family: str, chip: str) -> None:
+    """Every generation could run the programs."""
+    module, names = CASES[family]
+    for name in names:
+        function, arguments = module.CASES[name]
+        code = jax.jit(function).lower(*arguments).as_text().encode()
+        assert verify(lowered(code, chip=chip)) == ()

@@ -8,13 +8,13 @@ import numpy as np
 
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.builder import KernelBuilder
+from neuronjax.lower.families import addresses
 from neuronjax.lower.fuse import root_of
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.view import View, whole_view
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad, RegisterMove
-from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Access, Buffer, Immediate, Register, RegisterOffset
-from neuronjax.program.operators import AluOp, DescriptorMode
+from neuronjax.program.operators import AluOp
 
 
 def iota(scope: Scope, op: Op) -> None:
@@ -190,10 +190,9 @@ def _move(
     source: bool,
 ) -> None:
     """A transfer between `other` and a part of a buffer that begins at `start`."""
-    mode = DescriptorMode.STATIC if start is None else DescriptorMode.HARDWARE
     moved = part.access(start)
     src, dst = (moved, other) if source else (other, moved)
-    builder.emit(DmaCopy(dst=dst, src=src, descriptors=mode))
+    addresses.copy(builder, dst, src)
 
 
 def nothing(scope: Scope, op: Op) -> None:
