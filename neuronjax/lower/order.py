@@ -14,34 +14,43 @@ def ordered(groups: Sequence[Group], fusion: Fusion, homes: Sequence[Home]) -> l
 
     Numbers are given anew.
     """
-    reads = {group: set(_reads(group)) for group in groups}
-    claims = {group: _claims(group, fusion, homes) for group in groups}
-    order = list(groups)
+    line = _Line(list(groups), fusion, {group: _claims(group, fusion, homes) for group in groups})
     for group in groups:
-        if claims[group]:
-            _sink(group, order, reads, claims, fusion)
-    for number, group in enumerate(order):
+        line.sink(group)
+    for number, group in enumerate(line.order):
         group.number = number
-    return order
+    return line.order
 
 
-def _sink(
-    group: Group,
-    order: list[Group],
-    reads: Mapping[Group, set[Value]],
-    claims: Mapping[Group, set[Value]],
-    fusion: Fusion,
-) -> None:
-    here = order.index(group)
-    readers = [i for i in range(here + 1, len(order)) if claims[group] & reads[order[i]]]
-    if not readers:
-        return
-    last = readers[-1]
-    passed = order[here + 1 : last + 1]
-    waited = any(fusion.of.get(value) is group for each in passed for value in reads[each])
-    if waited or any(claims[each] & reads[group] for each in passed):
-        return
-    order.insert(last, order.pop(here))
+class _Line:
+    """Groups in order, with the values that they read and those that they would overwrite."""
+
+    def __init__(
+        self, order: list[Group], fusion: Fusion, claims: Mapping[Group, set[Value]]
+    ) -> None:
+        self.order, self.fusion, self.claims = order, fusion, claims
+        self.reads = {group: set(_reads(group)) for group in order}
+        self.place = {group: place for place, group in enumerate(order)}
+        self.readers: dict[Value, list[Group]] = {}
+        for group, values in self.reads.items():
+            for value in values:
+                self.readers.setdefault(value, []).append(group)
+
+    def sink(self, group: Group) -> None:
+        """Moves a group behind the last one that reads what it would overwrite."""
+        here = self.place[group]
+        found = (self.place[r] for value in self.claims[group] for r in self.readers.get(value, ()))
+        last = max(found, default=here)
+        if last <= here:
+            return
+        passed = self.order[here + 1 : last + 1]
+        values = (value for each in passed for value in self.reads[each])
+        waited = any(self.fusion.of.get(value) is group for value in values)
+        if waited or any(self.claims[each] & self.reads[group] for each in passed):
+            return
+        self.order.insert(last, self.order.pop(here))
+        for place in range(here, last + 1):
+            self.place[self.order[place]] = place
 
 
 def _reads(group: Group) -> Iterator[Value]:
