@@ -30,6 +30,7 @@ class KernelBuilder:
     _buffers: list[Buffer] = field(default_factory=list)
     registers: list[Register] = field(default_factory=list)
     _variables: int = 0
+    _transfers: int = 0
     _taken: list[Buffer] | None = None
     _free: dict[tuple[Any, ...], list[Buffer]] = field(default_factory=dict)
 
@@ -83,6 +84,11 @@ class KernelBuilder:
         )
         self._buffers.append(buffer)
         return buffer
+
+    def queue(self, first: int) -> int:
+        """A DMA queue for the next transfer: `first` or one of three others, in turn."""
+        self._transfers += 1
+        return first + 2 * (self._transfers % 4)
 
     @property
     def tile_count(self) -> int:

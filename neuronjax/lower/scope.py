@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower.across import write_chain
 from neuronjax.lower.attention import merged
 from neuronjax.lower.builder import KernelBuilder
 from neuronjax.lower.fuse import VIEWS, Fusion, Group, is_splat, peel, root_of
@@ -355,7 +356,7 @@ class Scope:
         program, views, results = self.tile_program(group, group.operations, needed, fusion)
 
         def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
-            TileEmitter(builder, program, [*(v.buffer for v in seen), *made]).emit()
+            write_chain(TileEmitter(builder, program, [*(v.buffer for v in seen), *made]))
 
         self.kernel(
             chain_name(group.operations), group.operations, ("chain", program), views, results,

@@ -74,16 +74,16 @@ def regions(program: TileProgram) -> list[Region]:
     whole = [Axis(dim, program.domain[dim]) for dim in sorted(program.reduced)]
     row = math.prod(axis.size for axis in whole)
     resident = row * _row_bytes(program) <= ROW_BYTES and len(whole) < MAX_FREE_AXES
-    chunks: tuple[Chunk, ...]
+    cut: tuple[Chunk, ...]
     if resident:
-        chunks = (Chunk((), tuple(whole)),)
+        cut = (Chunk((), tuple(whole)),)
     else:
-        chunks = tuple(_chunks(whole, ()))
-        row = max(math.prod(axis.size for axis in chunk.free) for chunk in chunks)
+        cut = tuple(pieces(whole, ()))
+        row = max(math.prod(axis.size for axis in chunk.free) for chunk in cut)
     kept = [Axis(d, size) for d, size in enumerate(program.domain) if d not in program.reduced]
     room = max(1, FREE_ELEMENTS // row)
-    free_axes = MAX_FREE_AXES - max(len(chunk.free) for chunk in chunks)
-    return [replace(each, chunks=chunks) for each in boxes(kept, room, free_axes, ())]
+    free_axes = MAX_FREE_AXES - max(len(chunk.free) for chunk in cut)
+    return [replace(each, chunks=cut) for each in boxes(kept, room, free_axes, ())]
 
 
 def is_resident(elements: int, nbytes: int) -> bool:
@@ -101,7 +101,7 @@ def _row_bytes(program: TileProgram) -> int:
     return max(4, sum(sorted(sizes)[-6:]))
 
 
-def _chunks(axes: list[Axis], base: tuple[tuple[int, int], ...]) -> Iterator[Chunk]:
+def pieces(axes: list[Axis], base: tuple[tuple[int, int], ...]) -> Iterator[Chunk]:
     """Reduced axes with at most `FREE_ELEMENTS` at once, remainders as chunks of their own."""
     free: list[Axis] = []
     size = 1
@@ -119,7 +119,7 @@ def _chunks(axes: list[Axis], base: tuple[tuple[int, int], ...]) -> Iterator[Chu
         yield Chunk((*axes[:index], *outer), (*inner, *free), base)
         if axis.size % part:
             tail = [*axes[:index], Axis(axis.dim, axis.size % part, axis.step), *axes[index + 1 :]]
-            yield from _chunks(tail, (*base, (axis.dim, main * axis.step)))
+            yield from pieces(tail, (*base, (axis.dim, main * axis.step)))
         return
     yield Chunk((), tuple(free), base)
 
@@ -235,16 +235,16 @@ class TileEmitter:
         position = dict.fromkeys(range(len(self.program.domain)), ZERO)
         for dim, start in region.base:
             position[dim] += start
-        self._loops(region.loops, position, lambda at: self._box(region, at))
+        self.loops(region.loops, position, lambda at: self._box(region, at))
 
-    def _loops(self, loops: Sequence[Axis], position: dict[int, Affine], body: Any) -> None:
+    def loops(self, loops: Sequence[Axis], position: dict[int, Affine], body: Any) -> None:
         if not loops:
             body(position)
             return
         axis, *inner = loops
         with self.builder.loop(axis.size) as variable:
             at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
-            self._loops(inner, at, body)
+            self.loops(inner, at, body)
 
     def _box(self, region: Region, position: dict[int, Affine]) -> None:
         if len(region.chunks) == 1 and not region.chunks[0].loops:
@@ -260,7 +260,7 @@ class TileEmitter:
         wanted: Reference | None = None,
     ) -> Access | None:
         """All values of a box; `given` ones lie in tiles already. The tile of a `wanted` one."""
-        values = _Values(self, box, dict(given or {}), is_whole=True)
+        values = Values(self, box, dict(given or {}), is_whole=True)
         for number in range(len(self.program.nodes)):
             if number not in self.shortcuts.absorbed:
                 values.node(number)
@@ -271,7 +271,7 @@ class TileEmitter:
     def _chunked(self, region: Region, position: dict[int, Affine]) -> None:
         """Reductions piece by piece into accumulators, then what follows from them."""
         program = self.program
-        outer = _Values(self, Box(region.partitions, region.free, position), {})
+        outer = Values(self, Box(region.partitions, region.free, position), {})
         reductions = [n for n, node in enumerate(program.nodes) if node.reduced]
         totals = {n: outer.accumulator(n) for n in reductions}
         for chunk in region.chunks:
@@ -281,8 +281,8 @@ class TileEmitter:
 
             def body(at: dict[int, Affine], chunk: Chunk = chunk) -> None:
                 box = Box(region.partitions, (*region.free, *chunk.free), at)
-                inner = _Values(self, box, {})
-                for number in _needed(program, reductions):
+                inner = Values(self, box, {})
+                for number in needed(program, reductions):
                     inner.node(number)
                 for number in reductions:
                     outer.accumulate(number, totals[number], inner)
@@ -291,7 +291,7 @@ class TileEmitter:
                         inner.node_of(output.value)
                         inner.store(output)
 
-            self._loops(chunk.loops, start, body)
+            self.loops(chunk.loops, start, body)
         outer.known.update({Reference(n): total for n, total in totals.items()})
         for output in program.outputs:
             if not program.axes_of(output.value) & program.reduced:
@@ -299,7 +299,7 @@ class TileEmitter:
                 outer.store(output)
 
 
-def _needed(program: TileProgram, wanted: Sequence[int]) -> list[int]:
+def needed(program: TileProgram, wanted: Sequence[int]) -> list[int]:
     """Nodes that the operands of `wanted` nodes need, in order; not the wanted themselves."""
     found: set[int] = set()
     todo = [each for n in wanted for each in program.nodes[n].operands]
@@ -326,7 +326,7 @@ class Box:
 
 
 @dataclass
-class _Values:
+class Values:
     """The tiles of one box."""
 
     emitter: TileEmitter
@@ -571,7 +571,7 @@ class _Values:
         elementwise.fill(self.emitter.builder, total, init)
         return total
 
-    def accumulate(self, number: int, total: Access, inner: _Values) -> None:
+    def accumulate(self, number: int, total: Access, inner: Values) -> None:
         """Adds one chunk of a reduction."""
         node = self.program.nodes[number]
         data = node.operands[0]
@@ -585,8 +585,9 @@ class _Values:
         varying = self.program.axes_of(output.value)
         axes = [*self.box.partitions, *(a for a in self.box.free if a.dim in varying)]
         dst = self._hbm(output.buffer, output.strides, output.offset, axes)
-        store = DmaCopy(dst=dst, src=value, engine=STORES, queue=1)  # loads do not wait behind it
-        self.emitter.builder.emit(store)
+        builder = self.emitter.builder
+        queue = builder.queue(1)  # not that of loads, which do not wait for results
+        builder.emit(DmaCopy(dst=dst, src=value, engine=STORES, queue=queue))
 
 
 def _reads_psum(instruction: Instruction) -> bool:

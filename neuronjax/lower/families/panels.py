@@ -176,7 +176,7 @@ class Panel:
         for dim, at in position.items():
             over, under = self._pitch(dim)
             if over and self.operand.strides[dim]:
-                total = total + _scaled(at + self.position[dim] * -1, over, under)
+                total = total + scaled(at + self.position[dim] * -1, over, under)
         return total
 
     def access(self, axes: Sequence[Axis], position: Position) -> Access:
@@ -217,7 +217,7 @@ class Panel:
         return tuple(found)
 
 
-def _scaled(value: Affine, over: int, under: int) -> Affine:
+def scaled(value: Affine, over: int, under: int) -> Affine:
     """value * over / under, which is integer."""
     terms = {name: factor * over // under for name, factor in value.terms}
     return affine(value.base * over // under, **terms)

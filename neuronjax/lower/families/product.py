@@ -26,6 +26,7 @@ from neuronjax.lower.families.panels import (
     blocks,
     extents,
     moved,
+    scaled,
     tiles,
 )
 from neuronjax.lower.families.schedule import (
@@ -403,17 +404,64 @@ class ProductWriter:
         if is_turned(panel.operand, step, free):
             self._load_turned(panel, sub, at)
             return
-        self.builder.emit(DmaCopy(dst=panel.part(sub, at), src=_source(panel, (), sub, at)))
+        queue = self.builder.queue(0)
+        src = _source(panel, (), sub, at)
+        self.builder.emit(DmaCopy(dst=panel.part(sub, at), src=src, queue=queue))
 
     def _load_turned(self, panel: Panel, sub: Sequence[Extent], at: Position) -> None:
         """Rows of memory, transposed through the array."""
         own = [(n, each) for n, each in enumerate(sub) if not each.contracted]
         deep = [each for each in sub if each.contracted]
         rows = [Axis(n, each.size) for n, each in own]
+        size = panel.buffer.partitions * math.prod(each.size for each in deep)
+        nbytes = size * bytes_of(panel.operand.dtype)
         for block in blocks(rows, PARTITIONS):
             start = dict.fromkeys(range(len(sub)), ZERO)
-            turn = functools.partial(self._turn, panel, sub, deep, block, at)
-            self.loops(block.loops, moved(start, block.base), turn)
+            *around, last = block.loops or (Axis(0, 1),)
+            most = min(CHUNK_BYTES, IN_FLIGHT // 2 // block.size) // nbytes
+            many = max((n for n in range(1, most + 1) if last.size % n == 0), default=1)
+            together = Axis(last.dim, many, last.step)
+            loops = [*around, Axis(last.dim, last.size // many, last.step * many)]
+            rest = functools.partial(self._load_rows, panel, sub, deep, block, together, at)
+            self.loops([axis for axis in loops if axis.size > 1], moved(start, block.base), rest)
+
+    def _load_rows(
+        self,
+        panel: Panel,
+        sub: Sequence[Extent],
+        deep: Sequence[Extent],
+        block: Block,
+        together: Axis,
+        at: Position,
+        place: Position,
+    ) -> None:
+        """Tiles of rows, in one transfer: `place` says where in the box, in its own steps."""
+        dtype, count = panel.operand.dtype, panel.buffer.partitions
+        depth = math.prod(each.size for each in deep)
+        width = together.size * depth * count
+        slots = self._deep(block.size, width * bytes_of(dtype))
+        slot = self._slot(slots) if slots > 1 else ZERO
+        tile = self.builder.tile((block.size, width), dtype, slots=slots, name="row")
+        rows = [replace(sub[axis.dim], size=axis.size) for axis in block.tile]
+        across = sub[together.dim] if sub else Extent(0, 0, 1)
+        stride = across.stride * together.step
+        rows_of_all = [*rows, replace(across, size=together.size, stride=stride)]
+        moves = ZERO
+        for index, each in enumerate(sub):
+            moves = moves + place[index] * each.stride
+        src = _source(panel, rows_of_all, deep, at, moves, columns=True)
+        dst = tile_access(tile, [width], [1], slot=slot)
+        self.builder.emit(DmaCopy(dst=dst, src=src, queue=self.builder.queue(0)))
+
+        def turn(here: dict[int, Affine]) -> None:
+            start = ZERO
+            if together.size > 1:
+                steps = here[together.dim] + place[together.dim] * -1
+                start = scaled(steps, depth * count, together.step)
+            self._turn(panel, sub, deep, block, at, here, tile_access(
+                tile, [depth * count], [1], offset=start, slot=slot))  # fmt: skip
+
+        self.loops([together] if together.size > 1 else [], place, turn)
 
     def _turn(
         self,
@@ -423,22 +471,17 @@ class ProductWriter:
         block: Block,
         at: Position,
         place: Position,
+        tile: Access,
     ) -> None:
-        """One tile of rows: `place` says where in the box, in its own steps."""
+        """One tile of rows through the array, into its place in the panel."""
         dtype, count = panel.operand.dtype, panel.buffer.partitions
         depth = math.prod(each.size for each in deep)
-        slots = self._deep(block.size, depth * count * bytes_of(dtype))
-        slot = self._slot(slots) if slots > 1 else ZERO
-        tile = self.builder.tile((block.size, depth * count), dtype, slots=slots, name="row")
         rows = [replace(sub[axis.dim], size=axis.size) for axis in block.tile]
-        moves = ZERO
         target = panel.offset(at)
         for index, each in enumerate(sub):
-            moves = moves + place[index] * each.stride
             target = target + place[index] * each.pitch
-        src = _source(panel, rows, deep, at, moves, columns=True)
-        whole = tile_access(tile, [depth * count], [1], slot=slot)
-        self.builder.emit(DmaCopy(dst=whole, src=src))
+        pair = 2 if self.stack else 1
+        assert isinstance(tile.offset, Affine)
         wide = dtype if dtype.storage_bits > 8 else INTEGERS["uint16"]
         bank = self.builder.core.psum.bank_bytes
         room = max(1, bank // (block.size * bytes_of(wide)))
@@ -446,11 +489,11 @@ class ProductWriter:
             room = 1
         for first in range(0, depth, room):
             many = min(room, depth - first)
-            pair = min(slots, 2)
             turned = self._psum(count, many * block.size, wide, pair, "turn")
             beside = self._slot(pair) if pair > 1 else ZERO
             for index in range(many):
-                part = tile_access(tile, [count], [1], offset=(first + index) * count, slot=slot)
+                start = tile.offset + (first + index) * count
+                part = tile_access(tile.buffer, [count], [1], offset=start, slot=tile.slot)
                 dst = tile_access(turned, [block.size], [1], offset=index * block.size, slot=beside)
                 self.builder.emit(TensorTranspose(dst=dst, data=part))
             seen = tile_access(turned, [many * block.size], [1], slot=beside)
