@@ -28,7 +28,7 @@ class Training(NamedTuple):
 
     init: Callable[[], TrainState]
     start: Callable[[Parameters], TrainState]  # with weights that are there already
-    step: Callable[[TrainState, jax.Array], tuple[TrainState, dict[str, jax.Array]]]
+    step: jax.stages.Wrapped  # (TrainState, batch) to (TrainState, what is reported)
     evaluate: Callable[[Parameters, jax.typing.ArrayLike], jax.Array]
     state: TrainState  # of jax.ShapeDtypeStruct
     shardings: TrainState

@@ -26,6 +26,7 @@ from launch.meshes import check_window, choose_mesh
 from launch.metrics import MetricsFile
 from launch.optimizer import learning_rate_schedule, make_optimizer
 from launch.program import say
+from launch.simulated import device_time
 from launch.source import Source
 from launch.step import TrainState, make_training
 from launch.text import copy_tokenizer
@@ -88,6 +89,8 @@ class Run:
             seed=config.seed,
         )
         self.step, self._state = self._start()
+        self._step = self._compiled_step()
+        self._device_time = device_time(self._step)
         # Only now, so that a run that may not start changes nothing.
         self._writer = checkpoints.CheckpointWriter(config.checkpoint_dir, config.keep)
         self._metrics = MetricsFile(config.checkpoint_dir / "metrics.jsonl", self.step)
@@ -130,6 +133,10 @@ class Run:
             checkpoints.restore(directory, step, checkpoints.OPTIMIZER, target.optimizer),
         )
 
+    def _compiled_step(self) -> jax.stages.Compiled:
+        rows = jax.ShapeDtypeStruct((self._config.batch_size, self._context + 1), np.int32)
+        return self._training.step.lower(self._training.state, rows).compile()
+
     def _first_state(self) -> TrainState:
         if self._source.weights is None:
             return self._training.init()
@@ -144,7 +151,7 @@ class Run:
         """One optimizer step; returns what the progress bar shows of it."""
         began = time.perf_counter()
         batch = jax.device_put(next(self._batches), self._training.batch_sharding)
-        self._state, values = self._training.step(self._state, batch)
+        self._state, values = self._step(self._state, batch)
         loss, grad_norm = float(values["loss"]), float(values["grad_norm"])
         if not math.isfinite(loss) or not math.isfinite(grad_norm):
             raise DivergenceError(
@@ -161,8 +168,19 @@ class Run:
             grad_norm=grad_norm,
             learning_rate=float(learning_rate_schedule(self._config)(self.step - 1)),
             tokens_per_second=round(tokens_per_second, 1),
+            **self._on_device(),
         )
-        return f"loss {loss:.3f}, {tokens_per_second:.0f} tokens/s"
+        on_device = f"; {self._device_time}" if self._device_time else ""
+        return f"loss {loss:.3f}, {tokens_per_second:.0f} tokens/s{on_device}"
+
+    def _on_device(self) -> dict[str, float]:
+        """What the metrics say of a step's time on an emulated device; nothing on other ones."""
+        if self._device_time is None:
+            return {}
+        return {
+            "device_seconds": self._device_time.seconds,
+            "device_mfu": round(self._device_time.mfu, 5),
+        }
 
     def _evaluate(self) -> str:
         """Mean loss over the whole held-out text."""

@@ -44,7 +44,7 @@ class Options:
     """Seed of the choices that a dataflow order makes."""
     record_to: str | None = None
     """Folder for a record of every run of the executor ``engine``, for ``neuronjax replay``."""
-    simulate: bool = False
+    simulate: bool = True
     """Let cost analysis of programs that the host computes be of the device: lowered and timed when
     it is asked for."""
     dump_to: str | None = None

@@ -24,6 +24,7 @@ ENVIRONMENT = {
     "NEURON_LOGICAL_NC_CONFIG": "1",
     "NEURONJAX_NUMERICS": "ieee",
     "NEURONJAX_LEGALITY": "off",
+    "NEURONJAX_SIMULATE": "0",
 }
 
 os.environ.update(ENVIRONMENT)

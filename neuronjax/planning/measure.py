@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import Any
 
 from neuronjax import options
 from neuronjax.compiler import CompiledProgram, compile_program, lower_program
@@ -60,6 +61,8 @@ class Setting:
     calibration: Calibration = CALIBRATION
     while_trips: int = 1
     """Trips of loops whose number depends on data."""
+    flags: str | None = None
+    """Of the compiler, as in NEURON_CC_FLAGS; None: those of the environment."""
 
 
 def measure(traced: Traced, setting: Setting) -> Measurement:
@@ -71,7 +74,8 @@ def measure(traced: Traced, setting: Setting) -> Measurement:
     """
     machine = setting.machine
     host = HostClient(traced.ranks)
-    policy = policy_of(options.load(legality="off"), machine.chip)
+    given: dict[str, Any] = {} if setting.flags is None else {"cc_flags": setting.flags}
+    policy = policy_of(options.load(legality="off", **given), machine.chip)
     program = compile_program(traced.code, traced.options, host, policy)
     return measure_compiled(program, traced.ranks, setting, traced.arguments, traced.donated)
 

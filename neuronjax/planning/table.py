@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from neuronjax.planning.record import Estimate
+Estimate = Any
+"""`record.Estimate`, which knows this table."""
 
 GIB = 1 << 30
 INSTRUCTION_LIMIT = 5_000_000

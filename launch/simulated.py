@@ -1,0 +1,26 @@
+"""What a platform that emulates a device says about a program's time on that device."""
+
+import math
+from typing import Any, NamedTuple
+
+
+class DeviceTime(NamedTuple):
+    """One run of a program on the device."""
+
+    seconds: float
+    mfu: float  # share of the device's peak that the model's products use
+
+    def __str__(self) -> str:
+        return f"{1e3 * self.seconds:.3g} ms on the device, MFU {self.mfu:.2%}"
+
+
+def device_time(compiled: Any) -> DeviceTime | None:
+    """The time of a `jax.stages.Compiled`; None where the platform does not simulate.
+
+    Platforms tell it by their cost analysis: `optimal_seconds` and `mfu_estimated_percent`.
+    """
+    cost = compiled.cost_analysis() or {}
+    seconds, percent = cost.get("optimal_seconds", 0.0), cost.get("mfu_estimated_percent")
+    if percent is None or not seconds > 0 or not math.isfinite(seconds):
+        return None
+    return DeviceTime(seconds, percent / 100)

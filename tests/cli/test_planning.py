@@ -1,0 +1,151 @@
+"""``neuronjax estimate``, ``sweep``, ``nccom`` and ``ls`` as one calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from neuronjax.cli import main as cli
+
+STACK = "tests.planning.programs:stack"
+
+
+@pytest.fixture
+def out(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """Runs a command line; gives its exit code and both outputs."""
+    monkeypatch.setattr("jax.config.update", lambda *_: None)  # this process has its platforms
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = cli.main(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_estimate(out) -> None:  # type: ignore[no-untyped-def]
+    code, text, _ = out(
+        "estimate", STACK, "--target=trn2.3xlarge", "--mesh=model=4", "--batch=64", "--price=3"
+    )
+    assert code == 0
+    assert "trn2.3xlarge" in text
+    assert "mesh model=4" in text
+    assert "8 layers on the line through 3 and 4" in text
+    assert "1 M tokens" in text
+
+
+def test_estimate_json_layers_and_settings(out) -> None:  # type: ignore[no-untyped-def]
+    code, text, _ = out(
+        "estimate", STACK, "--target=trn1.2xlarge", "--layers=2", "--set=dtype=float32",
+        "--format=json",
+    )  # fmt: skip
+    record = json.loads(text)
+    assert code == 0
+    assert record["memory"]["weights"] == 4 * (2 * 2 * 128 * 256)
+    assert record["assumed"] == []
+
+
+def test_estimate_that_does_not_fit(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "small.toml"
+    file.write_text('[chip.hbm]\ncapacity_bytes = "256 MiB"\n[chip]\nmicrocode_bytes = "128 MiB"\n')
+    code, text, _ = out("estimate", STACK, "--target=trn1.2xlarge", f"--machine={file}")
+    assert code == 1
+    assert "It does not fit" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["estimate", STACK, "--target=trn7"], "not a known instance"),
+        (["estimate", STACK, "--mesh=model"], "malformed"),
+        (["estimate", STACK, "--depths=3"], "--depths"),
+        (["estimate", STACK, "--set", "x"], "NAME=VALUE"),
+        (["estimate", STACK, "--set", "colour=1"], "takes no colour"),
+        (["estimate", "nowhere:nothing"], "no module"),
+        (["estimate", STACK, "--machine=none.toml"], "none.toml"),
+        (["nccom", "allr", "-r", "3000"], "do not fit"),
+        (["nccom", "allr", "-r", "4", "-f", "1"], "factor"),
+        (["ls", "--target=trn7"], "not a known instance"),
+    ],
+)
+def test_refused(out, arguments: list[str], words: str) -> None:  # type: ignore[no-untyped-def]
+    code, _, errors = out(*arguments)
+    assert code == 2
+    assert words in errors
+
+
+def test_sweep(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, text, errors = out(
+        "sweep", STACK, "--targets=trn1.2xlarge,trn2.3xlarge", "--mesh=core=1", "--batch=64,128",
+        "--layers=1", f"--out={tmp_path / 'found'}",
+    )  # fmt: skip
+    assert code == 0
+    assert text.count("trn2.3xlarge") == 2
+    assert "trn1.2xlarge core=1 b64: done" in errors
+    record = json.loads((tmp_path / "found" / "sweep.json").read_text())
+    assert len(record["points"]) == 4
+    assert (tmp_path / "found" / "sweep.svg").read_text().startswith("<svg")
+
+
+def test_nccom_units_are_those_of_nccom_test(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """40.69 there is GiB/s: 33554432 bytes in 768 us."""
+    report = tmp_path / "report.json"
+    code, text, _ = out(
+        "nccom", "-r", "2", "-b", "32MB", "-d", "uint8", "allr", "--target=trn1.2xlarge",
+        f"--report-to-json-file={report}",
+    )  # fmt: skip
+    assert code == 0
+    lines = text.splitlines()
+    headings = ["size(B)", "count(elems)", "type", "time:avg(us)", "algbw(GB/s)", "busbw(GB/s)"]
+    assert lines[0].split() == headings
+    size, count, dtype, time, algorithm, bus = lines[1].split()
+    assert (size, count, dtype) == ("33554432", "33554432", "uint8")
+    gib = 33554432 / (float(time) * 1e-6) / (1 << 30)
+    assert float(algorithm) == pytest.approx(gib, abs=0.01)
+    assert float(bus) == pytest.approx(gib, abs=0.01)  # 2(r - 1)/r is 1 for two ranks
+    (row,) = json.loads(report.read_text())["results"]
+    assert lines[2] == f"Avg bus bandwidth: {row['bus_bandwidth']:.4f}GB/s"
+
+
+def test_nccom_sizes_and_nodes(out) -> None:  # type: ignore[no-untyped-def]
+    _, text, _ = out(
+        "nccom", "-r", "64", "-b", "8", "-e", "1GB", "-f", "2", "-d", "bf16", "allr",
+        "--target=trn2.48xlarge", "--show-algorithm",
+    )  # fmt: skip
+    rows = [line.split(maxsplit=6) for line in text.splitlines()[1:-1]]
+    assert [int(row[0]) for row in rows] == [8 << i for i in range(28)]
+    assert [int(row[1]) for row in rows] == [4 << i for i in range(28)]
+    times = [float(row[3]) for row in rows]
+    assert times == sorted(times)
+    assert rows[-1][6] == "kangaring"
+    _, two, _ = out("nccom", "-r", "64", "-N", "2", "-b", "1MB", "allg", "--target=trn1.32xlarge")
+    _, one, _ = out("nccom", "-r", "32", "-b", "1MB", "allg", "--target=trn1.32xlarge")
+    assert float(two.splitlines()[1].split()[3]) > float(one.splitlines()[1].split()[3])
+
+
+def test_ls(out) -> None:  # type: ignore[no-untyped-def]
+    """The sample row of tools/neuron-sys-tools/neuron-ls.rst, without what only hosts have."""
+    code, text, _ = out("ls", "--target=trn2.48xlarge", "--lnc=2", "-t")
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[:2] == ["instance-type: trn2.48xlarge", "logical-neuroncore-config: 2"]
+    cells = [cell.strip() for cell in lines[6].strip("|").split("|")]
+    assert cells == ["0", "4", "0-3", "96 GB", "12, 3, 4, 1"]
+    assert "[  0 ]==[  1 ]==[  2 ]==[  3 ]" in text
+
+
+def test_ls_json(out) -> None:  # type: ignore[no-untyped-def]
+    _, text, _ = out("ls", "-j", "--target=trn2.48xlarge", "--lnc=2")
+    devices = json.loads(text)
+    assert len(devices) == 16
+    assert devices[5] == {
+        "neuron_device": 5,
+        "connected_to": [1, 4, 9, 6],
+        "nc_count": 4,
+        "logical_neuroncore_config": 2,
+        "memory_size": 103079215104,
+        "neuroncore_ids": [20, 21, 22, 23],
+        "neuron_processes": [],
+    }

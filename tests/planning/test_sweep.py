@@ -1,0 +1,129 @@
+"""Sweeps: the front, impossible points, prices, the table, the picture."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from neuronjax.errors import ConfigurationError, UnknownTargetError
+from neuronjax.planning.plot import svg
+from neuronjax.planning.prices import price_for, read_prices
+from neuronjax.planning.record import Price
+from neuronjax.planning.sweep import Grid, Point, Sweep, pareto, sweep
+from neuronjax.planning.workload import load
+
+PRICES = {
+    "trn1.2xlarge": Price(usd_per_hour=1.0),
+    "trn2.3xlarge": Price(usd_per_hour=3.0, source="a page", date="2026-01-02"),
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> Sweep:
+    grid = Grid(targets=list(PRICES), meshes=["core=1", "model=3"], batches=[128, 512])
+    return sweep(load("tests.planning.programs:stack"), grid, prices=PRICES, layers=2)
+
+
+def test_every_combination_is_there(found: Sweep) -> None:
+    assert [(p.target, p.mesh, p.batch) for p in found.points] == list(
+        itertools.product(PRICES, ["core=1", "model=3"], [128, 512])
+    )
+    for point in found.points:
+        if point.mesh == "model=3":
+            assert point.estimate is None
+            assert "3" in point.error
+        else:
+            assert point.usable
+
+
+def test_front_against_all_pairs(found: Sweep) -> None:
+    usable = [point for point in found.points if point.usable]
+    front = list(found.front)
+    assert front
+    for point in usable:
+        beaten = any(
+            other.time_ns <= point.time_ns
+            and other.cost <= point.cost
+            and (other.time_ns, other.cost) != (point.time_ns, point.cost)
+            for other in usable
+        )
+        assert (point in front) is not beaten
+    assert list(pareto(front)) == front
+
+
+def test_costs(found: Sweep) -> None:
+    assert found.cost_unit == "$ per M tokens"
+    point = found.points[0]
+    assert point.estimate
+    expected = 1.0 / 3600 * point.estimate.step_seconds / 128 * 1e6
+    assert point.cost == pytest.approx(expected)
+
+
+def test_without_prices() -> None:
+    grid = Grid(targets=["trn1.2xlarge"], batches=[64])
+    alone = sweep(load("tests.planning.programs:whole"), grid)
+    assert alone.cost_unit == "instance seconds per step"
+    assert alone.points[0].cost == pytest.approx(alone.points[0].time_ns * 1e-9)
+
+
+def test_table_and_json(found: Sweep) -> None:
+    text = str(found)
+    assert "$ per M tokens" in text
+    assert "impossible:" in text
+    record = json.loads(found.to_json())
+    assert [point["pareto"] for point in record["points"]].count(True) == len(found.front)
+    assert record["points"][0]["estimate"]["price"]["usd_per_hour"] == 1.0
+
+
+def test_picture(found: Sweep) -> None:
+    root = ElementTree.fromstring(svg(found))
+    circles = [each for each in root.iter() if each.tag.endswith("circle")]
+    dots = [each for each in circles if len(each)]
+    assert len(dots) == sum(1 for point in found.points if point.estimate)
+    assert all(80 <= float(each.attrib["cx"]) <= 670 for each in dots)
+    assert all(40 <= float(each.attrib["cy"]) <= 500 for each in dots)
+    (line,) = (each for each in root.iter() if each.tag.endswith("polyline"))
+    assert len(line.attrib["points"].split()) == len(found.front)
+
+
+def test_picture_of_nothing() -> None:
+    point = Point(target="x", mesh=None, batch=None, dtype=None, error="no")
+    text = svg(Sweep(workload="a <b>", points=(point,)))
+    ElementTree.fromstring(text)
+    assert "nothing could be estimated" in text
+
+
+def test_prices_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "prices.toml"
+    file.write_text('["TRN1.2xlarge"]\nusd_per_hour = 1.5\ndate = "2026-08-01"\nsource = "page"\n')
+    prices = read_prices(file)
+    assert prices == {"trn1.2xlarge": Price(usd_per_hour=1.5, date="2026-08-01", source="page")}
+    assert price_for("trn1.2xlarge", None, prices) == prices["trn1.2xlarge"]
+    assert price_for("trn1.2xlarge", 9.0, prices) == Price(usd_per_hour=9.0)
+    assert price_for("trn2.3xlarge", None, prices) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("[trn1.2xlarge]\nusd_per_hour = 1", UnknownTargetError, "trn1"),
+        ('["trn1.2xlarge"]\nusd_per_hour = 1', ConfigurationError, "date, source"),
+        ('["trn1.2xlarge"]\nusd_per_hour = "1"\ndate = ""\nsource = ""', ConfigurationError,
+         "needs"),
+        ("[", ConfigurationError, "no TOML"),
+    ],
+)  # fmt: skip
+def test_refused_prices(tmp_path: Path, text: str, error: type[Exception], words: str) -> None:
+    file = tmp_path / "prices.toml"
+    file.write_text(text)
+    with pytest.raises(error, match=words):
+        read_prices(file)
+
+
+def test_no_such_prices(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"none\.toml"):
+        read_prices(tmp_path / "none.toml")
