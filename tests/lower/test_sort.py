@@ -37,6 +37,7 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "floats": (lambda x: jnp.sort(x, 1), FLOATS),
     "first dimension": (lambda x: jnp.sort(x, 0), FLOATS),
     "power of two": (lambda x: jnp.sort(x[:, :32], 1), FLOATS),
+    "more pairs than are compared at once": (lambda x: jnp.sort(x[:, :2500], 1), LONG),
     "one element": (lambda x: lax.sort(x[:, :1], dimension=1), FLOATS),
     "argsort": (lambda x: jnp.argsort(x, 1), TIES),
     "descending": (lambda x: jnp.sort(x, 2, descending=True), TIES),
@@ -64,5 +65,5 @@ def test_sort(name: str) -> None:
 
 
 def test_rows_beyond_a_partition_are_left_to_the_host() -> None:
-    program, _ = lowered_function(lambda x: jnp.sort(jnp.tile(x, (1, 4)), 1), LONG)
+    program, _ = lowered_function(lambda x: jnp.sort(jnp.tile(x, (1, 8)), 1), LONG)
     assert host_operations(program) == ["sort"]

@@ -20,8 +20,9 @@ from neuronjax.lower.families import host
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.sweep import Position, Sweep, Swept
-from neuronjax.lower.tiles import ROW_BYTES, Axis, Region
+from neuronjax.lower.tiles import Axis, Region
 from neuronjax.lower.view import View, whole_view
+from neuronjax.program.affine import Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import INTEGERS, bytes_of
 from neuronjax.program.gpsimd_engine import CustomOp, Iota
@@ -30,8 +31,14 @@ from neuronjax.program.operators import AluOp, CustomFunction
 from neuronjax.program.vector_engine import CopyPredicated, TensorCopy, TensorScalar, TensorTensor
 
 _TRUTH = INTEGERS["uint8"]
-_PREDICATES = 8
-"""Bytes per element that comparisons take."""
+PIECE = 512
+"""Pairs of a partition that are compared at once."""
+_ROOM = 190 * 1024
+"""Bytes of a partition that a sort may take."""
+_PLACE = 4
+"""Bytes of the number of a place."""
+_TILES = 3
+"""Tiles that an operation of a comparator takes at most, in words."""
 
 
 def sort(scope: Scope, op: Op) -> None:
@@ -40,17 +47,18 @@ def sort(scope: Scope, op: Op) -> None:
     axis = op.attributes.get("dimension", -1) % len(op.operands[0].shape)
     views = [scope.view(value) for value in op.operands]
     size = op.operands[0].shape[axis]
-    if not is_emittable(comparator) or size > longest_row(views):
+    if not is_emittable(comparator) or size > longest_row(views, comparator):
         host.lower(scope, op)
         return
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
     sort_views(scope, op, comparator, views, axis, results)
 
 
-def longest_row(views: Sequence[View]) -> int:
+def longest_row(views: Sequence[View], comparator: Graph) -> int:
     """The greatest number of elements that can be sorted within a partition."""
-    width = sum(bytes_of(view.buffer.dtype) for view in views) + 4
-    return 1 << int(math.log2(ROW_BYTES / (1.5 * width + _PREDICATES)))
+    width = sum(bytes_of(view.buffer.dtype) for view in views) + _PLACE
+    room = _ROOM - len(comparator.operations) * _TILES * PIECE * _PLACE
+    return 1 << int(math.log2(max(room, width) / width))
 
 
 def sort_views(
@@ -147,18 +155,26 @@ class Network:
                 self._step(pairs, places)
 
     def _step(self, pairs: _Pairs, places: Access) -> None:
-        low, high = ([pairs.side(each, side) for each in self.tiles] for side in (0, 1))
-        first, second = pairs.side(places, 0), pairs.side(places, 1)
+        """All pairs, in pieces, so that comparisons take little room."""
+        within = max(1, pairs.half // PIECE)
+        together = 1 if within > 1 else _divisor(pairs.blocks, max(1, PIECE // pairs.half))
+        loop = self.builder.loop
+        with loop(pairs.blocks // together) as block, loop(within) as part:
+            self._piece(_Piece(pairs, together, pairs.half // within, block, part), places)
+
+    def _piece(self, piece: _Piece, places: Access) -> None:
+        low, high = ([piece.side(each, side) for each in self.tiles] for side in (0, 1))
+        first, second = piece.side(places, 0), piece.side(places, 1)
         swap = self._swap(low, high, first, second)
         for one, other in zip((*low, first), (*high, second), strict=True):
             exchange(self.builder, one, other, swap)
 
     def _places(self) -> Access:
         """The number of each element in its row, as float32: 0, 1, …"""
-        counted = scratch(self.builder, self.tiles[0], INTEGERS["int32"])
+        places = scratch(self.builder, self.tiles[0], FLOAT32)
+        counted = replace(places, dtype=INTEGERS["int32"])
         pattern = (Dim(0, self.rows), Dim(1, self.padded))
         self.builder.emit(Iota(dst=counted, pattern=pattern))
-        places = scratch(self.builder, self.tiles[0], FLOAT32)
         self.builder.emit(TensorCopy(dst=places, src=counted))
         return places
 
@@ -179,7 +195,9 @@ class Network:
     def _before(self, ones: Sequence[Access], others: Sequence[Access]) -> Access:
         answer = scratch(self.builder, ones[0], _TRUTH)
         pairs = zip(ones, others, strict=True)
-        apply(self.builder, self.comparator, [each for pair in pairs for each in pair], [answer])
+        with self.builder.recycling():
+            srcs = [each for pair in pairs for each in pair]
+            apply(self.builder, self.comparator, srcs, [answer])
         return answer
 
     def _both(self, op: AluOp, one: Access, other: Access) -> Access:
@@ -207,13 +225,30 @@ class _Pairs:
     half: int
     mirrored: bool
 
+
+@dataclass(frozen=True)
+class _Piece:
+    """Some pairs: `count` of each of `blocks` blocks, as far on as loop variables say."""
+
+    pairs: _Pairs
+    blocks: int
+    count: int
+    block: Affine
+    part: Affine
+
     def side(self, tile: Access, upper: int) -> Access:
         """One of each pair."""
-        size = 2 * self.half
-        mirrored = self.mirrored and upper
-        first = (size - 1 if self.mirrored else self.half) if upper else 0
-        strides = (size, -1 if mirrored else 1)
-        return tile_access(tile.buffer, (self.blocks, self.half), strides, offset=first)
+        size = 2 * self.pairs.half
+        direction = -1 if self.pairs.mirrored and upper else 1
+        first = (size - 1 if self.pairs.mirrored else self.pairs.half) if upper else 0
+        start = self.block * (self.blocks * size) + self.part * (self.count * direction) + first
+        strides = (size, direction)
+        return tile_access(tile.buffer, (self.blocks, self.count), strides, offset=start)
+
+
+def _divisor(number: int, most: int) -> int:
+    """The greatest divisor up to `most`."""
+    return max(each for each in range(1, most + 1) if number % each == 0)
 
 
 def _steps(rows: int, padded: int) -> Iterator[_Pairs]:

@@ -18,7 +18,7 @@ from neuronjax.lower.families.slide import MOST_DIMS, Slide, Windows, windows_of
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.sweep import Position
-from neuronjax.lower.tiles import ROW_BYTES, Region
+from neuronjax.lower.tiles import Region
 from neuronjax.lower.view import View, dense_strides, whole_view
 from neuronjax.program.element_types import INTEGERS
 from neuronjax.program.gpsimd_engine import CustomOp
@@ -27,6 +27,8 @@ from neuronjax.program.operators import AluOp, CustomFunction
 from neuronjax.program.vector_engine import CopyPredicated, Memset, TensorScalar, TensorTensor
 
 _TRUTH = INTEGERS["uint8"]
+_ROOM = 190 * 1024
+"""Bytes of a partition that all tiles may take."""
 
 
 def select_and_scatter(scope: Scope, op: Op) -> None:
@@ -38,7 +40,7 @@ def select_and_scatter(scope: Scope, op: Op) -> None:
     area = math.prod(operand.shape[dim] for dim in sliding)
     places = math.prod(source.shape[dim] for dim in sliding)
     width = operand.dtype.itemsize
-    small = 3 * area * width + places * (6 * width + 16) <= ROW_BYTES
+    small = 2 * area * width + places * (5 * width + 8) <= _ROOM
     emittable = is_emittable(select) and is_emittable(scatter) and len(sliding) <= MOST_DIMS
     first = immediate(init)
     if not small or not emittable or first is None:
