@@ -17,8 +17,9 @@ from neuronjax.lower import elementwise
 from neuronjax.lower.builder import KernelBuilder, tile_access
 from neuronjax.lower.families.matmul import Sides, dimensions, multiplied
 from neuronjax.lower.families.panels import Panel, Position, blocks, moved, tiles
-from neuronjax.lower.families.product import Batch, ProductWriter, Step
+from neuronjax.lower.families.product import ProductWriter
 from neuronjax.lower.families.schedule import MOVING, STATIONARY
+from neuronjax.lower.families.steps import Batch, Step
 from neuronjax.lower.fuse import peel
 from neuronjax.lower.scope import Epilogue, Scope, chain_name
 from neuronjax.lower.storage import storage_of

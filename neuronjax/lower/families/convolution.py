@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
 from neuronjax.lower.families.matmul import Sides, write_product
-from neuronjax.lower.families.product import Batch, Product
+from neuronjax.lower.families.steps import Batch, Product
 from neuronjax.lower.scope import Epilogue, Scope
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tiles import FREE_ELEMENTS

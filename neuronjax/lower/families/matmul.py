@@ -15,8 +15,9 @@ from neuronjax.formats import BFLOAT16, FLOAT32, FORMATS, Format
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
 from neuronjax.lower.families.panels import Operand, Position, blocks, moved
-from neuronjax.lower.families.product import Batch, Product, ProductWriter
+from neuronjax.lower.families.product import ProductWriter
 from neuronjax.lower.families.schedule import MOVING
+from neuronjax.lower.families.steps import Batch, Product
 from neuronjax.lower.scope import Epilogue, Scope, chain_name
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tile_program import Reference
