@@ -168,9 +168,8 @@ def on_eight_cores(name: str, devices: Sequence[jax.Device], host: HostClient) -
     rows = NamedSharding(mesh, PartitionSpec("data"))
     inputs = jax.device_put(model.inputs, rows)
     jitted = jax.jit(model.function, keep_unused=True)
-    with mesh:
-        lowered = jitted.lower(placed, *inputs)
-        expected = shards(jax.tree.leaves(jitted(placed, *inputs)), devices)
+    lowered = jitted.lower(placed, *inputs)
+    expected = shards(jax.tree.leaves(jitted(placed, *inputs)), devices)
     code = per_core(lowered, host)
     given = shards(jax.tree.leaves((placed, *inputs)), devices)
     return Built(lower_program(code, Target(CHIP), 8), code, given, expected, model.tolerance)

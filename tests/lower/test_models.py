@@ -16,9 +16,9 @@ def host() -> HostClient:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_one_core(name: str) -> None:
-    check(on_one_core(name), seeds=1)
+    check(on_one_core(name), seeds=0)
 
 
-@pytest.mark.parametrize("name", ["decoder", "decoder training step", "mixture of experts"])
+@pytest.mark.parametrize("name", ["decoder training step"])
 def test_eight_cores(name: str, cpu_devices: list[jax.Device], host: HostClient) -> None:
     check(on_eight_cores(name, cpu_devices, host), seeds=0)
