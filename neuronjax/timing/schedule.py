@@ -229,9 +229,17 @@ class _Scheduler:
         place = self.beside if timed.stream is not None else self.inline
         start, end = place(timed, reads, writes)
         self.clocks.end = max(self.clocks.end, end)
-        runs = self.runs.setdefault(path, _Runs(kernel, timed, start, end))
+        runs = self.runs.setdefault(self.own(path, kernel), _Runs(kernel, timed, start, end))
         runs.end = end
         runs.count += 1
+
+    def own(self, path: str, kernel: Kernel) -> str:
+        """The path of a kernel; a second one of a name at one place has a number."""
+        found, number = path, 1
+        while found in self.runs and self.runs[found].kernel is not kernel:
+            number += 1
+            found = f"{path}#{number}"
+        return found
 
     def outer(self, name: str, names: Mapping[str, str]) -> str:
         found = names.get(name, name)
