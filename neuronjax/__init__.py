@@ -6,6 +6,7 @@ Contents:
 * ``neuronjax.compare``: a function's error on the chip, op by op, against FP64.
 * ``neuronjax.nan_report``: the op that made the first NaN or infinity.
 * ``neuronjax.estimate``: time, memory and price of a function on a machine, without running it.
+* ``neuronjax.profile``: records what runs within it: a report, a trace, tables, findings.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.testing``: assertions for users' tests: would a function compile for the device?
@@ -28,6 +29,7 @@ _LAZY = {
     "make_mesh": "neuronjax.machine.mesh",
     "mx": "neuronjax.mx",
     "nan_report": "neuronjax.accuracy.nans",
+    "profile": "neuronjax.recording",
     "testing": "neuronjax.testing",
 }
 
@@ -39,6 +41,7 @@ __all__ = [
     "make_mesh",
     "mx",
     "nan_report",
+    "profile",
     "testing",
 ]
 

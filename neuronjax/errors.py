@@ -202,6 +202,12 @@ class ScriptError(NeuronError):
     status = "NOT_FOUND"
 
 
+class ProfileError(NeuronError):
+    """A recording of executions cannot be read or written."""
+
+    status = "NOT_FOUND"
+
+
 class NotImplementedCallError(NeuronError):
     """A PJRT call this backend does not provide."""
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from neuronjax import __version__
-from neuronjax.cli import estimate, lint, lower, ls, nccom, replay, sweep, validate
+from neuronjax.cli import estimate, lint, lower, ls, nccom, profile, replay, sweep, validate
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 
@@ -17,6 +17,7 @@ COMMANDS: dict[str, Command] = {
     "lower": lower.COMMAND,
     "ls": ls.COMMAND,
     "nccom": nccom.COMMAND,
+    "profile": profile.COMMAND,
     "replay": replay.COMMAND,
     "sweep": sweep.COMMAND,
     "validate": validate.COMMAND,

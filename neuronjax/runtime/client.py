@@ -31,8 +31,14 @@ from neuronjax.runtime import executable
 from neuronjax.runtime.device import Device, visible_devices
 from neuronjax.runtime.engine import EngineClient, EngineExecutable
 from neuronjax.runtime.event import Event, Waiters
-from neuronjax.runtime.executable import LoadedProgram, ProgramMemory, program_memory
+from neuronjax.runtime.executable import (
+    LoadedProgram,
+    ProgramMemory,
+    RunObserver,
+    program_memory,
+)
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
+from neuronjax.runtime.recording import ProcessRecording, Recording
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
 EXECUTORS: dict[str, Callable[[int, Target, Options], HostClient]] = {
@@ -61,6 +67,13 @@ class Client:
             limits=[device.core.hbm_bytes for device in self.devices],
             reserved=MICROCODE_BYTES * self.machine.lnc,
         )
+        self.observers: list[RunObserver] = []
+        """Who is told of every run of every program."""
+        self.recording: ProcessRecording | None = None
+        if options.profile_to:
+            recording = Recording(self.machine, self.ledger)
+            self.recording = ProcessRecording(recording, Path(options.profile_to))
+            self.observers.append(recording)
         self._specs: dict[tuple[Any, ...], ValueSpec] = {}
 
     def spec(self, tensor: TensorSpec, placement: Placement, memory_kind: str) -> ValueSpec:
@@ -195,7 +208,7 @@ class Client:
                 program.signature.results, program.signature.result_memory_kinds, strict=True
             )
         ]
-        return LoadedProgram(program, host, assignment, results, self.ledger)
+        return LoadedProgram(program, host, assignment, results, self.ledger, self.observers)
 
 
 def compile_ahead(

@@ -6,8 +6,9 @@ import dataclasses
 import hashlib
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -36,6 +37,13 @@ class ProgramMemory:
     code: int
 
 
+class RunObserver(Protocol):
+    """Who is told of runs."""
+
+    def ran(self, program: LoadedProgram) -> None:
+        """A run was enqueued."""
+
+
 class LoadedProgram:
     """A program on its cores: values in, values out."""
 
@@ -46,6 +54,7 @@ class LoadedProgram:
         assignment: np.ndarray,
         results: list[ValueSpec],
         ledger: HbmLedger,
+        observers: Sequence[RunObserver] = (),
     ) -> None:
         self.program = program
         self.host = host
@@ -53,6 +62,7 @@ class LoadedProgram:
         self.results = results
         self.placement: Placement = host.placement
         self._ledger = ledger
+        self._observers = observers
         self._cores = host.placement.ids
         self.memory = program_memory(program.signature, host)
         self._result_bytes = sum(spec.hbm_bytes for spec in results)
@@ -105,6 +115,8 @@ class LoadedProgram:
         except BaseException:
             self._ledger.free(self._cores, self._result_bytes)
             raise
+        for observer in self._observers:
+            observer.ran(self)
         for index in donated:
             values[index].release()
         ledger = self._ledger

@@ -103,6 +103,10 @@ class HbmLedger:
         for core in cores:
             self._programs[core].pop(key, None)
 
+    def tensor_bytes(self, core: int) -> int:
+        """Bytes of tensors in use on one core."""
+        return self._tensors[core]
+
     def stats(self, core: int) -> MemoryStats:
         """The numbers of one core."""
         return MemoryStats(

@@ -1,0 +1,104 @@
+"""``neuronjax profile``: runs a script and tells where its time on the device would go."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import jax
+
+from neuronjax import options, recording
+from neuronjax.cli import scripts
+from neuronjax.cli.command import Command
+from neuronjax.errors import ConfigurationError
+from neuronjax.machine.machine import Machine
+from neuronjax.profiling import compare, store, text
+
+RECORDED, NOTHING, RAISED = 0, 1, 2
+"""Exit codes."""
+
+DEFAULT_FOLDER = "profile"
+
+_DESCRIPTION = """\
+Runs a script on an emulated machine, times every program that it runs as a NeuronCore would take,
+prints where the time goes, and writes to a folder:
+
+  report.html    a page: timeline, roofline, engines, memory, costs by kernel and line, findings
+  trace.json     for ui.perfetto.dev
+  summary.json   Neuron Explorer's metrics; parquet/ has its tables, if pyarrow is installed
+  profile.json   all of it, for --compare
+
+The script's standard output goes to standard error. Values are computed as always; with
+--executor=none they are zeros, which is faster, and enough for scripts that do not look at them.
+
+Examples: neuronjax profile --out=before train.py --steps=3
+          neuronjax profile --compare before after
+
+Exit codes: 0 something was recorded, 1 no program ran, 2 the script raised (what ran until then is
+reported), or arguments were wrong.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", help="machine, such as trn1.32xlarge (default: as configured)")
+    parser.add_argument(
+        "--out", metavar="DIR", default=DEFAULT_FOLDER, help="the folder (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--executor", choices=("host", "engine", "none"), help="who computes values"
+    )
+    parser.add_argument(
+        "--compare", action="store_true", help="compare two folders: SCRIPT and ARG are their names"
+    )
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+    parser.add_argument("script", metavar="SCRIPT", help="the script, or a module with -m")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Profiles a script in this process, which should end soon after, or compares two profiles."""
+    if arguments.compare:
+        return _compare(arguments)
+    scripts.check(arguments.script, arguments.module)
+    given = {
+        name: value
+        for name in ("target", "executor")
+        if (value := getattr(arguments, name)) is not None
+    }
+    chosen = options.load(**given)
+    Machine.create(chosen.target, chosen.lnc)
+    folder = Path(arguments.out).absolute()
+    store.prepare(folder)
+    with scripts.stdout_on_stderr() as out:
+        options.pin(profile_to=str(folder), **given)
+        jax.config.update("jax_platforms", "neuron,cpu")
+        outcome = scripts.run(arguments.script, arguments.arguments, arguments.module, 0)
+        recorded = recording.end_process_recording()
+        if recorded is not None:
+            out.write(f"{text.text(recorded)}\n\n{folder / store.REPORT}\n")
+        out.flush()
+    if outcome.error is not None:
+        return RAISED
+    return RECORDED if recorded is not None and recorded.runs else NOTHING
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    folders = [Path(each) for each in (arguments.script, *arguments.arguments)]
+    if len(folders) != 2:
+        raise ConfigurationError(
+            f"--compare takes two folders of profiles, {len(folders)} were given."
+        )
+    before, after = map(store.read, folders)
+    print(compare.text(before, after))
+    out = Path(arguments.out) / "compare.html"
+    store.write_comparison(before, after, out)
+    print(f"\n{out}")
+    return RECORDED
+
+
+COMMAND = Command(
+    help="run a script and report where its time on the device goes; compare two reports",
+    description=_DESCRIPTION,
+    add_arguments=add_arguments,
+    run=run,
+)

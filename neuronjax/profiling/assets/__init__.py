@@ -1,0 +1,1 @@
+"""The report page: template, styles and code, which need no network."""

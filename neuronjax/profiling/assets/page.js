@@ -1,0 +1,504 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const RESOURCES = ["tensor", "vector", "scalar", "gpsimd", "sync", "dma", "collective", "host"];
+const TITLES = { tensor: "Tensor", vector: "Vector", scalar: "Scalar", gpsimd: "GpSimd", sync: "Sync", dma: "DMA", collective: "Collectives", host: "Host" };
+
+// Small helpers
+
+function make(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children.flat().filter((each) => each !== undefined && each !== null));
+  return node;
+}
+function svg(tag, attributes = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children.flat());
+  return node;
+}
+function scaled(value, units, digits = 3) {
+  for (const [unit, size] of units) if (Math.abs(value) >= size) return `${shown(value / size, digits)} ${unit}`;
+  const [unit, size] = units[units.length - 1];
+  return `${shown(value / size, digits)} ${unit}`;
+}
+function shown(value, digits = 3) {
+  if (!value) return "0";
+  const places = Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(value))));
+  return value.toLocaleString("en", { maximumFractionDigits: Math.min(places, 6) });
+}
+const time = (ns) => scaled(ns, [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]]);
+const bytes = (n) => scaled(n, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);
+const flops = (n) => scaled(n, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["kFLOP", 1e3], ["FLOP", 1]]);
+const percent = (x) => `${shown(100 * x, 3)} %`;
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const kindOf = (lane) => ({ queue: "dma", stream: "collective" })[lane.split(" ")[0]] ?? lane;
+const file = (source) => (source ? source.split("/").slice(-2).join("/") : "–");
+const sum = (list, of) => list.reduce((total, each) => total + of(each), 0);
+
+const tip = make("div", { id: "tip", role: "tooltip" });
+function showTip(event, title, lines) {
+  tip.replaceChildren(make("b", {}, title), ...lines.filter(Boolean).map((line) => make("div", {}, line)));
+  tip.style.display = "block";
+  const { width, height } = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
+  tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - height - 8))}px`;
+}
+const hideTip = () => { tip.style.display = "none"; };
+
+function section(id, title, note, ...children) {
+  return make("section", { id }, make("h2", {}, title), note && make("p", { class: "note" }, note), ...children);
+}
+function legend(names) {
+  return make("div", { class: "legend" }, names.map((name) =>
+    make("span", {}, make("i", { style: `background:var(--${name})` }), TITLES[name])));
+}
+
+// Tables whose columns sort: {title, of, show, text}
+
+function sortable(columns, rows, { by = 0, most = 200 } = {}) {
+  let order = by, down = !columns[by].text;
+  const head = make("tr"), body = make("tbody");
+  function fill() {
+    const { of } = columns[order];
+    const sorted = [...rows].sort((a, b) => {
+      const [x, y] = [of(a) ?? -Infinity, of(b) ?? -Infinity];
+      return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
+    });
+    body.replaceChildren(...sorted.slice(0, most).map((row) => make("tr", {}, columns.map((column) => {
+      const value = (column.show ?? column.of)(row);
+      return make("td", { class: column.text ? "text" : undefined, title: column.title_of?.(row) }, value ?? "");
+    }))));
+    [...head.children].forEach((cell, at) => cell.setAttribute("aria-sort", at === order ? (down ? "descending" : "ascending") : "none"));
+  }
+  head.append(...columns.map((column, at) => make("th", { class: column.text ? "text" : undefined, scope: "col" },
+    make("button", { type: "button", onclick: () => { down = at === order ? !down : !column.text; order = at; fill(); } }, column.title))));
+  fill();
+  return make("div", { class: "scroll", tabindex: "0" }, make("table", {}, make("thead", {}, head), body));
+}
+function share(value, most, name = "accent") {
+  return [make("span", { class: "bar", style: `width:${Math.max(1, 70 * value / (most || 1))}px;background:var(--${name})` }), percent(value)];
+}
+const dot = (name) => [make("span", { class: "dot", style: `background:var(--${name})` }), TITLES[name] ?? name];
+
+// The timeline: lanes on a canvas; wheel zooms, dragging moves
+
+class Timeline {
+  constructor(program) {
+    this.program = program;
+    this.left = 132; this.row = 24; this.top = 26;
+    this.canvas = make("canvas", { id: "timeline-canvas", tabindex: "0", "aria-label": "Timeline of one run; plus and minus zoom, arrows move" });
+    this.items = this.collect();
+    this.lanes = [...new Set(["kernels", ...RESOURCES.filter((name) => this.items.some((each) => each.lane === name))].concat(
+      [...new Set(this.items.map((each) => each.lane))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }))))];
+    this.height = this.top + this.lanes.length * this.row + 6;
+    this.canvas.style.height = `${this.height}px`;
+    this.fit();
+    this.listen();
+  }
+  collect() {
+    const found = [];
+    for (const kernel of this.program.kernels) {
+      const shownRuns = Math.min(kernel.runs, 200);
+      const step = kernel.runs > 1 ? Math.max(0, kernel.end - kernel.start - kernel.time) / (kernel.runs - 1) : 0;
+      for (let run = 0; run < shownRuns; run++) {
+        const start = kernel.start + run * step, end = start + kernel.time;
+        found.push({ lane: kernel.critical === "collective" ? "collective" : "kernels", start, end, kernel, name: kernel.name, color: kernel.critical, full: true });
+        for (const [name, busy] of Object.entries(kernel.busy)) {
+          if (name === "collective") continue;
+          found.push({ lane: name, start, end, kernel, name: "", color: name, share: Math.min(1, busy / (kernel.time || 1)), detailed: run === 0 && kernel.spans.length > 0 });
+        }
+      }
+      for (const [lane, name, start, end, after] of kernel.spans) {
+        const queue = kindOf(lane) !== lane;
+        found.push({ lane, start: kernel.start + start, end: kernel.start + end, kernel, name, color: kindOf(lane), span: true, queue, after });
+      }
+    }
+    return found.sort((a, b) => a.start - b.start);
+  }
+  fit() { this.begin = 0; this.end = this.program.total || 1; this.draw(); }
+  zoom(factor, at = 0.5) {
+    const width = this.end - this.begin, middle = this.begin + at * width;
+    const next = Math.min(Math.max(width * factor, 20), this.program.total * 1.05);
+    this.begin = middle - at * next; this.end = this.begin + next; this.clamp(); this.draw();
+  }
+  move(part) { const step = part * (this.end - this.begin); this.begin += step; this.end += step; this.clamp(); this.draw(); }
+  clamp() {
+    const width = this.end - this.begin, low = -0.02 * width, high = this.program.total + 0.02 * width;
+    if (this.begin < low) { this.begin = low; this.end = low + width; }
+    if (this.end > high && width < high - low) { this.end = high; this.begin = high - width; }
+  }
+  show(kernel) {
+    const spare = 0.1 * kernel.time + 1;
+    this.begin = kernel.start - spare; this.end = kernel.start + kernel.time + spare; this.draw();
+    this.canvas.scrollIntoView({ block: "center" });
+  }
+  x(time) { return this.left + (time - this.begin) / (this.end - this.begin) * (this.width - this.left); }
+  draw() {
+    const canvas = this.canvas, ratio = window.devicePixelRatio || 1;
+    this.width = canvas.clientWidth || 1200;
+    canvas.width = this.width * ratio; canvas.height = this.height * ratio;
+    const pen = canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    this.colors = Object.fromEntries([...RESOURCES, "ink", "soft", "line", "grid", "card"].map((name) => [name, color(name)]));
+    pen.font = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+    pen.textBaseline = "middle";
+    this.axis(pen);
+    const close = (this.width - this.left) / (this.end - this.begin);
+    pen.save(); pen.beginPath(); pen.rect(this.left, 0, this.width - this.left, this.height); pen.clip();
+    const reached = new Map();
+    for (const item of this.items) {
+      if (item.end < this.begin || item.start > this.end) continue;
+      this.item(pen, item, close, reached);
+    }
+    pen.restore();
+  }
+  axis(pen) {
+    const width = this.end - this.begin, rough = width / 8, power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((each) => each * power >= rough);
+    pen.textAlign = "center";
+    for (let at = Math.ceil(this.begin / step) * step; at <= this.end; at += step) {
+      const x = this.x(at);
+      if (x < this.left) continue;
+      pen.fillStyle = this.colors.grid; pen.fillRect(x, this.top - 4, 1, this.height);
+      pen.fillStyle = this.colors.soft;
+      if (x > this.left + 20 && x < this.width - 30) pen.fillText(time(Math.round(at * 1e3) / 1e3), x, 10);
+    }
+    this.lanes.forEach((lane, at) => {
+      const y = this.top + at * this.row;
+      pen.fillStyle = this.colors.grid; pen.fillRect(0, y - 1, this.width, 1);
+      pen.fillStyle = this.colors.soft; pen.textAlign = "left";
+      pen.fillText(this.title(lane), 0, y + this.row / 2);
+    });
+  }
+  title(lane) {
+    const [kind, number] = lane.split(" ");
+    return { kernels: "Kernels", queue: `DMA queue ${number}`, stream: `CC stream ${number}` }[kind] ?? TITLES[lane] ?? lane;
+  }
+  item(pen, item, close, reached) {
+    const lane = this.lanes.indexOf(item.lane), x = this.x(item.start), wide = (item.end - item.start) * close;
+    const y = this.top + lane * this.row + 2, high = this.row - 5;
+    if (item.span) {
+      const overview = !item.queue && (item.kernel.time * close) < 240;
+      if (overview || (wide < 0.4 && x - (reached.get(lane) ?? -9) < 0.7)) return;
+      reached.set(lane, x);
+      pen.globalAlpha = 1; pen.fillStyle = this.colors[item.color];
+      pen.fillRect(x, y, Math.max(wide - (wide > 3 ? 0.6 : 0), 0.7), high);
+    } else if (item.full) {
+      pen.globalAlpha = 0.9; pen.fillStyle = this.colors[item.color];
+      pen.fillRect(x, y, Math.max(wide - (wide > 3 ? 1 : 0), 0.7), high);
+    } else {
+      if (wide < 0.3 && x - (reached.get(lane) ?? -9) < 0.5) return;
+      reached.set(lane, x);
+      const faint = item.detailed && item.kernel.time * close >= 240;
+      pen.globalAlpha = faint ? 0.13 : 0.8; pen.fillStyle = this.colors[item.color];
+      const part = faint ? 1 : item.share;
+      pen.fillRect(x, y + high * (1 - part), Math.max(wide - (wide > 3 ? 1 : 0), 0.7), high * part);
+    }
+    pen.globalAlpha = 1;
+    const from = Math.max(x, this.left), room = Math.min(x + wide, this.width) - from;
+    if (item.name && room > 26) {
+      pen.fillStyle = "#fff"; pen.textAlign = "left";
+      const letters = Math.floor((room - 8) / 6.6);
+      if (letters > 2) pen.fillText(item.name.length > letters ? `${item.name.slice(0, letters - 1)}…` : item.name, from + 4, y + high / 2 + 0.5);
+    }
+  }
+  hit(event) {
+    const box = this.canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    const lane = this.lanes[Math.floor((y - this.top) / this.row)];
+    const at = this.begin + (x - this.left) / (this.width - this.left) * (this.end - this.begin);
+    const near = 1.5 * (this.end - this.begin) / (this.width - this.left);
+    const found = this.items.filter((each) => each.lane === lane && each.start - near <= at && at <= each.end + near);
+    return x < this.left ? undefined : found.find((each) => each.span) ?? found[0];
+  }
+  listen() {
+    const canvas = this.canvas;
+    let held = null;
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) { this.move(event.deltaX / this.width); return; }
+      this.zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, Math.max(0, (event.offsetX - this.left) / (this.width - this.left)));
+    }, { passive: false });
+    canvas.addEventListener("pointerdown", (event) => { held = event.clientX; canvas.setPointerCapture(event.pointerId); });
+    canvas.addEventListener("pointerup", () => { held = null; });
+    canvas.addEventListener("pointerleave", hideTip);
+    canvas.addEventListener("pointermove", (event) => {
+      if (held !== null) { this.move((held - event.clientX) / (this.width - this.left)); held = event.clientX; hideTip(); return; }
+      const item = this.hit(event);
+      if (item) this.tell(event, item); else hideTip();
+    });
+    canvas.addEventListener("dblclick", (event) => { const item = this.hit(event); if (item) this.show(item.kernel); });
+    canvas.addEventListener("keydown", (event) => {
+      const action = { "+": () => this.zoom(0.7), "-": () => this.zoom(1.4), ArrowLeft: () => this.move(-0.1), ArrowRight: () => this.move(0.1), 0: () => this.fit() }[event.key];
+      if (action) { event.preventDefault(); action(); }
+    });
+    new ResizeObserver(() => this.draw()).observe(canvas);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+  tell(event, item) {
+    const kernel = item.kernel, span = item.span ? `${time(item.end - item.start)} on ${this.title(item.lane)}` : undefined;
+    const cause = item.span && item.after >= 0 ? kernel.spans[item.after] : undefined;
+    const busy = Object.entries(kernel.busy).map(([name, value]) => `${TITLES[name]} ${percent(value / (kernel.time || 1))}`).join(", ");
+    showTip(event, item.span ? item.name : kernel.name, [
+      span, cause && `waited for ${cause[1]} on ${this.title(cause[0])}`, item.span ? `kernel ${kernel.name}` : `${time(kernel.time)} per run, ${kernel.runs} runs, limited by ${TITLES[kernel.critical] ?? kernel.critical}`,
+      kernel.source && file(kernel.source), !item.span && kernel.ops, !item.span && busy,
+      !item.span && `${bytes(kernel.hbm)} HBM, ${flops(kernel.flops)}`,
+    ]);
+  }
+}
+
+// Charts
+
+function engineBars(program) {
+  const rows = RESOURCES.filter((name) => name !== "host" || program.busy[name]);
+  const width = 560, left = 96, right = 74, row = 30;
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${rows.length * row + 22}`, role: "img", "aria-label": "Share of time that each engine is busy" });
+  const room = width - left - right;
+  for (const at of [0, 0.25, 0.5, 0.75, 1]) {
+    const x = left + at * room;
+    picture.append(svg("line", { class: "grid", x1: x, x2: x, y1: 0, y2: rows.length * row }), svg("text", { x, y: rows.length * row + 16, "text-anchor": "middle" }, `${100 * at} %`));
+  }
+  rows.forEach((name, at) => {
+    const part = (program.busy[name] ?? 0) / program.total, y = at * row, bound = (program.bounds[name] ?? 0) / program.total;
+    const bar = svg("rect", { x: left, y: y + 5, width: Math.max(1, Math.min(1, part) * room), height: row - 11, rx: 4, fill: `var(--${name})` });
+    bar.addEventListener("pointermove", (event) => showTip(event, TITLES[name], [`busy for ${time(program.busy[name])} of ${time(program.total)}`, bound > 0 && `at peak rate its work takes ${time(program.bounds[name])}`]));
+    bar.addEventListener("pointerleave", hideTip);
+    picture.append(svg("text", { x: left - 10, y: y + row / 2 + 4, "text-anchor": "end" }, TITLES[name]), bar,
+      svg("text", { class: "value", x: left + Math.min(1, part) * room + 8, y: y + row / 2 + 4 }, percent(part)));
+    if (bound > 0.004) picture.append(svg("line", { x1: left + Math.min(1, bound) * room, x2: left + Math.min(1, bound) * room, y1: y + 2, y2: y + row - 3, stroke: "var(--ink)", "stroke-width": 2 }));
+  });
+  return picture;
+}
+
+function roofline(program, machine) {
+  const width = 560, height = 330, left = 62, bottom = 40, top = 12;
+  const points = program.kernels.filter((each) => each.flops > 0 && each.hbm > 0 && each.time > 0)
+    .map((each) => ({ kernel: each, x: each.flops / each.hbm, y: each.flops / each.time * 1e9, size: each.time * each.runs }));
+  const ridge = machine.max_flops / machine.max_hbm_bandwidth;
+  const logs = (list) => list.map(Math.log10);
+  const x0 = Math.floor(Math.min(0, ...logs(points.map((each) => each.x)))), x1 = Math.ceil(Math.max(Math.log10(ridge) + 0.8, ...logs(points.map((each) => each.x))));
+  const y1 = Math.log10(machine.max_flops) + 0.25, y0 = Math.floor(Math.min(y1 - 3, ...logs(points.map((each) => each.y))));
+  const x = (value) => left + (Math.log10(value) - x0) / (x1 - x0) * (width - left - 12);
+  const y = (value) => height - bottom - (Math.log10(value) - y0) / (y1 - y0) * (height - bottom - top);
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Roofline of kernels" });
+  for (let power = x0; power <= x1; power++) picture.append(svg("line", { class: "grid", x1: x(10 ** power), x2: x(10 ** power), y1: top, y2: height - bottom }),
+    svg("text", { x: x(10 ** power), y: height - bottom + 17, "text-anchor": "middle" }, shown(10 ** power)));
+  for (let power = y0; power <= y1; power++) picture.append(svg("line", { class: "grid", x1: left, x2: width - 12, y1: y(10 ** power), y2: y(10 ** power) }),
+    svg("text", { x: left - 8, y: y(10 ** power) + 4, "text-anchor": "end" }, scaled(10 ** power, [["PF/s", 1e15], ["TF/s", 1e12], ["GF/s", 1e9], ["MF/s", 1e6]])));
+  const low = Math.max(10 ** x0, 10 ** y0 / machine.max_hbm_bandwidth);
+  picture.append(svg("polyline", { points: [[low, low * machine.max_hbm_bandwidth], [ridge, machine.max_flops], [10 ** x1, machine.max_flops]].map(([a, b]) => `${x(a)},${y(b)}`).join(" "), fill: "none", stroke: "var(--ink)", "stroke-width": 2, "stroke-linejoin": "round" }),
+    svg("text", { x: width - 14, y: y(machine.max_flops) - 8, "text-anchor": "end" }, `BF16 peak ${shown(machine.max_flops / 1e12)} TFLOP/s`),
+    svg("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "FLOP per byte of HBM"));
+  const most = Math.max(...points.map((each) => each.size), 1);
+  for (const point of points.sort((a, b) => b.size - a.size)) {
+    const spot = svg("circle", { cx: x(point.x), cy: y(point.y), r: 4 + 12 * Math.sqrt(point.size / most), fill: `var(--${point.kernel.critical})`, "fill-opacity": 0.72, stroke: "var(--card)", "stroke-width": 1.5 });
+    spot.addEventListener("pointermove", (event) => showTip(event, point.kernel.name, [`${shown(point.y / 1e12)} TFLOP/s at ${shown(point.x)} FLOP/byte`, `${time(point.size)} in ${point.kernel.runs} runs`, file(point.kernel.source), `limited by ${TITLES[point.kernel.critical]}`]));
+    spot.addEventListener("pointerleave", hideTip);
+    picture.append(spot);
+  }
+  if (!points.length) picture.append(svg("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "no kernel uses the Tensor engine and HBM"));
+  return picture;
+}
+
+function memoryChart(program, machine) {
+  const width = 1240, height = 250, left = 84, bottom = 34, top = 10;
+  const fixed = [["weights & inputs", (program.hbm.argument ?? 0) + (program.hbm.constant ?? 0), "accent"], ["results", program.hbm.result ?? 0, "vector"]];
+  const base = sum(fixed, (each) => each[1]);
+  const steps = program.kernels.map((each) => ({ at: each.start, scratch: each.scratch, kernel: each })).sort((a, b) => a.at - b.at);
+  const most = Math.max(base + Math.max(0, ...steps.map((each) => each.scratch)), 1);
+  const x = (at) => left + at / program.total * (width - left - 12), y = (value) => height - bottom - value / most * (height - bottom - top);
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "HBM in use over one run" });
+  for (let part = 0; part <= 4; part++) picture.append(svg("line", { class: "grid", x1: left, x2: width - 12, y1: y(most * part / 4), y2: y(most * part / 4) }),
+    svg("text", { x: left - 8, y: y(most * part / 4) + 4, "text-anchor": "end" }, bytes(most * part / 4)));
+  for (let part = 0; part <= 6; part++) picture.append(svg("text", { x: x(program.total * part / 6), y: height - 12, "text-anchor": part === 6 ? "end" : part ? "middle" : "start" }, time(program.total * part / 6)));
+  let below = 0;
+  for (const [, value, name] of fixed) {
+    picture.append(svg("rect", { x: left, width: width - left - 12, y: y(below + value), height: Math.max(0, y(below) - y(below + value)), fill: `var(--${name})`, "fill-opacity": name === "accent" ? 0.55 : 0.6 }));
+    below += value;
+  }
+  const corners = [[0, 0]];
+  for (const step of steps) corners.push([step.at, corners[corners.length - 1][1]], [step.at, step.scratch]);
+  corners.push([program.total, corners[corners.length - 1][1]]);
+  const outline = corners.map(([at, value]) => `${x(at).toFixed(1)},${y(base + value).toFixed(1)}`);
+  picture.append(svg("polygon", { points: [...outline, `${x(program.total)},${y(base)}`, `${x(0)},${y(base)}`].join(" "), fill: "var(--dma)", "fill-opacity": 0.65 }));
+  const cover = svg("rect", { x: left, y: top, width: width - left - 12, height: height - top - bottom, fill: "transparent" });
+  cover.addEventListener("pointermove", (event) => {
+    const box = picture.getBoundingClientRect(), at = ((event.clientX - box.left) / box.width * width - left) / (width - left - 12) * program.total;
+    const step = steps.findLast((each) => each.at <= at) ?? steps[0];
+    if (step) showTip(event, bytes(base + step.scratch), [`${bytes(base)} arguments, constants and results`, `${bytes(step.scratch)} scratch`, `SBUF ${bytes(step.kernel.sbuf)} of ${bytes(machine.sbuf_partition_bytes)} per partition`, `PSUM ${bytes(step.kernel.psum)} of ${bytes(machine.psum_partition_bytes)} per partition`, `kernel ${step.kernel.name}`]);
+  });
+  cover.addEventListener("pointerleave", hideTip);
+  picture.append(cover);
+  const key = make("div", { class: "legend" }, [["accent", "arguments and constants"], ["vector", "results"], ["dma", "scratch between kernels"]].map(([name, title]) => make("span", {}, make("i", { style: `background:var(--${name})` }), title)));
+  return [picture, key];
+}
+
+function runsChart() {
+  const cores = [...new Set(data.runs.flatMap((run) => run[1]))].sort((a, b) => a - b).slice(0, 16);
+  const width = 1240, left = 84, row = 22, height = cores.length * row + 28;
+  const last = Math.max(...data.runs.map((run) => run[2] + data.programs[run[0]].total), 1);
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Runs of programs by core" });
+  const palette = ["tensor", "vector", "scalar", "dma", "gpsimd", "collective", "sync"];
+  const x = (at) => left + at / last * (width - left - 12);
+  cores.forEach((core, at) => picture.append(svg("text", { x: left - 10, y: at * row + row / 2 + 4, "text-anchor": "end" }, `core ${core}`)));
+  for (const [number, on, start] of data.runs) {
+    const program = data.programs[number];
+    for (const core of on) {
+      const at = cores.indexOf(core);
+      if (at < 0) continue;
+      const bar = svg("rect", { x: x(start), y: at * row + 3, width: Math.max(0.6, x(start + program.total) - x(start) - 0.5), height: row - 6, fill: `var(--${palette[number % palette.length]})`, "fill-opacity": 0.85 });
+      bar.addEventListener("pointermove", (event) => showTip(event, program.name, [`${time(program.total)} at ${time(start)}`, `on ${on.length} cores`]));
+      bar.addEventListener("pointerleave", hideTip);
+      picture.append(bar);
+    }
+  }
+  for (let part = 0; part <= 6; part++) picture.append(svg("text", { x: x(last * part / 6), y: height - 6, "text-anchor": part === 6 ? "end" : part ? "middle" : "start" }, time(last * part / 6)));
+  return picture;
+}
+
+// The page of a profile
+
+function tile(title, value, more) {
+  return make("div", { class: "tile" }, make("span", {}, title), make("b", {}, value), more && make("small", {}, more));
+}
+function tiles(program, machine) {
+  const busiest = RESOURCES.reduce((best, name) => ((program.busy[name] ?? 0) > (program.busy[best] ?? 0) ? name : best));
+  const fixed = (program.hbm.argument ?? 0) + (program.hbm.constant ?? 0) + (program.hbm.result ?? 0);
+  const peak = fixed + Math.max(0, ...program.kernels.map((each) => each.scratch));
+  return make("div", { class: "tiles", id: "tiles" },
+    tile("Time per run", time(program.total), `${program.count} runs on ${program.ranks} cores`),
+    tile("MFU", percent(program.share.mfu_estimated_percent), `HBM traffic allows ${percent(program.share.mfu_max_achievable_estimated_percent)}`),
+    tile("HBM bandwidth used", percent(program.share.mbu_estimated_percent), `${shown(machine.max_hbm_bandwidth / 1e9)} GB/s per core`),
+    tile("Busiest", TITLES[busiest], `${percent(program.busy[busiest] / program.total)} of the run`),
+    tile("HBM", bytes(peak), `of ${bytes(machine.hbm_bytes)} per core`),
+    tile("Kernels", shown(program.kernels.length, 6), `${shown(sum(program.kernels, (each) => each.runs), 6)} runs`));
+}
+function findingsList(program) {
+  const own = data.findings.filter((each) => each.program === program.name.replace(/\.\d+$/, ""));
+  if (!own.length) return make("p", { class: "empty" }, "Nothing stands out.");
+  return make("div", { class: "findings" }, own.map((each) => make("div", { class: "finding", "data-rule": each.rule },
+    make("div", { class: "cost" }, percent(each.cost_ns / data.total), make("small", {}, "at most")),
+    make("p", { class: "what" }, each.what, each.kernel && make("span", { class: "note" }, ` Most of it: ${each.kernel}${each.source ? `, ${file(each.source)}` : ""}.`)),
+    make("p", { class: "remedy" }, each.remedy))));
+}
+function kernelTable(program, timeline) {
+  const whole = sum(program.kernels, (each) => each.time * each.runs) || 1;
+  const most = Math.max(...program.kernels.map((each) => each.time * each.runs), 1) / whole;
+  return sortable([
+    { title: "Kernel", text: true, of: (k) => k.name, title_of: (k) => k.path, show: (k) => make("button", { type: "button", class: "link", onclick: () => timeline.show(k) }, k.name) },
+    { title: "Share", of: (k) => k.time * k.runs, show: (k) => share(k.time * k.runs / whole, most) },
+    { title: "Time", of: (k) => k.time * k.runs, show: (k) => time(k.time * k.runs) },
+    { title: "Runs", of: (k) => k.runs, show: (k) => shown(k.runs, 9) },
+    { title: "Limited by", text: true, of: (k) => k.critical, show: (k) => dot(k.critical) },
+    { title: "Tensor", of: (k) => (k.busy.tensor ?? 0) / k.time, show: (k) => percent((k.busy.tensor ?? 0) / (k.time || 1)) },
+    { title: "TFLOP/s", of: (k) => k.flops / k.time, show: (k) => shown(k.flops / (k.time || 1) / 1e3) },
+    { title: "HBM", of: (k) => k.hbm * k.runs, show: (k) => bytes(k.hbm * k.runs) },
+    { title: "DMA size", of: (k) => k.dma[1] / (k.dma[0] || 1), show: (k) => (k.dma[0] ? bytes(k.dma[1] / k.dma[0]) : "–") },
+    { title: "Line", text: true, of: (k) => k.source, show: (k) => make("code", {}, file(k.source)), title_of: (k) => k.source },
+    { title: "Operations", text: true, of: (k) => k.ops, title_of: (k) => k.ops },
+  ], program.kernels, { by: 1 });
+}
+function lineTable(program) {
+  const whole = sum(program.lines, (each) => each.time) || 1, most = Math.max(...program.lines.map((each) => each.time), 1) / whole;
+  const top = (row) => Object.entries(row.busy).sort((a, b) => b[1] - a[1])[0]?.[0] ?? "host";
+  return sortable([
+    { title: "Line", text: true, of: (r) => r.line, show: (r) => make("code", {}, r.line ? file(r.line) : "(no line)"), title_of: (r) => r.line },
+    { title: "Share", of: (r) => r.time, show: (r) => share(r.time / whole, most) },
+    { title: "Time", of: (r) => r.time, show: (r) => time(r.time) },
+    { title: "Busiest", text: true, of: top, show: (r) => dot(top(r)) },
+    { title: "Kernels", of: (r) => r.kernels },
+    { title: "FLOP", of: (r) => r.flops, show: (r) => flops(r.flops) },
+    { title: "HBM", of: (r) => r.hbm, show: (r) => bytes(r.hbm) },
+  ], program.lines, { by: 1 });
+}
+function opcodeTable(program) {
+  return sortable([
+    { title: "Instruction", text: true, of: (r) => r[1], show: (r) => make("code", {}, r[1]) },
+    { title: "On", text: true, of: (r) => r[0], show: (r) => dot(r[0]) },
+    { title: "Count", of: (r) => r[2], show: (r) => shown(r[2], 12) },
+    { title: "Time", of: (r) => r[3], show: (r) => time(r[3]) },
+    { title: "Each", of: (r) => r[3] / r[2], show: (r) => time(r[3] / (r[2] || 1)) },
+  ], program.opcodes, { by: 3 });
+}
+function renderProgram(program) {
+  const machine = data.machine;
+  if (program.error) return [section("error", program.name, "This program could not be timed:", make("pre", { class: "mono" }, program.error))];
+  const timeline = new Timeline(program);
+  const tools = make("div", { class: "tools" }, [["+", () => timeline.zoom(0.6)], ["−", () => timeline.zoom(1.7)], ["Whole run", () => timeline.fit()]].map(([title, action]) => make("button", { type: "button", onclick: action }, title)),
+    make("span", { class: "space" }), legend(RESOURCES.filter((name) => program.busy[name])));
+  return [
+    tiles(program, machine),
+    section("findings", "Findings", "What costs time, what it would save at most of the whole recording, and what to do.", findingsList(program)),
+    section("timeline", "Timeline of one run", "Kernels are coloured by what limits them; engines show how busy they are. Zoom in (wheel, double click on a kernel) for instructions, DMA transfers and what they waited for; they are shown for the beginning of each kernel.", tools, timeline.canvas),
+    make("div", { class: "pair" },
+      section("engines", "Engines", "Share of the run that each is busy. The mark is what its work would take at peak rate.", engineBars(program)),
+      section("roofline", "Roofline", "Kernels with products: area is time, colour is what limits them.", roofline(program, machine))),
+    section("memory", "HBM over one run", `Of ${bytes(machine.hbm_bytes)} per core; what other programs hold is not in it.`, memoryChart(program, machine)),
+    section("kernels", "Cost by kernel", "Click a kernel to see it in the timeline; click a head to sort.", kernelTable(program, timeline)),
+    make("div", { class: "pair" },
+      section("lines", "Cost by source line", null, lineTable(program)),
+      section("opcodes", "Cost by instruction", "DMA counts the time of each transfer; transfers overlap.", opcodeTable(program))),
+    program.assumed.length ? section("assumed", "Assumed", program.assumed.join("; ")) : make("span"),
+  ];
+}
+function renderProfile(page) {
+  const { machine } = data, body = make("div", { id: "program" });
+  page.append(make("header", {}, make("h1", {}, "Where the time goes"),
+    make("p", {}, `${machine.target}, LNC ${machine.lnc} · ${shown(data.executions, 9)} runs of ${data.programs.length} programs · ${time(data.total)} on the device, simulated`)));
+  if (!data.programs.length) { page.append(section("empty", "No program ran", "Nothing was executed on the platform neuron while the recording was on.")); return; }
+  const whole = sum(data.programs, (each) => each.total * each.count) || 1;
+  const shownTabs = 6;
+  const buttons = data.programs.slice(0, shownTabs).map((program, at) => make("button", { type: "button", "aria-pressed": "false", onclick: () => choose(at) }, program.name, " ", make("small", {}, program.error ? "not timed" : percent(program.total * program.count / whole))));
+  const rest = data.programs.slice(shownTabs);
+  const more = make("select", { "aria-label": "More programs", onchange: () => more.value && choose(Number(more.value)) },
+    make("option", { value: "" }, `${rest.length} more programs…`),
+    rest.map((program, at) => make("option", { value: at + shownTabs }, `${program.name} · ${program.error ? "not timed" : percent(program.total * program.count / whole)}`)));
+  function choose(at) {
+    more.value = at < shownTabs ? "" : String(at);
+    buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(number === at)));
+    body.replaceChildren(...renderProgram(data.programs[at]));
+  }
+  page.append(make("div", { class: "tabs", id: "programs" }, buttons, rest.length ? more : null), body);
+  if (data.runs.length > 1) page.append(section("runs", "All runs by core", "Simulated time without pauses of the host; colours are programs.", runsChart()));
+  choose(0);
+}
+
+// The page of a comparison
+
+function change(row) {
+  if (!row.before || row.after === null) return row.after && !row.before ? "new" : row.before ? "gone" : "";
+  const part = row.after / row.before - 1, better = /_percent$/.test(row.name) ? part > 0 : part < 0;
+  return make("span", { class: Math.abs(part) < 0.001 ? "" : better ? "down" : "up" }, `${part > 0 ? "+" : ""}${shown(100 * part, 3)} %`);
+}
+function metric(name, value) {
+  if (value === null) return "–";
+  if (/_percent$/.test(name)) return percent(value);
+  if (/_time$/.test(name)) return time(value * 1e9);
+  return /_bytes$/.test(name) ? bytes(value) : shown(value, 6);
+}
+function renderComparison(page) {
+  const [before, after] = data.titles, names = [...new Set(data.metrics.map((row) => row.program))];
+  page.append(make("header", {}, make("h1", {}, "Before and after"), make("p", {}, `before: ${before} · after: ${after} · simulated`)));
+  const columns = (show) => [
+    { title: "Before", of: (r) => r.before, show: (r) => show(r, r.before) }, { title: "After", of: (r) => r.after, show: (r) => show(r, r.after) },
+    { title: "Change", of: (r) => (r.before && r.after !== null ? r.after / r.before - 1 : null), show: change },
+  ];
+  for (const name of names) {
+    const rows = data.metrics.filter((row) => row.program === name), total = rows.find((row) => row.name === "total_time");
+    page.append(section(`metrics-${name}`, name, total && total.before && total.after !== null ? `${metric("total_time", total.before)} before, ${metric("total_time", total.after)} after.` : null,
+      sortable([{ title: "Metric", text: true, of: (r) => r.name }, ...columns((r, value) => metric(r.name, value))], rows, { by: 0 })));
+  }
+  page.append(section("lines", "Cost by source line", "Of one run; what changed most first.", sortable([
+    { title: "Line", text: true, of: (r) => r.name, show: (r) => make("code", {}, file(r.name)), title_of: (r) => r.name },
+    { title: "Program", text: true, of: (r) => r.program }, ...columns((r, value) => (value === null ? "–" : time(value))),
+    { title: "Difference", of: (r) => Math.abs((r.after ?? 0) - (r.before ?? 0)), show: (r) => time((r.after ?? 0) - (r.before ?? 0)) },
+  ], data.lines, { by: 5 })));
+}
+
+const page = document.getElementById("page");
+document.body.append(tip);
+(data.kind === "comparison" ? renderComparison : renderProfile)(page);
+document.body.dataset.rendered = "yes";

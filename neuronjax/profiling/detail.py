@@ -1,0 +1,100 @@
+"""A kernel's first instructions and transfers in time, and what each of them waited for.
+
+The simulation jumps over the steady part of loops, so there are spans of its beginning only. A span
+waited for the signal that came last before it, among those of the semaphores that it names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_right, insort
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from neuronjax.profiling.records import Span
+from neuronjax.program.instruction import Semaphore
+from neuronjax.program.program import Kernel
+from neuronjax.timing.halves import half
+from neuronjax.timing.platform import Platform
+from neuronjax.timing.schedule import NAMES
+from neuronjax.timing.simulate import Event, Simulated, Simulation
+from neuronjax.timing.streams import PS, Assumptions, Compiled, compile_kernel
+
+_LANES: Mapping[str, Callable[[int], str]] = {
+    "engine": NAMES.__getitem__,
+    "dma": "queue {}".format,
+    "collective": "stream {}".format,
+}
+TENSOR = "tensor"
+
+
+def simulated(
+    kernel: Kernel, platform: Platform, assumptions: Assumptions, most: int
+) -> tuple[Compiled, Simulated]:
+    """A kernel as one physical core runs it, with its first `most` events."""
+    part = half(kernel) if platform.lnc > 1 else kernel
+    compiled = compile_kernel(part, platform, assumptions)
+    if part is not kernel:
+        compiled = _partial(compiled)
+    return compiled, Simulation(compiled, platform, most).run()
+
+
+def _partial(compiled: Compiled) -> Compiled:
+    """With waits that may ask for more than comes, as of half a kernel."""
+    return dataclasses.replace(compiled, is_partial=True)
+
+
+def spans(compiled: Compiled, result: Simulated) -> tuple[Span, ...]:
+    """The events of a kernel, in the order of their starts."""
+    events = sorted(result.events, key=lambda event: (event.start, event.end))
+    signals = _signals(compiled, events)
+    return tuple(
+        Span(
+            _LANES[event.kind](event.lane),
+            compiled.instructions[event.leaf].mnemonic,
+            event.start / PS,
+            event.end / PS,
+            _released(compiled, event, signals),
+        )
+        for event in events
+    )
+
+
+def _signals(compiled: Compiled, events: list[Event]) -> dict[Semaphore, list[tuple[int, int]]]:
+    """Semaphore -> (end, position) of the events that add to it, sorted."""
+    found: dict[Semaphore, list[tuple[int, int]]] = {}
+    for position, event in enumerate(events):
+        for signal in compiled.instructions[event.leaf].signals:
+            insort(found.setdefault(signal.semaphore, []), (event.end, position))
+    return found
+
+
+def _released(
+    compiled: Compiled, event: Event, signals: Mapping[Semaphore, list[tuple[int, int]]]
+) -> int:
+    last = (-1, -1)
+    for wait in compiled.instructions[event.leaf].waits:
+        known = signals.get(wait.semaphore, [])
+        before = bisect_right(known, (event.start, len(known) + event.start))
+        if before:
+            last = max(last, known[before - 1])
+    return last[1]
+
+
+def waits(found: tuple[Span, ...], lane: str = TENSOR) -> dict[str, float]:
+    """How long an engine stood still before its spans, by the lane that it waited for, in ns."""
+    still: dict[str, float] = defaultdict(float)
+    free = 0.0
+    for each in found:
+        if each.lane != lane:
+            continue
+        if each.start > free and each.after >= 0:
+            cause = found[each.after]
+            still[kind_of(cause.lane)] += each.start - free
+        free = max(free, each.end)
+    return dict(still)
+
+
+def kind_of(lane: str) -> str:
+    """The resource of a lane: an engine, "dma" or "collective"."""
+    return {"queue": "dma", "stream": "collective"}.get(lane.split()[0], lane)

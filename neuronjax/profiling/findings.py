@@ -1,0 +1,316 @@
+"""What is slow in a recording, why, and what to do about it: one rule each.
+
+The rules of Neuron Explorer's recommendations (model flops below half of the active time,
+transposes above a tenth, spill reloads above a quarter of reads, small DMAs) and those that only a
+simulation can tell (what an engine waited for, collectives that nothing hides).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from neuronjax.profiling.records import KernelProfile, MachineFacts, Profile, ProgramProfile
+from neuronjax.profiling.summary import percentages, ratio
+
+LEAST_SHARE = 0.02
+"""Of the recording's time, below which nothing is worth a word."""
+
+SMALL_DMA_BYTES = 256 << 10
+"""Transfers of less are mostly start-up (guide: 2 KiB or more for each of 128 partitions)."""
+
+_IDLE_SHARE = 0.3
+_TRANSPOSE_SHARE = 0.1
+_SPILL_SHARE = 0.25
+_EXPOSED_SHARE = 0.05
+_GPSIMD_SHARE = 0.05
+_LAUNCH_SHARE = 0.2
+_SLOW_DMA = 0.6
+_ELEMENTWISE = ("vector", "scalar")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing that costs time. `cost_ns` is what it might save at most, over all runs."""
+
+    rule: str
+    program: str
+    what: str
+    remedy: str
+    cost_ns: float
+    kernel: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What a rule found in one run of a program."""
+
+    ns: float
+    what: str
+    kernel: KernelProfile | None = None
+
+
+_Rule = Callable[[ProgramProfile, MachineFacts], _Cost | None]
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * ratio(part, whole):.0f} %"
+
+
+def _costliest(kernels: list[tuple[float, KernelProfile]]) -> KernelProfile | None:
+    return max(kernels, key=lambda pair: pair[0])[1] if kernels else None
+
+
+def _small_dmas(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
+    """Transfers that are mostly start-up, in kernels that wait for them."""
+    found = []
+    count = moved = taken = ideal = 0.0
+    for each in program.kernels:
+        best = each.work.get("dma_ideal_ns", 0) * each.runs / machine.lnc
+        if each.critical != "dma" or best >= _SLOW_DMA * each.time_ns:
+            continue
+        found.append((each.time_ns - best, each))
+        count += each.work.get("dma_transfer_count", 0)
+        moved += each.work.get("dma_transfer_total_bytes", 0)
+        taken, ideal = taken + each.time_ns, ideal + best
+    if not found:
+        return None
+    size = ratio(moved, count)
+    why = "start-up" if size < SMALL_DMA_BYTES else "short contiguous runs"
+    return _Cost(
+        taken - ideal,
+        f"{len(found)} kernels are bound by DMA at {_percent(ideal, taken)} of its rate, which "
+        f"{why} costs: transfers are {size / 1024:.1f} KiB on average.",
+        _costliest(found),
+    )
+
+
+def _tensor_waits(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
+    """Time that the Tensor engine stands still in kernels that use it, and for whom it waits."""
+    still: dict[str, float] = defaultdict(float)
+    found = []
+    for each in program.kernels:
+        busy = each.busy_ns.get("tensor", 0.0)
+        if not busy:
+            continue
+        idle = max(0.0, each.duration_ns - busy) * each.runs
+        found.append((idle, each))
+        seen = sum(each.tensor_waits_ns.values())
+        for cause, time in each.tensor_waits_ns.items():
+            still[cause] += idle * ratio(time, seen)
+    idle = sum(time for time, _ in found)
+    if not found or idle < _IDLE_SHARE * program.total_ns:
+        return None
+    causes = ", ".join(
+        f"{_CAUSES.get(name, name)} ({_percent(time, sum(still.values()))})"
+        for name, time in sorted(still.items(), key=lambda pair: -pair[1])[:2]
+    )
+    return _Cost(
+        idle,
+        f"in kernels that use it, the Tensor engine stands still for "
+        f"{_percent(idle, program.total_ns)} of the run, waiting for {causes or 'their end'}.",
+        _costliest(found),
+    )
+
+
+_CAUSES = {
+    "dma": "DMA transfers", "vector": "the Vector engine", "scalar": "the Scalar engine",
+    "gpsimd": "the GpSimd engine", "sync": "the Sync engine", "collective": "collectives",
+}  # fmt: skip
+
+
+def _transposes(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
+    hardware = program.work.get("adjusted_hardware_flops", 0)
+    transposes = program.work.get("adjusted_transpose_flops", 0)
+    if ratio(transposes, hardware) <= _TRANSPOSE_SHARE:
+        return None
+    worst = _costliest([
+        (each.work.get("adjusted_transpose_flops", 0) * each.runs, each)
+        for each in program.kernels
+        if each.work.get("transpose_flops")
+    ])  # fmt: skip
+    busy = program.busy_ns.get("tensor", 0.0)
+    share = _percent(transposes, hardware)
+    return _Cost(
+        busy * ratio(transposes, hardware),
+        f"{share} of the Tensor engine's work are transposes.",
+        worst,
+    )
+
+
+def _spills(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
+    reads = program.work.get("hbm_read_bytes", 0)
+    reloaded = program.work.get("spill_reload_bytes", 0)
+    saved = program.work.get("spill_save_bytes", 0)
+    if ratio(reloaded, reads) <= _SPILL_SHARE:
+        return None
+    worst = _costliest([
+        (each.work.get("spill_reload_bytes", 0) * each.runs, each) for each in program.kernels
+    ])  # fmt: skip
+    return _Cost(
+        (reloaded + saved) / machine.max_hbm_bandwidth * 1e9,
+        f"{_percent(reloaded, reads)} of what is read from HBM are values between kernels that "
+        f"did not stay in SBUF ({(reloaded + saved) / (1 << 20):.1f} MiB per run).",
+        worst,
+    )
+
+
+def _exposed_collectives(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
+    """Time of collectives beside which no kernel runs."""
+    alone = [each for each in program.kernels if each.critical == "collective"]
+    others = sorted(
+        (each.start_ns, each.end_ns) for each in program.kernels if each.critical != "collective"
+    )
+    found = []
+    for each in alone:
+        hidden = sum(
+            max(0.0, min(each.end_ns, end) - max(each.start_ns, start)) for start, end in others
+        )
+        span = max(each.end_ns - each.start_ns, 1e-9)
+        found.append((each.time_ns * max(0.0, 1 - hidden / span), each))
+    exposed = sum(time for time, _ in found)
+    if exposed <= _EXPOSED_SHARE * program.total_ns:
+        return None
+    whole = sum(each.time_ns for each in alone)
+    return _Cost(
+        exposed,
+        f"collectives take {_percent(whole, program.total_ns)} of the run, and "
+        f"{_percent(exposed, whole)} of that has no kernel beside it.",
+        _costliest(found),
+    )
+
+
+def _gpsimd(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
+    found = [(each.time_ns, each) for each in program.kernels if each.critical == "gpsimd"]
+    time = min(program.total_ns, sum(each for each, _ in found))
+    if time <= _GPSIMD_SHARE * program.total_ns:
+        return None
+    share = _percent(time, program.total_ns)
+    return _Cost(
+        time, f"{len(found)} kernels ({share} of the run) are bound by GpSimd.", _costliest(found)
+    )
+
+
+def _elementwise(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
+    found = [(each.time_ns, each) for each in program.kernels if each.critical in _ELEMENTWISE]
+    time = min(program.total_ns, sum(each for each, _ in found))
+    if time <= _IDLE_SHARE * program.total_ns:
+        return None
+    share = _percent(time, program.total_ns)
+    return _Cost(
+        time,
+        f"{len(found)} kernels ({share} of the run) are bound by the Vector or Scalar engine.",
+        _costliest(found),
+    )
+
+
+def _idle(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
+    """Time that no kernel covers: loops of one kernel that waits for itself."""
+    covered = sum(each.time_ns for each in program.kernels)
+    still = program.total_ns - program.launch_ns - covered
+    if still <= _EXPOSED_SHARE * program.total_ns:
+        return None
+    gaps = [(each.end_ns - each.start_ns - each.time_ns, each) for each in program.kernels]
+    share = _percent(still, program.total_ns)
+    return _Cost(still, f"for {share} of the run no kernel is at work.", _costliest(gaps))
+
+
+def _launch(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
+    if program.launch_ns <= _LAUNCH_SHARE * program.total_ns:
+        return None
+    share = _percent(program.launch_ns, program.total_ns)
+    return _Cost(program.launch_ns, f"{share} of its time is the launch of the program itself.")
+
+
+def _memory_bound(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
+    shares = percentages(program, machine)
+    if not program.model_flops or shares["mfu_max_achievable_estimated_percent"] >= 0.5:
+        return None
+    if shares["mbu_estimated_percent"] < 0.5:
+        return None
+    return _Cost(
+        program.total_ns * (1 - shares["mfu_estimated_percent"]) * 0.5,
+        f"HBM is busy ({100 * shares['mbu_estimated_percent']:.0f} % of its bandwidth), and its "
+        f"traffic allows an MFU of {100 * shares['mfu_max_achievable_estimated_percent']:.0f} % at "
+        "most.",
+    )
+
+
+_RULES: dict[str, tuple[_Rule, str]] = {
+    "small-dma": (
+        _small_dmas,
+        "Make the last dimension longer or contiguous, batch small tensors together, or keep them "
+        "in SBUF; below 2 KiB per partition a transfer is mostly start-up.",
+    ),
+    "tensor-idle": (
+        _tensor_waits,
+        "Use larger products (batch, sequence or hidden size per core), bfloat16 operands, or "
+        "fewer cores on the model axis; fuse what runs between products.",
+    ),
+    "transposes": (
+        _transposes,
+        "Store the operand with its contraction dimension first, or transpose weights once before "
+        "training.",
+    ),
+    "spills": (
+        _spills,
+        "Lower the batch or sequence length per core, compute in bfloat16, or recompute with "
+        "jax.checkpoint so that values live for a shorter time.",
+    ),
+    "exposed-collectives": (
+        _exposed_collectives,
+        "Use a smaller model axis, put it on the closest cores (neuronjax.make_mesh), or issue "
+        "collectives earlier (gather the next layer's weights while this one computes).",
+    ),
+    "gpsimd-bound": (
+        _gpsimd,
+        "GpSimd has an eighth of the other engines' rate: avoid sort, top_k, cumsum, iota and "
+        "gathers along partitions in hot loops, or express them as products or comparisons.",
+    ),
+    "elementwise-bound": (
+        _elementwise,
+        "Compute in bfloat16 where accuracy allows (the Vector engine has faster modes for it), "
+        "and avoid materialised casts, broadcasts and reductions to a scalar.",
+    ),
+    "idle": (
+        _idle,
+        "Loops with few instructions per trip wait for what controls them: unroll them (scan's "
+        "unroll, vmap instead of a loop).",
+    ),
+    "launch": (
+        _launch,
+        "Do more per program: jit the whole step, or scan over several steps.",
+    ),
+    "memory-bound": (
+        _memory_bound,
+        "Raise the batch per core so that weights are read for more work, store weights in "
+        "bfloat16 or FP8, or fuse operations.",
+    ),
+}  # fmt: skip
+"""Name -> what looks for it in a program, and what to do."""
+
+
+def findings(profile: Profile) -> list[Finding]:
+    """All that is worth a word, what costs most first."""
+    found: list[Finding] = []
+    least = LEAST_SHARE * profile.total_ns
+    for program, count in zip(profile.programs, profile.counts, strict=True):
+        if program.error or not program.total_ns:
+            continue
+        for rule, (look, remedy) in _RULES.items():
+            cost = look(program, profile.machine)
+            if cost is not None and cost.ns * count > least:
+                found.append(
+                    Finding(
+                        rule=rule,
+                        program=program.name,
+                        what=cost.what,
+                        remedy=remedy,
+                        cost_ns=cost.ns * count,
+                        kernel=cost.kernel.name if cost.kernel else "",
+                        source=cost.kernel.source if cost.kernel else "",
+                    )
+                )
+    return sorted(found, key=lambda each: -each.cost_ns)

@@ -1,0 +1,148 @@
+"""The report: one page with everything in it, which needs no network."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict
+from html import escape
+from importlib import resources
+from typing import Any
+
+from neuronjax.profiling.compare import Comparison, compare
+from neuronjax.profiling.findings import findings
+from neuronjax.profiling.records import KernelProfile, Profile, ProgramProfile
+from neuronjax.profiling.summary import names_of, percentages
+
+MOST_RUNS = 3_000
+"""Runs that the page shows one by one."""
+
+MOST_PROGRAMS = 40
+
+_ASSETS = "neuronjax.profiling.assets"
+
+
+def report(profile: Profile) -> str:
+    """The page of a recording."""
+    machine = profile.machine
+    title = f"{machine.target}, LNC {machine.lnc}"
+    return _page(f"Profile: {title}", {"kind": "profile", **_data(profile)})
+
+
+def comparison(before: Profile, after: Profile) -> str:
+    """The page of two recordings beside each other."""
+    found: Comparison = compare(before, after)
+    return _page("Comparison of two profiles", {"kind": "comparison", **asdict(found)})
+
+
+def _page(title: str, data: Mapping[str, Any]) -> str:
+    """The template with styles, code and data put in; ``</`` in strings would end the data."""
+    text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    parts = {
+        "title": escape(title),
+        "css": _asset("page.css"),
+        "js": _asset("page.js"),
+        "data": text,
+    }
+    page = _asset("page.html")
+    for name, part in parts.items():
+        page = page.replace(f"@@{name}@@", part)
+    return page
+
+
+def _asset(name: str) -> str:
+    return resources.files(_ASSETS).joinpath(name).read_text(encoding="utf-8")
+
+
+def _data(profile: Profile) -> dict[str, Any]:
+    order = sorted(
+        range(len(profile.programs)),
+        key=lambda number: -profile.programs[number].total_ns * profile.counts[number],
+    )[:MOST_PROGRAMS]
+    names = names_of(profile)
+    return {
+        "machine": asdict(profile.machine),
+        "total": profile.total_ns,
+        "executions": sum(profile.counts),
+        "programs": [
+            {"name": names[number], "count": profile.counts[number],
+             **_program(profile.programs[number], profile)}
+            for number in order
+        ],
+        "runs": [
+            [order.index(run.program), list(run.cores), run.start_ns, run.tensor_bytes]
+            for run in profile.runs[:MOST_RUNS]
+            if run.program in order
+        ],
+        "findings": [asdict(each) for each in findings(profile)],
+    }  # fmt: skip
+
+
+def _program(program: ProgramProfile, profile: Profile) -> dict[str, Any]:
+    return {
+        "ranks": program.ranks,
+        "error": program.error,
+        "total": program.total_ns,
+        "launch": program.launch_ns,
+        "busy": dict(program.busy_ns),
+        "bounds": dict(program.bounds_ns),
+        "share": percentages(program, profile.machine),
+        "flops": program.model_flops,
+        "work": dict(program.work),
+        "hbm": dict(program.hbm_bytes),
+        "assumed": list(program.assumed),
+        "kernels": [_kernel(each) for each in program.kernels],
+        "lines": by_line(program),
+        "opcodes": [
+            [each.engine, each.opcode, each.count, each.time_ns] for each in program.opcodes
+        ],
+    }
+
+
+def _kernel(each: KernelProfile) -> dict[str, Any]:
+    work = each.work
+    return {
+        "name": each.name,
+        "path": each.path,
+        "ops": ", ".join(each.operations),
+        "source": each.source,
+        "runs": each.runs,
+        "start": round(each.start_ns, 1),
+        "end": round(each.end_ns, 1),
+        "time": round(each.duration_ns, 1),
+        "critical": each.critical,
+        "busy": {name: round(time, 1) for name, time in each.busy_ns.items() if time},
+        "flops": work.get("hardware_flops", 0),
+        "transposes": work.get("transpose_flops", 0),
+        "hbm": work.get("hbm_read_bytes", 0) + work.get("hbm_write_bytes", 0),
+        "dma": [work.get("dma_transfer_count", 0), work.get("dma_transfer_total_bytes", 0)],
+        "scratch": each.hbm_scratch_bytes,
+        "sbuf": each.sbuf_bytes,
+        "psum": each.psum_bytes,
+        "waits": {name: round(time, 1) for name, time in each.tensor_waits_ns.items()},
+        "spans": [
+            [span.lane, span.mnemonic, round(span.start, 1), round(span.end, 1), span.after]
+            for span in each.spans
+        ],
+    }
+
+
+def by_line(program: ProgramProfile) -> list[dict[str, Any]]:
+    """Cost by the user's line: time, kernels, flops and bytes of HBM of one run of the program."""
+    found: dict[str, dict[str, Any]] = defaultdict(
+        lambda: {"time": 0.0, "kernels": 0, "flops": 0.0, "hbm": 0.0, "busy": defaultdict(float)}
+    )
+    for each in program.kernels:
+        row = found[each.source]
+        row["time"] += each.time_ns
+        row["kernels"] += 1
+        row["flops"] += each.work.get("hardware_flops", 0) * each.runs
+        for way in ("read", "write"):
+            row["hbm"] += each.work.get(f"hbm_{way}_bytes", 0) * each.runs
+        for name, time in each.busy_ns.items():
+            row["busy"][name] += time * each.runs
+    return [
+        {"line": line, **row, "busy": dict(row["busy"])}
+        for line, row in sorted(found.items(), key=lambda pair: -pair[1]["time"])
+    ]

@@ -1,0 +1,84 @@
+"""`neuronjax.profile`: records what runs within it, and writes what people read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from neuronjax.errors import ConfigurationError
+from neuronjax.pjrt.client_state import PLATFORM_NAME
+from neuronjax.pjrt.plugin import tables
+from neuronjax.profiling import store, text
+from neuronjax.profiling.findings import Finding, findings
+from neuronjax.profiling.records import Profile
+from neuronjax.runtime.client import Client
+from neuronjax.runtime.recording import Recording
+
+
+@dataclass
+class Recorded:
+    """A recording; `profile` is there when it has ended."""
+
+    folder: Path | None
+    profile: Profile | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is slow, what costs most first."""
+        return findings(self.profile) if self.profile else []
+
+    def __str__(self) -> str:
+        return text.text(self.profile) if self.profile else "the recording has not ended yet."
+
+
+@contextmanager
+def profile(folder: str | Path | None = None) -> Iterator[Recorded]:
+    """Records every run of a program on the platform ``neuron``.
+
+    At its end, programs are lowered and timed once, and `folder` gets ``report.html``,
+    ``trace.json`` (Perfetto), ``summary.json`` (Neuron Explorer's names), ``profile.json`` and,
+    with pyarrow, ``parquet/``. None writes nothing. Times are simulated: whatever computes values
+    (option ``executor``) has no influence on them.
+
+    ConfigurationError: the platform is not in use, or the folder cannot be written to.
+    """
+    recorded = Recorded(None if folder is None else Path(folder))
+    if recorded.folder is not None:
+        store.prepare(recorded.folder)
+    client = _client()
+    recording = Recording(client.machine, client.ledger)
+    client.observers.append(recording)
+    try:
+        yield recorded
+    finally:
+        client.observers.remove(recording)
+        recorded.profile = recording.profile()
+        if recorded.folder is not None:
+            store.write(recorded.profile, recorded.folder)
+
+
+def clients() -> list[Client]:
+    """The live clients of this process."""
+    return [state.client for table in tables() for state in table.plugin.clients]
+
+
+def end_process_recording() -> Profile | None:
+    """Ends the recording that option ``profile_to`` began, and writes it; None: nothing ran."""
+    recordings = [each.recording for each in clients() if each.recording is not None]
+    return recordings[-1].end() if recordings else None
+
+
+def _client() -> Client:
+    """The client of the platform, started if need be."""
+    try:
+        jax.devices(PLATFORM_NAME)
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"there is nothing to record: JAX does not use the platform {PLATFORM_NAME!r} "
+            f"({error}). Set JAX_PLATFORMS=neuron."
+        ) from None
+    return clients()[-1]

@@ -1,0 +1,127 @@
+"""Records runs of loaded programs, and makes a profile of them when it ends.
+
+A run costs what an entry of a list costs. Programs are lowered and timed once, at the end, whatever
+computed their values.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from neuronjax.compiler import CompiledProgram, lower_program
+from neuronjax.errors import NeuronError
+from neuronjax.machine.machine import Machine
+from neuronjax.planning.flops import model_flops
+from neuronjax.profiling import store
+from neuronjax.profiling.analyse import analyse, facts, failed
+from neuronjax.profiling.records import Profile, ProgramProfile, Run
+from neuronjax.program.program import Program, Target
+from neuronjax.runtime.executable import LoadedProgram
+from neuronjax.runtime.memory import HbmLedger
+
+MOST_RUNS = 1_000_000
+"""Runs that are kept one by one; further ones are counted."""
+
+_log = logging.getLogger("neuronjax.profile")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A program that ran, without the executable, which may go away."""
+
+    compiled: CompiledProgram
+    lowered: Program | None
+    ranks: int
+    cores: tuple[int, ...]
+    number: int
+    count: int = 0
+
+
+@dataclass
+class Recording:
+    """The runs of a client's programs, from its making until `profile`."""
+
+    machine: Machine
+    ledger: HbmLedger
+    _seen: dict[int, _Seen] = field(default_factory=dict)
+    _runs: list[tuple[int, int, int]] = field(default_factory=list)
+    _began: int = field(default_factory=time.perf_counter_ns)
+
+    def ran(self, program: LoadedProgram) -> None:
+        """Notes that a run was enqueued."""
+        seen = self._seen.get(id(program.program)) or self._see(program)
+        seen.count += 1
+        if len(self._runs) < MOST_RUNS:
+            now = time.perf_counter_ns()
+            self._runs.append((seen.number, now, self.ledger.tensor_bytes(seen.cores[0])))
+
+    def _see(self, program: LoadedProgram) -> _Seen:
+        cores = tuple(program.placement.ids)
+        lowered = getattr(program.host, "program", None)
+        seen = _Seen(program.program, lowered, len(cores), cores, len(self._seen))
+        self._seen[id(program.program)] = seen
+        return seen
+
+    def profile(self) -> Profile:
+        """All runs until now, and their programs in time."""
+        length = time.perf_counter_ns() - self._began
+        seen = list(self._seen.values())
+        programs = [profile_of(each, self.machine) for each in seen]
+        return Profile(
+            machine=facts(self.machine),
+            programs=tuple(programs),
+            runs=tuple(self._placed(seen, programs)),
+            counts=tuple(each.count for each in seen),
+            host_ns=length,
+        )
+
+    def _placed(self, seen: Sequence[_Seen], programs: Sequence[ProgramProfile]) -> Iterator[Run]:
+        """Runs in simulated time: each begins when all of its cores are free."""
+        free: dict[int, float] = {}
+        for number, now, tensors in self._runs:
+            cores = seen[number].cores
+            start = max(free.get(core, 0.0) for core in cores)
+            yield Run(number, cores, start, now - self._began, tensors)
+            for core in cores:
+                free[core] = start + programs[number].total_ns
+
+
+class ProcessRecording:
+    """A recording that writes its files when it is told to, or else when the process ends."""
+
+    def __init__(self, recording: Recording, folder: Path) -> None:
+        store.prepare(folder)
+        self.recording = recording
+        self._folder = folder
+        self._profile: Profile | None = None
+        atexit.register(self.end)
+
+    def end(self) -> Profile:
+        """The profile, written to the folder; a second call gives the same one."""
+        if self._profile is None:
+            atexit.unregister(self.end)
+            self._profile = self.recording.profile()
+            store.write(self._profile, self._folder)
+        return self._profile
+
+
+def profile_of(seen: Any, machine: Machine) -> ProgramProfile:
+    """The profile of a program that ran; one that cannot be lowered or timed says why."""
+    compiled: CompiledProgram = seen.compiled
+    name, ranks = compiled.signature.name, seen.ranks
+    _log.info("timing %s", name)
+    try:
+        target = Target(machine.chip.name, machine.lnc, machine.chip)
+        lowered = seen.lowered or lower_program(
+            compiled.per_core, target, ranks, check_memory=False
+        )
+        flops = float(model_flops(compiled.per_core))
+        return analyse(lowered, machine, fingerprint=compiled.fingerprint, model_flops=flops)
+    except NeuronError as error:
+        return failed(name, compiled.fingerprint, ranks, error)
