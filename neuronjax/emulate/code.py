@@ -18,7 +18,7 @@ from neuronjax.emulate.unit import CoreState, HostFunction, Run, Unit
 from neuronjax.emulate.window import Watcher, Window
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Operand, Register
-from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, While
+from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, Split, While
 from neuronjax.program.walk import Place, within
 
 
@@ -91,7 +91,14 @@ class CallCode:
     body: tuple[Code, ...]
 
 
-Code = Step | LoopCode | WhileCode | IfCode | KernelCode | CallCode
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitCode:
+    """Kernels, the i-th on the i-th physical core."""
+
+    kernels: tuple[KernelCode, ...]
+
+
+Code = Step | LoopCode | WhileCode | IfCode | KernelCode | CallCode | SplitCode
 
 
 @dataclass
@@ -172,8 +179,18 @@ class Builder:
             for position, node in enumerate(nodes, first)
         )
 
-    def _kernel(self, node: Kernel, place: Place, frame: Frame, locations: Locations) -> KernelCode:
-        inner = self.memories.locate(node.buffers, locations, place.path)
+    def _split(self, node: Split, place: Place, frame: Frame, locations: Locations) -> SplitCode:
+        return SplitCode(
+            tuple(
+                self._kernel(kernel, within(place, kernel, core), frame, locations, core)
+                for core, kernel in enumerate(node.kernels)
+            )
+        )
+
+    def _kernel(
+        self, node: Kernel, place: Place, frame: Frame, locations: Locations, core: int = 0
+    ) -> KernelCode:
+        inner = self.memories.locate(node.buffers, locations, place.path, core)
         body = self._nodes(node.body, place, frame, inner)
         aliased = self.memories.aliased
         fresh = tuple((each, inner[each.name]) for each in node.buffers if each.name not in aliased)
@@ -211,4 +228,5 @@ _BUILDERS: Mapping[type, Callable[..., Code]] = {
     If: Builder._if,
     Kernel: Builder._kernel,
     Call: Builder._call,
+    Split: Builder._split,
 }

@@ -3,7 +3,8 @@
 * An engine takes its instructions in order, each when its waits hold. A transfer is only begun by
   the engine: its queue does it, transfers of a queue in order, reading and writing when it is done,
   and signals then. Collectives do so in their streams.
-* Kernels are separated: all engines and queues come to rest, semaphores start at 0.
+* Kernels are separated: all engines and queues come to rest, semaphores start at 0. Those of a
+  split advance beside each other, each with streams and semaphores of its own.
 * Registers are virtual. An instruction gets the value that the last write before it in program
   order leaves, and does not begin before. A loop or condition that depends on a register begins for
   all engines when the value is there; all of them have seen its write then.
@@ -18,7 +19,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from neuronjax.emulate.code import CallCode, Code, IfCode, KernelCode, LoopCode, Step, WhileCode
+from neuronjax.emulate.code import (
+    CallCode,
+    Code,
+    IfCode,
+    KernelCode,
+    LoopCode,
+    SplitCode,
+    Step,
+    WhileCode,
+)
 from neuronjax.emulate.fabric import Fabric, Running
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.hooks import Hooks
@@ -44,13 +54,13 @@ class Choice(Protocol):
 
 @dataclass
 class Kernel:
-    """A kernel at work on one rank."""
+    """A kernel at work on one rank; `core` stands before the names of its streams."""
 
     reader: Reader
     fabric: Fabric
     rank: int
-    choice: Choice
     hooks: Hooks
+    core: str = ""
     engines: dict[str, deque[Entry]] = field(default_factory=dict)
     queues: dict[str, deque[Entry]] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
@@ -62,50 +72,40 @@ class Kernel:
     def races(self) -> Races:
         return self.hooks.races
 
-    def run(self) -> Running:
-        """Executes it; yields while it waits for other ranks.
+    @property
+    def is_done(self) -> bool:
+        """Whether everything has executed."""
+        return not self.waiting and self.reader.is_done
 
-        Raises:
-          DeadlockError: everything waits, and not for other ranks.
-        """
-        while True:
-            while self.waiting < LOOKAHEAD and self._read_on():
-                pass
-            if self._advance() or self._read_on():
-                continue
-            if self._waits_for_ranks():
-                yield
-            elif self.waiting or not self.reader.is_done:
-                self._deadlock()
-            else:
-                break
-        self.reader.finish()
-        self.races.synchronise()
+    def look_ahead(self) -> None:
+        """Takes instructions into the streams of their engines."""
+        while self.waiting < LOOKAHEAD and self.read_on():
+            pass
 
-    def _read_on(self) -> bool:
+    def read_on(self) -> bool:
         """Takes one more instruction, if there is one, into the stream of its engine."""
         entry = self.reader.next()
         if entry is None:
             return False
         engine = entry.step.instruction.engine
-        name = HOST if engine is None else engine.value
+        name = self.core + (HOST if engine is None else engine.value)
         self.engines.setdefault(name, deque()).append(entry)
         self.waiting += 1
         return True
 
-    def _advance(self) -> bool:
-        """Lets one stream do one thing; False: none can."""
+    def ready(self) -> tuple[list[str], list[str]]:
+        """Engines and queues that can do something."""
         self._post()
         engines = [name for name, entries in self.engines.items() if self._may_begin(entries)]
         queues = [name for name, entries in self.queues.items() if _may_go(entries)]
-        if not engines and not queues:
-            return False
-        chosen = self.choice.next(engines, queues)
+        return engines, queues
+
+    def advance(self, chosen: str) -> None:
+        """Lets a stream that is ready do one thing."""
         if chosen in self.engines:
             self._begin(chosen)
         else:
             self._transfer(chosen)
-        return True
 
     def _may_begin(self, entries: deque[Entry]) -> bool:
         if not entries:
@@ -133,6 +133,7 @@ class Kernel:
             self._execute(entry, engine, clock)
         else:
             entry.begun = dict(clock)
+            queue = self.core + queue
             self.queues.setdefault(queue, deque()).append(entry)
 
     def _check_registers(self, entry: Entry, stream: str, clock: Clock) -> None:
@@ -190,10 +191,12 @@ class Kernel:
                 self.hooks.before(entry.step, entry.values)
                 entry.ticket = self.fabric.post(self.rank, entry.step, entry.values)
 
-    def _waits_for_ranks(self) -> bool:
+    def waits_for_ranks(self) -> bool:
+        """Whether it has sent its side of an exchange."""
         return any(entries and entries[0].ticket is not None for entries in self.queues.values())
 
-    def _deadlock(self) -> None:
+    def deadlock(self) -> None:
+        """Raises ``DeadlockError``: everything waits, and not for other ranks."""
         heads = [
             f"{name}: {_describe(entries[0], self)}"
             for name, entries in sorted(self.engines.items())
@@ -203,6 +206,52 @@ class Kernel:
             f"rank {self.rank}: {self.reader.code.path} cannot go on. {'; '.join(heads)}. Signal"
             " what is waited for from an instruction that does not wait for it."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Kernels at work beside each other, or one alone."""
+
+    kernels: Sequence[Kernel]
+    choice: Choice
+
+    def run(self) -> Running:
+        """Executes them; yields while they wait for other ranks.
+
+        Raises:
+          DeadlockError: everything waits, and not for other ranks.
+        """
+        while True:
+            for kernel in self.kernels:
+                kernel.look_ahead()
+            if self._advance() or any(kernel.read_on() for kernel in self.kernels):
+                continue
+            if any(kernel.waits_for_ranks() for kernel in self.kernels):
+                yield
+                continue
+            stuck = [kernel for kernel in self.kernels if not kernel.is_done]
+            if not stuck:
+                break
+            stuck[0].deadlock()
+        for kernel in self.kernels:
+            kernel.reader.finish()
+            kernel.races.synchronise()
+
+    def _advance(self) -> bool:
+        """Lets one stream do one thing; False: none can."""
+        engines: list[str] = []
+        queues: list[str] = []
+        owners: dict[str, Kernel] = {}
+        for kernel in self.kernels:
+            own_engines, own_queues = kernel.ready()
+            engines += own_engines
+            queues += own_queues
+            owners.update(dict.fromkeys((*own_engines, *own_queues), kernel))
+        if not owners:
+            return False
+        chosen = self.choice.next(engines, queues)
+        owners[chosen].advance(chosen)
+        return True
 
 
 def _may_go(entries: deque[Entry]) -> bool:
@@ -271,9 +320,18 @@ class DataflowRunner:
         yield from self.running(node.body, values)
 
     def _kernel(self, code: KernelCode, values: Values) -> Running:
-        self.hooks.begin(code)
-        kernel = Kernel(Reader(code, values), self.fabric, self.rank, self.choice, self.hooks)
-        yield from kernel.run()
+        yield from self._together((code,), values)
+
+    def _split(self, node: SplitCode, values: Values) -> Running:
+        yield from self._together(node.kernels, values)
+
+    def _together(self, codes: Sequence[KernelCode], values: Values) -> Running:
+        kernels = []
+        for core, code in enumerate(codes):
+            self.hooks.begin(code)
+            name = f"core {core} " if core else ""
+            kernels.append(Kernel(Reader(code, values), self.fabric, self.rank, self.hooks, name))
+        yield from Together(kernels, self.choice).run()
 
 
 _RUNNERS: Mapping[type, Callable[..., Running]] = {
@@ -282,4 +340,5 @@ _RUNNERS: Mapping[type, Callable[..., Running]] = {
     IfCode: DataflowRunner._if,
     CallCode: DataflowRunner._call,
     KernelCode: DataflowRunner._kernel,
+    SplitCode: DataflowRunner._split,
 }

@@ -9,7 +9,7 @@ integer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,8 @@ from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.errors import ArgumentMismatchError, MemoryAccessError
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Buffer, Kind, Memory
-from neuronjax.program.program import Program
-from neuronjax.program.walk import buffers
+from neuronjax.program.program import Program, Split
+from neuronjax.program.walk import buffers, walk
 
 UNWRITTEN = 0xFF
 """What bytes hold before they are written."""
@@ -68,7 +68,7 @@ Locations = Mapping[str, Location]
 
 
 class Memories:
-    """SBUF, PSUM and HBM of one logical core."""
+    """HBM of one logical core, SBUF and PSUM of each of its physical cores."""
 
     def __init__(self, program: Program) -> None:
         core = program.target.core
@@ -78,11 +78,13 @@ class Memories:
             Memory.SBUF: (core.sbuf.partitions, core.sbuf.partition_bytes),
             Memory.PSUM: (core.psum.partitions, core.psum.partition_bytes),
         }
+        #: By memory and physical core; HBM is the first core's.
         self._shared = {
-            memory: Storage(memory.value, rows, min(_used(program, memory), most))
+            (memory, core): Storage(_name(memory, core), rows, min(used, most))
             for memory, (rows, most) in self._limits.items()
+            for core, used in enumerate(_used_on_chip(program, memory))
         }
-        self._shared[Memory.HBM] = Storage("hbm", 1, _used(program, Memory.HBM))
+        self._shared[Memory.HBM, 0] = Storage("hbm", 1, _end(_in_hbm(program)))
         self.locations: dict[str, Location] = {}
         self._owners = 0
         #: Path of a kernel and name of its buffer -> buffer and where it is.
@@ -93,8 +95,9 @@ class Memories:
 
     def clear(self) -> None:
         """Makes all bytes unwritten but those of arguments and constants."""
-        for memory in (Memory.SBUF, Memory.PSUM):
-            self._shared[memory].flat.fill(UNWRITTEN)
+        for (memory, _), storage in self._shared.items():
+            if memory is not Memory.HBM:
+                storage.flat.fill(UNWRITTEN)
         outer = ((each, self.locations[each.name]) for each in self._program.buffers)
         for buffer, location in (*outer, *self.inner.values()):
             if buffer.kind not in _HELD and (buffer.address is None or not buffer.on_chip):
@@ -105,21 +108,25 @@ class Memories:
         """Names of buffers that share memory on purpose."""
         return frozenset((*self._aliases, *self._aliases.values()))
 
-    def locate(self, tiles: Iterable[Buffer], outer: Locations, path: str) -> Locations:
+    def locate(
+        self, tiles: Iterable[Buffer], outer: Locations, path: str, core: int = 0
+    ) -> Locations:
         """`outer` and the buffers of a kernel, which lie where they say or in storage of their own.
+
+        `core` is the physical core that runs the kernel.
 
         Raises:
           MemoryAccessError: a buffer does not end within its memory.
         """
         found = dict(outer)
         for buffer in _originals_first(tuple(tiles), self._aliases):
-            found[buffer.name] = self._locate(buffer, found, path)
+            found[buffer.name] = self._locate(buffer, found, path, core)
             self.inner[f"{path}/{buffer.name}"] = (buffer, found[buffer.name])
             if buffer.address is None:
                 found[buffer.name].bytes_of(buffer)[...] = UNWRITTEN
         return found
 
-    def _locate(self, buffer: Buffer, known: Locations, path: str) -> Location:
+    def _locate(self, buffer: Buffer, known: Locations, path: str, core: int = 0) -> Location:
         original = known.get(self._aliases.get(buffer.name, ""))
         owner = self._next_owner() if original is None else original.owner
         if buffer.address is None:
@@ -129,7 +136,7 @@ class Memories:
             storage = Storage(f"{path}/{buffer.name}", buffer.partitions, buffer.extent)
             storage.take(buffer, 0)
             return Location(storage, 0, 0, owner)
-        storage = self._shared[buffer.memory]
+        storage = self._shared[buffer.memory, core if buffer.on_chip else 0]
         rows, end = buffer.partition + buffer.partitions, buffer.address + buffer.extent
         if rows > storage.rows or end > storage.width:
             raise MemoryAccessError(
@@ -185,13 +192,30 @@ class Memories:
         return rows.copy().view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)
 
 
-def _used(program: Program, memory: Memory) -> int:
-    """Bytes up to the end of the last buffer, in each partition: more are not set up."""
-    ends = (
-        each.address + each.extent
-        for _, each in buffers(program)
-        if each.memory is memory and each.address is not None
-    )
+def _name(memory: Memory, core: int) -> str:
+    return f"{memory.value} of core {core}" if core else memory.value
+
+
+def _in_hbm(program: Program) -> Iterator[Buffer]:
+    return (each for _, each in buffers(program) if each.memory is Memory.HBM)
+
+
+def _used_on_chip(program: Program, memory: Memory) -> list[int]:
+    """Bytes that each physical core needs, in each partition."""
+    cores: dict[int, int] = {}
+    for _, node in walk(program):
+        if isinstance(node, Split):
+            cores.update({id(kernel): core for core, kernel in enumerate(node.kernels)})
+    found: list[list[Buffer]] = [[] for _ in range(1 + max(cores.values(), default=0))]
+    for place, buffer in buffers(program):
+        if buffer.memory is memory:
+            found[cores.get(id(place.kernel), 0)].append(buffer)
+    return [_end(each) for each in found]
+
+
+def _end(held: Iterable[Buffer]) -> int:
+    """Bytes up to the end of the last buffer: more are not set up."""
+    ends = (each.address + each.extent for each in held if each.address is not None)
     return -(-max(ends, default=0) // _ALIGNMENT) * _ALIGNMENT
 
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from neuronjax.emulate.code import CallCode, Code, IfCode, KernelCode, LoopCode, Step, WhileCode
+from neuronjax.emulate.code import (
+    CallCode,
+    Code,
+    IfCode,
+    KernelCode,
+    LoopCode,
+    SplitCode,
+    Step,
+    WhileCode,
+)
 from neuronjax.emulate.fabric import Fabric, Running
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.hooks import Hooks
@@ -140,6 +149,9 @@ class ProgramRunner:
     def _call(self, node: CallCode) -> Runner:
         return self.block(node.body)
 
+    def _split(self, node: SplitCode) -> Runner:
+        return self.block(node.kernels)
+
 
 def _all_of(runs: list[Run]) -> Run:
     def run(values: Values) -> None:
@@ -167,4 +179,5 @@ _MAKERS: Mapping[type, Callable[..., Runner]] = {
     IfCode: ProgramRunner._if,
     KernelCode: ProgramRunner._kernel,
     CallCode: ProgramRunner._call,
+    SplitCode: ProgramRunner._split,
 }

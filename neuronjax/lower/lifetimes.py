@@ -66,6 +66,12 @@ def life(touches: list[Touch]) -> Life:
     return min(first for first, _ in spans), max(last for _, last in spans)
 
 
+def carried(loop: Loop, known: Iterable[Buffer]) -> list[Buffer]:
+    """Those of `known` of which an iteration of the loop reads what it has not written."""
+    found = _touches((loop,), known)
+    return [each for each, uses in found.items() if _is_carried(uses[0].cycles[0], 0, uses)]
+
+
 def _is_carried(cycle: Cycle, depth: int, touches: list[Touch]) -> bool:
     """Whether an iteration of the loop `cycle`, at `depth`, reads what it has not written."""
     if cycle.variable is None:

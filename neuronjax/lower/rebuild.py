@@ -8,9 +8,25 @@ from typing import Any
 
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer
-from neuronjax.program.program import Call, Function, If, Kernel, Loop, Node, Program, While
+from neuronjax.program.program import (
+    Call,
+    Function,
+    If,
+    Kernel,
+    Loop,
+    Node,
+    Program,
+    Split,
+    While,
+)
 
-_FIELDS: Mapping[str, str] = {"If": "then otherwise", "While": "condition body", "Loop": "body"}
+_FIELDS: Mapping[str, str] = {
+    "If": "then otherwise",
+    "While": "condition body",
+    "Loop": "body",
+    "Kernel": "body",
+    "Split": "kernels",
+}
 
 
 class BufferMap:
@@ -56,9 +72,9 @@ def rebuilt(nodes: tuple[Node, ...], change: Callable[[Node], Node | None]) -> t
 
 
 def _entered(node: Node, change: Callable[[Node], Node | None]) -> Node:
-    if not isinstance(node, Loop | While | If | Kernel):
+    if not isinstance(node, Loop | While | If | Kernel | Split):
         return node
-    names = ("body",) if isinstance(node, Kernel) else _FIELDS[type(node).__name__].split()
+    names = _FIELDS[type(node).__name__].split()
     values = {name: rebuilt(getattr(node, name), change) for name in names}
     if all(values[name] is getattr(node, name) for name in names):
         return node

@@ -18,7 +18,7 @@ from neuronjax.lower.lifetimes import Life
 from neuronjax.program.affine import ZERO, Interval
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer
-from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, While
+from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, Split, While
 from neuronjax.program.walk import children
 
 Lives = tuple[Life, ...]
@@ -77,9 +77,10 @@ class _Walker:
         """Adds all that happens in `nodes`; `names`: what buffers in scope are in the program."""
         found = self.found
         for node in nodes:
-            if isinstance(node, Kernel):
+            if isinstance(node, Kernel | Split):
                 position, found.length = found.length, found.length + 1
-                found.kernels[id(node)].append(position)
+                for kernel in _kernels(node):
+                    found.kernels[id(kernel)].append(position)
                 for name, fills in self._summary(node).items():
                     if name in names:
                         found.events[names[name]].append(Event(position, blocks, fills))
@@ -98,16 +99,21 @@ class _Walker:
             own[parameter.name] = names.get(buffer.name, buffer.name)
         self.walk(function.body, blocks, own)
 
-    def _summary(self, kernel: Kernel) -> dict[str, bool]:
-        """Buffers that are not the kernel's own -> whether it fills them anew."""
-        known = self._summaries.get(id(kernel))
+    def _summary(self, node: Kernel | Split) -> dict[str, bool]:
+        """Buffers that are not the kernels' own -> whether they are filled anew."""
+        known = self._summaries.get(id(node))
         if known is None:
-            known = self._summaries[id(kernel)] = _summary(kernel)
+            known = self._summaries[id(node)] = _summary(_kernels(node))
         return known
 
 
-def _summary(kernel: Kernel) -> dict[str, bool]:
-    own = {buffer.name for buffer in kernel.buffers}
+def _kernels(node: Kernel | Split) -> tuple[Kernel, ...]:
+    """Kernels that run at one position."""
+    return node.kernels if isinstance(node, Split) else (node,)
+
+
+def _summary(kernels: tuple[Kernel, ...]) -> dict[str, bool]:
+    own = {buffer.name for kernel in kernels for buffer in kernel.buffers}
     buffers: dict[str, Buffer] = {}
     written: dict[str, Filled | None] = {}
 
@@ -133,7 +139,8 @@ def _summary(kernel: Kernel) -> dict[str, bool]:
             elif parts is not None and sure:
                 parts.add(filled(access, trips))
 
-    visit(kernel.body, {}, True)
+    for kernel in kernels:
+        visit(kernel.body, {}, True)
     return {name: _is_full(buffers[name], parts) for name, parts in written.items()}
 
 

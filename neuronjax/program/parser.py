@@ -20,6 +20,7 @@ from neuronjax.program.program import (
     Loop,
     Node,
     Program,
+    Split,
     Target,
     While,
 )
@@ -184,7 +185,9 @@ class _Parser:
 
     def node(self) -> Node:
         start = self.cursor.here
-        word = self.cursor.word("an instruction, 'loop', 'while', 'if', 'call', 'kernel' or '}'")
+        word = self.cursor.word(
+            "an instruction, 'loop', 'while', 'if', 'call', 'kernel', 'split' or '}'"
+        )
         if word in INSTRUCTIONS:
             return self.instruction(start, INSTRUCTIONS[word])
         if word not in _CONTROL:
@@ -242,6 +245,17 @@ class _Parser:
         self.names = outside
         return kernel
 
+    def split(self) -> Split:
+        name = self.cursor.string()
+        self.cursor.expect("{")
+        kernels = self.many(("kernel",), self.next_kernel)
+        self.cursor.expect("}")
+        return Split(name=name, kernels=kernels)
+
+    def next_kernel(self) -> Kernel:
+        self.cursor.take()
+        return self.kernel()
+
     def strings(self) -> tuple[str, ...]:
         return self.listed("(", ")", self.cursor.string)
 
@@ -283,4 +297,5 @@ _CONTROL: dict[str, Callable[[_Parser], Node]] = {
     "if": _Parser.if_,
     "call": _Parser.call,
     "kernel": _Parser.kernel,
+    "split": _Parser.split,
 }

@@ -19,7 +19,17 @@ from neuronjax.program.operand import (
     Register,
     RegisterOffset,
 )
-from neuronjax.program.program import Call, Function, If, Kernel, Loop, Node, Program, While
+from neuronjax.program.program import (
+    Call,
+    Function,
+    If,
+    Kernel,
+    Loop,
+    Node,
+    Program,
+    Split,
+    While,
+)
 
 _INDENT = "  "
 
@@ -111,6 +121,8 @@ def _node(node: Node) -> list[str]:
             return [f"call @{node.function}({given})"]
         case Kernel():
             return _kernel(node)
+        case Split():
+            return _block(f"split {_string(node.name)}", _nodes(node.kernels))
 
 
 def _kernel(kernel: Kernel) -> list[str]:

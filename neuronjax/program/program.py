@@ -79,7 +79,19 @@ class Kernel:
     sources: tuple[str, ...] = ()
 
 
-Node = Instruction | Loop | While | If | Call | Kernel
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """Kernels beside each other, the i-th on the i-th physical core; it ends when all of them have.
+
+    They share HBM, where none writes what another one touches. SBUF, PSUM, engines, DMA queues and
+    semaphores are each core's own. A kernel in no split runs on the first core.
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+
+
+Node = Instruction | Loop | While | If | Call | Kernel | Split
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from neuronjax.program.rules import (
     access,
     accumulation,
     collectives,
+    cores,
     dataflow,
     engines,
     memory,
@@ -27,6 +28,7 @@ from neuronjax.program.rules.site import Check, of_instructions
 
 _ARCH = 'Neuron docs, "Trainium/Inferentia2 architecture guide"'
 _ISA = "NKI ISA, the page of the instruction"
+_LNC = 'Neuron docs, "Logical NeuronCore"'
 _FORM = "the form of a program"
 
 
@@ -61,7 +63,8 @@ STRUCTURE: tuple[Rule, ...] = (
     Rule("nesting", structure.nesting, _FORM, "Put instructions into kernels of their own."),
     Rule("calls", structure.calls, _FORM, "Declare the function before, and pass its buffers."),
     Rule("roles", structure.roles, _FORM, "Copy the value to or from HBM."),
-    Rule("target", engines.target, 'Neuron docs, "Logical NeuronCore"', "Choose another target."),
+    Rule("splits", cores.splits, _LNC, "Compile for LNC 2."),
+    Rule("target", engines.target, _LNC, "Choose another target."),
 )
 """Rules that the others rely on: with a finding here, `verify` asks no more."""
 
@@ -98,6 +101,9 @@ RULES: tuple[Rule, ...] = (
         "collectives", of_instructions(collectives.collectives), "NKI collectives",
         "Copy to HBM, or use one collective for each tensor.",
     ),
+    Rule("cores apart", cores.apart, _LNC, "Put one after the other."),
+    Rule("cores alone", cores.alone, _LNC, "Use another kernel, or HBM."),
+    Rule("cores' registers", cores.registers, _LNC, "Set it in all of the kernels."),
     Rule("uninitialised", dataflow.uninitialised, "NKI simulator guide", "Write it, or memset."),
     Rule("registers", dataflow.registers, "NKI ISA register_alloc", "Load or move into it first."),
     Rule("accumulation", accumulation.accumulation, "NKI ISA nc_matmul", "Set start and stop."),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from neuronjax.machine.specs import Engine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Register
-from neuronjax.program.program import Call, Function, If, Kernel, Loop, Node, Program, While
+from neuronjax.program.program import Call, Function, If, Kernel, Loop, Node, Program, Split, While
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Place:
 def label(node: Node, position: int) -> str:
     """The node's part of a path."""
     match node:
-        case Kernel():
+        case Kernel() | Split():
             return node.name
         case Loop():
             return node.variable
@@ -66,6 +66,8 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.condition + node.body
         case If():
             return node.then + node.otherwise
+        case Split():
+            return node.kernels
         case _:
             return ()
 

@@ -81,6 +81,23 @@ REDUCE = "all_reduce dsts=({0}) srcs=(%x[0; 1:65536]) groups={1}"
 WHOLE_Y = "%y[0; 1:65536]"
 S = "semaphore !s"
 
+
+def split(*bodies: str) -> str:
+    """Kernels beside each other."""
+    kernels = "\n".join(f'kernel "s{i}" {{\n{body}\n}}' for i, body in enumerate(bodies))
+    return f'split "s" {{\n{kernels}\n}}'
+
+
+def halves(*copied: str) -> str:
+    """Kernels beside each other that copy into a result."""
+    return split(*(f"loop i in 8 {{ dma_copy dst=%y[{each}] src=%x[0; 1:8] }}" for each in copied))
+
+
+TILE = "sbuf %t : float32[1, 1]\n"
+ON_TILE = "memset dst=%t[0] value=#0"
+RESIDENT = "sbuf %o : float32[1, 1] @9000\n"
+ON_RESIDENT = "memset dst=%o[0] value=#0"
+
 CASES = [
     Case("unique names", COPY.format(B), COPY.format(B), bad_outer="kernel \"j\" { loop i in 2 {"
          " loop i in 2 { memset dst=%y[0] value=#0 } } }"),
@@ -97,6 +114,19 @@ CASES = [
     Case("nesting", "", 'kernel "inner" { }'),
     Case("roles", "", "", good_outer="sbuf %o : float32[1, 1]",
          bad_outer="sbuf %o : float32[1, 1] result"),
+    Case("splits", "", "", lnc=2, bad_lnc=1, good_outer=halves("16*i; 1:8", "16*i + 8; 1:8"),
+         bad_outer=halves("16*i; 1:8", "16*i + 8; 1:8")),
+    Case("cores apart", "", "", lnc=2, good_outer=halves("16*i; 1:8", "16*i + 8; 1:8"),
+         bad_outer=halves("16*i; 1:8", "16*i + 119; 1:8")),
+    Case("cores apart", "", "", lnc=2, good_outer=halves("512*i; 1:8", "512*i + 4096; 1:8"),
+         bad_outer=halves("512*i; 1:8", "512*i + 3584; 1:8")),
+    Case("cores alone", "", "", lnc=2, good_outer=split(f"{TILE}{ON_TILE}", f"{TILE}{ON_TILE}"),
+         bad_outer=split(f"{TILE}{ON_TILE}", f"host dsts=() srcs=() function=\"f\"")),
+    Case("cores alone", "", "", lnc=2,
+         good_outer=RESIDENT + split(ON_RESIDENT, f"{TILE}{ON_TILE}"),
+         bad_outer=RESIDENT + split(f"{TILE}{ON_TILE}", ON_RESIDENT)),
+    Case("cores' registers", "", "", lnc=2, good_outer=split(*["register_move dst=$r src=#1"] * 2),
+         bad_outer=split("register_move dst=$r src=#1", "")),
     Case("target", "", "", bad_lnc=3),
     Case("target", "", "", chip="trainium1", bad_lnc=2),
     Case("target", "", "", bad_chip="inferentia1"),

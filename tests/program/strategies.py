@@ -37,6 +37,7 @@ from neuronjax.program.program import (
     Loop,
     Node,
     Program,
+    Split,
     Target,
     While,
 )
@@ -197,7 +198,7 @@ def programs(draw: st.DrawFn) -> Program:
     return Program(
         name=draw(texts),
         target=Target(draw(st.sampled_from(sorted(CHIPS))), draw(st.integers(1, 2))),
-        body=(kernel, call),
+        body=(kernel, call, Split(name=draw(texts), kernels=(kernel,) * draw(st.integers(0, 2)))),
         buffers=tuple(outer),
         registers=scope.registers,
         functions=(Function(name="f", parameters=tuple(parameters), body=()),),

@@ -8,7 +8,7 @@ from itertools import combinations
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Kind, Memory
-from neuronjax.program.program import Call, Kernel, Loop, Node, Program, While
+from neuronjax.program.program import Call, Kernel, Loop, Node, Program, Split, While
 from neuronjax.program.rules.site import Violation
 from neuronjax.program.walk import buffers, children, kernels
 
@@ -153,6 +153,8 @@ def _life(nodes: tuple[Node, ...], buffer: Buffer, start: int) -> Life | None:
             life = (position, position) if buffer in node.arguments else None
         else:
             life = _life(children(node), buffer, position + 1)
+            if life and isinstance(node, Split):
+                life = (position, position + size - 1)
             if life and isinstance(node, Loop | While):
                 extent = (position, position + size - 1)
                 loops.append((life, extent, _is_read_first(children(node), buffer)))

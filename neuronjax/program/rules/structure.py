@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory, Register
-from neuronjax.program.program import Call, Kernel, Loop, Node, Program
+from neuronjax.program.program import Call, Kernel, Loop, Node, Program, Split
 from neuronjax.program.rules.site import Violation
 from neuronjax.program.walk import Place, children, control_register, kernels, walk
 
@@ -93,7 +93,7 @@ def nesting(program: Program) -> Iterator[Violation]:
         if isinstance(node, Instruction) and place.kernel is None:
             yield Violation(place.path, f"{node.mnemonic} in no kernel", "a kernel about it")
     for place, kernel in kernels(program):
-        if any(isinstance(node, Kernel | Call) for node in _below(kernel)):
+        if any(isinstance(node, Kernel | Call | Split) for node in _below(kernel)):
             yield Violation(place.path, "a kernel or call in a kernel", "instructions, loops")
 
 
