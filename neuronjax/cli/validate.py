@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import sys
 from pathlib import Path
 
-from neuronjax.cli.command import Command
-from neuronjax.timing.validation import report
+import jax
 
-_DESCRIPTION = """\
-Predicts public measurements of kernels, instructions and collectives with the timing model and
-prints predicted and published times, their ratio, and the errors of each group: mean, median, 95th
-percentile and worst, apart for points that constants were fitted to and for the others.
+from neuronjax.cli.command import Command
+from neuronjax.planning.published import PROTOCOL, load_published, rows_of
+from neuronjax.timing.validation import report
+from neuronjax.timing.validation.points import POINTS
+
+_DESCRIPTION = f"""\
+Predicts public measurements of kernels, instructions and collectives with the timing model, and of
+whole models with --models, and prints predicted and published times, their ratio, and the errors of
+each group: mean, median, 95th percentile and worst, apart for points that constants were fitted to
+and for the others.
+
+--models: {PROTOCOL}
+Example: neuronjax validate --models launch.validation_models:MEASUREMENTS --only M4
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="JSON file for the results")
+    parser.add_argument("--models", metavar="MODULE:TABLE", help="whole models to predict as well")
+    parser.add_argument("--only", metavar="REGEX", help="points whose names begin like this")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    rows = report.rows()
+    wanted = re.compile(arguments.only or "")
+    rows = list(report.rows(points=[each for each in POINTS if wanted.match(each.name)]))
+    if arguments.models:
+        jax.config.update("jax_platforms", "cpu")
+        sys.path.insert(0, str(Path.cwd()))
+        published = load_published(arguments.models)
+        rows += rows_of([each for each in published if wanted.match(each.point.name)])
     print(report.text(rows))
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)

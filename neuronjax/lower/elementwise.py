@@ -454,6 +454,7 @@ RULES: dict[str, Rule] = {
     "sqrt": _function(Activation.SQRT),
     "rsqrt": _function(Activation.RSQRT),
     "chlo.erf": _function(Activation.ERF),
+    "gelu": _function(Activation.GELU),
     "select": _select,
     "clamp": _clamp,
     "compare": _compare,

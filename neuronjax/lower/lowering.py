@@ -15,6 +15,7 @@ from neuronjax.lower.families.expansions import REWRITES
 from neuronjax.lower.families.table import EPILOGUES, RULES
 from neuronjax.lower.homes import Home
 from neuronjax.lower.moves import move
+from neuronjax.lower.native import LATER, NATIVE, without_unused
 from neuronjax.lower.rebuild import on_buffers
 from neuronjax.lower.rewrite import rewrite
 from neuronjax.lower.scope import Scope, Unit
@@ -44,9 +45,13 @@ def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main")
       UnsupportedProgramError: dynamic shapes, or types unknown to PJRT.
     """
     hlo_graph.prepare(module)
-    chlo.expand(module, [name for name in (*RULES, *elementwise.RULES) if name.startswith("chlo.")])
+    known = (*RULES, *elementwise.RULES, *LATER)
+    chlo.expand(module, [name for name in known if name.startswith("chlo.")])
     graph = hlo_graph.read(module)
     rewrite(graph, REWRITES)
+    rewrite(graph, NATIVE)
+    without_unused(graph)
+    rewrite(graph, LATER)
     unit = Unit(target, rules=RULES, epilogues=EPILOGUES, ranks=ranks)
     scope = Scope(unit, graph)
     for index, value in enumerate(graph.parameters):

@@ -5,6 +5,10 @@ Within a kernel, see `simulate`. Between kernels:
 * Kernels run in program order. While the last results of one are stored, and as far as its DMA
   engines are idle, the next one's first loads may run (its `lead`), unless it loads what the kernel
   before stored.
+* What no kernel writes (weights, constants) is loaded while kernels before leave DMA engines idle,
+  as far as SBUF has room beside their tiles: compilers schedule loads over the whole program. A
+  kernel whose weights are there is simulated without their loads; one for which a part is there
+  takes a time between both.
 * A kernel of nothing but collectives runs beside others: it starts when what it reads is there, on
   its stream, and those that read its results wait.
 * Loops repeat their kernels until all clocks advance by the same, then jump to their end.
@@ -22,7 +26,8 @@ from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.machine import Machine
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.control import RegisterArithmetic, RegisterMove, SemaphoreEvent
-from neuronjax.program.operand import Access, Buffer, Memory
+from neuronjax.program.dma import DmaInstruction
+from neuronjax.program.operand import Access, Buffer, Kind, Memory
 from neuronjax.program.program import (
     Call,
     Function,
@@ -43,7 +48,9 @@ from neuronjax.timing.streams import (
     PS,
     Assumptions,
     Compiled,
+    Nest,
     Streams,
+    TransferTimes,
     compile_kernel,
     taken,
 )
@@ -70,6 +77,28 @@ class _Timed:
     #: Stream and link time in ps of a kernel of nothing but collectives.
     stream: int | None
     wire: int
+    #: What is simulated: all of it, or a physical core's half.
+    part: Compiled
+    #: DMA time in ps for which SBUF has room beside the tiles.
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Warm:
+    """A kernel whose weights are in SBUF, and the DMA time in ps that they took before it."""
+
+    result: Simulated
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """How a kernel runs with some of its weights in SBUF; times are ps."""
+
+    duration: int
+    lead: int
+    tail: int
+    dma_busy: int
 
 
 @dataclass(slots=True)
@@ -81,6 +110,8 @@ class _Clocks:
     tail: int = 0
     #: DMA time that the last kernel left unused.
     idle: int = 0
+    #: DMA time, unused so far, in which weights of later kernels are loaded.
+    ahead: int = 0
     link: int = 0
     end: int = 0
     streams: dict[int, int] = field(default_factory=dict)
@@ -140,6 +171,8 @@ class _Runs:
     start: int
     end: int
     count: int = 0
+    #: Of the last run.
+    duration: int = 0
 
 
 class _Scheduler:
@@ -152,6 +185,10 @@ class _Scheduler:
         self.functions: Mapping[str, Function] = {each.name: each for each in program.functions}
         self.roots = {each.buffer: each.of for each in program.aliases}
         self.results: dict[tuple[Streams, bool], Simulated] = {}
+        self.warm: dict[tuple[int, frozenset[str]], _Warm] = {}
+        self.fixed = {
+            each.name for each in program.buffers if each.kind in (Kind.ARGUMENT, Kind.CONSTANT)
+        }
         self.timed: dict[int, _Timed] = {}
         self.runs: dict[str, _Runs] = {}
         self.clocks = _Clocks()
@@ -226,11 +263,17 @@ class _Scheduler:
         timed = self.time(kernel)
         reads = frozenset(self.outer(name, names) for name in timed.reads)
         writes = frozenset(self.outer(name, names) for name in timed.writes)
-        place = self.beside if timed.stream is not None else self.inline
-        start, end = place(timed, reads, writes)
+        duration = timed.result.duration
+        if timed.stream is not None:
+            start, end = self.beside(timed, reads, writes)
+        else:
+            span = self.span(timed, names)
+            duration = span.duration
+            start, end = self.inline(timed, span, reads, writes)
         self.clocks.end = max(self.clocks.end, end)
         runs = self.runs.setdefault(self.own(path, kernel), _Runs(kernel, timed, start, end))
         runs.end = end
+        runs.duration = duration
         runs.count += 1
 
     def own(self, path: str, kernel: Kernel) -> str:
@@ -245,17 +288,63 @@ class _Scheduler:
         found = names.get(name, name)
         return self.roots.get(found, found)
 
+    def span(self, timed: _Timed, names: Mapping[str, str]) -> _Span:
+        """A kernel with as many of its weights in SBUF as there was time and room for."""
+        cold = timed.result
+        weights = frozenset(
+            name
+            for name in timed.reads - timed.writes
+            if (root := self.outer(name, names)) in self.fixed and root not in self.clocks.written
+        )
+        warm = self.without_loads(timed, weights) if weights else None
+        if warm is None or not warm.work:
+            return _Span(cold.duration, cold.lead, cold.tail, cold.dma_busy)
+        loaded = min(self.clocks.ahead, warm.work)
+        self.clocks.ahead -= loaded
+
+        def between(first: int, last: int) -> int:
+            return first + (last - first) * loaded // warm.work
+
+        return _Span(
+            duration=min(cold.duration, between(cold.duration, warm.result.duration)),
+            lead=between(cold.lead, warm.result.lead),
+            tail=between(cold.tail, warm.result.tail),
+            dma_busy=between(cold.dma_busy, warm.result.dma_busy),
+        )
+
+    def without_loads(self, timed: _Timed, weights: frozenset[str]) -> _Warm:
+        """A kernel that finds what it loads from some buffers in SBUF."""
+        key = (id(timed), weights)
+        if key not in self.warm:
+            loads = {
+                number
+                for number, each in enumerate(timed.part.instructions)
+                if isinstance(each, DmaInstruction) and _is_load(each, weights)
+            }
+            streams = _without(timed.part.streams, loads)
+            known = (streams, timed.part.is_partial)
+            if known not in self.results:
+                compiled = dataclasses.replace(timed.part, streams=streams)
+                self.results[known] = simulate(compiled, self.platform)
+                self.simulated += self.results[known].simulated
+            result = self.results[known]
+            self.warm[key] = _Warm(result, max(0, timed.result.dma_busy - result.dma_busy))
+        return self.warm[key]
+
     def inline(
-        self, timed: _Timed, reads: frozenset[str], writes: frozenset[str]
+        self, timed: _Timed, span: _Span, reads: frozenset[str], writes: frozenset[str]
     ) -> tuple[int, int]:
         """A kernel on the engines, after the one before it."""
-        clocks, result = self.clocks, timed.result
-        overlap = min(clocks.tail + result.lead, clocks.idle)
+        clocks = self.clocks
+        overlap = min(clocks.tail + span.lead, clocks.idle)
         start = max(clocks.started, clocks.core - overlap, self.available(reads, writes))
-        end = max(start + result.duration, clocks.core)
+        end = max(start + span.duration, clocks.core)
+        waited = max(0, start - clocks.core)
         clocks.started, clocks.core = start, end
-        clocks.tail = min(result.tail, result.duration)
-        clocks.idle = max(0, result.duration - result.dma_busy)
+        clocks.tail = min(span.tail, span.duration)
+        clocks.idle = max(0, span.duration - span.dma_busy)
+        clocks.ahead = min(clocks.ahead + waited + clocks.idle - overlap, timed.room)
+        clocks.ahead = max(0, clocks.ahead)
         clocks.note(reads, writes, end)
         return start, end
 
@@ -280,6 +369,14 @@ class _Scheduler:
         for name in reads | writes:
             clocks.beside[name] = end
         return start, end
+
+    def room(self, kernel: Kernel) -> int:
+        """DMA time in ps that fills the part of SBUF which a kernel's tiles leave free."""
+        sbuf, platform = self.platform.core.sbuf, self.platform
+        tiles = sum(each.extent for each in kernel.buffers if each.memory is Memory.SBUF)
+        free = max(0, sbuf.usable_partition_bytes - tiles) * sbuf.partitions
+        rate = min(platform.hbm_bytes_per_ns, platform.core.dma.engines * platform.dma_bytes_per_ns)
+        return round(free / rate * PS)
 
     def time(self, kernel: Kernel) -> _Timed:
         """A kernel, simulated unless one with equal streams was."""
@@ -312,9 +409,37 @@ class _Scheduler:
             writes=writes,
             stream=min(streams) if alone else None,
             wire=min(round(wire * PS), self.results[key].duration),
+            part=compiled,
+            room=self.room(kernel),
         )
         self.timed[id(kernel)] = timed
         return timed
+
+
+def _is_load(each: DmaInstruction, weights: frozenset[str]) -> bool:
+    """Whether a transfer does nothing but bring some of these buffers on the chip."""
+    read = [use.operand for use in each.uses() if use.role.is_read]
+    written = [use.operand for use in each.uses() if use.role.is_write]
+    return all(
+        isinstance(operand, Access) and operand.memory is not Memory.HBM for operand in written
+    ) and all(isinstance(operand, Access) and operand.buffer.name in weights for operand in read)
+
+
+_NOTHING = TransferTimes(
+    queue=0, work=0, duration=0, start=0, completion=0, interval=0, generator=0
+)
+
+
+def _without(streams: Streams, loads: set[int]) -> Streams:
+    """The same instructions, of which some transfers take no time."""
+    return tuple(
+        each._replace(body=_without(each.body, loads))
+        if isinstance(each, Nest)
+        else each._replace(transfer=_NOTHING._replace(queue=each.transfer.queue))
+        if each.number in loads and each.transfer is not None
+        else each
+        for each in streams
+    )
 
 
 def _partial(compiled: Compiled) -> Compiled:
@@ -389,7 +514,7 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
                 runs=runs.count,
                 start_ns=prologue + runs.start / PS,
                 end_ns=prologue + runs.end / PS,
-                duration_ns=runs.timed.result.duration / PS,
+                duration_ns=runs.duration / PS,
                 busy_ns=one,
                 dma_active_ns=runs.timed.result.dma_active / PS,
                 critical=max(one, key=lambda name: one[name]),

@@ -18,6 +18,7 @@ class Kind(enum.Enum):
 
     KERNEL = "kernels and instructions"
     COLLECTIVE = "collectives"
+    MODEL = "models"
 
 
 @dataclass(frozen=True, slots=True)

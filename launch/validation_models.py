@@ -1,0 +1,456 @@
+"""Models whose times AWS has published, as programs of these models, for `neuronjax validate`.
+
+`MEASUREMENTS` is the table that ``neuronjax validate --models`` takes. Nothing here allocates.
+
+What the sources leave open, and what is taken:
+
+* Weights of Llama are stored as int8 where that was published, one scale per output channel; the
+  product is scaled, not the weight (so does transformers-neuronx). Embedding and head stay BF16.
+* Weights of the products of BERT and ResNet are constants of traced programs, which the compiler
+  casts to BF16 once: they are BF16 arguments here, of which the program makes FP32.
+* Heads that the cores do not divide are padded: key and value heads are repeated until each core
+  has one; Llama-2-7B's 32 heads on 24 cores become 48, its feed-forward layer of 11,008 becomes
+  11,016 wide and its vocabulary 32,016 (so does neuronx-distributed).
+* Time to the first token is one prefill over the prompt alone, with logits of its last token.
+* A step of training is the program of one micro batch, as often as gradients are accumulated, and
+  one update: reduce-scatter of the gradients, AdamW on a shard of FP32 weights, all-gather of BF16
+  weights (ZeRO-1), or without shards.
+* Stable Diffusion runs the two halves of guidance on the two cores, each its own UNet, as the
+  public notebook does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+from launch.workloads import MODELS
+from models.clip.config import CLIPConfig, TextConfig, Tower
+from models.clip.model import CLIP
+from models.decoder.config import DecoderConfig
+from models.decoder.model import Decoder
+from models.decoder.sharding import AXES
+from models.diffusion.autoencoder import Autoencoder
+from models.diffusion.config import AutoencoderConfig, UNetConfig
+from models.diffusion.unet import UNet
+from models.encoder.config import EncoderConfig
+from models.encoder.model import Encoder
+from models.layers.cache import KVCache
+from models.layers.linear import Linear
+from models.layers.rotary import Rotary
+from models.layers.text_heads import TextHeadConfig
+from models.losses import cross_entropy
+from models.parameters import merge, split
+from models.resnet.config import ResNetConfig
+from models.resnet.model import ResNet
+from models.sharding import RULES, axis_names
+
+Shapes = dict[str, jax.ShapeDtypeStruct]
+
+BERT_BASE = EncoderConfig(
+    vocab_size=28_996, num_layers=12, dim=768, hidden_dim=3072, num_heads=12, num_positions=512,
+    embedding_dim=768, type_vocab_size=2, head=TextHeadConfig("text-classification"),
+)  # fmt: skip
+BERT_LARGE = EncoderConfig(
+    vocab_size=30_522, num_layers=24, dim=1024, hidden_dim=4096, num_heads=16, num_positions=512,
+    embedding_dim=1024, type_vocab_size=2, dtype="bfloat16", param_dtype="bfloat16",
+    head=TextHeadConfig("fill-mask", act="gelu", transform_norm=True),
+)  # fmt: skip
+LLAMA_2_7B = DecoderConfig(
+    vocab_size=32_016, num_layers=32, dim=4096, hidden_dim=11_016, num_heads=48, num_kv_heads=48,
+    head_dim=128, rotary=Rotary(theta=10_000.0), tie_embeddings=False, dtype="bfloat16",
+    param_dtype="bfloat16",
+)  # fmt: skip
+LLAMA_3_8B = replace(MODELS["8b"], num_kv_heads=32)
+STABLE_DIFFUSION = UNetConfig(sample_size=64, dtype="bfloat16", param_dtype="bfloat16")
+TEXT_ENCODER = CLIPConfig(
+    TextConfig(Tower(dim=1024, hidden_dim=4096, num_layers=23, num_heads=16, act="gelu")), None
+)
+
+
+class Scaled(nnx.Module):
+    """A linear map whose results are scaled by one number for each output channel."""
+
+    def __init__(self, inner: Linear) -> None:
+        self.inner = inner
+        axes = inner.kernel[...].shape[inner.num_in_axes :]
+        self.scale = nnx.Param(jnp.ones(axes, inner.kernel[...].dtype))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """As of the inner map."""
+        return self.inner(x) * self.scale[...].astype(x.dtype)
+
+
+def _plain(config: DecoderConfig) -> Decoder:
+    return Decoder(config, rngs=nnx.Rngs(0))
+
+
+def _scaled(config: DecoderConfig) -> Decoder:
+    model = Decoder(config, rngs=nnx.Rngs(0))
+    for block in model.blocks:
+        for part in (block.attention, block.mlp):
+            for name, each in list(vars(part).items()):
+                if isinstance(each, Linear):
+                    setattr(part, name, Scaled(each))
+    return model
+
+
+def _abstract(make: Any) -> tuple[Any, Shapes]:
+    return split(nnx.eval_shape(make))
+
+
+def _llama(config: DecoderConfig, mesh: AbstractMesh, int8: bool) -> tuple[Any, Shapes]:
+    """The structure, and the sharded weights: those of linear maps as int8 if asked for."""
+    make = partial(_scaled, config) if int8 else partial(_plain, config)
+    graph, weights = _abstract(make)
+    placed = {}
+    for path, each in weights.items():
+        stored = jnp.int8 if path.endswith(".inner.kernel") else each.dtype
+        sharding = NamedSharding(mesh, _spec(path, len(each.shape)))
+        placed[path] = jax.ShapeDtypeStruct(each.shape, stored, sharding=sharding)
+    return graph, placed
+
+
+def _spec(path: str, rank: int) -> PartitionSpec:
+    """How a weight is split over `model`: scales as the output axes of their kernel."""
+    kernel = path.replace(".inner.kernel", ".kernel").replace(".scale", ".kernel")
+    is_scale = path.endswith(".scale") and ("attention." in path or "mlp." in path)
+    names = axis_names(kernel if is_scale else path.replace(".inner.kernel", ".kernel"), AXES)
+    axes = [axis if axis == "model" else None for axis in map(RULES.get, names)]
+    return PartitionSpec(*(axes[-rank:] if rank else ()))
+
+
+def _whole(mesh: AbstractMesh, shape: tuple[int, ...], dtype: Any = jnp.int32) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec()))
+
+
+def llama_token(
+    mesh: AbstractMesh,
+    *,
+    config: DecoderConfig,
+    context: int,
+    int8: bool = False,
+    layers: int | None = None,
+) -> dict[str, Any]:
+    """One greedy token for one sequence, whose cache has `context` slots."""
+    depth = config.num_layers
+    config = replace(config, num_layers=layers or depth, max_seq_len=context)
+    graph, weights = _llama(config, mesh, int8)
+    shape = (1, context, config.num_kv_heads, config.head_dim)
+    heads = NamedSharding(mesh, PartitionSpec(None, None, "model"))
+    slots = jax.ShapeDtypeStruct(shape, config.dtype, sharding=heads)
+    cache = [KVCache(slots, slots)] * config.num_layers
+
+    def decode(weights: Any, cache: Any, tokens: jax.Array, position: jax.Array) -> Any:
+        logits, cache = merge(graph, weights).extend(tokens, cache, position)
+        return jnp.argmax(logits[:, 0], axis=-1).astype(jnp.int32), cache
+
+    arguments = (weights, cache, _whole(mesh, (1, 1)), _whole(mesh, ()))
+    return {"fn": jax.jit(decode, donate_argnums=1), "arguments": arguments, "layers": depth}
+
+
+def llama_prefill(
+    mesh: AbstractMesh,
+    *,
+    config: DecoderConfig,
+    length: int,
+    int8: bool = False,
+    layers: int | None = None,
+) -> dict[str, Any]:
+    """The first token after a prompt of `length` tokens, and the cache of that prompt."""
+    depth = config.num_layers
+    config = replace(config, num_layers=layers or depth, max_seq_len=length)
+    graph, weights = _llama(config, mesh, int8)
+
+    def prefill(weights: Any, tokens: jax.Array) -> Any:
+        model = merge(graph, weights)
+        logits, cache = model.extend(tokens, model.init_cache(1, length), 0, last=length - 1)
+        return jnp.argmax(logits[:, 0], axis=-1).astype(jnp.int32), cache
+
+    return {"fn": prefill, "arguments": (weights, _whole(mesh, (1, length))), "layers": depth}
+
+
+def llama_micro_step(
+    mesh: AbstractMesh, *, config: DecoderConfig, length: int, layers: int | None = None
+) -> dict[str, Any]:
+    """Loss and gradients of one sequence, added to FP32 sums of gradients."""
+    depth = config.num_layers
+    config = replace(config, num_layers=layers or depth, max_seq_len=length)
+    graph, weights = _llama(config, mesh, int8=False)
+    sums = {
+        path: jax.ShapeDtypeStruct(each.shape, jnp.float32, sharding=each.sharding)
+        for path, each in weights.items()
+    }
+
+    def step(weights: Any, sums: Any, rows: jax.Array) -> Any:
+        def loss(weights: Any) -> jax.Array:
+            logits = merge(graph, weights)(rows[:, :-1])
+            return jnp.mean(cross_entropy(logits, rows[:, 1:]))
+
+        value, gradients = jax.value_and_grad(loss)(weights)
+        return value, jax.tree.map(lambda s, g: s + g.astype(jnp.float32), sums, gradients)
+
+    return {
+        "fn": jax.jit(step, donate_argnums=1),
+        "arguments": (weights, sums, _whole(mesh, (1, length + 1))),
+        "layers": depth,
+    }
+
+
+_ADAMW = optax.adamw(1e-4, b2=0.95, weight_decay=0.01)
+
+
+def llama_update(
+    mesh: AbstractMesh, *, config: DecoderConfig, layers: int | None = None
+) -> dict[str, Any]:
+    """ZeRO-1: gradients are added up over `data`, each core updates its part of the weights."""
+    depth = config.num_layers
+    config = replace(config, num_layers=layers or depth)
+    _, weights = _llama(config, AbstractMesh((1,), ("model",)), int8=False)
+    data, model = mesh.shape["data"], mesh.shape["model"]
+    count = sum(each.size // _parts(each, model) for each in weights.values())
+    return _update(mesh, count // data * data, ("data", "model"), depth)
+
+
+def _parts(each: jax.ShapeDtypeStruct, model: int) -> int:
+    sharding = each.sharding
+    assert isinstance(sharding, NamedSharding)
+    return model if "model" in sharding.spec else 1
+
+
+def _update(
+    mesh: AbstractMesh, count: int, axes: tuple[str, ...], depth: int | None
+) -> dict[str, Any]:
+    """AdamW on `count` weights of each core, in one flat array, split over `data`."""
+    shard = count // mesh.shape["data"]
+    ranks = mesh.size
+    flat = NamedSharding(mesh, PartitionSpec(axes))
+
+    def array(size: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((ranks * size,), jnp.float32, sharding=flat)
+
+    state = jax.eval_shape(_ADAMW.init, jax.ShapeDtypeStruct((ranks * shard,), jnp.float32))
+    placed = jax.tree.map(lambda each: array(shard) if each.shape else _whole(mesh, ()), state)
+    specs = jax.tree.map(lambda each: PartitionSpec(axes) if each.shape else PartitionSpec(), state)
+
+    @partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(PartitionSpec(axes), PartitionSpec(axes), specs),
+        out_specs=(PartitionSpec(axes), PartitionSpec(axes), specs),
+    )
+    def update(gradients: jax.Array, masters: jax.Array, state: Any) -> Any:
+        own = jax.lax.psum_scatter(gradients, "data", tiled=True)
+        updates, state = _ADAMW.update(own, state, masters)
+        masters = optax.apply_updates(masters, updates)
+        weights = jax.lax.all_gather(masters.astype(jnp.bfloat16), "data", tiled=True)
+        return weights, masters, state
+
+    return {
+        "fn": jax.jit(update, donate_argnums=(1, 2)),
+        "arguments": (array(count), array(shard), placed),
+        **({"layers": depth} if depth else {}),
+    }
+
+
+def bert(
+    *, config: EncoderConfig, batch: int = 1, length: int = 128, layers: int | None = None
+) -> dict[str, Any]:
+    """Logits of sequences with their mask."""
+    depth = config.num_layers
+    graph, weights = _abstract(
+        lambda: Encoder(replace(config, num_layers=layers or depth), rngs=nnx.Rngs(0))
+    )
+
+    def infer(weights: Any, tokens: jax.Array, mask: jax.Array) -> Any:
+        return merge(graph, weights)(tokens, real=mask != 0)
+
+    tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32)
+    return {"fn": infer, "arguments": (_cast(weights), tokens, tokens), "layers": depth}
+
+
+def _cast(weights: Shapes) -> Shapes:
+    """With the weights of products in BF16."""
+    return {
+        path: jax.ShapeDtypeStruct(each.shape, jnp.bfloat16) if path.endswith("kernel") else each
+        for path, each in weights.items()
+    }
+
+
+def bert_micro_step(
+    *, config: EncoderConfig, batch: int, length: int, layers: int | None = None
+) -> dict[str, Any]:
+    """Loss of masked tokens and gradients of a micro batch, added to sums of gradients."""
+    depth = config.num_layers
+    graph, weights = _abstract(
+        lambda: Encoder(replace(config, num_layers=layers or depth), rngs=nnx.Rngs(0))
+    )
+
+    def step(weights: Any, sums: Any, tokens: jax.Array, mask: jax.Array, labels: jax.Array) -> Any:
+        def loss(weights: Any) -> jax.Array:
+            logits = merge(graph, weights)(tokens, real=mask != 0)["logits"]
+            return jnp.mean(cross_entropy(logits, labels))
+
+        value, gradients = jax.value_and_grad(loss)(weights)
+        return value, jax.tree.map(jnp.add, sums, gradients)
+
+    tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32)
+    return {
+        "fn": jax.jit(step, donate_argnums=1),
+        "arguments": (weights, weights, tokens, tokens, tokens),
+        "layers": depth,
+    }
+
+
+def bert_update(mesh: AbstractMesh, *, config: EncoderConfig) -> dict[str, Any]:
+    """Gradients are added up over all cores; AdamW on the whole weights of each."""
+    _, weights = _abstract(lambda: Encoder(config, rngs=nnx.Rngs(0)))
+    shapes = {path: _whole(mesh, each.shape, each.dtype) for path, each in weights.items()}
+    moments = jax.eval_shape(_ADAMW.init, shapes)
+    state = jax.tree.map(lambda each: _whole(mesh, each.shape, each.dtype), moments)
+
+    @partial(jax.shard_map, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(),
+             check_vma=False)  # fmt: skip
+    def update(weights: Any, gradients: Any, state: Any) -> Any:
+        gradients = jax.lax.psum(gradients, "data")
+        updates, state = _ADAMW.update(gradients, state, weights)
+        return optax.apply_updates(weights, updates), state
+
+    return {"fn": jax.jit(update, donate_argnums=(0, 2)), "arguments": (shapes, shapes, state)}
+
+
+def resnet(*, batch: int) -> dict[str, Any]:
+    """Logits of images."""
+    graph, weights = _abstract(lambda: ResNet(ResNetConfig(num_labels=1000), rngs=nnx.Rngs(0)))
+    pixels = jax.ShapeDtypeStruct((batch, 224, 224, 3), jnp.float32)
+    return {"fn": lambda w, pixels: merge(graph, w)(pixels), "arguments": (_cast(weights), pixels)}
+
+
+def unet() -> dict[str, Any]:
+    """The denoiser on one latent image: half of a guided step."""
+    config = STABLE_DIFFUSION
+    graph, weights = _abstract(lambda: UNet(config, rngs=nnx.Rngs(0)))
+
+    def denoise(weights: Any, latents: jax.Array, time: jax.Array, context: jax.Array) -> Any:
+        return merge(graph, weights)(latents, time, context)
+
+    size, dtype = config.sample_size, jnp.bfloat16
+    arguments = (
+        weights,
+        jax.ShapeDtypeStruct((1, size, size, config.in_channels), dtype),
+        jax.ShapeDtypeStruct((1,), jnp.float32),
+        jax.ShapeDtypeStruct((1, 77, config.context_dim), dtype),
+    )
+    return {"fn": denoise, "arguments": arguments}
+
+
+def text_encoder(*, layers: int | None = None) -> dict[str, Any]:
+    """The prompt of an image."""
+    text = TEXT_ENCODER.text
+    assert text is not None
+    tower = replace(text.tower, num_layers=layers or text.tower.num_layers)
+    config = replace(TEXT_ENCODER, text=replace(text, tower=tower))
+    graph, weights = _abstract(lambda: CLIP(config, rngs=nnx.Rngs(0)))
+    return {
+        "fn": lambda weights, tokens: merge(graph, weights).encode(tokens).hidden,
+        "arguments": (weights, jax.ShapeDtypeStruct((1, 77), jnp.int32)),
+        "layers": text.tower.num_layers,
+    }
+
+
+def image_decoder() -> dict[str, Any]:
+    """The latents' image of 512 by 512 pixels."""
+    graph, weights = _abstract(lambda: Autoencoder(AutoencoderConfig(), rngs=nnx.Rngs(0)))
+    latents = jax.ShapeDtypeStruct((1, 64, 64, 4), jnp.float32)
+    return {
+        "fn": lambda weights, latents: merge(graph, weights).decode(latents),
+        "arguments": (_cast(weights), latents),
+    }
+
+
+MATMULT_BF16 = "--auto-cast=matmult --auto-cast-type=bf16"
+
+
+def _part(make: Any, target: str, **further: Any) -> dict[str, Any]:
+    names = ("mesh", "times", "flags")
+    record = {name: further.pop(name) for name in names if name in further}
+    return {"make": make, "target": target, "settings": further, **record}
+
+
+def _measurement(name: str, what: str, milliseconds: float, *parts: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "what": what,
+        "published": 1e6 * milliseconds,
+        "source": "about-neuron/benchmarks",
+        "parts": parts,
+    }
+
+
+def _bert(target: str, batch: int) -> dict[str, Any]:
+    return _part(bert, target, config=BERT_BASE, batch=batch, flags=MATMULT_BF16)
+
+
+def _resnet(batch: int) -> dict[str, Any]:
+    return _part(resnet, "inf2.xlarge", batch=batch, flags=MATMULT_BF16)
+
+
+_TP32: Mapping[str, Any] = {"target": "trn1.32xlarge", "mesh": "model=32", "config": LLAMA_3_8B}
+_TP24: Mapping[str, Any] = {"target": "inf2.48xlarge", "mesh": "model=24", "config": LLAMA_2_7B}
+
+MEASUREMENTS: tuple[dict[str, Any], ...] = (
+    _measurement("M1", "BERT-base, sequence 128, Trn1 core", 0.943, _bert("trn1.2xlarge", 1)),
+    _measurement("M2", "the same, Inf2 core", 0.999, _bert("inf2.xlarge", 1)),
+    # 2674 and 4393 inferences/s over two cores, each with its own batches of 8.
+    _measurement("M2 batch 8", "8 sequences", 2 * 8e3 / 2674, _bert("inf2.xlarge", 8)),
+    _measurement("M3", "ResNet-50, 224 by 224, Inf2 core", 0.830, _resnet(1)),
+    _measurement("M3 batch 8", "8 images", 2 * 8e3 / 4393, _resnet(8)),
+    _measurement(
+        "M4 prefill", "Llama-3-8B int8, TP32, 128 tokens", 14.75,
+        _part(llama_prefill, length=128, int8=True, **_TP32),
+    ),
+    _measurement(
+        "M4 token", "a token, context 4096", 5.86,
+        _part(llama_token, context=4096, int8=True, **_TP32),
+    ),
+    _measurement(
+        "M5 prefill", "the same, 4096 tokens", 153.0,
+        _part(llama_prefill, length=4096, int8=True, **_TP32),
+    ),
+    _measurement(
+        "M5 token", "a token, context 8192", 7.04,
+        _part(llama_token, context=8192, int8=True, **_TP32),
+    ),
+    _measurement(
+        "M6 prefill", "Llama-2-7B BF16, TP24, 128 tokens", 27.6,
+        _part(llama_prefill, length=128, **_TP24),
+    ),
+    _measurement(
+        "M6 token", "a token, context 4096", 6.47, _part(llama_token, context=4096, **_TP24)
+    ),
+    # 47.95 sequences/s; 1024 sequences on 32 data-parallel groups are 32 micro batches of one.
+    _measurement(
+        "M7", "Llama-3.1-8B pre-training, 8192 tokens, a step", 1024e3 / 47.95,
+        _part(llama_micro_step, length=8192, times=32, **_TP32),
+        _part(llama_update, "trn1.32xlarge", config=LLAMA_3_8B, mesh="data=32,model=32"),
+    ),
+    # 3826.6 sequences/s; 16384 sequences on 32 cores are 32 micro batches of 16.
+    _measurement(
+        "M8", "BERT-large pre-training, 128 tokens, a step", 16384e3 / 3826.6,
+        _part(bert_micro_step, "trn1.32xlarge", config=BERT_LARGE, batch=16, length=128, times=32),
+        _part(bert_update, "trn1.32xlarge", config=BERT_LARGE, mesh="data=32"),
+    ),
+    _measurement(
+        "M9", "Stable Diffusion 2.1, 512 by 512, 50 steps", 1680,
+        _part(text_encoder, "inf2.xlarge"),
+        _part(unet, "inf2.xlarge", times=50),
+        _part(image_decoder, "inf2.xlarge", flags=MATMULT_BF16),
+    ),
+)  # fmt: skip
+"""The measurements of `neuronjax validate --models`; times in ns, of one core's program."""

@@ -1,0 +1,189 @@
+"""What the engines do by themselves, where a program spells it out for other processors.
+
+* Products of numbers that were widened to FP32 are the same as of the narrow numbers, which the
+  Tensor engine adds up in FP32: products of numbers of at most 12 significant bits are exact.
+* An engine's NaN is the canonical one: nothing has to choose it.
+* Rounding what was widened is nothing; GELU is one activation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from neuronjax.hlo import chlo
+from neuronjax.hlo import graph as hlo_graph
+from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower.fuse import is_splat
+from neuronjax.lower.rewrite import Rewrite, Writer
+
+_EXACT: Mapping[str, frozenset[str]] = {
+    "float32": frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e5m2", "int8"}),
+    "bfloat16": frozenset({"float8_e4m3", "float8_e5m2", "int8"}),
+}
+"""Type -> narrow types that are multiplied natively and all of whose values it has."""
+_SEEN = ("broadcast_in_dim", "reshape", "transpose", "slice")
+
+
+def _made_by(value: Value, *names: str) -> Op | None:
+    op = value.producer
+    return op if op is not None and op.name in names else None
+
+
+def _narrow(value: Value) -> tuple[Value, list[Op]] | None:
+    """The narrow value that a value was widened from, and the views between, last one first.
+
+    All types between have all of its values.
+    """
+    found: tuple[Value, list[Op]] | None = None
+    views: list[Op] = []
+    passed = [value.dtype]
+    while value.producer is not None and value.producer.name in (*_SEEN, "convert"):
+        if value.producer.name != "convert":
+            views.append(value.producer)
+        value = value.producer.operands[0]
+        if value.dtype != passed[-1]:
+            if all(_has(dtype, value.dtype) for dtype in passed):
+                found = value, list(views)
+            passed.append(value.dtype)
+    return found
+
+
+def _has(wide: np.dtype, narrow: np.dtype) -> bool:
+    """Whether a type has all values of another one, which the Tensor engine multiplies."""
+    return wide == narrow or narrow.name in _EXACT.get(wide.name, ())
+
+
+def _again(writer: Writer, source: Value, views: Sequence[Op]) -> Value:
+    """The views on a value of another type."""
+    for view in reversed(views):
+        source = writer.add(
+            view.name, source, shape=view.result.shape, dtype=source.dtype, **view.attributes
+        )
+    return source
+
+
+def product(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """A product of narrow numbers, if both operands were."""
+    if op.result.dtype != np.float32 or len(op.operands) != 2:
+        return None
+    found = [_narrow(operand) for operand in op.operands]
+    if not all(found) or all(each[0].dtype == np.int8 for each in found if each):
+        return None
+    operands = [_again(writer, *each) for each in found if each]
+    return [
+        writer.add(
+            op.name, *operands, shape=op.result.shape, dtype=op.result.dtype, **op.attributes
+        )
+    ]
+
+
+def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Back to the narrow type that a value was widened from."""
+    widened = _made_by(op.operands[0], "convert")
+    if widened is None:
+        return None
+    (source,) = widened.operands
+    wide = widened.result.dtype.name
+    if source.dtype == op.result.dtype and source.dtype.name in _EXACT.get(wide, ()):
+        return [source]
+    return None
+
+
+def select(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """x where it is a number, else NaN."""
+    test, value, other = op.operands
+    compared = _made_by(test, "compare")
+    if compared is None or compared.attributes["comparison_direction"] != "EQ":
+        return None
+    if compared.operands != (value, value) or not is_splat(other):
+        return None
+    return [value] if np.isnan(_splat(other)) else None
+
+
+def _splat(value: Value) -> Any:
+    assert value.producer is not None
+    return value.producer.attributes["value"].flat[0]
+
+
+def _factor(value: Value) -> tuple[Value, float] | None:
+    """x and c of c · x, with one number c."""
+    op = _made_by(value, "multiply", "negate")
+    if op is None:
+        return None
+    if op.name == "negate":
+        return op.operands[0], -1.0
+    for one, other in (op.operands, op.operands[::-1]):
+        base = other
+        while (view := _made_by(base, "broadcast_in_dim")) is not None:
+            base = view.operands[0]
+        if is_splat(base):
+            return one, float(_splat(base))
+    return None
+
+
+def multiply(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """(x / 2) erfc(-x / √2)."""
+    for half, tail in (op.operands, op.operands[::-1]):
+        erfc, scaled = _made_by(tail, "chlo.erfc"), _factor(half)
+        if erfc is None or scaled is None or not math.isclose(scaled[1], 0.5):
+            continue
+        value, factor = erfc.operands[0], 1.0
+        while value is not scaled[0] and (step := _factor(value)) is not None:
+            value, factor = step[0], factor * step[1]
+        if value is scaled[0] and math.isclose(factor, -math.sqrt(0.5), rel_tol=4e-3):
+            return [writer.add("gelu", value)]
+    return None
+
+
+NATIVE: Mapping[str, Rewrite] = {
+    "convert": convert,
+    "convolution": product,
+    "dot_general": product,
+    "multiply": multiply,
+    "select": select,
+}
+"""Operation -> what the engines do instead."""
+
+
+def erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """In terms of StableHLO, where it is no part of anything that engines have."""
+    element = op.mlir.results[0].type.element_type
+    spec = ir.RankedTensorType.get(op.result.shape, element, loc=op.mlir.location)
+    module = ir.Module.parse(
+        f"func.func @main(%x: {spec}) -> {spec} {{\n"
+        f"  %y = chlo.erfc %x : {spec} -> {spec}\n  return %y : {spec}\n}}",
+        context=op.mlir.context,
+    )
+    chlo.expand(module, ())
+    made = hlo_graph.read(module)
+    (parameter,) = made.parameters
+    for each in made.operations:
+        operands = (op.operands[0] if value is parameter else value for value in each.operands)
+        each.operands, each.source = tuple(operands), op.source
+        writer.operations.append(each)
+    return made.results
+
+
+LATER: Mapping[str, Rewrite] = {"chlo.erfc": erfc}
+"""Operation -> what is done where nothing of `NATIVE` has taken it."""
+
+
+def without_unused(graph: Graph) -> None:
+    """Removes what nobody uses; in place."""
+    used = set(graph.results)
+    kept: list[Op] = []
+    for op in reversed(graph.operations):
+        for region in op.regions:
+            without_unused(region)
+        acts = bool(op.attributes.get("has_side_effect")) or not op.results
+        if acts or op.regions or any(value in used for value in op.results):
+            kept.append(op)
+            used.update(op.operands)
+            for region in op.regions:
+                used.update(region.captured())
+    graph.operations[:] = kept[::-1]

@@ -1,0 +1,97 @@
+"""Whole models beside their published times: programs that are given as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from neuronjax.errors import ConfigurationError, ScriptError
+from neuronjax.planning.estimate import of_factory, setting_of
+from neuronjax.planning.tracing import abstract_mesh
+from neuronjax.planning.workload import Factory
+from neuronjax.timing.validation.points import Kind, Point
+from neuronjax.timing.validation.report import Row
+
+PROTOCOL = """\
+module:attribute names a sequence of dicts, one for each measurement:
+
+  name, what, source   texts
+  published            ns
+  parts                what is timed and added up, dicts:
+    make       function as `neuronjax estimate` takes it
+    target     the instance
+    settings   keywords of the function; optional
+    mesh       sizes by axis, such as data=4,model=8; optional
+    flags      of the compiler, as in NEURON_CC_FLAGS; optional
+    times      how often it runs; optional
+"""
+"""How commands are told what was measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A program that runs `times` times in what was measured."""
+
+    make: Callable[..., Any]
+    target: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    mesh: str | None = None
+    flags: str = ""
+    times: int = 1
+
+    def predicted_ns(self) -> float:
+        """Time of all its runs."""
+        setting = dataclasses.replace(setting_of(self.target, None), flags=self.flags)
+        factory = Factory(make=self.make, name=_name(self.make), settings=self.settings)
+        mesh = abstract_mesh(self.mesh) if self.mesh is not None else None
+        return self.times * of_factory(factory, setting, mesh).step_ns
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """A measurement of a model, and the programs whose times add up to it."""
+
+    point: Point
+    parts: tuple[Part, ...]
+
+    def row(self) -> Row:
+        """The measurement beside its prediction."""
+        return Row(self.point, sum(part.predicted_ns() for part in self.parts))
+
+
+def _name(make: Callable[..., Any]) -> str:
+    return f"{make.__module__}:{make.__name__}"
+
+
+def load_published(spec: str) -> tuple[PublishedModel, ...]:
+    """The measurements `module:attribute`.
+
+    ScriptError: there is no such table. ConfigurationError: it has other entries.
+    """
+    module_name, _, attribute = spec.partition(":")
+    try:
+        table = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ScriptError(f"there is no table {spec!r}: {error}.") from None
+    return tuple(_read(each) for each in table)
+
+
+def _read(entry: Mapping[str, Any]) -> PublishedModel:
+    try:
+        point = Point(
+            entry["name"], Kind.MODEL, entry["what"], float(entry["published"]), entry["source"]
+        )
+        return PublishedModel(point, tuple(Part(**part) for part in entry["parts"]))
+    except (KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"a measurement is malformed: {error}. The table should be like this.\n{PROTOCOL}"
+        ) from None
+
+
+def rows_of(published: Sequence[PublishedModel]) -> Iterator[Row]:
+    """Each measurement beside its prediction, as soon as that is there."""
+    for each in published:
+        yield each.row()
