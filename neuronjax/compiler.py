@@ -31,6 +31,7 @@ from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.lower.allocate import allocate
 from neuronjax.lower.lowering import lower
+from neuronjax.lower.split import split
 from neuronjax.lower.synchronise import synchronise
 from neuronjax.partition.spmd import partition
 from neuronjax.program.program import Program, Target
@@ -172,7 +173,7 @@ def lower_program(
         module = hlo.load(per_core)
         name = hlo.signature(module).name
         program = lower(module, target, ranks, name=name)
-    return synchronise(allocate(program, check=check_memory))
+    return synchronise(allocate(split(program), check=check_memory))
 
 
 def find_illegal(

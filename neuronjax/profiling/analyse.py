@@ -87,10 +87,12 @@ def analyse(
     for each in timed.kernels:
         place = nodes[each.path]
         look = looked(place.kernel)
-        own = look.work + queues(look.touched, place.kinds)
-        kernels.append(_kernel(each, place.kernel.name, look, own, lives[each.path]))
+        own: Counter[str] = Counter()
+        for one in (look, *map(looked, place.others)):
+            own += one.work + queues(one.touched, place.kinds)
+            _add_opcodes(opcodes, times, one.whole, each.runs)
+        kernels.append(_kernel(each, place.name, look, own, lives[each.path]))
         collectives += _collectives(each, look.whole, len(collectives))
-        _add_opcodes(opcodes, times, look.whole, each.runs)
         for name, value in own.items():
             work[name] += value * each.runs
     return ProgramProfile(

@@ -32,7 +32,7 @@ def simulated(
     kernel: Kernel, platform: Platform, assumptions: Assumptions, most: int
 ) -> tuple[Compiled, Simulated]:
     """A kernel as one physical core runs it, with its first `most` events."""
-    part = half(kernel) if platform.lnc > 1 else kernel
+    part = half(kernel) if platform.halves else kernel
     compiled = compile_kernel(part, platform, assumptions)
     if part is not kernel:
         compiled = _partial(compiled)

@@ -8,17 +8,22 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from neuronjax.program.operand import Kind
-from neuronjax.program.program import Call, Function, If, Kernel, Node, Program
+from neuronjax.program.program import Call, Function, If, Kernel, Node, Program, Split
 from neuronjax.program.walk import children, label
 from neuronjax.timing.streams import taken
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A kernel at one place, and the kinds of the HBM buffers by its own names of them."""
+    """A kernel at one place, and the kinds of the HBM buffers by its own names of them.
 
+    Other physical cores run `others` beside it.
+    """
+
+    name: str
     kernel: Kernel
     kinds: Mapping[str, Kind]
+    others: tuple[Kernel, ...] = ()
 
 
 def placed(program: Program) -> Iterator[tuple[str, Placed]]:
@@ -40,7 +45,9 @@ def _placed(
     for position, node in enumerate(nodes):
         here = f"{path}/{label(node, position)}"
         if isinstance(node, Kernel):
-            yield here, Placed(node, kinds)
+            yield here, Placed(node.name, node, kinds)
+        elif isinstance(node, Split):
+            yield here, Placed(node.name, node.kernels[0], kinds, node.kernels[1:])
         elif isinstance(node, Call):
             called = functions[node.function]
             pairs = zip(called.parameters, node.arguments, strict=True)

@@ -1,9 +1,11 @@
-"""A kernel of a logical core as one of its two physical cores runs it.
+"""A kernel of a logical core as one of its two physical cores runs it, by assumption.
 
-At LNC 2 the compiler splits a kernel along an outer loop. So every outermost loop of two or more
-trips runs half of them (rounded up); what is outside of loops both cores do. Waits for more than
-the remaining signals bring are lowered by what is left out. A kernel that names the two cores
-itself (`core_barrier`, `sendrecv`) is written for one of them, and stays as it is.
+Compiled programs say what each core runs (`Split`). For one at LNC 2 that does not, such as one
+written by hand for a single stream, kernels are taken to run in halves along an outer loop: every
+outermost loop of two or more trips runs half of them (rounded up); what is outside of loops both
+cores do. Waits for more than the remaining signals bring are lowered by what is left out. A kernel
+that names the two cores itself (`core_barrier`, `sendrecv`) is written for one of them, and stays
+as it is.
 
 Source: about-neuron/arch/neuron-features/logical-neuroncore-config.rst; that loops split evenly is
 the model's.

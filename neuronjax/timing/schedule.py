@@ -2,7 +2,8 @@
 
 Within a kernel, see `simulate`. Between kernels:
 
-* Kernels run in program order. While the last results of one are stored, and as far as its DMA
+* Kernels run in program order; those of a split run beside each other, and end with the last of
+  them. While the last results of one are stored, and as far as its DMA
   engines are idle, the next one's first loads may run (its `lead`), unless it loads what the kernel
   before stored.
 * What no kernel writes (weights, constants) is loaded while kernels before leave DMA engines idle,
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.errors import MalformedProgramError
@@ -36,6 +37,7 @@ from neuronjax.program.program import (
     Loop,
     Node,
     Program,
+    Split,
     Target,
     While,
 )
@@ -164,10 +166,10 @@ class _Clocks:
 
 @dataclass(slots=True)
 class _Runs:
-    """The runs of a kernel at one place."""
+    """The runs of a kernel at one place, or of those beside it on other cores as well."""
 
     kernel: Kernel
-    timed: _Timed
+    parts: tuple[_Timed, ...]
     start: int
     end: int
     count: int = 0
@@ -201,7 +203,9 @@ class _Scheduler:
         for position, node in enumerate(nodes):
             here = f"{path}/{label(node, position)}"
             if isinstance(node, Kernel):
-                self.kernel(node, here, names)
+                self.kernels((node,), here, names)
+            elif isinstance(node, Split):
+                self.kernels(node.kernels, here, names)
             elif isinstance(node, Loop):
                 self.repeat(node.body, self.trips(node), here, names)
             elif isinstance(node, While):
@@ -259,19 +263,21 @@ class _Scheduler:
         name = names.get(buffer.name, buffer.name)
         return self.roots.get(name, name)
 
-    def kernel(self, kernel: Kernel, path: str, names: Mapping[str, str]) -> None:
-        timed = self.time(kernel)
-        reads = frozenset(self.outer(name, names) for name in timed.reads)
-        writes = frozenset(self.outer(name, names) for name in timed.writes)
-        duration = timed.result.duration
-        if timed.stream is not None:
-            start, end = self.beside(timed, reads, writes)
+    def kernels(self, kernels: tuple[Kernel, ...], path: str, names: Mapping[str, str]) -> None:
+        """A kernel, or those that physical cores run beside each other."""
+        parts = tuple(map(self.time, kernels))
+        reads = frozenset(self.outer(name, names) for part in parts for name in part.reads)
+        writes = frozenset(self.outer(name, names) for part in parts for name in part.writes)
+        duration = parts[0].result.duration
+        if parts[0].stream is not None:
+            start, end = self.beside(parts[0], reads, writes)
         else:
-            span = self.span(timed, names)
+            span = self.span_of(parts, names)
             duration = span.duration
-            start, end = self.inline(timed, span, reads, writes)
+            start, end = self.inline(min(part.room for part in parts), span, reads, writes)
         self.clocks.end = max(self.clocks.end, end)
-        runs = self.runs.setdefault(self.own(path, kernel), _Runs(kernel, timed, start, end))
+        kernel = kernels[0]
+        runs = self.runs.setdefault(self.own(path, kernel), _Runs(kernel, parts, start, end))
         runs.end = end
         runs.duration = duration
         runs.count += 1
@@ -287,6 +293,22 @@ class _Scheduler:
     def outer(self, name: str, names: Mapping[str, str]) -> str:
         found = names.get(name, name)
         return self.roots.get(found, found)
+
+    def span_of(self, parts: tuple[_Timed, ...], names: Mapping[str, str]) -> _Span:
+        """Kernels beside each other, each with the DMA time that its own core had before."""
+        ahead, spans, left = self.clocks.ahead, [], []
+        for part in parts:
+            self.clocks.ahead = ahead
+            spans.append(self.span(part, names))
+            left.append(self.clocks.ahead)
+        self.clocks.ahead = min(left)
+        duration = max(span.duration for span in spans)
+        return _Span(
+            duration=duration,
+            lead=min(span.lead for span in spans),
+            tail=duration - max(span.duration - span.tail for span in spans),
+            dma_busy=max(span.dma_busy for span in spans),
+        )
 
     def span(self, timed: _Timed, names: Mapping[str, str]) -> _Span:
         """A kernel with as many of its weights in SBUF as there was time and room for."""
@@ -332,7 +354,7 @@ class _Scheduler:
         return self.warm[key]
 
     def inline(
-        self, timed: _Timed, span: _Span, reads: frozenset[str], writes: frozenset[str]
+        self, room: int, span: _Span, reads: frozenset[str], writes: frozenset[str]
     ) -> tuple[int, int]:
         """A kernel on the engines, after the one before it."""
         clocks = self.clocks
@@ -343,7 +365,7 @@ class _Scheduler:
         clocks.started, clocks.core = start, end
         clocks.tail = min(span.tail, span.duration)
         clocks.idle = max(0, span.duration - span.dma_busy)
-        clocks.ahead = min(clocks.ahead + waited + clocks.idle - overlap, timed.room)
+        clocks.ahead = min(clocks.ahead + waited + clocks.idle - overlap, room)
         clocks.ahead = max(0, clocks.ahead)
         clocks.note(reads, writes, end)
         return start, end
@@ -386,7 +408,7 @@ class _Scheduler:
         whole = compile_kernel(kernel, self.platform, self.assumptions)
         compiled = whole
         partial = whole.is_partial
-        if self.platform.lnc > 1:
+        if self.platform.halves:
             part = half(kernel)
             if part is not kernel:
                 compiled = compile_kernel(part, self.platform, self.assumptions)
@@ -500,12 +522,13 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
     busy: dict[str, float] = {}
     work = _Work()
     for path, runs in scheduler.runs.items():
-        one = _busy(runs.timed.result)
+        one = _busy([part.result for part in runs.parts])
         for name, time in one.items():
             busy[name] = busy.get(name, 0.0) + time * runs.count
         own = _Work()
-        own.add(runs.timed.compiled, 1)
-        work.add(runs.timed.compiled, runs.count)
+        for part in runs.parts:
+            own.add(part.compiled, 1)
+            work.add(part.compiled, runs.count)
         times.append(
             KernelTime(
                 path=path,
@@ -516,7 +539,7 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
                 end_ns=prologue + runs.end / PS,
                 duration_ns=runs.duration / PS,
                 busy_ns=one,
-                dma_active_ns=runs.timed.result.dma_active / PS,
+                dma_active_ns=max(part.result.dma_active for part in runs.parts) / PS,
                 critical=max(one, key=lambda name: one[name]),
                 flops=own.flops,
                 hbm_bytes=own.hbm_bytes,
@@ -539,13 +562,11 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
     )
 
 
-def _busy(result: Simulated) -> dict[str, float]:
-    times = {name: time / PS for name, time in zip(NAMES, result.busy, strict=True)}
-    return {
-        **times,
-        DMA: result.dma_busy / PS,
-        COLLECTIVE: result.collective_busy / PS,
-    }
+def _busy(results: Sequence[Simulated]) -> dict[str, float]:
+    """Busy times of the core that is busiest, resource by resource."""
+    each = [(*result.busy, result.dma_busy, result.collective_busy) for result in results]
+    longest = map(max, zip(*each, strict=True))
+    return {name: time / PS for name, time in zip((*NAMES, DMA, COLLECTIVE), longest, strict=True)}
 
 
 class _Work:
@@ -579,7 +600,7 @@ def kernel_time(
     MalformedProgramError: engines wait for ever.
     """
     scheduler = _Scheduler(_ALONE, platform, assumptions or Assumptions())
-    scheduler.kernel(kernel, kernel.name, {})
+    scheduler.kernels((kernel,), kernel.name, {})
     return _timeline(scheduler).kernels[0]
 
 
@@ -599,7 +620,7 @@ def profile(
     platform = platform or Platform.of(program, machine)
     found = dict(_kernels(program))
     node = found.get(kernel) or {each.name: each for each in found.values()}[kernel]
-    part = half(node) if platform.lnc > 1 else node
+    part = half(node) if platform.halves else node
     compiled = compile_kernel(part, platform, assumptions or Assumptions())
     compiled = compiled if part is node else _partial(compiled)
     result = simulate(compiled, platform, most_events)

@@ -53,7 +53,7 @@ class Timeline:
     #: Part of the total before the first and after the last kernel.
     launch_ns: float
     kernels: tuple[KernelTime, ...]
-    #: Over all runs, on one physical core: by engine, "dma" and "collective".
+    #: Over all runs, on the busier physical core: by engine, "dma" and "collective".
     busy_ns: Mapping[str, float] = field(hash=False)
     #: Runs of instructions by mnemonic, and hardware instructions by engine.
     instructions: Mapping[str, int] = field(hash=False)

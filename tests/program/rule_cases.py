@@ -121,7 +121,7 @@ CASES = [
     Case("cores apart", "", "", lnc=2, good_outer=halves("512*i; 1:8", "512*i + 4096; 1:8"),
          bad_outer=halves("512*i; 1:8", "512*i + 3584; 1:8")),
     Case("cores alone", "", "", lnc=2, good_outer=split(f"{TILE}{ON_TILE}", f"{TILE}{ON_TILE}"),
-         bad_outer=split(f"{TILE}{ON_TILE}", f"host dsts=() srcs=() function=\"f\"")),
+         bad_outer=split(f"{TILE}{ON_TILE}", "host dsts=() srcs=() function=\"f\"")),
     Case("cores alone", "", "", lnc=2,
          good_outer=RESIDENT + split(ON_RESIDENT, f"{TILE}{ON_TILE}"),
          bad_outer=RESIDENT + split(f"{TILE}{ON_TILE}", ON_RESIDENT)),
