@@ -54,6 +54,8 @@ SHARED = 4096
 """Most columns of what all rows share that are loaded at once."""
 MOST_READERS = 2
 """Operations that read sums in PSUM; more of them keep it occupied for too long."""
+_ON_VECTOR = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
+"""Operations of the engine that copies sums."""
 _COPIED = (FLOAT32, BFLOAT16, FLOAT16)
 """Types that a copy rounds sums to."""
 
@@ -348,8 +350,15 @@ class ProductWriter(Loader):
         elementwise.emit(work)
         return given
 
+    def _leaves_vector(self) -> bool:
+        """Whether anything but the engine that writes sums to SBUF reads them there."""
+        program, sums = self.emitter.program, Reference(0, is_input=True)
+        readers = [node.name for node in program.nodes if sums in node.operands]
+        stored = any(output.value == sums for output in program.outputs)
+        return stored or not _ON_VECTOR.issuperset(readers)
+
     def _out(self, row: tuple[Axis, ...], column: tuple[Axis, ...], dtype: ElementType) -> Access:
-        slot = self.slot()
+        slot = self.slot() if self._leaves_vector() else ZERO
         slots = 1 if slot == ZERO else 2
         tile = self.builder.tile((size_of(row), size_of(column)), dtype, slots=slots, name="out")
         return tile_access(tile, [size_of(column)], [1], slot=slot)
