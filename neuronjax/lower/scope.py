@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower.absorb import absorbed
 from neuronjax.lower.across import write_chain
 from neuronjax.lower.attention import merged
 from neuronjax.lower.builder import KernelBuilder
@@ -140,7 +141,8 @@ class Scope:
     def run(self) -> list[View | None]:
         """Lowers all operations; the views of the graph's results, None of empty ones."""
         fusion = Fusion(frozenset(self.unit.epilogues))
-        groups = ordered(merged(fusion.run(self.graph), fusion), fusion, self.homes)
+        groups = absorbed(merged(fusion.run(self.graph), fusion), fusion)
+        groups = ordered(groups, fusion, self.homes)
         needed = self._needed(groups, fusion)
         self.preferred |= settled(self.homes, self.graph, fusion, self._last_use)
         for group in groups:

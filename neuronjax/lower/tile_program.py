@@ -76,6 +76,12 @@ class TileProgram:
         number = reference.number
         return self.inputs[number].axes if reference.is_input else self.nodes[number].axes
 
+    def dtype_of(self, reference: Reference) -> np.dtype:
+        """The type of a value."""
+        number = reference.number
+        return self.inputs[number].dtype if reference.is_input else self.nodes[number].dtype
+
+
 
 def simplified(program: TileProgram) -> TileProgram:
     """The same chain over as few dimensions as walk the same way in all of its values."""

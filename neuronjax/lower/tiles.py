@@ -33,6 +33,11 @@ from neuronjax.program.vector_engine import TensorCopy, TensorReduce, TensorScal
 
 FREE_ELEMENTS = 2048
 """Elements of a tile in one partition, where nothing asks for more."""
+MIN_FREE_ELEMENTS = 64
+SLOTS = 2
+"""Tiles of a value that is loaded or stored in a loop."""
+HELD_BYTES = 24
+"""Bytes per element of values between: those of the dead make room for others."""
 ROW_BYTES = 150 * 1024
 """Bytes of a partition that the tiles of a chain over whole rows may take."""
 MAX_FREE_AXES = 3
@@ -81,9 +86,17 @@ def regions(program: TileProgram) -> list[Region]:
         cut = tuple(pieces(whole, ()))
         row = max(math.prod(axis.size for axis in chunk.free) for chunk in cut)
     kept = [Axis(d, size) for d, size in enumerate(program.domain) if d not in program.reduced]
-    room = max(1, FREE_ELEMENTS // row)
+    room = max(1, _free_elements(program) // row)
     free_axes = MAX_FREE_AXES - max(len(chunk.free) for chunk in cut)
     return [replace(each, chunks=cut) for each in boxes(kept, room, free_axes, ())]
+
+
+def _free_elements(program: TileProgram) -> int:
+    """Elements of a tile in one partition: fewer where many tiles are held at once."""
+    moved = [storage_of(each.dtype).dtype for each in program.inputs]
+    moved += [storage_of(program.dtype_of(each.value)).dtype for each in program.outputs]
+    held = sum(map(bytes_of, moved)) * SLOTS + HELD_BYTES
+    return max(MIN_FREE_ELEMENTS, min(FREE_ELEMENTS, ROW_BYTES // held))
 
 
 def is_resident(elements: int, nbytes: int) -> bool:
@@ -215,7 +228,7 @@ class TileEmitter:
     program: TileProgram
     buffers: Sequence[Buffer]
     #: Tiles per input that is loaded in a loop.
-    slots: int = 2
+    slots: int = SLOTS
     #: Values that somebody wants in tiles, as they are.
     wanted: frozenset[Reference] = frozenset()
     _values: dict[Reference, tuple[Buffer, tuple[Axis, ...]] | Access] = field(default_factory=dict)
