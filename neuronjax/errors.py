@@ -208,6 +208,12 @@ class ProfileError(NeuronError):
     status = "NOT_FOUND"
 
 
+class MonitorError(NeuronError):
+    """No process tells of itself where it was looked for."""
+
+    status = "UNAVAILABLE"
+
+
 class NotImplementedCallError(NeuronError):
     """A PJRT call this backend does not provide."""
 

@@ -7,7 +7,19 @@ import sys
 from collections.abc import Sequence
 
 from neuronjax import __version__
-from neuronjax.cli import estimate, lint, lower, ls, nccom, profile, replay, sweep, validate
+from neuronjax.cli import (
+    estimate,
+    lint,
+    lower,
+    ls,
+    monitor,
+    nccom,
+    profile,
+    replay,
+    sweep,
+    top,
+    validate,
+)
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 
@@ -16,10 +28,12 @@ COMMANDS: dict[str, Command] = {
     "lint": lint.COMMAND,
     "lower": lower.COMMAND,
     "ls": ls.COMMAND,
+    "monitor": monitor.COMMAND,
     "nccom": nccom.COMMAND,
     "profile": profile.COMMAND,
     "replay": replay.COMMAND,
     "sweep": sweep.COMMAND,
+    "top": top.COMMAND,
     "validate": validate.COMMAND,
 }
 """Word -> command. A new command is a module beside this one and a row here."""

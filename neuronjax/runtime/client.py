@@ -38,6 +38,7 @@ from neuronjax.runtime.executable import (
     program_memory,
 )
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
+from neuronjax.runtime.monitor import Monitor
 from neuronjax.runtime.recording import ProcessRecording, Recording
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
@@ -74,6 +75,11 @@ class Client:
             recording = Recording(self.machine, self.ledger)
             self.recording = ProcessRecording(recording, Path(options.profile_to))
             self.observers.append(recording)
+        self.monitor: Monitor | None = None
+        if options.monitor_port:
+            self.monitor = Monitor(self.machine, self.ledger, self.when_ready)
+            self.observers.append(self.monitor)
+            self.monitor.serve(options.monitor_port)
         self._specs: dict[tuple[Any, ...], ValueSpec] = {}
 
     def spec(self, tensor: TensorSpec, placement: Placement, memory_kind: str) -> ValueSpec:

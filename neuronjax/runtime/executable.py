@@ -40,8 +40,11 @@ class ProgramMemory:
 class RunObserver(Protocol):
     """Who is told of runs."""
 
-    def ran(self, program: LoadedProgram) -> None:
-        """A run was enqueued."""
+    def ran(self, program: LoadedProgram, outputs: Sequence[Any]) -> None:
+        """A run was enqueued; its outputs become ready when it ends."""
+
+    def failed(self, program: LoadedProgram, error: BaseException) -> None:
+        """A run could not be enqueued, or a check of its values failed."""
 
 
 class LoadedProgram:
@@ -112,11 +115,12 @@ class LoadedProgram:
             self._runs = (self._runs + 1) % (1 << 32)
         try:
             outputs, token = self.host.execute(arrays, with_token)
-        except BaseException:
+        except BaseException as failure:
             self._ledger.free(self._cores, self._result_bytes)
+            self._tell_failure(failure)
             raise
         for observer in self._observers:
-            observer.ran(self)
+            observer.ran(self, outputs)
         for index in donated:
             values[index].release()
         ledger = self._ledger
@@ -128,11 +132,16 @@ class LoadedProgram:
         if before is not None:
             error = before.error or self._failure(flags, before.nan, results)
             if error is not None:
+                self._tell_failure(error)
                 if not results:
                     raise error
                 for value in results:
                     value.fail(error)
         return results, token
+
+    def _tell_failure(self, error: BaseException) -> None:
+        for observer in self._observers:
+            observer.failed(self, error)
 
     def _failure(
         self, flags: Any, nan_before: bool, results: list[ShardedValue]

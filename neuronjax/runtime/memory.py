@@ -107,6 +107,22 @@ class HbmLedger:
         """Bytes of tensors in use on one core."""
         return self._tensors[core]
 
+    @property
+    def cores(self) -> int:
+        """Logical cores."""
+        return len(self._limits)
+
+    def usage(self, core: int) -> dict[str, int]:
+        """Bytes of one core by the names of neuron-monitor's ``neuroncore_memory_usage``."""
+        programs = list(self._programs[core].values())
+        return {
+            "constants": 0,
+            "model_code": sum(program.code for program in programs),
+            "model_shared_scratchpad": max((each.scratchpad for each in programs), default=0),
+            "runtime_memory": self._reserved,
+            "tensors": self._tensors[core],
+        }
+
     def stats(self, core: int) -> MemoryStats:
         """The numbers of one core."""
         return MemoryStats(

@@ -53,13 +53,16 @@ class Recording:
     _runs: list[tuple[int, int, int]] = field(default_factory=list)
     _began: int = field(default_factory=time.perf_counter_ns)
 
-    def ran(self, program: LoadedProgram) -> None:
+    def ran(self, program: LoadedProgram, outputs: Sequence[Any]) -> None:
         """Notes that a run was enqueued."""
         seen = self._seen.get(id(program.program)) or self._see(program)
         seen.count += 1
         if len(self._runs) < MOST_RUNS:
             now = time.perf_counter_ns()
             self._runs.append((seen.number, now, self.ledger.tensor_bytes(seen.cores[0])))
+
+    def failed(self, program: LoadedProgram, error: BaseException) -> None:
+        """Runs that fail took their time, too."""
 
     def _see(self, program: LoadedProgram) -> _Seen:
         cores = tuple(program.placement.ids)

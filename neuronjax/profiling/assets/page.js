@@ -31,6 +31,10 @@ function shown(value, digits = 3) {
   return value.toLocaleString("en", { maximumFractionDigits: Math.min(places, 6) });
 }
 const time = (ns) => scaled(ns, [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]]);
+function tick(at, step) { // a time on an axis: as many digits as tell it from its neighbours
+  const [unit, size] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3]].find(([, each]) => at >= each) ?? ["ns", 1];
+  return `${(at / size).toFixed(Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9)))} ${unit}`;
+}
 const bytes = (n) => scaled(n, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);
 const flops = (n) => scaled(n, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["kFLOP", 1e3], ["FLOP", 1]]);
 const percent = (x) => `${shown(100 * x, 3)} %`;
@@ -165,7 +169,7 @@ class Timeline {
       if (x < this.left) continue;
       pen.fillStyle = this.colors.grid; pen.fillRect(x, this.top - 4, 1, this.height);
       pen.fillStyle = this.colors.soft;
-      if (x > this.left + 20 && x < this.width - 30) pen.fillText(time(Math.round(at * 1e3) / 1e3), x, 10);
+      if (x > this.left + 20 && x < this.width - 30) pen.fillText(tick(at, step), x, 10);
     }
     this.lanes.forEach((lane, at) => {
       const y = this.top + at * this.row;
@@ -188,8 +192,9 @@ class Timeline {
       pen.globalAlpha = 1; pen.fillStyle = this.colors[item.color];
       pen.fillRect(x, y, Math.max(wide - (wide > 3 ? 0.6 : 0), 0.7), high);
     } else if (item.full) {
-      pen.globalAlpha = 0.9; pen.fillStyle = this.colors[item.color];
+      pen.fillStyle = this.colors[item.color];
       pen.fillRect(x, y, Math.max(wide - (wide > 3 ? 1 : 0), 0.7), high);
+      if (wide > 12) { pen.fillStyle = this.colors.card; pen.fillRect(x - 1, y, 1, high); }
     } else {
       if (wide < 0.3 && x - (reached.get(lane) ?? -9) < 0.5) return;
       reached.set(lane, x);
@@ -267,7 +272,7 @@ function engineBars(program) {
     bar.addEventListener("pointermove", (event) => showTip(event, TITLES[name], [`busy for ${time(program.busy[name])} of ${time(program.total)}`, bound > 0 && `at peak rate its work takes ${time(program.bounds[name])}`]));
     bar.addEventListener("pointerleave", hideTip);
     picture.append(svg("text", { x: left - 10, y: y + row / 2 + 4, "text-anchor": "end" }, TITLES[name]), bar,
-      svg("text", { class: "value", x: left + Math.min(1, part) * room + 8, y: y + row / 2 + 4 }, percent(part)));
+      svg("text", { class: "value", x: left + Math.min(1, Math.max(part, bound)) * room + 8, y: y + row / 2 + 4 }, percent(part)));
     if (bound > 0.004) picture.append(svg("line", { x1: left + Math.min(1, bound) * room, x2: left + Math.min(1, bound) * room, y1: y + 2, y2: y + row - 3, stroke: "var(--ink)", "stroke-width": 2 }));
   });
   return picture;
@@ -361,6 +366,8 @@ function runsChart() {
 
 // The page of a profile
 
+let current; // the timeline on the page
+
 function tile(title, value, more) {
   return make("div", { class: "tile" }, make("span", {}, title), make("b", {}, value), more && make("small", {}, more));
 }
@@ -426,7 +433,7 @@ function opcodeTable(program) {
 function renderProgram(program) {
   const machine = data.machine;
   if (program.error) return [section("error", program.name, "This program could not be timed:", make("pre", { class: "mono" }, program.error))];
-  const timeline = new Timeline(program);
+  const timeline = current = new Timeline(program);
   const tools = make("div", { class: "tools" }, [["+", () => timeline.zoom(0.6)], ["−", () => timeline.zoom(1.7)], ["Whole run", () => timeline.fit()]].map(([title, action]) => make("button", { type: "button", onclick: action }, title)),
     make("span", { class: "space" }), legend(RESOURCES.filter((name) => program.busy[name])));
   return [
@@ -461,9 +468,16 @@ function renderProfile(page) {
     buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(number === at)));
     body.replaceChildren(...renderProgram(data.programs[at]));
   }
+  addEventListener("hashchange", follow);
+  function follow() { // #kernel=NAME shows a kernel of the program in the timeline
+    const name = decodeURIComponent(location.hash.match(/^#kernel=(.*)/)?.[1] ?? "");
+    const found = current?.program.kernels.find((each) => each.name === name);
+    if (found) current.show(found);
+  }
   page.append(make("div", { class: "tabs", id: "programs" }, buttons, rest.length ? more : null), body);
   if (data.runs.length > 1) page.append(section("runs", "All runs by core", "Simulated time without pauses of the host; colours are programs.", runsChart()));
   choose(0);
+  follow();
 }
 
 // The page of a comparison

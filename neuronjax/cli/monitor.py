@@ -1,0 +1,95 @@
+"""``neuronjax monitor``: what a running process counts, as lines of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+from neuronjax.cli.command import Command
+from neuronjax.errors import MonitorError
+
+DONE = 0
+"""Exit code: the process ended, or was asked often enough."""
+
+_DESCRIPTION = """\
+Prints what a process counts, one object per period, as neuron-monitor does: utilisation by core,
+runs, errors, latencies, memory. The process must have been started with NEURONJAX_MONITOR_PORT,
+which also serves http://127.0.0.1:PORT/metrics for Prometheus.
+
+Times and utilisation of cores are simulated; total_latency is this machine's.
+
+Example: NEURONJAX_MONITOR_PORT=8000 JAX_PLATFORMS=neuron python train.py &
+         neuronjax monitor --port=8000
+"""
+
+
+def add_port(parser: argparse.ArgumentParser, period: float) -> None:
+    """Arguments that `top` has, too."""
+    parser.add_argument(
+        "--port", type=int, required=True, help="NEURONJAX_MONITOR_PORT of the process"
+    )
+    parser.add_argument(
+        "--period", type=_seconds, default=period, metavar="SECONDS", help="(default: %(default)s)"
+    )
+    parser.add_argument("--count", type=int, default=0, help="reports; 0: until the process ends")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError("a period is more than 0 seconds")
+    return value
+
+
+def ask(port: int, period: float) -> dict[str, Any]:
+    """One report. MonitorError: nobody answers."""
+    address = f"http://127.0.0.1:{port}/json?period={period}"
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            found = json.load(answer)
+    except (OSError, urllib.error.URLError, ValueError) as error:
+        raise MonitorError(
+            f"no process answers on port {port} ({error}); start it with "
+            f"NEURONJAX_MONITOR_PORT={port}, and wait for its first computation."
+        ) from None
+    if not isinstance(found, dict) or "neuron_runtime_data" not in found:
+        raise MonitorError(f"what answers on port {port} is no process of neuronjax.")
+    return found
+
+
+def reports(arguments: argparse.Namespace) -> Any:
+    """One report after the other; the process's end ends them."""
+    number = 0
+    while True:
+        try:
+            yield ask(arguments.port, arguments.period)
+        except MonitorError:
+            if not number:
+                raise
+            return
+        number += 1
+        if number == arguments.count:
+            return
+        time.sleep(arguments.period)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints reports until the process ends."""
+    try:
+        for each in reports(arguments):
+            print(json.dumps(each), flush=True)
+    except KeyboardInterrupt:
+        pass
+    return DONE
+
+
+COMMAND = Command(
+    help="counters of a running process as JSON lines",
+    description=_DESCRIPTION,
+    add_arguments=lambda parser: add_port(parser, 5.0),
+    run=run,
+)

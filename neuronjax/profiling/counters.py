@@ -1,0 +1,236 @@
+"""What a running process tells of itself: neuron-monitor's JSON, and Prometheus' text.
+
+Percentages of cores are of simulated time: how long the busiest engine is busy while programs run.
+`simulated_time` says how much of it there was in a period.
+
+Sources: Neuron docs, tools/neuron-sys-tools, neuron-monitor user guide; the metrics of
+neuron-monitor-prometheus.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+PERCENTILES = (0, 1, 25, 50, 75, 99, 100)
+MEMORY = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
+
+STATUS = (
+    "completed", "completed_with_err", "completed_with_num_err", "timed_out", "incorrect_input",
+    "failed_to_queue",
+)  # fmt: skip
+ERRORS = ("generic", "numerical", "transient", "model", "runtime", "hardware")
+
+
+@dataclass(frozen=True, slots=True)
+class CoreCounters:
+    """Sums since the process began, of one core: times in ns, work in FLOP."""
+
+    simulated_ns: float = 0.0
+    busy_ns: float = 0.0
+    flops: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """Sums since the process began."""
+
+    seconds: float
+    status: Mapping[str, int]
+    errors: Mapping[str, int]
+    cores: Mapping[int, CoreCounters]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What is as it is, now."""
+
+    pid: int
+    tag: str
+    target: str
+    device_type: str
+    core_version: str
+    lnc: int
+    device_count: int
+    cores_per_device: int
+    device_memory_bytes: int
+    #: Core -> bytes by `MEMORY`.
+    memory: Mapping[int, Mapping[str, int]]
+    host_bytes: int
+    loaded: Sequence[Mapping[str, Any]]
+    #: Latest runs in seconds: from being enqueued to their end here; and simulated.
+    total_latency: Sequence[float]
+    device_latency: Sequence[float]
+    #: Programs whose simulated time is not known yet.
+    not_timed: int
+
+
+def report(before: Snapshot, now: Snapshot, facts: Facts) -> dict[str, Any]:
+    """What happened between two snapshots, as neuron-monitor prints it."""
+    period = max(now.seconds - before.seconds, 1e-9)
+    runtime = {
+        "period": period,
+        "neuroncore_counters": {
+            "period": period,
+            "neuroncores_in_use": _cores(before, now),
+            "error": "",
+        },
+        "execution_stats": _executions(before, now, facts, period),
+        "memory_used": {"period": period, **_memory(facts), "error": ""},
+    }
+    return {
+        "neuron_runtime_data": [
+            {
+                "pid": facts.pid,
+                "neuron_runtime_tag": facts.tag,
+                "error": "",
+                "report": runtime,
+            }
+        ],
+        "system_data": {},
+        "instance_info": {
+            "instance_name": "", "instance_id": "", "instance_type": facts.target,
+            "instance_availability_zone": "", "instance_region": "", "ami_id": "",
+            "subnet_id": "", "error": "",
+        },
+        "neuron_hardware_info": {
+            "neuron_device_type": facts.device_type,
+            "neuroncore_version": facts.core_version,
+            "neuron_device_count": facts.device_count,
+            "neuron_device_memory_size": facts.device_memory_bytes,
+            "neuroncore_per_device_count": facts.cores_per_device,
+            "logical_neuroncore_config": facts.lnc,
+            "is_simulation": True,
+            "error": "",
+        },
+    }  # fmt: skip
+
+
+def _cores(before: Snapshot, now: Snapshot) -> dict[str, Any]:
+    found = {}
+    for core, counters in now.cores.items():
+        old = before.cores.get(core, CoreCounters())
+        simulated = counters.simulated_ns - old.simulated_ns
+        busy, flops = counters.busy_ns - old.busy_ns, counters.flops - old.flops
+        found[str(core)] = {
+            "neuroncore_utilization": 100 * busy / simulated if simulated else 0.0,
+            "flops": round(flops / simulated * 1e9) if simulated else 0,
+            "simulated_time": simulated * 1e-9,
+        }
+    return found
+
+
+def _executions(before: Snapshot, now: Snapshot, facts: Facts, period: float) -> dict[str, Any]:
+    return {
+        "period": period,
+        "error_summary": {name: now.errors[name] - before.errors.get(name, 0) for name in ERRORS},
+        "execution_summary": {
+            name: now.status[name] - before.status.get(name, 0) for name in STATUS
+        },
+        "latency_stats": {
+            "total_latency": percentiles(facts.total_latency),
+            "device_latency": percentiles(facts.device_latency),
+        },
+        "programs_not_timed_yet": facts.not_timed,
+        "error": "",
+    }
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float] | None:
+    """By names as p50; None of nothing."""
+    if not seconds:
+        return None
+    values = np.percentile(np.asarray(seconds), PERCENTILES).tolist()
+    return {f"p{name}": value for name, value in zip(PERCENTILES, values, strict=True)}
+
+
+def _memory(facts: Facts) -> dict[str, Any]:
+    device = sum(sum(each.values()) for each in facts.memory.values())
+    cores = {str(core): dict(usage) for core, usage in facts.memory.items()}
+    return {
+        "neuron_runtime_used_bytes": {
+            "host": facts.host_bytes,
+            "neuron_device": device,
+            "usage_breakdown": {
+                "host": {"application_memory": facts.host_bytes},
+                "neuroncore_memory_usage": cores,
+            },
+        },
+        "loaded_models": [dict(each) for each in facts.loaded],
+    }
+
+
+def prometheus(now: Snapshot, facts: Facts) -> str:
+    """The metrics of neuron-monitor-prometheus.py, as far as they have a meaning here."""
+    lines: list[str] = []
+    for name, kind, rows in _metrics(now, facts):
+        lines.append(f"# TYPE {name} {kind}")
+        for labels, value in rows:
+            text = ",".join(f'{key}="{_escaped(str(each))}"' for key, each in labels.items())
+            lines.append(f"{name}{{{text}}} {value}")
+    return "\n".join([*lines, ""])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+Rows = list[tuple[dict[str, Any], float]]
+
+
+def _metrics(now: Snapshot, facts: Facts) -> Iterator[tuple[str, str, Rows]]:
+    tag = {"runtime_tag": facts.tag}
+    cores = now.cores.items()
+    busy = [({**tag, "neuroncore": core}, _ratio(each)) for core, each in cores]
+    simulated = [({**tag, "neuroncore": core}, each.simulated_ns * 1e-9) for core, each in cores]
+    yield "neuroncore_utilization_ratio", "gauge", busy
+    yield "neuroncore_simulated_seconds_total", "counter", simulated
+    yield (
+        "neuroncore_flops_total",
+        "counter",
+        [({**tag, "neuroncore": core}, each.flops) for core, each in cores],
+    )
+    yield (
+        "execution_status_total",
+        "counter",
+        [({**tag, "status_type": name}, count) for name, count in now.status.items()],
+    )
+    yield (
+        "execution_errors_total",
+        "counter",
+        [({**tag, "error_type": name}, count) for name, count in now.errors.items()],
+    )
+    yield (
+        "execution_latency_seconds",
+        "gauge",
+        [
+            ({**tag, "percentile": name, "latency_type": kind}, value)
+            for kind, seconds in (("total", facts.total_latency), ("device", facts.device_latency))
+            for name, value in (percentiles(seconds) or {}).items()
+        ],
+    )
+    device = float(sum(sum(each.values()) for each in facts.memory.values()))
+    yield (
+        "neuron_runtime_memory_used_bytes",
+        "gauge",
+        [
+            ({**tag, "memory_location": "host"}, float(facts.host_bytes)),
+            ({**tag, "memory_location": "neuron_device"}, device),
+        ],
+    )
+    for kind in MEMORY:
+        yield (
+            f"neuroncore_memory_usage_{kind}",
+            "gauge",
+            [
+                ({**tag, "neuroncore": core}, float(usage[kind]))
+                for core, usage in facts.memory.items()
+            ],
+        )
+
+
+def _ratio(counters: CoreCounters) -> float:
+    return counters.busy_ns / counters.simulated_ns if counters.simulated_ns else 0.0

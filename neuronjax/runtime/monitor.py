@@ -1,0 +1,261 @@
+"""Counters of a running process, served on 127.0.0.1 as neuron-monitor's JSON and for Prometheus.
+
+A thread times programs that it has not seen before, one after the other: until then their runs have
+no simulated time, and ``programs_not_timed_yet`` counts them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from neuronjax.errors import ConfigurationError, ExecutionError, NumericalError, OutOfBoundsError
+from neuronjax.machine.machine import Machine
+from neuronjax.profiling.counters import (
+    ERRORS,
+    STATUS,
+    CoreCounters,
+    Facts,
+    Snapshot,
+    prometheus,
+    report,
+)
+from neuronjax.runtime.analysis import Analysis
+from neuronjax.runtime.event import Event
+from neuronjax.runtime.executable import LoadedProgram
+from neuronjax.runtime.memory import HbmLedger
+
+HOST = "127.0.0.1"
+DEFAULT_PERIOD = 5.0
+_SAMPLE_SECONDS, _SAMPLES = 1.0, 600
+_LATENCIES = 1_000
+
+_FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
+    (NumericalError, "completed_with_num_err", "numerical"),
+    (OutOfBoundsError, "incorrect_input", "model"),
+    (ExecutionError, "completed_with_err", "model"),
+    (BaseException, "completed_with_err", "generic"),
+)
+"""Class of an error -> what neuron-monitor counts it as, first match wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """One run of a program in simulated time, ns, and its work."""
+
+    total_ns: float
+    busy_ns: float
+    flops: float
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """A program that ran."""
+
+    name: str
+    cores: tuple[int, ...]
+    code: int
+    runs: int = 0
+    times: _Times | None = None
+
+
+class Monitor:
+    """Counts runs of a client's programs, and tells of them."""
+
+    def __init__(
+        self, machine: Machine, ledger: HbmLedger, when_ready: Callable[[Any], Event]
+    ) -> None:
+        self._machine, self._ledger, self._when_ready = machine, ledger, when_ready
+        self._programs: dict[str, _Loaded] = {}
+        self._status: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._latency: deque[float] = deque(maxlen=_LATENCIES)
+        self._watched = False
+        self._new: queue.SimpleQueue[tuple[_Loaded, Analysis]] = queue.SimpleQueue()
+        self._samples: deque[Snapshot] = deque(maxlen=_SAMPLES)
+        self._samples.append(self.snapshot())
+
+    # Counting
+
+    def ran(self, program: LoadedProgram, outputs: Sequence[Any]) -> None:
+        """Counts a run; measures how long one takes here, if none is being measured."""
+        known = self._programs.get(program.program.fingerprint) or self._see(program)
+        known.runs += 1
+        self._status["completed"] += 1
+        if outputs and not self._watched:
+            self._watched = True
+            began = time.perf_counter()
+            self._when_ready(outputs[0]).on_ready(lambda error: self._ended(began))
+
+    def failed(self, program: LoadedProgram, error: BaseException) -> None:
+        """Counts a failure, in place of the completed run if there was one."""
+        status, kind = next(row[1:] for row in _FAILURES if isinstance(error, row[0]))
+        self._status[status] += 1
+        self._errors[kind] += 1
+
+    def _ended(self, began: float) -> None:
+        self._latency.append(time.perf_counter() - began)
+        self._watched = False
+
+    def _see(self, program: LoadedProgram) -> _Loaded:
+        cores = tuple(program.placement.ids)
+        known = _Loaded(program.program.signature.name, cores, program.memory.code)
+        self._programs[program.program.fingerprint] = known
+        self._new.put((known, Analysis(program.program, len(cores), self._machine, program.host)))
+        return known
+
+    # Telling
+
+    def snapshot(self) -> Snapshot:
+        """The sums until now."""
+        cores = {core: CoreCounters() for core in range(self._ledger.cores)}
+        for each in list(self._programs.values()):
+            if each.times is not None:
+                for core in each.cores:
+                    cores[core] = _plus(cores[core], each.times, each.runs)
+        return Snapshot(
+            seconds=time.monotonic(),
+            status={name: self._status[name] for name in STATUS},
+            errors={name: self._errors[name] for name in ERRORS},
+            cores=cores,
+        )
+
+    def facts(self) -> Facts:
+        """What holds now."""
+        machine, programs = self._machine, list(self._programs.values())
+        used = {core: self._ledger.usage(core) for core in range(self._ledger.cores)}
+        times = [(each.times.total_ns * 1e-9, each.runs) for each in programs if each.times]
+        return Facts(
+            pid=os.getpid(),
+            tag=str(os.getpid()),
+            target=machine.target,
+            device_type=machine.chip.name,
+            core_version=f"v{machine.chip.core.version}",
+            lnc=machine.lnc,
+            device_count=machine.core_count // machine.cores_per_chip,
+            cores_per_device=machine.cores_per_chip,
+            device_memory_bytes=machine.chip.hbm.capacity_bytes,
+            memory=used,
+            host_bytes=_resident(),
+            loaded=[
+                {"name": each.name, "model_id": number, "neuroncores": list(each.cores),
+                 "executions": each.runs,
+                 "device_latency": each.times.total_ns * 1e-9 if each.times else None}
+                for number, each in enumerate(programs)
+            ],
+            total_latency=tuple(self._latency),
+            device_latency=[
+                seconds for seconds, runs in times for _ in range(min(runs, _LATENCIES))
+            ],
+            not_timed=sum(each.times is None for each in programs),
+        )  # fmt: skip
+
+    def report(self, period: float) -> dict[str, Any]:
+        """The last `period` seconds, or what there was of them."""
+        now = self.snapshot()
+        old = [each for each in list(self._samples) if now.seconds - each.seconds >= period]
+        before = old[-1] if old else self._samples[0]
+        return report(before, now, self.facts())
+
+    def metrics(self) -> str:
+        """For Prometheus."""
+        return prometheus(self.snapshot(), self.facts())
+
+    # Serving
+
+    def serve(self, port: int) -> None:
+        """Answers on a port of this machine, from threads that end with the process.
+
+        ConfigurationError: somebody else has the port.
+        """
+        try:
+            server = ThreadingHTTPServer((HOST, port), lambda *given: _Handler(self, *given))
+        except OSError as error:
+            raise ConfigurationError(
+                f"NEURONJAX_MONITOR_PORT={port} cannot be used: {error.strerror}. Each process "
+                "needs a free port of its own."
+            ) from None
+        server.daemon_threads = True
+        for name, work in (("serve", server.serve_forever), ("time", self._work)):
+            threading.Thread(target=work, name=f"neuronjax-monitor-{name}", daemon=True).start()
+
+    def _work(self) -> None:
+        """Times new programs, and takes samples."""
+        while True:
+            try:
+                loaded, analysis = self._new.get(timeout=_SAMPLE_SECONDS)
+            except queue.Empty:
+                self._samples.append(self.snapshot())
+                continue
+            loaded.times = _times(analysis)
+
+
+def _times(analysis: Analysis) -> _Times:
+    """Zero where a program cannot be timed."""
+    measured = analysis.measured
+    if measured is None:
+        return _Times(0.0, 0.0, 0.0)
+    numbers = measured.numbers
+    busiest = max(value for name, value in numbers.items() if name.startswith("busy."))
+    return _Times(numbers["total_ns"], busiest, numbers["model_flops"])
+
+
+def _plus(counters: CoreCounters, times: _Times, runs: int) -> CoreCounters:
+    return CoreCounters(
+        counters.simulated_ns + runs * times.total_ns,
+        counters.busy_ns + runs * times.busy_ns,
+        counters.flops + runs * times.flops,
+    )
+
+
+def _resident() -> int:
+    """Memory of this process in bytes; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """``/`` and ``/json?period=5``: neuron-monitor's JSON; ``/metrics``: Prometheus."""
+
+    def __init__(self, monitor: Monitor, *given: Any) -> None:
+        self._monitor = monitor
+        super().__init__(*given)
+
+    def do_GET(self) -> None:
+        """One answer."""
+        asked = urlsplit(self.path)
+        if asked.path == "/metrics":
+            self._answer(200, "text/plain; version=0.0.4", self._monitor.metrics())
+        elif asked.path in ("/", "/json"):
+            period = parse_qs(asked.query).get("period", [str(DEFAULT_PERIOD)])[0]
+            try:
+                found = self._monitor.report(float(period))
+            except ValueError:
+                self._answer(400, "text/plain", f"period={period!r} is no number of seconds\n")
+                return
+            self._answer(200, "application/json", json.dumps(found) + "\n")
+        else:
+            self._answer(404, "text/plain", "there are /json?period=SECONDS and /metrics\n")
+
+    def _answer(self, status: int, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not news."""
