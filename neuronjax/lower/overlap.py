@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+
+import numpy as np
 
 from neuronjax.lower.dependences import Overlap
 from neuronjax.program.operand import Buffer
@@ -10,27 +13,60 @@ from neuronjax.program.program import Call, Function, Node, Program
 from neuronjax.program.walk import walk
 
 
-def overlaps(program: Program, function: Function | None) -> Overlap:
-    """Whether two different buffers share memory, within `function` or outside of functions.
+class Overlaps:
+    """Which buffers of a program share memory; what calls give to parameters is looked up once."""
 
-    True: their addresses overlap. None: some call gives a parameter memory of the other, or they
-    are aliases without addresses.
-    """
-    known = _parameters(program).get(function.name, {}) if function is not None else {}
-    aliases = {frozenset((alias.buffer, alias.of)) for alias in program.aliases}
+    def __init__(self, program: Program) -> None:
+        self._parameters = _parameters(program)
+        self._aliases = {frozenset((alias.buffer, alias.of)) for alias in program.aliases}
 
-    def overlap(one: Buffer, other: Buffer) -> bool | None:
-        if one.memory is not other.memory:
-            return False
-        if one.name not in known and other.name not in known:
-            return _shared(one, other, aliases)
-        for left in known.get(one.name, {one.name: one}).values():
-            for right in known.get(other.name, {other.name: other}).values():
-                if left == right or _shared(left, right, aliases) is not False:
-                    return None
-        return False
+    def within(self, function: Function | None) -> Overlap:
+        """Whether two different buffers share memory, within `function` or outside of functions.
 
-    return overlap
+        True: their addresses overlap. None: some call gives a parameter memory of the other, or
+        they are aliases without addresses.
+        """
+        known = self._parameters.get(function.name, {}) if function is not None else {}
+        seen: dict[tuple[str, str], bool | None] = {}
+
+        def found(one: Buffer, other: Buffer) -> bool | None:
+            left = known.get(one.name, {one.name: one}).values()
+            right = known.get(other.name, {other.name: other}).values()
+            shared = any(
+                a == b or _shared(a, b, self._aliases) is not False for a in left for b in right
+            )
+            return None if shared else False
+
+        def in_hbm(one: Buffer, other: Buffer) -> bool | None:
+            left, right = (spans(each) for each in (one, other))
+            if left is None or right is None:
+                return found(one, other)
+            meets = (left[0][:, None] < right[1]) & (right[0] < left[1][:, None])
+            return None if meets.any() else False
+
+        @functools.cache
+        def spans(each: Buffer) -> tuple[np.ndarray, np.ndarray] | None:
+            """First bytes, and ends, of all that calls give; None: not all have addresses."""
+            given = known.get(each.name, {each.name: each}).values()
+            starts = [buffer.address for buffer in given if buffer.address is not None]
+            if len(starts) != len(given):
+                return None
+            ends = [start + b.extent for start, b in zip(starts, given, strict=True)]
+            return np.array(starts, np.int64), np.array(ends, np.int64)
+
+        def overlap(one: Buffer, other: Buffer) -> bool | None:
+            if one.memory is not other.memory:
+                return False
+            if one.name not in known and other.name not in known:
+                return _shared(one, other, self._aliases)
+            if one.on_chip or other.on_chip:
+                return found(one, other)
+            key = (one.name, other.name)
+            if key not in seen:
+                seen[key] = in_hbm(one, other)
+            return seen[key]
+
+        return overlap
 
 
 def _shared(one: Buffer, other: Buffer, aliases: set[frozenset[str]]) -> bool | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from neuronjax.lower.timeline import Lives, meet
 
 
@@ -22,21 +24,44 @@ class Piece:
     lanes: tuple[int, int]
     lives: Lives
 
-    def may_meet(self, other: Piece) -> bool:
-        """Whether both are there at the same time, on a common partition."""
-        return (
-            self.lanes[0] <= other.lanes[1]
-            and other.lanes[0] <= self.lanes[1]
-            and meet(self.lives, other.lives)
-        )
-
-    def is_beside(self, other: Piece) -> bool:
-        """Whether both lie on a common partition."""
-        return self.lanes[0] <= other.lanes[1] and other.lanes[0] <= self.lanes[1]
-
 
 Placed = list[tuple[int, Piece]]
 """Pieces with their addresses."""
+
+
+class _Table:
+    """Pieces that have addresses, in arrays: which of them another one clashes with."""
+
+    def __init__(self, fixed: Placed, room: int) -> None:
+        self._pieces: list[Piece] = []
+        self._rows = np.zeros((6, len(fixed) + room), np.int64)
+        for at, piece in fixed:
+            self.add(at, piece)
+
+    def add(self, at: int, piece: Piece) -> None:
+        first, last = (piece.lives[0][0], piece.lives[-1][1]) if piece.lives else (1, 0)
+        self._rows[:, len(self._pieces)] = (at, at + piece.size, *piece.lanes, first, last)
+        self._pieces.append(piece)
+
+    def taken(self, piece: Piece, *, reuse: bool) -> list[tuple[int, int]]:
+        """Bytes that the piece must not have; with `reuse`, of what is there at the same time."""
+        begin, end, low, high, first, last = self._rows[:, : len(self._pieces)]
+        clash = (low <= piece.lanes[1]) & (piece.lanes[0] <= high)
+        if reuse:
+            if not piece.lives:
+                return []
+            clash &= (first <= piece.lives[-1][1]) & (piece.lives[0][0] <= last)
+        found = np.flatnonzero(clash).tolist()
+        if reuse:
+            found = [index for index in found if self._meets(piece, self._pieces[index])]
+        return list(zip(begin[found].tolist(), end[found].tolist(), strict=True))
+
+    @staticmethod
+    def _meets(one: Piece, other: Piece) -> bool:
+        """Of pieces whose lives overlap as wholes."""
+        if len(one.lives) == len(other.lives) == 1:
+            return True
+        return meet(one.lives, other.lives)
 
 
 def place(pieces: Sequence[Piece], fixed: Placed, limit: int, *, reuse: bool) -> list[int] | None:
@@ -44,45 +69,32 @@ def place(pieces: Sequence[Piece], fixed: Placed, limit: int, *, reuse: bool) ->
 
     With `reuse`, pieces of which only one is there at a time share memory.
     """
-    placed: Placed = list(fixed)
-    found = [0] * len(pieces)
-    for index in sorted(range(len(pieces)), key=lambda each: -pieces[each].size):
-        piece = pieces[index]
-        clash = Piece.may_meet if reuse else Piece.is_beside
-        taken = [(at, at + other.size) for at, other in placed if clash(piece, other)]
-        at = _gap(taken, piece, limit)
-        if at is None:
-            return None
-        found[index] = at
-        placed.append((at, piece))
-    return found
+    return _placed(pieces, fixed, limit, (reuse,))
 
 
 def place_sparingly(pieces: Sequence[Piece], fixed: Placed, limit: int) -> list[int] | None:
     """Addresses for all pieces that share memory only as far as they must."""
     return (
         place(pieces, fixed, limit, reuse=False)
-        or _place_graded(pieces, fixed, limit)
+        or _placed(pieces, fixed, limit, (False, True))  # the greatest alone as long as they fit
         or place(pieces, fixed, limit, reuse=True)
     )
 
 
-def _place_graded(pieces: Sequence[Piece], fixed: Placed, limit: int) -> list[int] | None:
-    """The greatest alone as long as they fit, the others where nothing else is just then."""
-    placed: Placed = list(fixed)
+def _placed(
+    pieces: Sequence[Piece], fixed: Placed, limit: int, ways: tuple[bool, ...]
+) -> list[int] | None:
+    """Addresses, each in the first of the ways (with reuse or not) that has room for it."""
+    table = _Table(fixed, len(pieces))
     found = [0] * len(pieces)
     for index in sorted(range(len(pieces)), key=lambda each: -pieces[each].size):
         piece = pieces[index]
-        at = None
-        for clash in (Piece.is_beside, Piece.may_meet):
-            taken = [(begin, begin + other.size) for begin, other in placed if clash(piece, other)]
-            at = _gap(taken, piece, limit)
-            if at is not None:
-                break
+        gaps = (_gap(table.taken(piece, reuse=reuse), piece, limit) for reuse in ways)
+        at = next((gap for gap in gaps if gap is not None), None)
         if at is None:
             return None
         found[index] = at
-        placed.append((at, piece))
+        table.add(at, piece)
     return found
 
 

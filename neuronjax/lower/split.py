@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from neuronjax.lower.dependences import Overlap
 from neuronjax.lower.halving import halves
 from neuronjax.lower.lifetimes import carried
-from neuronjax.lower.overlap import overlaps
+from neuronjax.lower.overlap import Overlaps
 from neuronjax.lower.rebuild import rebuilt
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.conflicts import Same, conflicts, touches
@@ -57,8 +57,10 @@ def split(program: Program) -> Program:
     roots = {alias.buffer: alias.of for alias in program.aliases}
     on_chip = frozenset(buffer.name for buffer in program.buffers if buffer.on_chip)
 
+    overlaps = Overlaps(program)
+
     def body(nodes: Nodes, function: Function | None) -> Nodes:
-        same = _same(overlaps(program, function), roots)
+        same = _same(overlaps.within(function), roots)
 
         def change(node: Node) -> Node | None:
             if isinstance(node, Split):

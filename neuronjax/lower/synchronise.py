@@ -21,7 +21,7 @@ from collections import Counter as Tally
 from neuronjax.lower.dependences import Overlap, Uses, counted, sources, uses_of
 from neuronjax.lower.distance import Source
 from neuronjax.lower.knowledge import Engines, Facts, needed
-from neuronjax.lower.overlap import overlaps
+from neuronjax.lower.overlap import Overlaps
 from neuronjax.lower.rebuild import rebuilt
 from neuronjax.lower.segments import segmented
 from neuronjax.lower.streams import Counter, Event, Item, Stream, Turn, count, events
@@ -40,6 +40,7 @@ def synchronise(program: Program) -> Program:
     or loops of unknown length come apart into several.
     """
     program = segmented(program)
+    overlaps = Overlaps(program)
     finished: dict[int, Node] = {}
 
     def body(nodes: tuple[Node, ...], overlap: Overlap) -> tuple[Node, ...]:
@@ -53,11 +54,11 @@ def synchronise(program: Program) -> Program:
         return rebuilt(nodes, change)
 
     functions = tuple(
-        dataclasses.replace(each, body=body(each.body, overlaps(program, each)))
+        dataclasses.replace(each, body=body(each.body, overlaps.within(each)))
         for each in program.functions
     )
     return dataclasses.replace(
-        program, functions=functions, body=body(program.body, overlaps(program, None))
+        program, functions=functions, body=body(program.body, overlaps.within(None))
     )
 
 
