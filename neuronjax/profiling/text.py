@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from neuronjax.profiling.findings import findings
 from neuronjax.profiling.records import Profile, ProgramProfile
@@ -72,8 +73,30 @@ def _programs(profile: Profile, pairs: list[tuple[ProgramProfile, int]]) -> str:
     return table(names, rows) + more
 
 
+@dataclass
+class _Kernels:
+    """Kernels of one name and line."""
+
+    name: str
+    source: str
+    critical: str
+    runs: int = 0
+    time_ns: float = 0.0
+
+
+def _alike(program: ProgramProfile) -> list[_Kernels]:
+    """Kernels by name, line and what limits them; the costliest first."""
+    found: dict[tuple[str, str, str], _Kernels] = {}
+    for each in program.kernels:
+        key = (each.name, each.source, each.critical)
+        row = found.setdefault(key, _Kernels(*key))
+        row.runs += each.runs
+        row.time_ns += each.time_ns
+    return sorted(found.values(), key=lambda row: -row.time_ns)
+
+
 def _kernels(program: ProgramProfile) -> str:
-    costly = sorted(program.kernels, key=lambda each: -each.time_ns)[:MOST_KERNELS]
+    costly = _alike(program)[:MOST_KERNELS]
     whole = sum(each.time_ns for each in program.kernels) or 1.0
     rows = [
         (each.name, str(each.runs), time(each.time_ns), f"{100 * each.time_ns / whole:.1f} %",

@@ -1,0 +1,130 @@
+"""``neuronjax monitor`` and ``top`` beside a process that runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+JOB = """
+import jax, jax.numpy as jnp, sys
+step = jax.jit(lambda x: jax.nn.softmax(x @ x))
+x = jnp.ones((256, 256), jnp.bfloat16)
+for _ in range(20):
+    x = step(x)
+x.block_until_ready()
+print("ran", flush=True)
+sys.stdin.read()
+"""
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "NEURON"))}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """The port of a process that ran a program 20 times, and waits."""
+    number = free_port()
+    given = {"JAX_PLATFORMS": "neuron", "NEURONJAX_MONITOR_PORT": str(number)}
+    with subprocess.Popen(
+        [sys.executable, "-c", JOB], env=ENVIRONMENT | given, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as job:  # fmt: skip
+        assert job.stdout is not None
+        assert job.stdout.readline() == "ran\n"
+        until = time.monotonic() + 60
+        while get(number, "/json")["neuron_runtime_data"][0]["report"]["execution_stats"][
+            "programs_not_timed_yet"
+        ]:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        yield number
+        job.communicate("")
+    assert job.returncode == 0
+
+
+def get(port: int, path: str) -> dict:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        return json.load(answer)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "neuronjax.cli", *arguments],
+        capture_output=True, text=True, timeout=120, env=ENVIRONMENT,
+    )  # fmt: skip
+
+
+def test_reports_are_neuron_monitors(port: int) -> None:
+    done = command("monitor", f"--port={port}", "--period=600", "--count=1")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
+    assert found["instance_info"]["instance_type"] == "trn2.3xlarge"
+    assert found["neuron_hardware_info"]["logical_neuroncore_config"] == 2
+    report = found["neuron_runtime_data"][0]["report"]
+    assert report["execution_stats"]["execution_summary"]["completed"] >= 20
+    assert report["execution_stats"]["latency_stats"]["device_latency"]["p50"] > 0
+    assert report["execution_stats"]["latency_stats"]["total_latency"]["p50"] > 0
+    cores = report["neuroncore_counters"]["neuroncores_in_use"]
+    assert cores.keys() == {"0", "1", "2", "3"}
+    assert 0 < cores["0"]["neuroncore_utilization"] <= 100
+    assert cores["0"]["flops"] > 0
+    assert cores["3"]["neuroncore_utilization"] == 0  # single-device programs run on core 0
+    used = report["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
+    assert used["neuroncore_memory_usage"]["0"]["tensors"] >= 256 * 256 * 2
+    names = {each["name"]: each["executions"] for each in report["memory_used"]["loaded_models"]}
+    assert 20 in names.values()
+
+
+def test_metrics_are_prometheus_text(port: int) -> None:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        lines = answer.read().decode().splitlines()
+    shape = re.compile(r'(# TYPE \w+ (gauge|counter))|(\w+\{(\w+="[^"]*",?)+\} [\d.e+-]+)')
+    assert [line for line in lines if not shape.fullmatch(line)] == []
+    assert any(line.startswith("neuroncore_utilization_ratio{") for line in lines)
+
+
+def test_top_is_a_table(port: int) -> None:
+    done = command("top", f"--port={port}", "--period=0.1", "--count=2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("NC 0") == 2
+    assert "\x1b" not in done.stdout
+    assert "jit__lambda" in done.stdout
+
+
+@pytest.mark.parametrize(("path", "status"), [("/nothing", 404), ("/json?period=x", 400)])
+def test_bad_requests(port: int, path: str, status: int) -> None:
+    with pytest.raises(urllib.error.HTTPError) as failed:
+        get(port, path)
+    assert failed.value.code == status
+    failed.value.close()
+
+
+def test_nobody_answers() -> None:
+    done = command("monitor", f"--port={free_port()}")
+    assert done.returncode == 2
+    assert "no process answers on port" in done.stderr
+
+
+def test_a_port_that_is_taken(port: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"], capture_output=True, text=True,
+        timeout=120,
+        env=ENVIRONMENT | {"JAX_PLATFORMS": "neuron", "NEURONJAX_MONITOR_PORT": str(port)},
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "needs a free port of its own" in done.stderr

@@ -1,0 +1,112 @@
+"""What is recorded, against the scheduler and what is known of the program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import neuronjax
+from neuronjax.errors import ConfigurationError, ProfileError
+from neuronjax.profiling import store
+from neuronjax.profiling.records import from_json
+from tests.profiling import recorded
+
+
+def test_runs_and_programs() -> None:
+    found = recorded.profile()
+    by_name = dict(zip((each.name for each in found.programs), found.counts, strict=True))
+    assert by_name["jit_step"] == recorded.RUNS
+    assert by_name["jit_sin"] == 1
+    step = next(each for each in found.programs if each.name == "jit_step")
+    assert not step.error
+    assert step.ranks == 4
+    assert step.model_flops == 2 * 2 * 128 * 256 * 256  # two layers, a quarter of the rows
+    assert step.work["hardware_flops"] >= step.model_flops
+
+
+def test_runs_follow_each_other_on_their_cores() -> None:
+    found = recorded.profile()
+    free: dict[int, float] = {}
+    for run in found.runs:
+        assert run.start_ns == max(free.get(core, 0.0) for core in run.cores)
+        for core in run.cores:
+            free[core] = run.start_ns + found.programs[run.program].total_ns
+    assert max(free.values()) == pytest.approx(found.total_ns)
+
+
+def test_kernels_have_lines_and_lie_within_the_run() -> None:
+    line = Path(recorded.__file__).read_text().splitlines().index(
+        next(row for row in Path(recorded.__file__).read_text().splitlines() if "# LINE" in row)
+    )  # fmt: skip
+    step = next(each for each in recorded.profile().programs if each.name == "jit_step")
+    assert any(kernel.source == f"{recorded.__file__}:{line + 1}" for kernel in step.kernels)
+    assert len({kernel.path for kernel in step.kernels}) == len(step.kernels)
+    for kernel in step.kernels:
+        assert 0 <= kernel.start_ns <= kernel.end_ns <= step.total_ns + 1e-6
+        for span in kernel.spans:
+            assert 0 <= span.start <= span.end
+            assert span.after == -1 or kernel.spans[span.after].end <= span.start + 1e-6
+    assert step.collectives
+    assert sum(kernel.runs for kernel in step.kernels) > len(step.kernels)  # of the scan
+
+
+def test_busy_times_are_sums_over_kernels() -> None:
+    for program in recorded.profile().programs:
+        for name, time in program.busy_ns.items():
+            kernels = sum(each.busy_ns[name] * each.runs for each in program.kernels)
+            assert time == pytest.approx(kernels)
+
+
+def test_a_profile_comes_back_from_its_folder(tmp_path: Path) -> None:
+    found = recorded.profile()
+    store.write(found, tmp_path / "out")
+    assert store.read(tmp_path / "out") == found
+    assert from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_nothing_is_recorded_outside() -> None:
+    double = jax.jit(lambda x: x * 2)
+    x = jax.device_put(jnp.ones(8), jax.devices("neuron")[0])
+    double(x)
+    with neuronjax.profile() as found:
+        pass
+    double(x)
+    assert found.profile is not None
+    assert found.profile.runs == ()
+    assert "no program ran" in str(found)
+
+
+def test_a_recording_that_raises_is_kept(tmp_path: Path) -> None:
+    def fail() -> None:
+        x = jax.device_put(jnp.ones(8), jax.devices("neuron")[0])
+        with neuronjax.profile(tmp_path):
+            jax.jit(lambda x: x + 1)(x)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert store.read(tmp_path).runs
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "there is no profile"), ("no json", "is no profile"), ("{}", "format None"),
+     ('{"format": 1}', "damaged")],
+)  # fmt: skip
+def test_folders_that_are_no_profiles(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / store.PROFILE).write_text(text)
+    with pytest.raises(ProfileError, match=message):
+        store.read(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot be written to"), neuronjax.profile(
+        tmp_path / "file" / "x"
+    ):  # fmt: skip
+        pass
