@@ -6,7 +6,7 @@ bit by bit, or within what a sum in another order or another last digit of a fun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 from jax._src.lib import xla_client
 
-from neuronjax.emulate.core import run
+from neuronjax.emulate.core import DataflowOrder, Order, run
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TOKEN
 from neuronjax.lower.lowering import lower
@@ -140,3 +140,9 @@ def assert_close(got: np.ndarray, want: np.ndarray, tolerance: Tolerance) -> Non
     allowed = tolerance.ulps * spacing + tolerance.relative * np.abs(b).max(initial=0)
     worst = np.abs(a - b) - allowed
     assert (worst <= 0).all(), f"{a[worst > 0][:5]} instead of {b[worst > 0][:5]}"
+
+
+def orders(seeds: int) -> Iterator[Order]:
+    """Dataflow orders: of so many seeds, and with transfers as late as they may be."""
+    yield from (DataflowOrder(seed) for seed in range(seeds))
+    yield DataflowOrder(0, adversarial=True)

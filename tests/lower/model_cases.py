@@ -7,7 +7,7 @@ orders. Values are compared with XLA:CPU; other orders must give the very bits, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from models.parameters import Parameters, merge
 from models.sharding import parameter_shardings
 from neuronjax.compiler import lower_program
-from neuronjax.emulate.core import DataflowOrder, Order
+from neuronjax.emulate.core import Order
 from neuronjax.host.client import HostClient
 from neuronjax.program.program import Program, Target
 from neuronjax.program.verify import verify
@@ -32,6 +32,7 @@ from tests.lower.differential import (
     emulated,
     host_operations,
     on_cpu,
+    orders,
 )
 from tests.lower.ranks import per_core, shards
 from tests.models.parity.media_cases import RESNET, VISION
@@ -173,12 +174,6 @@ def on_eight_cores(name: str, devices: Sequence[jax.Device], host: HostClient) -
     code = per_core(lowered, host)
     given = shards(jax.tree.leaves((placed, *inputs)), devices)
     return Built(lower_program(code, Target(CHIP), 8), code, given, expected, model.tolerance)
-
-
-def orders(seeds: int) -> Iterator[Order]:
-    """Dataflow orders: of so many seeds, and with transfers as late as they may be."""
-    yield from (DataflowOrder(seed) for seed in range(seeds))
-    yield DataflowOrder(0, adversarial=True)
 
 
 def check(built: Built, seeds: int) -> dict[str, Any]:
