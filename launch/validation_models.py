@@ -7,7 +7,8 @@ What the sources leave open, and what is taken:
 * Weights of Llama are stored as int8 where that was published, one scale per output channel; the
   product is scaled, not the weight (so does transformers-neuronx). Embedding and head stay BF16.
 * Weights of the products of BERT and ResNet are constants of traced programs, which the compiler
-  casts to BF16 once: they are BF16 arguments here, of which the program makes FP32.
+  casts to BF16 once: they are BF16 arguments here, of which the program makes FP32. So it does
+  with the statistics of ResNet's norms, which are in weights and biases here.
 * Heads that the cores do not divide are padded: key and value heads are repeated until each core
   has one; Llama-2-7B's 32 heads on 24 cores become 48, its feed-forward layer of 11,008 becomes
   11,016 wide and its vocabulary 32,016 (so does neuronx-distributed).
@@ -48,7 +49,7 @@ from models.layers.text_heads import TextHeadConfig
 from models.losses import cross_entropy
 from models.parameters import merge, split
 from models.resnet.config import ResNetConfig
-from models.resnet.model import ResNet
+from models.resnet.model import ConvNorm, ResNet
 from models.sharding import RULES, axis_names
 
 Shapes = dict[str, jax.ShapeDtypeStruct]
@@ -325,9 +326,31 @@ def bert_update(mesh: AbstractMesh, *, config: EncoderConfig) -> dict[str, Any]:
     return {"fn": jax.jit(update, donate_argnums=(0, 2)), "arguments": (shapes, shapes, state)}
 
 
+class Folded(nnx.Module):
+    """A convolution and a norm of known statistics: those are in its weights and its bias."""
+
+    def __init__(self, layer: ConvNorm) -> None:
+        self.convolution = layer.convolution
+        self.bias = nnx.Param(jnp.zeros_like(layer.norm.bias[...]))
+
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        """As of the layer in inference."""
+        return self.convolution(x) + self.bias[...]
+
+
+def _folded() -> ResNet:
+    model = ResNet(ResNetConfig(num_labels=1000), rngs=nnx.Rngs(0))
+    model.stem = Folded(model.stem)
+    for stage in model.stages:
+        for block in stage:
+            block.shortcut = block.shortcut and Folded(block.shortcut)
+            block.layers = nnx.List([Folded(layer) for layer in block.layers])
+    return model
+
+
 def resnet(*, batch: int) -> dict[str, Any]:
     """Logits of images."""
-    graph, weights = _abstract(lambda: ResNet(ResNetConfig(num_labels=1000), rngs=nnx.Rngs(0)))
+    graph, weights = _abstract(_folded)
     pixels = jax.ShapeDtypeStruct((batch, 224, 224, 3), jnp.float32)
     return {"fn": lambda w, pixels: merge(graph, w)(pixels), "arguments": (_cast(weights), pixels)}
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +19,9 @@ from jaxlib.mlir import ir
 from neuronjax.hlo import chlo
 from neuronjax.hlo import graph as hlo_graph
 from neuronjax.hlo.graph import Graph, Op, Value
-from neuronjax.lower.fuse import is_splat
+from neuronjax.hlo.module import TensorSpec
+from neuronjax.lower.families.slide import windows_of
+from neuronjax.lower.fuse import is_splat, reducer
 from neuronjax.lower.rewrite import Rewrite, Writer
 
 _EXACT: Mapping[str, frozenset[str]] = {
@@ -86,7 +89,7 @@ def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Back to the narrow type that a value was widened from."""
     widened = _made_by(op.operands[0], "convert")
     if widened is None:
-        return None
+        return _narrow_collective(writer, op)
     (source,) = widened.operands
     wide = widened.result.dtype.name
     if source.dtype == op.result.dtype and source.dtype.name in _EXACT.get(wide, ()):
@@ -140,8 +143,103 @@ def multiply(writer: Writer, op: Op) -> Sequence[Value] | None:
     return None
 
 
+_LEAST_SQUARES = 1024
+"""Squares from which adding them up on the Tensor engine pays: below, one partition is as fast."""
+
+
+def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """A sum of squares of all numbers of a tensor: the product of a vector with itself.
+
+    On one partition a Vector engine would go through all numbers; the Tensor engine adds them up
+    over all partitions.
+    """
+    square = _made_by(op.operands[0], "multiply")
+    if square is None or len(op.results) != 1 or reducer(op) != "add":
+        return None
+    value = square.operands[0]
+    count = math.prod(value.shape)
+    if square.operands != (value, value) or value.dtype != np.float32:
+        return None
+    if math.prod(op.result.shape) != 1 or count < _LEAST_SQUARES or not _is_zero(op.operands[1]):
+        return None
+    flat = writer.reshape(value, (count,))
+    numbers = {
+        "lhs_batching_dimensions": (),
+        "rhs_batching_dimensions": (),
+        "lhs_contracting_dimensions": (0,),
+        "rhs_contracting_dimensions": (0,),
+    }
+    total = writer.add("dot_general", flat, flat, shape=(), dot_dimension_numbers=numbers)
+    return [writer.reshape(total, op.result.shape)]
+
+
+def _is_zero(value: Value) -> bool:
+    return is_splat(value) and not _splat(value)
+
+
+_REDUCING = ("all_reduce", "reduce_scatter")
+
+
+def _narrow_collective(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Collectives add up narrow numbers in FP32 and round once: nothing has to be widened."""
+    wide = _made_by(op.operands[0], *_REDUCING)
+    if wide is None or len(wide.results) != 1 or reducer(wide) is None:
+        return None
+    source = _made_by(wide.operands[0], "convert")
+    if source is None or wide.result.dtype != np.float32:
+        return None
+    (narrow,) = source.operands
+    if narrow.dtype != op.result.dtype or not _has(wide.result.dtype, narrow.dtype):
+        return None
+    parameters = tuple(Value(TensorSpec((), narrow.dtype)) for _ in range(2))
+    inner = Writer(op.source)
+    total = inner.add(reducer(wide) or "", *parameters)
+    region = Graph(parameters, inner.operations, (total,))
+    spec = TensorSpec(op.result.shape, narrow.dtype)
+    return writer.several(wide.name, [narrow], [spec], (region,), wide.attributes)
+
+
+_MOST_PLACES = 9
+"""Elements of a window whose extremum is taken place by place."""
+_LEAST_RUN = 16
+"""Neighbours in memory that make transfers of places worth while."""
+
+
+def reduce_window(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """The extremum of small windows, none along the last dimension: place by place.
+
+    Otherwise what lies side by side would lie on partitions, and arrive one by one.
+    """
+    name = reducer(op) if len(op.results) == 1 else None
+    windows = windows_of(op)
+    sizes, rank = windows.sizes, len(windows.sizes)
+    if name not in ("maximum", "minimum") or math.prod(sizes) > _MOST_PLACES or not rank:
+        return None
+    if sizes[-1] > 1 or windows.strides[-1] > 1 or op.result.shape[-1] < _LEAST_RUN:
+        return None
+    if any(low or high for low, high in windows.padding) or set(windows.base_dilations) != {1}:
+        return None
+    source, init = op.operands
+    shape = op.result.shape
+    total = writer.broadcast(init, shape, ())
+    for place in itertools.product(*map(range, sizes)):
+        starts = tuple(at * step for at, step in zip(place, windows.dilations, strict=True))
+        limits = tuple(
+            start + (count - 1) * step + 1
+            for start, count, step in zip(starts, shape, windows.strides, strict=True)
+        )
+        part = writer.add(
+            "slice", source, shape=shape, start_indices=starts, limit_indices=limits,
+            strides=tuple(windows.strides),
+        )  # fmt: skip
+        total = writer.add(name, total, part)
+    return [total]
+
+
 NATIVE: Mapping[str, Rewrite] = {
+    "reduce_window": reduce_window,
     "convert": convert,
+    "reduce": reduce,
     "convolution": product,
     "dot_general": product,
     "multiply": multiply,
@@ -181,7 +279,8 @@ def without_unused(graph: Graph) -> None:
         for region in op.regions:
             without_unused(region)
         acts = bool(op.attributes.get("has_side_effect")) or not op.results
-        if acts or op.regions or any(value in used for value in op.results):
+        acts = acts or bool(op.regions and op.name not in (*_REDUCING, "reduce"))
+        if acts or any(value in used for value in op.results):
             kept.append(op)
             used.update(op.operands)
             for region in op.regions:

@@ -17,37 +17,36 @@ class Overlaps:
     """Which buffers of a program share memory; what calls give to parameters is looked up once."""
 
     def __init__(self, program: Program) -> None:
-        self._parameters = _parameters(program)
+        self._calls = _given(program)
         self._aliases = {frozenset((alias.buffer, alias.of)) for alias in program.aliases}
 
     def within(self, function: Function | None) -> Overlap:
         """Whether two different buffers share memory, within `function` or outside of functions.
 
-        True: their addresses overlap. None: some call gives a parameter memory of the other, or
-        they are aliases without addresses.
+        True: their addresses overlap. None: some call gives both of them the same memory, or they
+        are aliases without addresses. What different calls give does not meet: a kernel begins
+        when the one before it is done.
         """
-        known = self._parameters.get(function.name, {}) if function is not None else {}
+        calls = self._calls.get(function.name, []) if function is not None else []
+        known = {parameter.name for parameter in function.parameters} if function else set()
         seen: dict[tuple[str, str], bool | None] = {}
 
         def found(one: Buffer, other: Buffer) -> bool | None:
-            left = known.get(one.name, {one.name: one}).values()
-            right = known.get(other.name, {other.name: other}).values()
-            shared = any(
-                a == b or _shared(a, b, self._aliases) is not False for a in left for b in right
-            )
+            pairs = ((each.get(one.name, one), each.get(other.name, other)) for each in calls)
+            shared = any(a == b or _shared(a, b, self._aliases) is not False for a, b in pairs)
             return None if shared else False
 
         def in_hbm(one: Buffer, other: Buffer) -> bool | None:
             left, right = (spans(each) for each in (one, other))
             if left is None or right is None:
                 return found(one, other)
-            meets = (left[0][:, None] < right[1]) & (right[0] < left[1][:, None])
+            meets = (left[0] < right[1]) & (right[0] < left[1])
             return None if meets.any() else False
 
         @functools.cache
         def spans(each: Buffer) -> tuple[np.ndarray, np.ndarray] | None:
-            """First bytes, and ends, of all that calls give; None: not all have addresses."""
-            given = known.get(each.name, {each.name: each}).values()
+            """First byte, and end, of what each call gives; None: not all have addresses."""
+            given = [call.get(each.name, each) for call in calls]
             starts = [buffer.address for buffer in given if buffer.address is not None]
             if len(starts) != len(given):
                 return None
@@ -85,17 +84,17 @@ def _shared(one: Buffer, other: Buffer, aliases: set[frozenset[str]]) -> bool | 
     )
 
 
-def _parameters(program: Program) -> dict[str, dict[str, dict[str, Buffer]]]:
-    """Function -> parameter -> all buffers of the program that calls give for it."""
-    found: dict[str, dict[str, dict[str, Buffer]]] = {
-        function.name: {parameter.name: {} for parameter in function.parameters}
-        for function in program.functions
-    }
-    parameters = {function.name: function.parameters for function in program.functions}
+def _given(program: Program) -> dict[str, list[dict[str, Buffer]]]:
+    """Function -> what each call of it gives for its parameters: buffers of the program.
+
+    A call within a function counts once for each call of that function.
+    """
+    found: dict[str, list[dict[str, Buffer]]] = {each.name: [] for each in program.functions}
+    parameters = {each.name: each.parameters for each in program.functions}
     for owner, call in reversed(list(_calls(program))):
-        for parameter, buffer in zip(parameters[call.function], call.arguments, strict=True):
-            given = found.get(owner, {}).get(buffer.name, {buffer.name: buffer})
-            found[call.function][parameter.name].update(given)
+        for outer in found.get(owner, [{}]):
+            pairs = zip(parameters[call.function], call.arguments, strict=True)
+            found[call.function].append({p.name: outer.get(b.name, b) for p, b in pairs})
     return found
 
 
