@@ -22,15 +22,50 @@ MOST_RUNS_OF_KERNEL = 256
 
 _FIXED = ("programs", "kernels", "tensor", "vector", "scalar", "gpsimd", "sync", "host")
 _QUEUE, _STREAM = 100, 1_000
+_MOST_ROWS = 1_000
+_SAME = 1e-6
+"""µs: what ends and what begins then do not overlap."""
 
 
 def document(profile: Profile) -> dict[str, Any]:
     """The contents of trace.json."""
+    events = list(_events(profile))
+    rows = _rows(events)
     return {
         "displayTimeUnit": "ns",
         "otherData": {"is_simulation": True, "target": profile.machine.target},
-        "traceEvents": [*_named(profile), *_events(profile)],
+        "traceEvents": [*_named(profile, rows), *map(_finished, events)],
     }
+
+
+def _rows(events: list[dict[str, Any]]) -> dict[tuple[int, str], int]:
+    """Moves slices that overlap in a lane to further rows of it: core and lane -> how many.
+
+    Perfetto drops slices of one row that overlap and are not within each other.
+    """
+    ends: dict[tuple[int, str], list[float]] = {}
+    slices = [each for each in events if each["ph"] == "X"]
+    for each in sorted(slices, key=lambda one: one["ts"]):
+        rows = ends.setdefault((each["pid"], each["lane"]), [])
+        start, end = each["ts"], each["ts"] + each["dur"]
+        free = (number for number, until in enumerate(rows) if until <= start + _SAME)
+        row = next(free, len(rows))
+        if row == len(rows):
+            rows.append(end)
+        rows[row] = end
+        each["tid"] = _tid(each["lane"], row)
+    return {key: len(rows) for key, rows in ends.items()}
+
+
+def _tid(lane: str, row: int) -> int:
+    return _lane(lane) * _MOST_ROWS + row
+
+
+def _finished(event: dict[str, Any]) -> dict[str, Any]:
+    """An event without what only the way here needed; arrows go where their slices are."""
+    own = event.get("slice")
+    found = {name: value for name, value in event.items() if name not in ("lane", "slice")}
+    return found if own is None else {**found, "tid": own["tid"]}
 
 
 def _events(profile: Profile) -> Iterator[dict[str, Any]]:
@@ -52,21 +87,32 @@ def _detail(program: ProgramProfile, run: Run) -> Iterator[dict[str, Any]]:
     for number, each in enumerate(program.kernels):
         start = run.start_ns + each.start_ns
         yield from _kernel(each, core, run.start_ns)
-        flow = f"{run.program}.{number}"
-        for position, span in enumerate(each.spans):
-            at = start + span.start
-            yield _slice(
-                core, span.lane, span.mnemonic, at, span.end - span.start, {"kernel": each.name}
-            )
-            if span.after >= 0:
-                cause = each.spans[span.after]
-                before = start + max(cause.start, cause.end - 1)
-                yield from _arrow(core, (cause.lane, before), (span.lane, at), f"{flow}.{position}")
+        yield from _instructions(each, core, start, f"{run.program}.{number}")
         yield _counter(core, "HBM scratch", start, each.hbm_scratch_bytes)
         yield _counter(core, "SBUF per partition", start, each.sbuf_bytes)
         yield _counter(core, "PSUM per partition", start, each.psum_bytes)
     for name in ("HBM scratch", "SBUF per partition", "PSUM per partition"):
         yield _counter(core, name, run.start_ns + program.total_ns, 0)
+
+
+def _instructions(
+    kernel: KernelProfile, core: int, start: float, name: str
+) -> Iterator[dict[str, Any]]:
+    """The detailed part of a kernel, with arrows from signals to those who waited for them."""
+    details = {"kernel": kernel.name}
+    slices = [
+        _slice(core, span.lane, span.mnemonic, start + span.start, span.end - span.start, details)
+        for span in kernel.spans
+    ]
+    yield from slices
+    for position, span in enumerate(kernel.spans):
+        if span.after >= 0:
+            cause, number = slices[span.after], f"{name}.{position}"
+            common = {"pid": core, "name": "signal", "cat": "semaphore", "id": number}
+            before = cause["ts"] + max(0.0, cause["dur"] - US)
+            yield {**common, "ph": "s", "slice": cause, "ts": before}
+            own = slices[position]
+            yield {**common, "ph": "f", "bp": "e", "slice": own, "ts": own["ts"]}
 
 
 def starts(kernel: KernelProfile, most: int) -> list[float]:
@@ -105,7 +151,7 @@ def _slice(
     core: int, lane: str, name: str, start: float, duration: float, details: dict[str, Any]
 ) -> dict[str, Any]:
     return {
-        "ph": "X", "pid": core, "tid": _lane(lane), "name": name, "cat": lane.split()[0],
+        "ph": "X", "pid": core, "lane": lane, "name": name, "cat": lane.split()[0],
         "ts": start * US, "dur": duration * US, "args": details,
     }  # fmt: skip
 
@@ -114,28 +160,16 @@ def _counter(core: int, name: str, at: float, value: float) -> dict[str, Any]:
     return {"ph": "C", "pid": core, "name": name, "ts": at * US, "args": {"bytes": value}}
 
 
-def _arrow(
-    core: int, begin: tuple[str, float], end: tuple[str, float], number: str
-) -> Iterator[dict[str, Any]]:
-    common = {"pid": core, "name": "signal", "cat": "semaphore", "id": number}
-    yield {**common, "ph": "s", "tid": _lane(begin[0]), "ts": begin[1] * US}
-    yield {**common, "ph": "f", "bp": "e", "tid": _lane(end[0]), "ts": end[1] * US}
-
-
-def _named(profile: Profile) -> Iterator[dict[str, Any]]:
-    cores = sorted({core for run in profile.runs for core in run.cores})
-    detailed = {run.cores[0] for run in profile.runs}
-    lanes = {span.lane for each in profile.programs for k in each.kernels for span in k.spans}
-    others = sorted(lanes - set(_FIXED), key=_lane)
-    for core in cores:
+def _named(profile: Profile, rows: dict[tuple[int, str], int]) -> Iterator[dict[str, Any]]:
+    for core in sorted({core for core, _ in rows}):
         yield _meta(core, 0, "process_name", f"NeuronCore {core} ({profile.machine.chip})")
         yield {"ph": "M", "pid": core, "name": "process_sort_index", "args": {"sort_index": core}}
-        names = [*_FIXED, *others, "collective kernels"] if core in detailed else ["programs"]
-        for lane in names:
-            yield _meta(core, _lane(lane), "thread_name", _title(lane))
-            order = {"sort_index": _lane(lane)}
-            common = {"ph": "M", "pid": core, "tid": _lane(lane)}
-            yield {**common, "name": "thread_sort_index", "args": order}
+    for (core, lane), count in rows.items():
+        for row in range(count):
+            tid = _tid(lane, row)
+            yield _meta(core, tid, "thread_name", _title(lane) + (f" ({row + 1})" if row else ""))
+            common = {"ph": "M", "pid": core, "tid": tid}
+            yield {**common, "name": "thread_sort_index", "args": {"sort_index": tid}}
 
 
 def _title(lane: str) -> str:

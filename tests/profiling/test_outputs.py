@@ -39,8 +39,19 @@ def test_trace_is_well_formed() -> None:
     named = {(each["pid"], each["tid"]) for each in events if each.get("name") == "thread_name"}
     assert {(each["pid"], each["tid"]) for each in slices} <= named
     assert all(each["dur"] >= 0 for each in slices)
+    reached: dict[tuple[int, int], float] = {}
+    for each in sorted(slices, key=lambda one: one["ts"]):  # slices of a row do not overlap
+        row = (each["pid"], each["tid"])
+        assert each["ts"] >= reached.get(row, 0.0) - 1e-6
+        reached[row] = each["ts"] + each["dur"]
     programs = [each for each in slices if each["cat"] == "programs"]
     assert len(programs) == sum(len(run.cores) for run in profile.runs)
+    lanes: dict[tuple[int, int], list[dict]] = {}
+    for each in slices:
+        lanes.setdefault((each["pid"], each["tid"]), []).append(each)
+    for each in [each for each in events if each["ph"] in "sf"][:500]:  # within a slice
+        row = lanes[each["pid"], each["tid"]]
+        assert any(one["ts"] <= each["ts"] <= one["ts"] + one["dur"] for one in row)
     begun = {each["id"] for each in events if each["ph"] == "s"}
     assert begun == {each["id"] for each in events if each["ph"] == "f"}
     assert begun

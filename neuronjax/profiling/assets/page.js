@@ -63,12 +63,12 @@ function legend(names) {
 
 // Tables whose columns sort: {title, of, show, text}
 
-function sortable(columns, rows, { by = 0, most = 200 } = {}) {
-  let order = by, down = !columns[by].text;
+function sortable(columns, rows, { by = 0, most = 200 } = {}) { // by null: as they come
+  let order = by, down = by !== null && !columns[by].text;
   const head = make("tr"), body = make("tbody");
   function fill() {
-    const { of } = columns[order];
-    const sorted = [...rows].sort((a, b) => {
+    const of = columns[order]?.of;
+    const sorted = !of ? rows : [...rows].sort((a, b) => {
       const [x, y] = [of(a) ?? -Infinity, of(b) ?? -Infinity];
       return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
     });
@@ -485,13 +485,18 @@ function renderProfile(page) {
 function change(row) {
   if (!row.before || row.after === null) return row.after && !row.before ? "new" : row.before ? "gone" : "";
   const part = row.after / row.before - 1, better = /_percent$/.test(row.name) ? part > 0 : part < 0;
-  return make("span", { class: Math.abs(part) < 0.001 ? "" : better ? "down" : "up" }, `${part > 0 ? "+" : ""}${shown(100 * part, 3)} %`);
+  const neutral = Math.abs(part) < 0.001 || /mbu|hfu/.test(row.name);
+  return make("span", { class: neutral ? "" : better ? "down" : "up" }, `${part > 0 ? "+" : ""}${shown(100 * part, 3)} %`);
 }
 function metric(name, value) {
   if (value === null) return "–";
   if (/_percent$/.test(name)) return percent(value);
   if (/_time$/.test(name)) return time(value * 1e9);
   return /_bytes$/.test(name) ? bytes(value) : shown(value, 6);
+}
+function pairBars(row, most) {
+  const bar = (value, name) => make("div", { style: `height:6px;margin:2px 0;border-radius:3px;width:${Math.max(1, 160 * (value ?? 0) / (most || 1))}px;background:var(--${name})` });
+  return make("div", { style: "width:160px", title: "before above, after below" }, bar(row.before, "sync"), bar(row.after, "accent"));
 }
 function renderComparison(page) {
   const [before, after] = data.titles, names = [...new Set(data.metrics.map((row) => row.program))];
@@ -500,10 +505,17 @@ function renderComparison(page) {
     { title: "Before", of: (r) => r.before, show: (r) => show(r, r.before) }, { title: "After", of: (r) => r.after, show: (r) => show(r, r.after) },
     { title: "Change", of: (r) => (r.before && r.after !== null ? r.after / r.before - 1 : null), show: change },
   ];
-  for (const name of names) {
+  const totals = data.metrics.filter((row) => row.name === "total_time");
+  const weight = (name) => { const row = totals.find((each) => each.program === name); return Math.max(row?.before ?? 0, row?.after ?? 0); };
+  names.sort((a, b) => weight(b) - weight(a));
+  page.append(section("programs", "Time of one run", null, sortable([
+    { title: "Program", text: true, of: (r) => r.program }, ...columns((r, value) => metric(r.name, value)),
+    { title: "", of: (r) => Math.max(r.before ?? 0, r.after ?? 0), show: (r) => pairBars(r, weight(names[0])) },
+  ], totals, { by: 4 })));
+  for (const name of names.slice(0, 8)) {
     const rows = data.metrics.filter((row) => row.program === name), total = rows.find((row) => row.name === "total_time");
     page.append(section(`metrics-${name}`, name, total && total.before && total.after !== null ? `${metric("total_time", total.before)} before, ${metric("total_time", total.after)} after.` : null,
-      sortable([{ title: "Metric", text: true, of: (r) => r.name }, ...columns((r, value) => metric(r.name, value))], rows, { by: 0 })));
+      sortable([{ title: "Metric", text: true, of: (r) => r.name }, ...columns((r, value) => metric(r.name, value))], rows, { by: null })));
   }
   page.append(section("lines", "Cost by source line", "Of one run; what changed most first.", sortable([
     { title: "Line", text: true, of: (r) => r.name, show: (r) => make("code", {}, file(r.name)), title_of: (r) => r.name },
