@@ -46,6 +46,7 @@ def Client_Create(plugin: Plugin, args: Any) -> None:
 def Client_Destroy(plugin: Plugin, args: Any) -> None:
     state = plugin.handles.drop(args.client)
     plugin.clients.remove(state)
+    state.client.close()
     state.destroy()
     options.unseal()
 

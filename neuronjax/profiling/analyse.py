@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
 from neuronjax.profiling import detail
 from neuronjax.profiling.live import Live, live
-from neuronjax.profiling.places import placed, plain, users_first
+from neuronjax.profiling.places import Placed, placed, plain, users_first
 from neuronjax.profiling.records import (
     Collective,
     KernelProfile,
@@ -27,9 +28,9 @@ from neuronjax.timing.streams import Assumptions, Compiled, compile_kernel
 from neuronjax.timing.timeline import KernelTime
 
 MOST_SPANS = 12_000
-"""Detailed instructions of a program; its kernels share them."""
+"""Detailed instructions of a program; its kernels share them by their time."""
 
-MOST_SPANS_OF_KERNEL = 400
+MOST_SPANS_OF_KERNEL = 2_000
 FEWEST_SPANS_OF_KERNEL = 24
 
 ASSUMPTIONS = Assumptions()
@@ -78,7 +79,7 @@ def analyse(
     nodes = dict(placed(program))
     use, memory = live(program, [each.kernel for each in nodes.values()])
     lives = dict(zip(nodes, memory, strict=True))
-    looked = _Looks(platform, max(len(timed.kernels), 1))
+    looked = _Looks(platform, _times(timed.kernels, nodes))
     kernels: list[KernelProfile] = []
     collectives: list[Collective] = []
     opcodes: Counter[tuple[str, str]] = Counter()
@@ -117,6 +118,15 @@ def analyse(
     )
 
 
+def _times(timed: Iterable[KernelTime], nodes: Mapping[str, Placed]) -> dict[int, float]:
+    """The time of all runs at all places, by the id of a kernel."""
+    found: dict[int, float] = {}
+    for each in timed:
+        kernel = id(nodes[each.path].kernel)
+        found[kernel] = found.get(kernel, 0.0) + each.duration_ns * each.runs
+    return found
+
+
 class _Look:
     """A kernel looked at: as a whole, and one physical core's part of it in time."""
 
@@ -132,17 +142,19 @@ class _Look:
 class _Looks:
     """Looks at each kernel once, however often it is called."""
 
-    def __init__(self, platform: Platform, kernels: int) -> None:
+    def __init__(self, platform: Platform, times: Mapping[int, float]) -> None:
         self._platform = platform
-        each = MOST_SPANS // kernels
-        self._most = min(MOST_SPANS_OF_KERNEL, max(FEWEST_SPANS_OF_KERNEL, each))
+        self._times = times
+        self._whole = sum(times.values()) or 1.0
         self._known: dict[int, _Look] = {}
 
     def __call__(self, kernel: Kernel) -> _Look:
         known = self._known.get(id(kernel))
         if known is None:
             whole = compile_kernel(kernel, self._platform, ASSUMPTIONS)
-            part, result = detail.simulated(kernel, self._platform, ASSUMPTIONS, self._most)
+            most = int(MOST_SPANS * self._times[id(kernel)] / self._whole)
+            most = min(MOST_SPANS_OF_KERNEL, max(FEWEST_SPANS_OF_KERNEL, most))
+            part, result = detail.simulated(kernel, self._platform, ASSUMPTIONS, most)
             known = _Look(whole, self._platform, part, result)
             self._known[id(kernel)] = known
         return known

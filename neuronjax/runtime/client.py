@@ -82,6 +82,11 @@ class Client:
             self.monitor.serve(options.monitor_port)
         self._specs: dict[tuple[Any, ...], ValueSpec] = {}
 
+    def close(self) -> None:
+        """Ends what goes on beside computations."""
+        if self.monitor is not None:
+            self.monitor.close()
+
     def spec(self, tensor: TensorSpec, placement: Placement, memory_kind: str) -> ValueSpec:
         """The one ``ValueSpec`` of this type, placement and memory kind."""
         key = (tensor, placement.ids, memory_kind)

@@ -43,8 +43,8 @@ class RunObserver(Protocol):
     def ran(self, program: LoadedProgram, outputs: Sequence[Any]) -> None:
         """A run was enqueued; its outputs become ready when it ends."""
 
-    def failed(self, program: LoadedProgram, error: BaseException) -> None:
-        """A run could not be enqueued, or a check of its values failed."""
+    def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
+        """A run could not be enqueued, or one that `ran` failed a check of its values."""
 
 
 class LoadedProgram:
@@ -117,7 +117,7 @@ class LoadedProgram:
             outputs, token = self.host.execute(arrays, with_token)
         except BaseException as failure:
             self._ledger.free(self._cores, self._result_bytes)
-            self._tell_failure(failure)
+            self._tell_failure(failure, ran=False)
             raise
         for observer in self._observers:
             observer.ran(self, outputs)
@@ -132,16 +132,16 @@ class LoadedProgram:
         if before is not None:
             error = before.error or self._failure(flags, before.nan, results)
             if error is not None:
-                self._tell_failure(error)
+                self._tell_failure(error, ran=True)
                 if not results:
                     raise error
                 for value in results:
                     value.fail(error)
         return results, token
 
-    def _tell_failure(self, error: BaseException) -> None:
+    def _tell_failure(self, error: BaseException, *, ran: bool) -> None:
         for observer in self._observers:
-            observer.failed(self, error)
+            observer.failed(self, error, ran=ran)
 
     def _failure(
         self, flags: Any, nan_before: bool, results: list[ShardedValue]

@@ -6,7 +6,9 @@ no simulated time, and ``programs_not_timed_yet`` counts them.
 
 from __future__ import annotations
 
+import atexit
 import json
+import logging
 import os
 import queue
 import threading
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from urllib.request import urlopen
 
 from neuronjax.errors import ConfigurationError, ExecutionError, NumericalError, OutOfBoundsError
 from neuronjax.machine.machine import Machine
@@ -37,6 +40,9 @@ from neuronjax.runtime.memory import HbmLedger
 HOST = "127.0.0.1"
 DEFAULT_PERIOD = 5.0
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 600
+_log = logging.getLogger("neuronjax.monitor")
+
+_POLL_SECONDS = 0.2
 _LATENCIES = 1_000
 
 _FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
@@ -83,6 +89,9 @@ class Monitor:
         self._new: queue.SimpleQueue[tuple[_Loaded, Analysis]] = queue.SimpleQueue()
         self._samples: deque[Snapshot] = deque(maxlen=_SAMPLES)
         self._samples.append(self.snapshot())
+        self._server: ThreadingHTTPServer | None = None
+        self._threads: list[threading.Thread] = []
+        self._stopped = False
 
     # Counting
 
@@ -96,8 +105,9 @@ class Monitor:
             began = time.perf_counter()
             self._when_ready(outputs[0]).on_ready(lambda error: self._ended(began))
 
-    def failed(self, program: LoadedProgram, error: BaseException) -> None:
+    def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
         """Counts a failure, in place of the completed run if there was one."""
+        self._status["completed"] -= ran
         status, kind = next(row[1:] for row in _FAILURES if isinstance(error, row[0]))
         self._status[status] += 1
         self._errors[kind] += 1
@@ -175,28 +185,58 @@ class Monitor:
     def serve(self, port: int) -> None:
         """Answers on a port of this machine, from threads that end with the process.
 
+        Where another client of this process has the port, that one goes on to tell of itself.
         ConfigurationError: somebody else has the port.
         """
         try:
             server = ThreadingHTTPServer((HOST, port), lambda *given: _Handler(self, *given))
         except OSError as error:
+            if _is_own(port):
+                _log.warning("port %d goes on to tell of the first client of this process", port)
+                return
             raise ConfigurationError(
                 f"NEURONJAX_MONITOR_PORT={port} cannot be used: {error.strerror}. Each process "
                 "needs a free port of its own."
             ) from None
         server.daemon_threads = True
+        self._server = server
         for name, work in (("serve", server.serve_forever), ("time", self._work)):
-            threading.Thread(target=work, name=f"neuronjax-monitor-{name}", daemon=True).start()
+            thread = threading.Thread(target=work, name=f"neuronjax-monitor-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Gives the port back, and waits for threads: none may be at work when Python ends."""
+        atexit.unregister(self.close)
+        self._stopped = True
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+        for thread in self._threads:
+            thread.join()
 
     def _work(self) -> None:
         """Times new programs, and takes samples."""
-        while True:
-            try:
-                loaded, analysis = self._new.get(timeout=_SAMPLE_SECONDS)
-            except queue.Empty:
+        while not self._stopped:
+            now = time.monotonic()
+            if now - self._samples[-1].seconds >= _SAMPLE_SECONDS:
                 self._samples.append(self.snapshot())
+            try:
+                loaded, analysis = self._new.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
                 continue
             loaded.times = _times(analysis)
+
+
+def _is_own(port: int) -> bool:
+    """Whether this process answers there."""
+    try:
+        with urlopen(f"http://{HOST}:{port}/json", timeout=5) as answer:
+            pid = json.load(answer)["neuron_runtime_data"][0]["pid"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    return bool(pid == os.getpid())
 
 
 def _times(analysis: Analysis) -> _Times:

@@ -61,7 +61,7 @@ class Recording:
             now = time.perf_counter_ns()
             self._runs.append((seen.number, now, self.ledger.tensor_bytes(seen.cores[0])))
 
-    def failed(self, program: LoadedProgram, error: BaseException) -> None:
+    def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
         """Runs that fail took their time, too."""
 
     def _see(self, program: LoadedProgram) -> _Seen:

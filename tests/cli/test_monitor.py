@@ -120,6 +120,53 @@ def test_nobody_answers() -> None:
     assert "no process answers on port" in done.stderr
 
 
+def test_processes_end_and_clients_follow_each_other() -> None:
+    code = """
+import jax, jax.extend, jax.numpy as jnp
+for _ in range(2):
+    jax.jit(lambda x: x @ x + 1)(jnp.ones((64, 64))).block_until_ready()
+    jax.clear_caches()
+    jax.extend.backend.clear_backends()
+print(jax.jit(lambda x: x @ x)(jnp.ones((64, 64)))[0, 0])
+"""
+    given = {"JAX_PLATFORMS": "neuron", "NEURONJAX_MONITOR_PORT": str(free_port())}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+        env=ENVIRONMENT | given,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "64.0\n"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "status", "kind"),
+    [({"NEURON_FAIL_ON_NAN": "1"}, "completed_with_num_err", "numerical"), ({}, "completed", "")],
+)
+def test_failures_are_counted(variables: dict[str, str], status: str, kind: str) -> None:
+    code = """
+import json, os, urllib.request
+import jax, jax.numpy as jnp
+x = jax.device_put(-jnp.ones(8), jax.devices()[0])
+try:
+    jax.jit(jnp.log)(x).block_until_ready()
+except jax.errors.JaxRuntimeError:
+    pass
+port = os.environ["NEURONJAX_MONITOR_PORT"]
+found = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/json?period=99"))
+print(json.dumps(found["neuron_runtime_data"][0]["report"]["execution_stats"]))
+"""
+    given = {"JAX_PLATFORMS": "neuron", "NEURONJAX_MONITOR_PORT": str(free_port())}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+        env=ENVIRONMENT | given | variables,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    stats = json.loads(done.stdout)
+    assert stats["execution_summary"][status] >= 1
+    assert {name for name, count in stats["error_summary"].items() if count} == {kind} - {""}
+
+
 def test_a_port_that_is_taken(port: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import jax; jax.devices()"], capture_output=True, text=True,

@@ -111,9 +111,11 @@ class Timeline {
       for (let run = 0; run < shownRuns; run++) {
         const start = kernel.start + run * step, end = start + kernel.time;
         found.push({ lane: kernel.critical === "collective" ? "collective" : "kernels", start, end, kernel, name: kernel.name, color: kernel.critical, full: true });
+        // What instructions are shown of; the rest of the kernel shows how busy engines are.
+        const known = run === 0 ? start + Math.min(kernel.time, Math.max(0, ...kernel.spans.map((span) => span[3]))) : start;
         for (const [name, busy] of Object.entries(kernel.busy)) {
           if (name === "collective") continue;
-          found.push({ lane: name, start, end, kernel, name: "", color: name, share: Math.min(1, busy / (kernel.time || 1)), detailed: run === 0 && kernel.spans.length > 0 });
+          found.push({ lane: name, start, end, known, kernel, name: "", color: name, share: Math.min(1, busy / (kernel.time || 1)) });
         }
       }
       for (const [lane, name, start, end, after] of kernel.spans) {
@@ -198,10 +200,12 @@ class Timeline {
     } else {
       if (wide < 0.3 && x - (reached.get(lane) ?? -9) < 0.5) return;
       reached.set(lane, x);
-      const faint = item.detailed && item.kernel.time * close >= 240;
-      pen.globalAlpha = faint ? 0.13 : 0.8; pen.fillStyle = this.colors[item.color];
-      const part = faint ? 1 : item.share;
-      pen.fillRect(x, y + high * (1 - part), Math.max(wide - (wide > 3 ? 1 : 0), 0.7), high * part);
+      const shown = item.kernel.time * close >= 240 ? (item.known - item.start) * close : 0;
+      pen.fillStyle = this.colors[item.color];
+      if (shown > 0) { pen.globalAlpha = 0.13; pen.fillRect(x, y, shown, high); }
+      pen.globalAlpha = 0.8;
+      const rest = Math.max(wide - shown - (wide > 3 ? 1 : 0), shown ? 0 : 0.7);
+      pen.fillRect(x + shown, y + high * (1 - item.share), rest, high * item.share);
     }
     pen.globalAlpha = 1;
     const from = Math.max(x, this.left), room = Math.min(x + wide, this.width) - from;
