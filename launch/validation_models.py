@@ -11,7 +11,9 @@ What the sources leave open, and what is taken:
   with the statistics of ResNet's norms, which are in weights and biases here.
 * Heads that the cores do not divide are padded: key and value heads are repeated until each core
   has one; Llama-2-7B's 32 heads on 24 cores become 48, its feed-forward layer of 11,008 becomes
-  11,016 wide and its vocabulary 32,016 (so does neuronx-distributed).
+  11,016 wide and its vocabulary 32,016 (so does neuronx-distributed). BERT-large's vocabulary is
+  padded to a multiple of 128.
+* Training casts operands of products to BF16, as models in BF16 do with the gradients of logits.
 * Time to the first token is one prefill over the prompt alone, with logits of its last token.
 * A step of training is the program of one micro batch, as often as gradients are accumulated, and
   one update: reduce-scatter of the gradients, AdamW on a shard of FP32 weights, all-gather of BF16
@@ -59,7 +61,7 @@ BERT_BASE = EncoderConfig(
     embedding_dim=768, type_vocab_size=2, head=TextHeadConfig("text-classification"),
 )  # fmt: skip
 BERT_LARGE = EncoderConfig(
-    vocab_size=30_522, num_layers=24, dim=1024, hidden_dim=4096, num_heads=16, num_positions=512,
+    vocab_size=30_592, num_layers=24, dim=1024, hidden_dim=4096, num_heads=16, num_positions=512,
     embedding_dim=1024, type_vocab_size=2, dtype="bfloat16", param_dtype="bfloat16",
     head=TextHeadConfig("fill-mask", act="gelu", transform_norm=True),
 )  # fmt: skip
@@ -326,7 +328,7 @@ def bert_update(mesh: AbstractMesh, *, config: EncoderConfig) -> dict[str, Any]:
     return {"fn": jax.jit(update, donate_argnums=(0, 2)), "arguments": (shapes, shapes, state)}
 
 
-class Folded(nnx.Module):
+class Folded(ConvNorm):
     """A convolution and a norm of known statistics: those are in its weights and its bias."""
 
     def __init__(self, layer: ConvNorm) -> None:
@@ -344,7 +346,8 @@ def _folded() -> ResNet:
     for stage in model.stages:
         for block in stage:
             block.shortcut = block.shortcut and Folded(block.shortcut)
-            block.layers = nnx.List([Folded(layer) for layer in block.layers])
+            layers: list[ConvNorm] = [Folded(layer) for layer in block.layers]
+            block.layers = nnx.List(layers)
     return model
 
 
@@ -460,13 +463,16 @@ MEASUREMENTS: tuple[dict[str, Any], ...] = (
     # 47.95 sequences/s; 1024 sequences on 32 data-parallel groups are 32 micro batches of one.
     _measurement(
         "M7", "Llama-3.1-8B pre-training, 8192 tokens, a step", 1024e3 / 47.95,
-        _part(llama_micro_step, length=8192, times=32, **_TP32),
+        _part(llama_micro_step, length=8192, times=32, flags=MATMULT_BF16, **_TP32),
         _part(llama_update, "trn1.32xlarge", config=LLAMA_3_8B, mesh="data=32,model=32"),
     ),
     # 3826.6 sequences/s; 16384 sequences on 32 cores are 32 micro batches of 16.
     _measurement(
         "M8", "BERT-large pre-training, 128 tokens, a step", 16384e3 / 3826.6,
-        _part(bert_micro_step, "trn1.32xlarge", config=BERT_LARGE, batch=16, length=128, times=32),
+        _part(
+            bert_micro_step, "trn1.32xlarge", config=BERT_LARGE, batch=16, length=128, times=32,
+            flags=MATMULT_BF16,
+        ),
         _part(bert_update, "trn1.32xlarge", config=BERT_LARGE, mesh="data=32"),
     ),
     _measurement(

@@ -15,7 +15,7 @@ from neuronjax.lower.families.expansions import REWRITES
 from neuronjax.lower.families.table import EPILOGUES, RULES
 from neuronjax.lower.homes import Home
 from neuronjax.lower.moves import move
-from neuronjax.lower.native import LATER, NATIVE, without_unused
+from neuronjax.lower.native import LATER, NATIVE, ROUNDED, with_own_widenings, without_unused
 from neuronjax.lower.rebuild import on_buffers
 from neuronjax.lower.rewrite import rewrite
 from neuronjax.lower.scope import Scope, Unit
@@ -50,6 +50,9 @@ def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main")
     graph = hlo_graph.read(module)
     rewrite(graph, REWRITES)
     rewrite(graph, NATIVE)
+    with_own_widenings(graph)
+    without_unused(graph)
+    rewrite(graph, ROUNDED)
     without_unused(graph)
     rewrite(graph, LATER)
     unit = Unit(target, rules=RULES, epilogues=EPILOGUES, ranks=ranks)

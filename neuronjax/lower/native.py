@@ -148,14 +148,16 @@ _LEAST_SQUARES = 1024
 
 
 def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """A sum of squares of all numbers of a tensor: the product of a vector with itself.
+    """A sum of squares of all numbers of a tensor is the product of a vector with itself.
 
     On one partition a Vector engine would go through all numbers; the Tensor engine adds them up
     over all partitions.
     """
-    square = _made_by(op.operands[0], "multiply")
-    if square is None or len(op.results) != 1 or reducer(op) != "add":
+    if len(op.results) != 1 or reducer(op) != "add":
         return None
+    square = _made_by(op.operands[0], "multiply")
+    if square is None or math.prod(op.result.shape) != 1:
+        return _sum_of_rows(writer, op)
     value = square.operands[0]
     count = math.prod(value.shape)
     if square.operands != (value, value) or value.dtype != np.float32:
@@ -173,7 +175,39 @@ def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
     return [writer.reshape(total, op.result.shape)]
 
 
+def _sum_of_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """The sum of all rows of a matrix: ones times the matrix.
+
+    Rows lie on partitions, over which only the Tensor engine adds up as fast as it reads.
+    """
+    value, zero = op.operands
+    dimensions = sorted(op.attributes["dimensions"])
+    count = len(dimensions)
+    rows, columns = math.prod(value.shape[:count]), math.prod(value.shape[count:])
+    if dimensions != list(range(count)) or min(rows, columns) < _LEAST_SIDE:
+        return None
+    if value.dtype != np.float32 or not _is_zero(zero):
+        return None
+    matrix = writer.reshape(value, (rows, columns))
+    like = Value(TensorSpec((rows,), value.dtype))
+    numbers = {
+        "lhs_batching_dimensions": (),
+        "rhs_batching_dimensions": (),
+        "lhs_contracting_dimensions": (0,),
+        "rhs_contracting_dimensions": (0,),
+    }
+    ones = writer.constant(1.0, like)
+    total = writer.add("dot_general", ones, matrix, shape=(columns,), dot_dimension_numbers=numbers)
+    return [writer.reshape(total, op.result.shape)]
+
+
+_LEAST_SIDE = 128
+"""Rows and columns from which adding up rows on the Tensor engine pays."""
+
+
 def _is_zero(value: Value) -> bool:
+    while value.producer is not None and value.producer.name in ("convert", "broadcast_in_dim"):
+        value = value.producer.operands[0]
     return is_splat(value) and not _splat(value)
 
 
@@ -248,6 +282,16 @@ NATIVE: Mapping[str, Rewrite] = {
 """Operation -> what the engines do instead."""
 
 
+def rounded_erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """erfc(x) rounded to BF16 is 1 - erf(x) to the precision that the chip's erf has."""
+    found = _made_by(op.operands[0], "chlo.erfc")
+    if found is None or op.result.dtype.name != "bfloat16":
+        return None
+    (x,) = found.operands
+    erf = writer.add("chlo.erf", x)
+    return [writer.convert(writer.add("subtract", writer.constant(1.0, x), erf), op.result.dtype)]
+
+
 def erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
     """In terms of StableHLO, where it is no part of anything that engines have."""
     element = op.mlir.results[0].type.element_type
@@ -267,8 +311,41 @@ def erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
     return made.results
 
 
+ROUNDED: Mapping[str, Rewrite] = {"convert": rounded_erfc}
+"""Conversions that let the operation before them be less exact."""
+
 LATER: Mapping[str, Rewrite] = {"chlo.erfc": erfc}
 """Operation -> what is done where nothing of `NATIVE` has taken it."""
+
+
+_WIDENED = frozenset({"bfloat16", "float16"})
+
+
+def with_own_widenings(graph: Graph) -> None:
+    """Gives every user of a value widened to FP32 its own conversion of it; in place.
+
+    Engines widen what they read. A value that kernels share is shared as narrow as it is.
+    """
+    operations: list[Op] = []
+    for op in graph.operations:
+        for region in op.regions:
+            with_own_widenings(region)
+        operands = []
+        for value in op.operands:
+            made = _made_by(value, "convert")
+            if made is not None and _is_widening(made):
+                writer = Writer(made.source)
+                value = writer.convert(made.operands[0], value.dtype)
+                operations += writer.operations
+            operands.append(value)
+        op.operands = tuple(operands)
+        operations.append(op)
+    graph.operations[:] = operations
+
+
+def _is_widening(op: Op) -> bool:
+    wide, narrow = op.result.dtype.name, op.operands[0].dtype.name
+    return wide == "float32" and narrow in _WIDENED
 
 
 def without_unused(graph: Graph) -> None:

@@ -481,6 +481,10 @@ class _Chain:
             name, reduced, walked = op.name, (), placed
             operands = tuple(self._reference(operand, placed) for operand in op.operands)
         axes = self._axes(placed)
+        same = self._again(op, operands)
+        if same is not None:
+            self.references[op.result] = same
+            return
         if op.result not in self.needed and not is_reduction:
             found = (self._axes_of(each) for each in operands if isinstance(each, Reference))
             axes = frozenset().union(*found) & axes
@@ -496,6 +500,19 @@ class _Chain:
                 attributes=tuple(sorted((k, v) for k, v in op.attributes.items() if k in _KEPT)),
             )
         )
+
+    def _again(self, op: Op, operands: tuple[Reference | Immediate, ...]) -> Reference | None:
+        """The same conversion, if it was made before; several readers of a value may have one."""
+        if op.name != "convert" or op.result in self.needed:
+            return None
+        found = (
+            Reference(number)
+            for number, node in enumerate(self.nodes)
+            if node.name == "convert"
+            and node.operands == operands
+            and node.dtype == op.result.dtype
+        )
+        return next(found, None)
 
     def _domain_of(self, op: Op) -> Sequence[int | None]:
         """The dimension of the domain for each dimension of a reduction's operand."""

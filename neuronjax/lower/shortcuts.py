@@ -2,7 +2,7 @@
 
 Engines compute in float32 and cast when they read and write: a conversion from or to a narrower
 type is part of the instruction before or after it. The Scalar engine subtracts, takes the
-exponential and adds up in one go.
+exponential and adds up in one go; so it does with squares.
 """
 
 from __future__ import annotations
@@ -32,11 +32,15 @@ class Shortcuts:
     differences: Mapping[int, int]
     #: Exponential -> the sum of it.
     sums: Mapping[int, int]
+    #: Sum -> the product of a value with itself that it adds up.
+    squares: Mapping[int, int]
 
     @property
     def absorbed(self) -> frozenset[int]:
         """Nodes that are written only if another one asks for them."""
-        return frozenset((*self.differences.values(), *self.narrowed.values()))
+        return frozenset(
+            (*self.differences.values(), *self.narrowed.values(), *self.squares.values())
+        )
 
 
 def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
@@ -68,7 +72,14 @@ def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
         found = [user for user in users[Reference(number)] if _adds(program.nodes[user])]
         if found:
             sums[number] = found[0]
-    return Shortcuts(widened, narrowed, differences, sums)
+    squares = {
+        number: square.number
+        for number, node in enumerate(program.nodes)
+        if (square := _square(program, node)) is not None
+        and users[square] == [number]
+        and square not in stored
+    }
+    return Shortcuts(widened, narrowed, differences, sums, squares)
 
 
 def _widened(program: TileProgram, node: Node) -> Reference | None:
@@ -102,6 +113,17 @@ def _difference(program: TileProgram, node: Node) -> Reference | None:
     inner = program.nodes[operand.number]
     plain = all(isinstance(each, Reference) for each in inner.operands)
     return operand if inner.name == "subtract" and plain else None
+
+
+def _square(program: TileProgram, node: Node) -> Reference | None:
+    """The product of a value with itself that a sum in float32 adds up."""
+    operand = node.operands[0]
+    if not _adds(node) or not isinstance(operand, Reference) or operand.is_input:
+        return None
+    inner = program.nodes[operand.number]
+    same = len(inner.operands) == 2 and inner.operands[0] == inner.operands[1]
+    is_square = inner.name == "multiply" and same and isinstance(inner.operands[0], Reference)
+    return operand if is_square and inner.dtype.name == node.dtype.name == "float32" else None
 
 
 def _adds(node: Node) -> bool:

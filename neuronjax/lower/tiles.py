@@ -36,6 +36,8 @@ FREE_ELEMENTS = 2048
 MIN_FREE_ELEMENTS = 64
 SLOTS = 2
 """Tiles of a value that is loaded or stored in a loop."""
+SHARED_BYTES = 32 * 1024
+"""Most bytes in a partition of what all tiles of a loop share."""
 HELD_BYTES = 24
 """Bytes per element of values between: those of the dead make room for others."""
 ROW_BYTES = 150 * 1024
@@ -248,7 +250,26 @@ class TileEmitter:
         position = dict.fromkeys(range(len(self.program.domain)), ZERO)
         for dim, start in region.base:
             position[dim] += start
-        self.loops(region.loops, position, lambda at: self._box(region, at))
+        same = self._same(region, position)
+        self.loops(region.loops, position, lambda at: self._box(region, at, same))
+
+    def _same(self, region: Region, position: dict[int, Affine]) -> dict[Reference, Access]:
+        """Inputs that all boxes of a region share, loaded before its loops."""
+        loops = {axis.dim for axis in region.loops}
+        if not loops or len(region.chunks) != 1 or region.chunks[0].loops:
+            return {}
+        free = (*region.free, *region.chunks[0].free)
+        values = Values(self, Box(region.partitions, free, position), {})
+        found: dict[Reference, Access] = {}
+        room = SHARED_BYTES
+        for number, each in enumerate(self.program.inputs):
+            if each.buffer is None or any(each.strides[dim] for dim in loops):
+                continue
+            sizes = [axis.size for axis in free if axis.dim in each.axes]
+            room -= math.prod(sizes) * bytes_of(storage_of(each.dtype).dtype)
+            if room >= 0:
+                found[Reference(number, is_input=True)] = values.load(number)
+        return found
 
     def loops(self, loops: Sequence[Axis], position: dict[int, Affine], body: Any) -> None:
         if not loops:
@@ -259,10 +280,12 @@ class TileEmitter:
             at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
             self.loops(inner, at, body)
 
-    def _box(self, region: Region, position: dict[int, Affine]) -> None:
+    def _box(
+        self, region: Region, position: dict[int, Affine], same: Mapping[Reference, Access]
+    ) -> None:
         if len(region.chunks) == 1 and not region.chunks[0].loops:
             free = (*region.free, *region.chunks[0].free)
-            self.box(Box(region.partitions, free, position))
+            self.box(Box(region.partitions, free, position), same)
         else:
             self._chunked(region, position)
 
@@ -273,13 +296,18 @@ class TileEmitter:
         wanted: Reference | None = None,
     ) -> Access | None:
         """All values of a box; `given` ones lie in tiles already. The tile of a `wanted` one."""
-        values = Values(self, box, dict(given or {}), is_whole=True)
+        values = self.values(box, given or {})
+        return None if wanted is None else values.in_sbuf(wanted)
+
+    def values(self, box: Box, given: Mapping[Reference, Access]) -> Values:
+        """The same, with the tiles of all values."""
+        values = Values(self, box, dict(given), is_whole=True)
         for number in range(len(self.program.nodes)):
             if number not in self.shortcuts.absorbed:
                 values.node(number)
         for output in self.program.outputs:
             values.store(output)
-        return None if wanted is None else values.in_sbuf(wanted)
+        return values
 
     def _chunked(self, region: Region, position: dict[int, Affine]) -> None:
         """Reductions piece by piece into accumulators, then what follows from them."""
@@ -440,10 +468,17 @@ class Values:
         name = node.name.replace(".", "_")
         dst = self.tile(node.axes, storage_of(dtype).dtype, name, slots)
         if node.reduced:
-            self._reduce(node, dst)
-        elif number not in cuts.differences or not self._exponential(number, dst):
+            if number not in cuts.squares or not self._sum_of_squares(number, dst):
+                self._reduce(node, dst)
+        elif not self._on_scalar_engine(number, dst):
             self._elementwise(node, dst)
         self.known[reference] = self.known[written] = dst
+
+    def _on_scalar_engine(self, number: int, dst: Access) -> bool:
+        """Writes what the Scalar engine does at once; whether there is such an instruction."""
+        if number in self.emitter.shortcuts.differences:
+            return self._exponential(number, dst)
+        return self._scaled_rows(self.program.nodes[number], dst)
 
     def _exponential(self, number: int, dst: Access) -> bool:
         """exp(x - m) of a row value m, with its sum, in one instruction; whether it can be."""
@@ -475,6 +510,43 @@ class Values:
         )
         self.known[Reference(total)] = found
         return True
+
+    def _sum_of_squares(self, number: int, dst: Access) -> bool:
+        """Squares and their sum in one instruction; whether it can be."""
+        square = self.program.nodes[self.emitter.shortcuts.squares[number]]
+        data = square.operands[0]
+        assert isinstance(data, Reference)
+        free = {axis.dim for axis in self.box.free if axis.size > 1}
+        reduced = set(self.program.nodes[number].reduced)
+        if not self.is_whole or not free <= reduced & square.axes:
+            return False
+        source = self.operand(data, [axis for axis in self.box.free if axis.dim in square.axes])
+        assert isinstance(source, Access)
+        squares = self.tile(square.axes, FLOAT32, "squares")
+        op = Activation.SQUARE
+        self.emitter.builder.emit(ActivateReduce(dst=squares, op=op, data=source, reduce_res=dst))
+        return True
+
+    def _scaled_rows(self, node: Node, dst: Access) -> bool:
+        """One number per row times the row on the Scalar engine, which norms leave idle."""
+        if node.name != "multiply" or node.operand_dtype.name != "float32":
+            return False
+        free = {axis.dim for axis in self.box.free if axis.size > 1}
+        if not self.emitter.shortcuts.squares or not self.is_whole or not free <= node.axes:
+            return False
+        for data, row in (node.operands, node.operands[::-1]):
+            if not isinstance(data, Reference) or not isinstance(row, Reference):
+                return False
+            if self.program.axes_of(row) & free or not free <= self.program.axes_of(data):
+                continue
+            scale = self.node_of(row)
+            source = self.operand(data, [axis for axis in self.box.free if axis.dim in node.axes])
+            if scale.element_type != FLOAT32 or not isinstance(source, Access):
+                return False
+            op = Activation.COPY
+            self.emitter.builder.emit(Activate(dst=dst, op=op, data=source, scale=scale))
+            return True
+        return False
 
     def _elementwise(self, node: Node, dst: Access) -> None:
         """The instructions of an operation; PSUM is read if all of them can."""

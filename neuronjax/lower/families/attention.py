@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.formats import FLOAT32
@@ -37,6 +37,10 @@ BANKS = 2
 """Banks of PSUM that take turns."""
 _SCALES = frozenset({"multiply", "divide"})
 """Operations that may come first, while scores leave PSUM."""
+
+
+_TOGETHER = (4, 3, 2)
+"""Batches of few queries whose scores are made before anything waits for a softmax."""
 
 
 @dataclass(frozen=True)
@@ -147,20 +151,22 @@ class AttentionWriter:
         product = self.first.product
         position = dict.fromkeys(range(len(product.sizes)), ZERO)
         batches = product.batches
-        if _size(self.queries) <= STATIONARY and batches and batches[-1].size % 2 == 0:
+        count = next((n for n in _TOGETHER if batches and batches[-1].size % n == 0), 1)
+        if _size(self.queries) <= STATIONARY and count > 1:
             step = batches[-1].steps
-            twice = Batch(batches[-1].size // 2, tuple((dim, 2 * n) for dim, n in step))
-            pair = functools.partial(self._pair_of_batches, step)
-            self.first.batches((*batches[:-1], twice), position, pair)
+            fewer = Batch(batches[-1].size // count, tuple((dim, count * n) for dim, n in step))
+            some = functools.partial(self._batches, step, count)
+            self.first.batches((*batches[:-1], fewer), position, some)
         else:
             self.first.batches(batches, position, self._one)
 
-    def _pair_of_batches(
-        self, step: tuple[tuple[int, int], ...], position: dict[int, Affine]
+    def _batches(
+        self, step: tuple[tuple[int, int], ...], count: int, position: dict[int, Affine]
     ) -> None:
-        """Two batches of few queries."""
+        """Some batches of few queries."""
         works = []
-        for at in (position, moved(position, step)):
+        for number in range(count):
+            at = moved(position, tuple((dim, number * n) for dim, n in step))
             keys, values = self._panels(at)
             works.append(Work(tuple(self.queries), at, keys, values))
         self._together(works)
@@ -232,9 +238,34 @@ class AttentionWriter:
         emitter = self.first.emitter
         domain = range(len(emitter.program.domain))
         box = Box(work.tile, tuple(self.keys), {dim: work.position[dim] for dim in domain})
-        weights = emitter.box(box, given, self.weights.reference)
-        assert weights is not None
-        self._multiply(work.tile, weights, work.values, work.position)
+        values = emitter.values(box, given)
+        weights = values.in_sbuf(self.weights.reference)
+        known = {outer: values.node_of(inner) for outer, inner in self.shared.items()}
+        self._multiply(work, weights, known)
+
+    @functools.cached_property
+    def shared(self) -> dict[Reference, Reference]:
+        """Inputs of what follows the last product that are rows' results: they lie in tiles.
+
+        Sums of weights, for instance, one for each query.
+        """
+        inner, outer = self.first.emitter, self.last.emitter
+        contracted = self.last.product.contracted
+        dims = [(dim, axis) for dim, axis in self.weights.dims if dim not in contracted]
+        found: dict[Reference, Reference] = {}
+        for number, each in enumerate(outer.program.inputs):
+            if each.buffer is None or not each.axes <= {dim for dim, _ in dims}:
+                continue
+            for output in inner.program.outputs:
+                if (
+                    outer.buffers[each.buffer] == inner.buffers[output.buffer]
+                    and each.offset == output.offset
+                    and not output.value.is_input
+                    and inner.program.nodes[output.value.number].dtype == each.dtype
+                    and all(each.strides[d] == output.strides[a] for d, a in dims)
+                ):
+                    found[Reference(number, is_input=True)] = output.value
+        return found
 
     def _scores(
         self,
@@ -298,19 +329,13 @@ class AttentionWriter:
     ) -> None:
         self.first.accumulate(step, pair, tile, position, around, dst, ends)
 
-    def _multiply(
-        self,
-        tile: tuple[Axis, ...],
-        weights: Access,
-        values: list[Panel],
-        position: dict[int, Affine],
-    ) -> None:
+    def _multiply(self, work: Work, weights: Access, known: Mapping[Reference, Access]) -> None:
         """Weights times values, and what follows."""
-        rows = _size(tile)
+        rows, values = _size(work.tile), work.values
         parts = self._turned(rows, weights)
-        there = self._beyond(position)
+        there = self._beyond(work.position)
         back = {axis: dim for dim, axis in self.weights.dims}
-        row = tuple(Axis(back[axis.dim], axis.size, axis.step) for axis in tile)
+        row = tuple(Axis(back[axis.dim], axis.size, axis.step) for axis in work.tile)
         for column, at in tiles(self.columns, MOVING):
             here = moved(there, tuple(at.items()))
             total = self.builder.tile((rows, _size(column)), FLOAT32, Memory.PSUM, name="sum")
@@ -323,7 +348,7 @@ class AttentionWriter:
                         start=index == 0, stop=index == len(parts) - 1,
                     )
                 )  # fmt: skip
-            self.last.finish(row, column, here, dst)
+            self.last.finish(row, column, here, dst, known)
 
     def _turned(
         self, rows: int, weights: Access

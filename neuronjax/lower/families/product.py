@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -313,14 +314,19 @@ class ProductWriter(Loader):
         return found
 
     def finish(
-        self, row: tuple[Axis, ...], column: tuple[Axis, ...], position: Position, total: Access
+        self,
+        row: tuple[Axis, ...],
+        column: tuple[Axis, ...],
+        position: Position,
+        total: Access,
+        known: Mapping[Reference, Access] = MappingProxyType({}),
     ) -> None:
-        """What follows from a tile of sums, and where it goes."""
+        """What follows from a tile of sums, and where it goes; `known` inputs are in tiles."""
         program = self.emitter.program
         box = Box(row, column, {d: position[d] for d in range(len(program.domain))})
         given = total if self._is_read_in_psum() else self._evicted(row, column, total)
         shared = self._given(row, column, position)
-        self.emitter.box(box, {Reference(0, is_input=True): given, **shared})
+        self.emitter.box(box, {Reference(0, is_input=True): given, **shared, **known})
 
     def _is_read_in_psum(self) -> bool:
         """Whether what follows may read sums where they are: few do, and nobody stores them."""
