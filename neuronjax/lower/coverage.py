@@ -2,12 +2,13 @@
 
 A tile lives across the iterations of a loop if an iteration reads what it has not written itself.
 Intervals of elements are compared only where what they are relative to agrees: the same slot,
-and the same dependence on the loops that stand still.
+and the same dependence on the loops that stand still. A write with gaps is as many intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ from neuronjax.program.operand import Access, RegisterOffset
 
 Key = tuple[Any, ...]
 """What an interval is relative to."""
+_Step = tuple[int, int]
+"""A stride and a size: a dimension of a walk, or a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +30,27 @@ class Reached:
     elements: Interval
 
 
+_MOST_INTERVALS = 64
+
+
 def touched(access: Access, trips: Mapping[str, int | None]) -> Reached | None:
     """All that `access` may reach while the loops `trips` run; None: nobody knows."""
-    return _reached(access, trips, dense=False)
+    found = _reached(access, trips, _hull)
+    return found[0] if found else None
 
 
-def filled(access: Access, trips: Mapping[str, int | None]) -> Reached | None:
-    """What `access` reaches without a gap while the loops `trips` run; None: there may be gaps."""
-    return _reached(access, trips, dense=True)
+def filled(access: Access, trips: Mapping[str, int | None]) -> tuple[Reached, ...]:
+    """What `access` is sure to reach while the loops `trips` run; nothing: nobody knows."""
+    return _reached(access, trips, _intervals)
 
 
-def _reached(access: Access, trips: Mapping[str, int | None], *, dense: bool) -> Reached | None:
+def _reached(
+    access: Access,
+    trips: Mapping[str, int | None],
+    elements: Callable[[list[_Step], int], list[Interval]],
+) -> tuple[Reached, ...]:
     if isinstance(access.offset, RegisterOffset):
-        return None
+        return ()
     moving = {name for name, _ in (*access.slot.terms, *access.partition.terms)}
     steps = [(dim.stride, dim.size) for dim in access.dims]
     fixed = []
@@ -49,14 +60,12 @@ def _reached(access: Access, trips: Mapping[str, int | None], *, dense: bool) ->
             continue
         count = trips[name]
         if count is None:
-            return None
+            return ()
         steps.append((factor, count))
-    elements = _hull(steps, access.offset.base, dense=dense)
-    if elements is None:
-        return None
     low = access.partition.base
+    lanes = Interval(low, low + access.partitions - 1)
     key = (_slot(access), access.partition.terms, tuple(fixed))
-    return Reached(key, Interval(low, low + access.partitions - 1), elements)
+    return tuple(Reached(key, lanes, each) for each in elements(steps, access.offset.base))
 
 
 def _slot(access: Access) -> Affine:
@@ -64,14 +73,27 @@ def _slot(access: Access) -> Affine:
     return Affine() if access.buffer.slots == 1 else access.slot
 
 
-def _hull(steps: list[tuple[int, int]], base: int, *, dense: bool) -> Interval | None:
+def _hull(steps: list[_Step], base: int) -> list[Interval]:
+    """From the first element to the last one."""
+    ends = [stride * (size - 1) for stride, size in steps]
+    return [Interval(base + sum(min(0, end) for end in ends),
+                     base + sum(max(0, end) for end in ends))]  # fmt: skip
+
+
+def _intervals(steps: list[_Step], base: int) -> list[Interval]:
+    """All elements; nothing if they are in too many pieces."""
     low = high = base
-    for stride, size in sorted(steps, key=lambda step: abs(step[0])):
-        if dense and size > 1 and abs(stride) > high - low + 1:
-            return None
+    rest = sorted(((each, size) for each, size in steps if size > 1), key=lambda step: abs(step[0]))
+    while rest and abs(rest[0][0]) <= high - low + 1:
+        stride, size = rest.pop(0)
         end = stride * (size - 1)
         low, high = low + min(0, end), high + max(0, end)
-    return Interval(low, high)
+    if math.prod(size for _, size in rest) > _MOST_INTERVALS:
+        return []
+    starts = [0]
+    for stride, size in rest:
+        starts = [start + stride * step for start in starts for step in range(size)]
+    return [Interval(low + start, high + start) for start in starts]
 
 
 @dataclass(slots=True)
@@ -80,10 +102,9 @@ class Filled:
 
     found: list[Reached] = field(default_factory=list)
 
-    def add(self, reached: Reached | None) -> None:
+    def add(self, reached: Iterable[Reached]) -> None:
         """Takes note of what a write fills."""
-        if reached is not None and reached not in self.found:
-            self.found.append(reached)
+        self.found += [each for each in dict.fromkeys(reached) if each not in self.found]
 
     def has(self, wanted: Reached | None) -> bool:
         """Whether all of it has been written; never true where nobody knows."""

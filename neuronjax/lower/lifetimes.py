@@ -33,6 +33,9 @@ class Cycle:
     last: int = 0
 
 
+Cycles = tuple[Cycle, ...]
+
+
 class Touch(NamedTuple):
     """One use of a buffer; `cycles` are the loops about it, outermost first."""
 
@@ -76,18 +79,44 @@ def _is_carried(cycle: Cycle, depth: int, touches: list[Touch]) -> bool:
     """Whether an iteration of the loop `cycle`, at `depth`, reads what it has not written."""
     if cycle.variable is None:
         return True
-    written = Filled()
+    written: list[tuple[Cycles, Access]] = []
     for touch in touches:
         access = touch.use.operand
         assert isinstance(access, Access)
         inner = touch.cycles[depth + 1 :]
-        trips = {each.variable: each.trips for each in inner if each.variable is not None}
-        begins = _begins(touch.use, trips.keys())
-        if not begins and not written.has(touched(access, trips)):
+        if not _begins(touch.use, _trips(inner)) and not _is_written(access, inner, written):
             return True
         if touch.use.role.is_write and all(each.variable is not None for each in inner):
-            written.add(filled(access, trips))
+            written.append((inner, access))
     return False
+
+
+def _is_written(access: Access, cycles: Cycles, written: list[tuple[Cycles, Access]]) -> bool:
+    """Whether all that is read within loops has been written before.
+
+    Some of the loops stand still, the outermost ones, while the read goes through the others. A
+    write may be in those that stand still, and has gone through all other loops about it by then.
+    """
+    for still in range(len(cycles), -1, -1):
+        found = Filled()
+        wanted = touched(access, _trips(cycles[still:]))
+        for others, write in written:
+            both = _shared(cycles, others)
+            if both <= still:
+                found.add(filled(write, _trips(others[both:])))
+        if found.has(wanted):
+            return True
+    return False
+
+
+def _trips(cycles: Cycles) -> dict[str, int | None]:
+    return {each.variable: each.trips for each in cycles if each.variable is not None}
+
+
+def _shared(one: Cycles, other: Cycles) -> int:
+    """How many loops, from the outermost, are about both."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a is not b), min(len(one), len(other)))
 
 
 def _begins(use: Use, inner: Iterable[str]) -> bool:
