@@ -152,7 +152,7 @@ class _Looks:
         known = self._known.get(id(kernel))
         if known is None:
             whole = compile_kernel(kernel, self._platform, ASSUMPTIONS)
-            most = int(MOST_SPANS * self._times[id(kernel)] / self._whole)
+            most = int(MOST_SPANS * self._times.get(id(kernel), 0.0) / self._whole)
             most = min(MOST_SPANS_OF_KERNEL, max(FEWEST_SPANS_OF_KERNEL, most))
             part, result = detail.simulated(kernel, self._platform, ASSUMPTIONS, most)
             known = _Look(whole, self._platform, part, result)
