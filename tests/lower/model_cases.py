@@ -148,14 +148,14 @@ class Built:
 
 
 @functools.cache
-def on_one_core(name: str) -> Built:
-    """A model on one core."""
+def on_one_core(name: str, lnc: int = 1) -> Built:
+    """A model on one logical core of so many physical ones."""
     model = MODELS[name]()
     arguments = (model.parameters, *model.inputs)
     lowered = jax.jit(model.function, keep_unused=True).lower(*arguments)
     code = lowered.as_text(debug_info=True).encode()
     arrays = [np.asarray(each) for each in jax.tree.leaves(arguments)]
-    program = lower_program(code, Target(CHIP), 1)
+    program = lower_program(code, Target(CHIP, lnc), 1)
     return Built(program, code, [arrays], [on_cpu(code, arrays)], model.tolerance)
 
 

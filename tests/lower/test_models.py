@@ -6,6 +6,8 @@ import jax
 import pytest
 
 from neuronjax.host.client import HostClient
+from neuronjax.program.program import Split
+from neuronjax.program.walk import walk
 from tests.lower.model_cases import MODELS, check, on_eight_cores, on_one_core
 
 
@@ -17,6 +19,16 @@ def host() -> HostClient:
 @pytest.mark.parametrize("name", MODELS)
 def test_one_core(name: str) -> None:
     check(on_one_core(name), seeds=0)
+
+
+@pytest.mark.parametrize("name", ["decoder training step", "ResNet"])
+def test_two_physical_cores(name: str) -> None:
+    """The bits of one core, and kernels on both."""
+    one, two = on_one_core(name), on_one_core(name, lnc=2)
+    assert any(isinstance(node, Split) for _, node in walk(two.program))
+    check(two, seeds=0)
+    for alone, found in zip(one.run(), two.run(), strict=True):
+        assert [each.tobytes() for each in found] == [each.tobytes() for each in alone]
 
 
 @pytest.mark.parametrize("name", ["decoder training step"])
