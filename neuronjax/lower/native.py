@@ -103,9 +103,17 @@ def select(writer: Writer, op: Op) -> Sequence[Value] | None:
     compared = _made_by(test, "compare")
     if compared is None or compared.attributes["comparison_direction"] != "EQ":
         return None
-    if compared.operands != (value, value) or not is_splat(other):
+    if compared.operands != (value, value):
         return None
-    return [value] if np.isnan(_splat(other)) else None
+    number = _number(other)
+    return [value] if number is not None and np.isnan(number) else None
+
+
+def _number(value: Value) -> Any:
+    """The one number of a constant, behind views and conversions; None: there is none."""
+    while value.producer is not None and value.producer.name in ("convert", "broadcast_in_dim"):
+        value = value.producer.operands[0]
+    return _splat(value) if is_splat(value) else None
 
 
 def _splat(value: Value) -> Any:
@@ -206,9 +214,7 @@ _LEAST_SIDE = 128
 
 
 def _is_zero(value: Value) -> bool:
-    while value.producer is not None and value.producer.name in ("convert", "broadcast_in_dim"):
-        value = value.producer.operands[0]
-    return is_splat(value) and not _splat(value)
+    return _number(value) == 0
 
 
 _REDUCING = ("all_reduce", "reduce_scatter")
