@@ -85,7 +85,7 @@ def _summary(name: str, table: Sequence[Row]) -> Summary:
 
 def text(table: Sequence[Row]) -> str:
     """The table that people read."""
-    lines = [f"{'point':22}{'predicted':>14}{'published':>14}{'ratio':>7}  "]
+    lines = [f"{'point':22}{'predicted':>18}{'published':>18}{'ratio':>7}  "]
     for row in table:
         marks = [
             mark
@@ -97,7 +97,7 @@ def text(table: Sequence[Row]) -> str:
             if holds
         ]
         lines.append(
-            f"{row.point.name:22}{row.predicted:14,.1f}{row.point.published:14,.1f}"
+            f"{row.point.name:22}{row.predicted:18,.1f}{row.point.published:18,.1f}"
             f"{row.ratio:7.3f}  {'; '.join(marks)}".rstrip()
         )
     lines.append("")
