@@ -6,9 +6,9 @@
 * `view`: where a value lies, as strides over a buffer; layout operations only change views.
 * `fuse`, `attention`, `absorb`: which operations share a kernel; `order`, `homes`: when it runs and
   where its results lie.
-* `tile_program`, `tiles`, `across`: how a chain walks over its values; `region`, `sweep`: regions as
-  code on tiles.
+* `tile_program`, `tiles`, `across`: how a chain walks over its values; `region`, `sweep`: regions
+  as code on tiles.
 * `builder`: writing one kernel; `elementwise`: instructions for element-wise operations.
-* `split`: kernels on both cores of LNC 2; `residency`: values that stay in SBUF.
+* `split`, `halving`: kernels on both physical cores of LNC 2; `residency`: values that stay in SBUF.
 * `allocate`, `synchronise`: addresses and semaphores of a finished program; `account`: its memory.
 """

@@ -5,7 +5,8 @@ after runs, times or checks them.
 * `instruction`: the base record, roles of operands, semaphores; `operators`: the enumerations.
 * `tensor_engine`, `vector_engine`, `scalar_engine`, `gpsimd_engine`, `dma`, `collective`,
   `control`: the instructions; `table`: all of them by name.
-* `program`: kernels, loops and whole programs; `walk`: going through them.
+* `program`: kernels, loops and whole programs; `walk`: going through them; `conflicts`: whether
+  kernels beside each other meet in HBM.
 * `verify` with `rules/`: what the hardware would not do. `text` with `printer`, `parser`: reading
   and writing programs.
 """
