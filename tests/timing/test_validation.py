@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from launch.validation_models import MEASUREMENTS
 from neuronjax.program.verify import verify
 from neuronjax.timing.calibration import CALIBRATION, CHOSEN, FITTED
 from neuronjax.timing.validation.points import POINTS, Kind
@@ -41,7 +42,9 @@ def test_every_point_has_a_prediction() -> None:
 
 def test_every_constant_says_what_it_was_fitted_to() -> None:
     assert set(FITTED) == {each.name for each in dataclasses.fields(CALIBRATION)}
-    names = {point.name for point in POINTS}
+    models = {entry["name"] for entry in MEASUREMENTS}
+    names = {point.name for point in POINTS} | models
+    assert not models & {name for points in FITTED.values() for name in points}
     for points in (*FITTED.values(), *CHOSEN.values()):
         assert points
         assert set(points) <= names
