@@ -82,7 +82,6 @@ class TileProgram:
         return self.inputs[number].dtype if reference.is_input else self.nodes[number].dtype
 
 
-
 def simplified(program: TileProgram) -> TileProgram:
     """The same chain over as few dimensions as walk the same way in all of its values."""
     order = [axis for axis, size in enumerate(program.domain) if size > 1]

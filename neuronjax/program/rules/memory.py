@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations
+from dataclasses import dataclass
 
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Kind, Memory
-from neuronjax.program.program import Call, Kernel, Loop, Node, Program, Split, While
+from neuronjax.program.program import Call, Loop, Node, Program, Split, While
 from neuronjax.program.rules.site import Violation
 from neuronjax.program.walk import buffers, children, kernels
 
@@ -71,10 +71,11 @@ def constants(program: Program) -> Iterator[Violation]:
 def overlap(program: Program) -> Iterator[Violation]:
     """Buffers of which both are live share no bytes, unless they are declared aliases."""
     declared = {frozenset((alias.buffer, alias.of)) for alias in program.aliases}
-    for path, lives in _scopes(program):
-        for (one, first), (other, second) in combinations(lives.items(), 2):
-            if frozenset((one.name, other.name)) in declared:
+    for path, lives, settled in _scopes(program):
+        for one, other in _neighbours(lives):
+            if frozenset((one.name, other.name)) in declared or {one, other} <= settled:
                 continue
+            first, second = lives[one], lives[other]
             if _share_bytes(one, other) and first[0] <= second[1] and second[0] <= first[1]:
                 found = f"{one.name} and {other.name} overlap in {one.memory.value}"
                 yield Violation(path, found, "an alias, or other addresses")
@@ -84,32 +85,44 @@ Life = tuple[int, int]
 """First and last position in program order at which a buffer holds something."""
 
 
-def _scopes(program: Program) -> Iterator[tuple[str, dict[Buffer, Life]]]:
-    """Buffers that may meet: those of the program, and those of each kernel with them."""
+def _neighbours(lives: Mapping[Buffer, Life]) -> Iterator[tuple[Buffer, Buffer]]:
+    """Pairs of buffers whose bytes may overlap: those that begin before the end of another."""
+    order = {buffer: number for number, buffer in enumerate(lives)}
+    placed = [buffer for buffer in lives if buffer.address is not None]
+    found: list[tuple[Buffer, Buffer]] = []
+    for memory in Memory:
+        open_: list[Buffer] = []
+        here = [buffer for buffer in placed if buffer.memory is memory]
+        for buffer in sorted(here, key=lambda each: each.address or 0):
+            start = buffer.address or 0
+            open_ = [each for each in open_ if (each.address or 0) + each.extent > start]
+            found += [tuple(sorted((each, buffer), key=order.__getitem__)) for each in open_]  # type: ignore[misc]
+            open_.append(buffer)
+    yield from sorted(found, key=lambda pair: (order[pair[0]], order[pair[1]]))
+
+
+def _scopes(program: Program) -> Iterator[tuple[str, dict[Buffer, Life], set[Buffer]]]:
+    """Buffers that may meet, and those among them that have been compared with each other before.
+
+    They are those of the program, and those of each kernel with the program's on chip.
+    """
     outer = _lives(program.body, program.buffers, whole=(Kind.ARGUMENT, Kind.RESULT, Kind.CONSTANT))
-    yield program.name, outer
+    yield program.name, outer, set()
+    held = {buffer: life for buffer, life in outer.items() if buffer.on_chip}
+    positions: dict[int, list[int]] = {}
+    if held:
+        for position, node in _ordered(program.body):
+            positions.setdefault(id(node), []).append(position)
     for place, kernel in kernels(program):
-        held = {buffer: life for buffer, life in outer.items() if buffer.on_chip}
-        everywhere = dict.fromkeys(held, (0, _AT_THE_END))
-        locals_ = _lives(kernel.body, kernel.buffers)
         reached = {
-            buffer: life
-            for buffer, life in everywhere.items()
-            if _is_live_in(program, held[buffer], kernel)
+            buffer: (0, _AT_THE_END)
+            for buffer, (first, last) in held.items()
+            if any(first <= position <= last for position in positions.get(id(kernel), ()))
         }
-        for (one, first), (other, second) in combinations(locals_.items(), 2):
-            yield place.path, {one: first, other: second}
-        for one, first in locals_.items():
-            for other, second in reached.items():
-                yield place.path, {one: first, other: second}
+        yield place.path, _lives(kernel.body, kernel.buffers) | reached, set(reached)
 
 
 _AT_THE_END = 1 << 62
-
-
-def _is_live_in(program: Program, life: Life, kernel: Kernel) -> bool:
-    positions = [position for position, node in _ordered(program.body) if node is kernel]
-    return any(life[0] <= position <= life[1] for position in positions)
 
 
 def _ordered(nodes: tuple[Node, ...], start: int = 0) -> Iterator[tuple[int, Node]]:
@@ -130,58 +143,77 @@ def _lives(
     What outlives an iteration of a loop lives as long as the loop: a buffer that is used outside of
     it as well, or that the loop's body reads before it writes it.
     """
-    lives: dict[Buffer, Life] = {
-        buffer: (0, _AT_THE_END) for buffer in known if buffer.kind in whole
-    }
-    wanted = set(known) - lives.keys()
-    for buffer in (each for each in known if each in wanted):
-        life = _life(nodes, buffer, 0)
-        if life:
-            lives[buffer] = life
+    used = _used(nodes, 0).uses
+    lives: dict[Buffer, Life] = {}
+    for buffer in known:
+        if buffer.kind in whole:
+            lives[buffer] = (0, _AT_THE_END)
+        elif buffer in used:
+            lives[buffer] = used[buffer].life
     return lives
 
 
-def _life(nodes: tuple[Node, ...], buffer: Buffer, start: int) -> Life | None:
-    found: list[Life] = []
-    loops: list[tuple[Life, Life, bool]] = []
+@dataclass(slots=True)
+class _Use:
+    """Where nodes use a buffer, and whether the first of them reads it."""
+
+    life: Life
+    is_read_first: bool
+
+
+@dataclass(slots=True)
+class _Uses:
+    """All buffers that nodes use, and how many nodes there are, those within them included."""
+
+    uses: dict[Buffer, _Use]
+    size: int
+
+
+def _used(nodes: tuple[Node, ...], start: int) -> _Uses:
+    found: dict[Buffer, list[tuple[_Use, Life | None]]] = {}
     position = start
     for node in nodes:
-        size = 1 + sum(1 for _ in _ordered(children(node)))
-        if isinstance(node, Instruction):
-            life = (position, position) if _uses(node, buffer) else None
-        elif isinstance(node, Call):
-            life = (position, position) if buffer in node.arguments else None
-        else:
-            life = _life(children(node), buffer, position + 1)
-            if life and isinstance(node, Split):
-                life = (position, position + size - 1)
-            if life and isinstance(node, Loop | While):
-                extent = (position, position + size - 1)
-                loops.append((life, extent, _is_read_first(children(node), buffer)))
-        if life:
-            found.append(life)
-        position += size
-    for life, extent, carried in loops:
-        if carried or len(found) > 1:
-            found[found.index(life)] = extent
-    if not found:
-        return None
-    return min(life[0] for life in found), max(life[1] for life in found)
+        inner = _uses_of(node, position)
+        extent = (position, position + inner.size - 1)
+        for buffer, use in inner.uses.items():
+            whole = extent if isinstance(node, Split) else None
+            if isinstance(node, Loop | While):
+                carried = use.is_read_first
+                found.setdefault(buffer, []).append((use, extent))
+                if carried:
+                    use.life = extent
+                continue
+            if whole is not None:
+                use.life = whole
+            found.setdefault(buffer, []).append((use, None))
+        position += inner.size
+    uses = {buffer: _together(parts) for buffer, parts in found.items()}
+    return _Uses(uses, position - start)
 
 
-def _uses(instruction: Instruction, buffer: Buffer) -> bool:
-    return any(access.buffer == buffer for access in instruction.accesses())
+def _together(parts: list[tuple[_Use, Life | None]]) -> _Use:
+    """The use of a buffer by several nodes: in loops beside others it lives as long as the loop."""
+    lives = [loop if loop is not None and len(parts) > 1 else use.life for use, loop in parts]
+    life = min(first for first, _ in lives), max(last for _, last in lives)
+    return _Use(life, parts[0][0].is_read_first)
 
 
-def _is_read_first(nodes: tuple[Node, ...], buffer: Buffer) -> bool:
-    """Whether the first instruction that uses the buffer reads it; of a call nobody knows."""
-    for _, node in _ordered(nodes):
-        if isinstance(node, Call) and buffer in node.arguments:
-            return False
-        if isinstance(node, Instruction) and _uses(node, buffer):
-            uses = [use for use in node.uses() if getattr(use.operand, "buffer", None) == buffer]
-            return any(use.role.is_read and use.unless is False for use in uses)
-    return False
+def _uses_of(node: Node, position: int) -> _Uses:
+    """What one node uses; of a call nobody knows whether it reads first."""
+    here = (position, position)
+    if isinstance(node, Instruction):
+        uses: dict[Buffer, _Use] = {}
+        for use in node.uses():
+            buffer = getattr(use.operand, "buffer", None)
+            if buffer is not None:
+                reads = use.role.is_read and use.unless is False
+                known = uses.setdefault(buffer, _Use(here, reads))
+                known.is_read_first |= reads
+        return _Uses(uses, 1)
+    if isinstance(node, Call):
+        return _Uses({buffer: _Use(here, False) for buffer in node.arguments}, 1)
+    inner = _used(children(node), position + 1)
+    return _Uses(inner.uses, inner.size + 1)
 
 
 def _share_bytes(one: Buffer, other: Buffer) -> bool:
