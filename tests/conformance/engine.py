@@ -38,12 +38,6 @@ from tests.conformance import stablehlo_data
 from tests.lower import differential
 from tests.lower.differential import EXACT, FUNCTION, Tolerance, orders
 
-_MATCH = flags.DEFINE_string("match", "*", "Glob of program names.")
-_SKIP = flags.DEFINE_string("skip", "", "Glob of program names to leave out.")
-_SEEDS = flags.DEFINE_integer("seeds", None, "Dataflow orders to try; none: program order only.")
-_OUT = flags.DEFINE_string("out", None, "JSON-lines file for the results.")
-_SUMMARY = flags.DEFINE_string("summary", None, "JSON file for the counts.")
-
 _INELIGIBLE = re.compile(r"complex<|f64|!quant|\?x|<\?")
 _ERROR_CHARACTERS = 300
 _EXACT_CHECK = "expect_eq"
@@ -177,15 +171,25 @@ def main(arguments: Sequence[str]) -> None:
     jax.config.update("jax_enable_x64", True)
     started = time.monotonic()
     results = []
-    with Path(_OUT.value or os.devnull).open("w", buffering=1) as out:
-        for program in programs(_MATCH.value, _SKIP.value):
-            results.append(run_program(program, _SEEDS.value))
+    with Path(flags.FLAGS.out or os.devnull).open("w", buffering=1) as out:
+        for program in programs(flags.FLAGS.match, flags.FLAGS.skip):
+            results.append(run_program(program, flags.FLAGS.seeds))
             out.write(json.dumps(asdict(results[-1])) + "\n")
     print(table(results))
     print(f"{time.monotonic() - started:.1f} s")
-    if _SUMMARY.value:
-        Path(_SUMMARY.value).write_text(json.dumps(summary(results), indent=2) + "\n")
+    if flags.FLAGS.summary:
+        Path(flags.FLAGS.summary).write_text(json.dumps(summary(results), indent=2) + "\n")
+
+
+def define_flags() -> None:
+    """The flags; other programs that tests import beside this one have some of them too."""
+    flags.DEFINE_string("match", "*", "Glob of program names.")
+    flags.DEFINE_string("skip", "", "Glob of program names to leave out.")
+    flags.DEFINE_integer("seeds", None, "Dataflow orders to try; none: program order only.")
+    flags.DEFINE_string("out", None, "JSON-lines file for the results.")
+    flags.DEFINE_string("summary", None, "JSON file for the counts.")
 
 
 if __name__ == "__main__":
+    define_flags()
     app.run(main)

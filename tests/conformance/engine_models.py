@@ -22,16 +22,12 @@ from absl import app, flags
 from neuronjax.host.client import HostClient
 from tests.lower.model_cases import MODELS, check, on_eight_cores, on_one_core
 
-_SEEDS = flags.DEFINE_integer("seeds", 20, "Dataflow orders to try.", lower_bound=0)
-_MATCH = flags.DEFINE_string("match", "", "Only models whose name contains this.")
-_OUT = flags.DEFINE_string("out", None, "JSON file for the results.")
-
 
 def main(_: list[str]) -> None:
     host = HostClient(8)
     rows = []
     for name in MODELS:
-        if _MATCH.value not in name:
+        if flags.FLAGS.match not in name:
             continue
         for cores in (1, 8):
             start = time.monotonic()
@@ -39,7 +35,7 @@ def main(_: list[str]) -> None:
                 built = (
                     on_one_core(name) if cores == 1 else on_eight_cores(name, jax.devices(), host)
                 )
-                row = {"model": name, "error": "", **check(built, _SEEDS.value)}
+                row = {"model": name, "error": "", **check(built, flags.FLAGS.seeds)}
             except Exception as error:
                 traceback.print_exc()
                 row = {
@@ -52,11 +48,19 @@ def main(_: list[str]) -> None:
             print(
                 f"{name:<24} {cores} cores {time.monotonic() - start:7.1f} s  {state}", flush=True
             )
-    if _OUT.value:
-        Path(_OUT.value).write_text(json.dumps(rows, indent=1) + "\n")
+    if flags.FLAGS.out:
+        Path(flags.FLAGS.out).write_text(json.dumps(rows, indent=1) + "\n")
     if any(row["error"] for row in rows):
         raise SystemExit(1)
 
 
+def define_flags() -> None:
+    """The flags; other programs that tests import beside this one have some of them too."""
+    flags.DEFINE_integer("seeds", 20, "Dataflow orders to try.", lower_bound=0)
+    flags.DEFINE_string("match", "", "Only models whose name contains this.")
+    flags.DEFINE_string("out", None, "JSON file for the results.")
+
+
 if __name__ == "__main__":
+    define_flags()
     app.run(main)
