@@ -10,19 +10,12 @@ import math
 from collections.abc import Sequence
 
 from neuronjax.hlo.graph import Op
-from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.families.filling import spread
 from neuronjax.lower.families.matmul import Sides, write_product
 from neuronjax.lower.families.steps import Batch, Product
 from neuronjax.lower.scope import Epilogue, Scope
 from neuronjax.lower.storage import storage_of
-from neuronjax.lower.tiles import FREE_ELEMENTS
-from neuronjax.lower.view import View, walk, whole_view
-from neuronjax.program.affine import Affine
-from neuronjax.program.dma import DmaCopy
-from neuronjax.program.gpsimd_engine import CustomOp
-from neuronjax.program.operand import Buffer, Immediate
-from neuronjax.program.operators import CustomFunction
-from neuronjax.program.vector_engine import Memset
+from neuronjax.lower.view import View, whole_view
 
 
 def convolution(scope: Scope, op: Op, epilogue: Epilogue) -> None:
@@ -100,41 +93,11 @@ def padded(scope: Scope, op: Op, spatial: Sequence[int]) -> View:
         return seen
     storage = storage_of(value.dtype)
     target = whole_view(scope.scratch(sizes, storage.dtype, "padded"), tuple(sizes))
-    zero(scope, target, op)
+    spread(scope, target, 0, op, name="zero")
     if math.prod(counts):
         ends = [t + (n - 1) * s + 1 for t, n, s in zip(targets, counts, step, strict=True)]
         scope.copy(seen, target.sliced(targets, ends, step), op)
     return target
-
-
-def zero(scope: Scope, target: View, op: Op) -> None:
-    """A kernel that fills a whole buffer with zeros."""
-
-    def write(builder: KernelBuilder, views: list[View], _: list[Buffer]) -> None:
-        buffer, elements = views[0].buffer, views[0].buffer.elements
-        width = min(FREE_ELEMENTS, max(1, elements // PARTITIONS))
-        tile = builder.tile((PARTITIONS, width), buffer.dtype, name="zero")
-        whole = tile_access(tile, [width], [1])
-        if buffer.dtype.storage_bits > 32:
-            convert = CustomFunction.CONVERT
-            builder.emit(CustomOp(dst=whole, function=convert, srcs=(Immediate(0),)))
-        else:
-            builder.emit(Memset(dst=whole, value=Immediate(0)))
-        trips, rest = divmod(elements, PARTITIONS * width)
-        if trips:
-            with builder.loop(trips) as variable:
-                at = variable * (PARTITIONS * width)
-                dst = walk(buffer, at, [PARTITIONS * width], [1])
-                builder.emit(DmaCopy(dst=dst, src=whole))
-        done = trips * PARTITIONS * width
-        while rest:
-            rows, columns = (rest // width, width) if rest >= width else (1, rest)
-            src = tile_access(tile, [columns], [1], partitions=rows)
-            dst = walk(buffer, Affine(done), [rows * columns], [1])
-            builder.emit(DmaCopy(dst=dst, src=src))
-            done, rest = done + rows * columns, rest - rows * columns
-
-    scope.kernel("zero", [op], ("zero",), [target], [], write)
 
 
 EPILOGUES = {"convolution": convolution}

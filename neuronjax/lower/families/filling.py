@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.elementwise import fill
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.tiles import FREE_ELEMENTS
 from neuronjax.lower.view import View, walk
 from neuronjax.program.affine import Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Buffer, Immediate
-from neuronjax.program.vector_engine import Memset
 
 
-def spread(scope: Scope, target: View, number: float, op: Op) -> None:
-    """A kernel that fills a whole buffer of FP32 or narrower numbers, in long runs."""
+def spread(scope: Scope, target: View, number: float, op: Op, name: str = "fill") -> None:
+    """A kernel that fills a whole buffer, in long runs."""
 
     def write(builder: KernelBuilder, views: list[View], _: list[Buffer]) -> None:
         buffer, elements = views[0].buffer, views[0].buffer.elements
         width = min(FREE_ELEMENTS, max(1, elements // PARTITIONS))
-        tile = builder.tile((PARTITIONS, width), buffer.dtype, name="filled")
+        tile = builder.tile((PARTITIONS, width), buffer.dtype, name=name)
         whole = tile_access(tile, [width], [1])
-        builder.emit(Memset(dst=whole, value=Immediate(number)))
+        fill(builder, whole, Immediate(number))
         trips, rest = divmod(elements, PARTITIONS * width)
         if trips:
             with builder.loop(trips) as variable:
@@ -36,4 +36,4 @@ def spread(scope: Scope, target: View, number: float, op: Op) -> None:
             builder.emit(DmaCopy(dst=dst, src=src))
             done, rest = done + rows * columns, rest - rows * columns
 
-    scope.kernel("fill", [op], ("fill", repr(number)), [target], [], write)
+    scope.kernel(name, [op], ("fill", repr(number)), [target], [], write)
