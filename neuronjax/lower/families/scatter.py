@@ -1,9 +1,9 @@
 """`scatter`: windows of updates, combined with those of the operand that index vectors name.
 
-Index vectors are taken 128 at a time. Where several of them name the same row, those that are the
-first of their kind go first, then the second ones, and so on: every element gets its updates in the
-order of the index vectors, whatever combines them. Windows that overlap without being the same go
-one by one, as do single and great ones.
+Index vectors are taken 128 at a time. Where several of them name the same row, sums are made before
+they go there (`row_sums.py`). Of other combinations, the first updates of each row go first, then
+the second ones, and so on: every element gets them in the order of the index vectors. Windows that
+overlap without being the same go one by one, as do single and great ones.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from neuronjax.lower.builder import PARTITIONS, KernelBuilder
 from neuronjax.lower.families import addresses, host
 from neuronjax.lower.families.gather import flat, shared_dimensions, vectors
 from neuronjax.lower.families.movement import in_place
+from neuronjax.lower.families.row_sums import RowSums, equal, loaded, ranks, tile, turned
 from neuronjax.lower.fuse import reducer
 from neuronjax.lower.rows import INT32, UINT32, Batch, Part, Starts, Table
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.storage import is_native, storage_of
 from neuronjax.lower.view import View, walk
-from neuronjax.machine.specs import Engine
-from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.affine import Affine
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad
-from neuronjax.program.dma import DmaCopy, DmaGather, DmaScatter
+from neuronjax.program.dma import DmaGather, DmaScatter
 from neuronjax.program.element_types import ElementType
-from neuronjax.program.gpsimd_engine import AffineSelect, CustomOp, PartitionReduce
-from neuronjax.program.operand import Access, Buffer, Dim, Immediate, Register, RegisterOffset
+from neuronjax.program.gpsimd_engine import CustomOp, PartitionReduce
+from neuronjax.program.operand import Access, Buffer, Immediate, Register, RegisterOffset
 from neuronjax.program.operators import AluOp, CustomFunction, OutOfBounds, PartitionReduction
 from neuronjax.program.vector_engine import (
     Memset,
-    TensorReduce,
     TensorScalar,
     TensorTensor,
 )
@@ -71,6 +70,8 @@ def scatter(scope: Scope, op: Op) -> None:
         )  # fmt: skip
         if one_by_one:
             work.one_by_one()
+        elif how.is_sum and buffers:
+            RowSums(scope, builder, table, views[0], views[1], views[-1], buffers[0]).write()
         else:
             work.by_rows()
 
@@ -143,18 +144,10 @@ class _Scatter:
                 base = trip * (batch.columns * batch.partitions) + batch.base
                 found = starts.emit(batch, base)
                 if self.scratch is not None:
-                    self._turn(found, batch)
+                    turned(self.builder, found, batch, self.scratch)
                 with self.builder.loop(batch.columns) as column:
                     first = column * batch.partitions + base
                     self._column(starts.column(found, column), column, batch, first)
-
-    def _turn(self, found: Buffer, batch: Batch) -> None:
-        """Row numbers to memory, one column after the other."""
-        assert self.scratch is not None
-        shape = (batch.partitions, batch.columns)
-        src = Access(buffer=found, partitions=shape[0], dims=(Dim(1, shape[1]),), dtype=UINT32)
-        dst = walk(self.scratch, ZERO, shape, (1, shape[0]))
-        self.builder.emit(DmaCopy(dst=dst, src=src))
 
     def _column(self, where: Access, column: Affine, batch: Batch, first: Affine) -> None:
         ranks = None
@@ -163,7 +156,7 @@ class _Scatter:
         most = min(rows.most_elements(each.buffer.dtype) for each in self.targets)
         for part in rows.parts(self.table.window, most if self.how.graph is None else most // 4):
             with rows.walked(self.builder, part) as at:
-                news = [self._loaded(each, batch, part, first, at) for each in self.updates]
+                news = [loaded(self.builder, each, batch, part, first, at) for each in self.updates]
                 if ranks is None:
                     self._combine(news, where, where, part, at)
                 else:
@@ -171,27 +164,10 @@ class _Scatter:
 
     def _ranks(self, where: Access, column: Affine) -> tuple[Access, Register]:
         """For each vector, how many before it name the same row; and one more than the most."""
-        emit, count = self.builder.emit, where.partitions
-        other = self._tile((count, count), UINT32)
         assert self.scratch is not None
-        src = walk(self.scratch, column * count, (count, count), (0, 1))
-        emit(DmaCopy(dst=other, src=src))
-        same, before = self._tile((count, count)), self._tile((count, count))
-        spread = Access(
-            buffer=where.buffer, partitions=count, offset=where.offset, dims=(Dim(0, count),),
-            dtype=UINT32,
-        )  # fmt: skip
-        emit(
-            TensorTensor(dst=same, data1=other, data2=spread, op=AluOp.EQUAL, engine=Engine.GPSIMD)
-        )
-        emit(
-            AffineSelect(
-                dst=before, pattern=(Dim(-1, count),), channel_multiplier=1, on_true=same,
-                on_false=Immediate(0.0), cmp_op=AluOp.GREATER,
-            )
-        )  # fmt: skip
-        rank, valid, kept = (self._tile((count, 1)) for _ in range(3))
-        emit(TensorReduce(dst=rank, op=AluOp.ADD, data=before))
+        emit = self.builder.emit
+        rank = ranks(self.builder, equal(self.builder, self.scratch, where, column))
+        valid, kept = (self._tile((where.partitions, 1)) for _ in range(2))
         limit = Immediate(self.table.rows)
         emit(CustomOp(dst=valid, function=CustomFunction.COMPARE_LT, srcs=(where, limit)))
         emit(TensorTensor(dst=kept, data1=rank, data2=valid, op=AluOp.MULTIPLY))
@@ -264,18 +240,6 @@ class _Scatter:
         last = Immediate(self.table.rows - 1)
         self.builder.emit(CustomOp(dst=kept, function=CustomFunction.MINIMUM, srcs=(where, last)))
         return kept
-
-    def _loaded(
-        self, view: View, batch: Batch, part: Part, first: Affine, at: dict[int, Affine]
-    ) -> Access:
-        step, *strides = view.strides
-        tile = self._tile(
-            (batch.partitions, part.elements), view.buffer.dtype, rows.slot_of(first, *at.values())
-        )
-        start = first * step + rows.moved(at, strides) + view.offset
-        sizes = (batch.partitions, *part.sizes)
-        self.builder.emit(DmaCopy(dst=tile, src=walk(view.buffer, start, sizes, view.strides)))
-        return tile
 
     # One by one
 
@@ -352,12 +316,8 @@ class _Scatter:
         for place, result in zip(places, results, strict=False):
             addresses.copy(self.builder, place, result)
 
-    def _tile(
-        self, shape: tuple[int, int], dtype: ElementType = FLOAT32, slot: Affine = ZERO
-    ) -> Access:
-        slots = 2 if slot.terms else 1
-        buffer = self.builder.tile(shape, dtype, slots=slots, name="s")
-        return Access(buffer=buffer, partitions=shape[0], dims=(Dim(1, shape[1]),), slot=slot)
+    def _tile(self, shape: tuple[int, int], dtype: ElementType = FLOAT32) -> Access:
+        return tile(self.builder, shape, dtype)
 
 
 @dataclass(frozen=True, slots=True)
