@@ -24,7 +24,8 @@ Runs a script on an emulated machine, times every program that it runs as a Neur
 prints where the time goes, and writes to a folder:
 
   report.html    a page: timeline, roofline, engines, memory, costs by kernel and line, findings
-  trace.json     for ui.perfetto.dev
+  trace.json     for ui.perfetto.dev and chrome://tracing
+  trace.pftrace  the same in Perfetto's own format
   summary.json   Neuron Explorer's metrics; parquet/ has its tables, if pyarrow is installed
   profile.json   all of it, for --compare
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence, Set
 
 import numpy as np
@@ -36,6 +37,16 @@ def message(field: int, data: bytes) -> bytes:
 def number(field: int, value: int) -> bytes:
     """``value`` as a varint field."""
     return write_varint(field << 3) + write_varint(value)
+
+
+def fixed64(field: int, value: int) -> bytes:
+    """``value``, which is not negative, as a field of eight bytes."""
+    return write_varint(field << 3 | 1) + struct.pack("<Q", value)
+
+
+def double(field: int, value: float) -> bytes:
+    """``value`` as a field of double precision."""
+    return write_varint(field << 3 | 1) + struct.pack("<d", value)
 
 
 _FIXED_BYTES = {1: 8, 5: 4}

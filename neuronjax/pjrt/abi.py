@@ -315,16 +315,16 @@ CALLBACK = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 EVENT_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def _structure(name: str, spec: str, header: bool) -> type[ctypes.Structure]:
+def structure(name: str, spec: str) -> Any:
+    """The ctypes structure of a record with the fields ``spec``."""
     codes = CODES | {"L": MemoryLayout}
-    fields = [("struct_size", ctypes.c_size_t), ("extension_start", ctypes.c_void_p)] * header
-    fields += [(field, codes[code]) for field, code in (f.split(":") for f in spec.split())]
+    fields = [(field, codes[code]) for field, code in (f.split(":") for f in spec.split())]
     return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
 def argument_structure(call: str, spec: str) -> Any:
-    """The ctypes structure of an argument record with the fields ``spec``."""
-    return _structure(f"PJRT_{call}_Args", spec, header=True)
+    """The ctypes structure of an argument record with the fields ``spec`` after its header."""
+    return structure(f"PJRT_{call}_Args", f"struct_size:z extension_start:p {spec}")
 
 
 @cache
@@ -336,7 +336,7 @@ def args(call: str) -> Any:
 @cache
 def record(name: str) -> Any:
     """The ctypes structure of a record that is not an argument (``"Program"``)."""
-    return _structure(f"PJRT_{name}", RECORDS[name], header=False)
+    return structure(f"PJRT_{name}", RECORDS[name])
 
 
 class Api(ctypes.Structure):

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 from jax._src import compiler as jax_compiler
 from jax._src import xla_bridge
+from jax._src.lib import _profiler
 
 from neuronjax import options
 from neuronjax.pjrt import interrupt, lowering
@@ -35,7 +36,9 @@ def initialize() -> None:
     table = Table(Plugin(), chosen.native_stubs)
     _tables.append(table)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
-    xla_bridge.register_plugin(PLATFORM_NAME, priority=PRIORITY, c_api=_capsule(table))
+    capsule = _capsule(table)
+    xla_bridge.register_plugin(PLATFORM_NAME, priority=PRIORITY, c_api=capsule)
+    _profiler.register_plugin_profiler(capsule)
     lowering.register()
     _compile_topologies_apart()
     show_programs(table.plugin)

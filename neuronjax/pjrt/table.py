@@ -19,6 +19,7 @@ from neuronjax.pjrt import (
     layouts,
     memory,
     native,
+    profiler,
     topology,
     transfer,
 )
@@ -65,8 +66,9 @@ class Table:
         )  # fmt: skip
         self.slots = addresses | self._stubs(addresses)
         plugin.deleter = self.slots[_DELETER]
-        extension = self._callbacks(layouts.calls())
-        self.layouts = layouts.extension(extension)
+        self.layouts = layouts.extension(self._callbacks(layouts.calls()))
+        self.profiler = profiler.extension(self.slots | self._callbacks(profiler.calls()))
+        self.layouts.next = ctypes.addressof(self.profiler)
         self.api = self._api()
 
     def _callbacks(self, calls: dict[str, tuple[Any, Call]]) -> dict[str, int]:

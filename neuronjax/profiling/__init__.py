@@ -6,7 +6,9 @@
 * `live`: bytes of HBM, SBUF and PSUM while a program runs.
 * `analyse`: a program becomes its profile.
 * `summary`, `tables`: Neuron Explorer's names, as JSON and as parquet.
-* `perfetto`: the trace; `page`: the report; `text`: the table of a terminal.
+* `events`: what a trace shows; `chrome`, `perfetto`, `xspace`: it as JSON, as Perfetto's protobuf,
+  and as jax.profiler has it.
+* `page`: the report; `text`: the table of a terminal.
 * `findings`: what is slow, why, and what to do; `compare`: two profiles beside each other.
 * `store`: all of it in a folder.
 

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 from neuronjax.errors import ConfigurationError, ProfileError
-from neuronjax.profiling import page, perfetto, summary, tables
+from neuronjax.profiling import chrome, page, perfetto, summary, tables
+from neuronjax.profiling.events import trace
 from neuronjax.profiling.records import Profile, from_json
 
-PROFILE, SUMMARY, TRACE, REPORT = "profile.json", "summary.json", "trace.json", "report.html"
+PROFILE, SUMMARY, REPORT = "profile.json", "summary.json", "report.html"
+TRACE, PERFETTO_TRACE = "trace.json", "trace.pftrace"
 
 
 def prepare(folder: Path) -> None:
@@ -27,7 +29,9 @@ def write(profile: Profile, folder: Path) -> None:
     try:
         (folder / PROFILE).write_text(json.dumps(profile.to_json(), separators=(",", ":")))
         (folder / SUMMARY).write_text(json.dumps(summary.document(profile), indent=2))
-        (folder / TRACE).write_text(json.dumps(perfetto.document(profile), separators=(",", ":")))
+        events = trace(profile)
+        (folder / TRACE).write_text(json.dumps(chrome.document(events), separators=(",", ":")))
+        (folder / PERFETTO_TRACE).write_bytes(perfetto.encoded(events))
         (folder / REPORT).write_text(page.report(profile))
         tables.write(profile, folder)
     except OSError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from neuronjax.profiling.perfetto import starts
+from neuronjax.profiling.events import starts
 from neuronjax.profiling.records import Profile, ProgramProfile
 from neuronjax.profiling.summary import names_of, ratio, summary
 

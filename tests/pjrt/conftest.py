@@ -59,10 +59,11 @@ class Calls:
             setattr(record, field, value)
         error = abi.CALLBACK(address)(ctypes.addressof(record))
         if error:
-            raise self._error(error)
+            raise self.error(error)
         return record
 
-    def _error(self, error: int) -> CallError:
+    def error(self, error: int) -> CallError:
+        """What a ``PJRT_Error`` says; destroys it."""
         code = self("Error_GetCode", error=error).code
         text = self("Error_Message", error=error)
         message = ctypes.string_at(text.message, text.message_size).decode()

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from neuronjax.pjrt import abi, layouts
+from neuronjax.pjrt import abi, layouts, profiler
 from neuronjax.pjrt.table import implementations
 from tests.pjrt.conftest import CallError, Calls
 
@@ -109,10 +109,19 @@ def test_layout_record() -> None:
 def test_layouts_extension(calls: Calls) -> None:
     base = abi.record("Extension_Base").from_address(calls.table.api.extension_start)
     # The base and six calls.
-    assert (base.struct_size, base.type, base.next) == (72, 4, None)
+    assert (base.struct_size, base.type) == (72, 4)
     pointers = (ctypes.c_void_p * 6).from_address(calls.table.api.extension_start + 24)
     assert all(pointers)
     assert len(layouts.CALLS) == 6
+
+
+def test_profiler_extension(calls: Calls) -> None:
+    record = calls.table.profiler
+    assert ctypes.sizeof(record) == 40
+    assert record.type == 1
+    assert calls.table.layouts.next == ctypes.addressof(record)
+    assert record.table[0] == ctypes.sizeof(record.table) == 80
+    assert list(map(len, (profiler.ERROR_CALLS, profiler.CALLS))) == [3, 5]
 
 
 UNIMPLEMENTED = sorted(set(abi.CALLS) - set(implementations()))

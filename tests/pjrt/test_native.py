@@ -187,7 +187,7 @@ def test_event_of_failure(how: str, both: Both) -> None:
     event, seen = new_event(both), []
 
     def note(error: int, user: int) -> None:
-        seen.append((both.calls._error(error).message, user))
+        seen.append((both.calls.error(error).message, user))
 
     callback = abi.EVENT_CALLBACK(note)
     address = ctypes.cast(callback, ctypes.c_void_p).value

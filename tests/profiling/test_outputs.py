@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from neuronjax.profiling import compare, perfetto, store, summary, tables, text
+from neuronjax.profiling import chrome, compare, store, summary, tables, text
+from neuronjax.profiling.events import trace
 from neuronjax.profiling.findings import findings
 from tests.profiling import recorded
 
@@ -34,7 +35,7 @@ def test_summary_has_neuron_explorers_names() -> None:
 
 def test_trace_is_well_formed() -> None:
     profile = recorded.profile()
-    events = json.loads(json.dumps(perfetto.document(profile)))["traceEvents"]
+    events = json.loads(json.dumps(chrome.document(trace(profile))))["traceEvents"]
     slices = [each for each in events if each["ph"] == "X"]
     named = {(each["pid"], each["tid"]) for each in events if each.get("name") == "thread_name"}
     assert {(each["pid"], each["tid"]) for each in slices} <= named
