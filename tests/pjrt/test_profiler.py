@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -14,7 +15,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import neuronjax
 from neuronjax.pjrt import abi, profiler
 from neuronjax.profiling.xspace import PREFIX
-from tests.conftest import RunPython
 from tests.pjrt.conftest import CallError, Calls
 
 Planes = dict[str, dict[str, list[tuple[str, float]]]]
@@ -34,6 +34,14 @@ def planes(folder: Path) -> Planes:
     }
 
 
+@pytest.fixture
+def simulated(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Option ``simulate`` is on, which it is not in other tests."""
+    client = calls.state().client
+    monkeypatch.setattr(client, "options", dataclasses.replace(client.options, simulate=True))
+
+
+@pytest.mark.usefixtures("simulated")
 def test_a_trace_has_the_device(tmp_path: Path, neuron_devices: list[jax.Device]) -> None:
     product = jax.jit(lambda x: x @ x)
     x = jax.device_put(jnp.ones((128, 128)), neuron_devices[2])
@@ -49,6 +57,7 @@ def test_a_trace_has_the_device(tmp_path: Path, neuron_devices: list[jax.Device]
     assert "nc_matmul" in [name for name, _ in core["tensor"]]
 
 
+@pytest.mark.usefixtures("simulated")
 def test_every_core_of_a_mesh_is_a_plane(tmp_path: Path, neuron_devices: list[jax.Device]) -> None:
     mesh = Mesh(np.array(neuron_devices[:4]), "x")
     x = jax.device_put(jnp.ones((8, 64)), NamedSharding(mesh, PartitionSpec("x")))
@@ -59,6 +68,7 @@ def test_every_core_of_a_mesh_is_a_plane(tmp_path: Path, neuron_devices: list[ja
     assert all(len(tracks["programs"]) == 1 for tracks in found.values())
 
 
+@pytest.mark.usefixtures("simulated")
 def test_runs_outside_of_a_trace_are_not_in_it(
     tmp_path: Path, neuron_devices: list[jax.Device], calls: Calls
 ) -> None:
@@ -81,14 +91,8 @@ def test_a_profiler_that_does_not_exist(calls: Calls) -> None:
         raise calls.error(stop(ctypes.addressof(args)))
 
 
-def test_no_device_without_simulation(run_python: RunPython, tmp_path: Path) -> None:
-    done = run_python(
-        f"""
-        import jax, jax.numpy as jnp
-        with jax.profiler.trace({str(tmp_path)!r}):
-            jnp.ones(8).sum().block_until_ready()
-        """,
-        {"JAX_PLATFORMS": "neuron", "NEURONJAX_SIMULATE": "0"},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+def test_no_device_without_simulation(tmp_path: Path, neuron_devices: list[jax.Device]) -> None:
+    x = jax.device_put(jnp.ones(8), neuron_devices[0])
+    with jax.profiler.trace(tmp_path):
+        jax.jit(jnp.sin)(x)
     assert planes(tmp_path) == {}
