@@ -20,6 +20,7 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.absorb import absorbed
 from neuronjax.lower.across import write_chain
 from neuronjax.lower.attention import merged
+from neuronjax.lower.balance import balanced
 from neuronjax.lower.builder import KernelBuilder
 from neuronjax.lower.fuse import VIEWS, Fusion, Group, is_splat, peel, root_of
 from neuronjax.lower.homes import Home, settled
@@ -344,7 +345,9 @@ class Scope:
                 [replace(view, buffer=stands[view.buffer]) for view in views],
                 [stands[buffer] for buffer in buffers],
             )
-            function = Function(name=label, parameters=parameters, body=(builder.kernel(),))
+            function = Function(
+                name=label, parameters=parameters, body=(balanced(builder.kernel(), builder.core),)
+            )
             self.unit.functions[full_key] = function
         self.nodes.append(Call(function=function.name, arguments=tuple(distinct)))
 
