@@ -46,7 +46,7 @@ class Options:
     """Folder for a record of every run of the executor ``engine``, for ``neuronjax replay``."""
     simulate: bool = True
     """Let cost analysis of programs that the host computes be of the device: lowered and timed when
-    it is asked for."""
+    it is asked for. Let traces of `jax.profiler` have the device."""
     dump_to: str | None = None
     """Folder for the text of every program after each stage of its compilation."""
     profile_to: str | None = None

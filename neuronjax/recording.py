@@ -41,8 +41,8 @@ def profile(folder: str | Path | None = None) -> Iterator[Recorded]:
 
     At its end, programs are lowered and timed once, and `folder` gets ``report.html``,
     ``trace.pftrace`` and ``trace.json`` (Perfetto), ``summary.json`` (Neuron Explorer's names),
-    ``profile.json`` and, with pyarrow, ``parquet/``. None writes nothing. Times are simulated: whatever computes values
-    (option ``executor``) has no influence on them.
+    ``profile.json`` and, with pyarrow, ``parquet/``. None writes nothing. Times are simulated:
+    whatever computes values (option ``executor``) has no influence on them.
 
     ConfigurationError: the platform is not in use, or the folder cannot be written to.
     """
