@@ -30,6 +30,7 @@ from neuronjax.legalize.custom_calls import expand as expand_custom_calls
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.lower.allocate import allocate
+from neuronjax.lower.join import join
 from neuronjax.lower.lowering import lower
 from neuronjax.lower.split import split
 from neuronjax.lower.synchronise import synchronise
@@ -173,7 +174,18 @@ def lower_program(
         module = hlo.load(per_core)
         name = hlo.signature(module).name
         program = lower(module, target, ranks, name=name)
-    return synchronise(allocate(split(program), check=check_memory))
+    return complete(program, check_memory=check_memory)
+
+
+def complete(program: Program, *, check_memory: bool = True) -> Program:
+    """A lowered program as a core runs it: split, joined, with addresses and semaphores.
+
+    Without `check_memory` it may end behind its core's HBM.
+
+    Raises:
+      SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
+    """
+    return synchronise(allocate(join(split(program)), check=check_memory))
 
 
 def find_illegal(

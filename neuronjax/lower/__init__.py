@@ -9,6 +9,7 @@
 * `tile_program`, `tiles`, `across`: how a chain walks over its values; `region`, `sweep`: regions
   as code on tiles.
 * `builder`: writing one kernel; `elementwise`: instructions for element-wise operations.
-* `split`, `halving`: kernels on both cores of LNC 2; `residency`: values that stay in SBUF.
+* `split`, `halving`: kernels on both cores of LNC 2.
+* `join`, `forward`, `resident`: small kernels as one, with tensors that stay in SBUF between them.
 * `allocate`, `synchronise`: addresses and semaphores of a finished program; `account`: its memory.
 """

@@ -70,6 +70,15 @@ def allocate(program: Program, *, check: bool = True) -> Program:
     return with_buffers(program, outer, seen)
 
 
+def fits(kernel: Kernel, program: Program) -> bool:
+    """Whether a kernel's tiles find room, if the program keeps nothing on the chip beside it."""
+    try:
+        list(_tiles(kernel, program, ()))
+    except OnChipMemoryError:
+        return False
+    return True
+
+
 def check_hbm(program: Program, buffers: Iterable[Buffer]) -> None:
     """Raises ``DeviceMemoryError`` if buffers end behind the logical core's share of HBM."""
     limit = program.target.chip_spec.logical_core_hbm_bytes(program.target.lnc)

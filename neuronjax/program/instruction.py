@@ -100,6 +100,8 @@ class Instruction:
 
     waits: tuple[Wait, ...] = ()
     signals: tuple[Signal, ...] = ()
+    #: Which of the parts of its kernel it belongs to.
+    part: int = 0
 
     @property
     def engine(self) -> Engine | None:

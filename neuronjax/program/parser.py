@@ -19,6 +19,7 @@ from neuronjax.program.program import (
     Kernel,
     Loop,
     Node,
+    Part,
     Program,
     Split,
     Target,
@@ -228,22 +229,33 @@ class _Parser:
 
     def kernel(self) -> Kernel:
         cursor = self.cursor
-        name = cursor.string()
-        operations = self.strings() if cursor.accept("operations") else ()
-        sources = self.strings() if cursor.accept("sources") else ()
+        title = self.title()
         cursor.expect("{")
         outside, self.names = self.names, self.names.inner()
+        parts = self.many(("part",), self.part)
         semaphores = self.many(("semaphore",), self.semaphore)
         kernel = Kernel(
-            name=name,
+            name=title.name,
             semaphores=semaphores,
             buffers=self.buffers(),
             body=self.nodes(),
-            operations=operations,
-            sources=sources,
+            operations=title.operations,
+            sources=title.sources,
+            parts=parts,
         )
         self.names = outside
         return kernel
+
+    def title(self) -> Part:
+        """A name, with operations and sources."""
+        name = self.cursor.string()
+        operations = self.strings() if self.cursor.accept("operations") else ()
+        sources = self.strings() if self.cursor.accept("sources") else ()
+        return Part(name, operations, sources)
+
+    def part(self) -> Part:
+        self.cursor.take()
+        return self.title()
 
     def split(self) -> Split:
         name = self.cursor.string()

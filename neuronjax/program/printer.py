@@ -26,6 +26,7 @@ from neuronjax.program.program import (
     Kernel,
     Loop,
     Node,
+    Part,
     Program,
     Split,
     While,
@@ -56,7 +57,7 @@ def print_instruction(instruction: Instruction) -> str:
         for each in dataclasses.fields(instruction)
         if not _is_default(each, getattr(instruction, each.name))
     ]
-    given.sort(key=lambda field: field.startswith(("waits=", "signals=")))
+    given.sort(key=lambda field: field.startswith(("waits=", "signals=", "part=")))
     return " ".join([instruction.mnemonic, *given])
 
 
@@ -126,15 +127,21 @@ def _node(node: Node) -> list[str]:
 
 
 def _kernel(kernel: Kernel) -> list[str]:
-    head = f"kernel {_string(kernel.name)}"
-    for word, names in (("operations", kernel.operations), ("sources", kernel.sources)):
-        head += f" {word} {_value(names)}" if names else ""
+    head = f"kernel {_title(kernel)}"
     lines = [
+        *(f"part {_title(part)}" for part in kernel.parts),
         *(f"semaphore !{semaphore.name}" for semaphore in kernel.semaphores),
         *map(print_buffer, kernel.buffers),
         *_nodes(kernel.body),
     ]
     return _block(head, lines)
+
+
+def _title(named: Kernel | Part) -> str:
+    head = _string(named.name)
+    for word, names in (("operations", named.operations), ("sources", named.sources)):
+        head += f" {word} {_value(names)}" if names else ""
+    return head
 
 
 def _function(function: Function) -> list[str]:

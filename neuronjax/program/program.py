@@ -64,11 +64,21 @@ class Call:
     arguments: tuple[Buffer, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a kernel does for some of its operations, when it was several kernels once."""
+
+    name: str
+    operations: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernel:
     """A loop nest over instructions, with its own tiles.
 
-    `operations` are the StableHLO operations that it computes, `sources` the user's lines.
+    `operations` are the StableHLO operations that it computes, `sources` the user's lines. If it
+    has `parts`, an instruction's `part` is an index to them.
     """
 
     name: str
@@ -77,6 +87,7 @@ class Kernel:
     semaphores: tuple[Semaphore, ...] = ()
     operations: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

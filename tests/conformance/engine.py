@@ -30,8 +30,7 @@ from pathlib import Path
 import jax
 from absl import app, flags
 
-from neuronjax.lower.allocate import allocate
-from neuronjax.lower.synchronise import synchronise
+from neuronjax.compiler import complete
 from neuronjax.program.program import Program
 from neuronjax.program.verify import verify
 from tests.conformance import stablehlo_data
@@ -133,7 +132,7 @@ def _difference(
         differential.assert_close(got, want, tolerance_of(program))
     if seeds is None:
         return ""
-    finished = synchronise(allocate(lowered))
+    finished = complete(lowered)
     for order in orders(seeds):
         (again,) = differential.emulated(finished, code, [[]], order=order)
         if any(a.tobytes() != b.tobytes() for a, b in zip(again, found, strict=True)):

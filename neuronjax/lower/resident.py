@@ -1,0 +1,227 @@
+"""Where the elements of a tensor in HBM lie when the tensor is kept in SBUF.
+
+Rows of it are on partitions, blocks of as many rows as there are partitions side by side: as tiles
+are that are copied from it or to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from neuronjax.program.affine import Affine, affine
+from neuronjax.program.operand import Access, Buffer, Dim, Memory, RegisterOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Rows of `width` elements, `lanes` of them beside each other on partitions."""
+
+    buffer: Buffer
+    width: int
+    lanes: int
+
+    def resident(self, name: str) -> Buffer:
+        """A tile that takes the tensor."""
+        blocks = -(-self.buffer.elements // (self.width * self.lanes))
+        shape = (self.lanes, blocks * self.width)
+        return Buffer(name=name, memory=Memory.SBUF, dtype=self.buffer.dtype, shape=shape)
+
+    def access(
+        self, old: Access, partitions: int, tile: Buffer, trips: Mapping[str, int]
+    ) -> Access | None:
+        """What an access to HBM that goes to `partitions` of them is in the tile.
+
+        None: the elements do not lie there as in another tile.
+        """
+        rows = rows_of(old, partitions)
+        if rows is None or isinstance(old.offset, RegisterOffset):
+            return None
+        if not old.variables <= trips.keys() or old.slot.terms or old.dtype is not None:
+            return None
+        stride, inner = rows
+        if partitions > 1 and stride != self.width:
+            return None
+        block, lane, column = self._split(old.offset)
+        dims = tuple(self._inner(dim) for dim in inner if dim.size > 1)
+        if any(dim is None for dim in dims):
+            return None
+        ends = [dim.stride * (dim.size - 1) for dim in inner if abs(dim.stride) < self.width]
+        low = column.interval(trips).low + sum(min(0, end) for end in ends)
+        high = column.interval(trips).high + sum(max(0, end) for end in ends)
+        lanes = lane.interval(trips)
+        if low < 0 or high >= self.width or lanes.low < 0 or lanes.high + partitions > self.lanes:
+            return None
+        return Access(
+            buffer=tile,
+            partition=lane,
+            partitions=partitions,
+            offset=block * self.width + column,
+            dims=tuple(dim for dim in dims if dim is not None) or (Dim(1, 1),),
+        )
+
+    def _inner(self, dim: Dim) -> Dim | None:
+        """A walk within rows, or from block to block; None: from partition to partition."""
+        if abs(dim.stride) < self.width:
+            return dim
+        whole = self.width * self.lanes
+        return None if dim.stride % whole else Dim(dim.stride // self.lanes, dim.size)
+
+    def _split(self, offset: Affine) -> tuple[Affine, Affine, Affine]:
+        """Block, partition and column of an offset, as far as loops go through one of them."""
+        whole = self.width * self.lanes
+        parts: tuple[dict[str, int], ...] = ({}, {}, {})
+        for name, factor in offset.terms:
+            if not factor % whole:
+                parts[0][name] = factor // whole
+            elif not factor % self.width:
+                parts[1][name] = factor // self.width
+            else:
+                parts[2][name] = factor
+        rest = offset.base % whole
+        bases = (offset.base // whole, rest // self.width, rest % self.width)
+        block, lane, column = (
+            affine(base, **terms) for base, terms in zip(bases, parts, strict=True)
+        )
+        return block, lane, column
+
+
+def rows_of(access: Access, partitions: int) -> tuple[int, tuple[Dim, ...]] | None:
+    """The stride from partition to partition of an access to HBM, and the walk within each.
+
+    None: its first dimension does not go through partitions alone.
+    """
+    if partitions == 1:
+        return 0, access.dims
+    if not access.dims or access.dims[0].size % partitions:
+        return None
+    first, *rest = access.dims
+    each = first.size // partitions
+    inner = (Dim(first.stride, each),) if each > 1 else ()
+    return first.stride * each, (*inner, *rest)
+
+
+def moved(access: Access, old: Access, new: Access) -> Access | None:
+    """An access to the tile of `old`, as one to that of `new`, which holds the same in its walk.
+
+    None: it leaves `old`, or there is no such walk in `new`.
+    """
+    if isinstance(access.offset, RegisterOffset) or isinstance(old.offset, RegisterOffset):
+        return None
+    if access.slot != old.slot or new.partition != old.partition or access.partition.terms:
+        return None
+    first, begin = access.partition.base, old.partition.base
+    if old.partition.terms or not begin <= first <= begin + old.partitions - access.partitions:
+        return None
+    walk = _walked(access, old, new)
+    if walk is None:
+        return None
+    return dataclasses.replace(
+        access,
+        buffer=new.buffer,
+        partition=access.partition,
+        slot=new.slot,
+        offset=walk[0],
+        dims=walk[1],
+    )
+
+
+def _walked(access: Access, old: Access, new: Access) -> tuple[Affine, tuple[Dim, ...]] | None:
+    assert isinstance(access.offset, Affine)
+    assert isinstance(old.offset, Affine)
+    assert isinstance(new.offset, Affine)
+    if access.offset == old.offset and _joined(access.dims) == _joined(old.dims):
+        return new.offset, new.dims
+    source = _joined(old.dims)
+    if len(source) > 1:
+        return None
+    step, count = (source[0].stride, source[0].size) if source else (1, 1)
+    distance = access.offset + old.offset * -1
+    levels = _levels(_joined(new.dims))
+    digits = _digits(distance, step, count, levels)
+    if digits is None:
+        return None
+    offset, places = digits
+    dims: list[Dim] = []
+    for dim in _joined(access.dims):
+        found = _through(dim, step, levels, places)
+        if found is None:
+            return None
+        dims += found
+    return new.offset + offset, tuple(dims) or (Dim(1, 1),)
+
+
+def _joined(dims: tuple[Dim, ...]) -> list[Dim]:
+    """The same walk in as few dimensions as possible."""
+    found: list[Dim] = []
+    for dim in dims:
+        if dim.size == 1:
+            continue
+        if found and found[-1].stride == dim.stride * dim.size:
+            found[-1] = Dim(dim.stride, found[-1].size * dim.size)
+        else:
+            found.append(dim)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A dimension of a walk: elements of the walk that a step passes, and its stride and size."""
+
+    passed: int
+    stride: int
+    size: int
+
+
+def _levels(dims: list[Dim]) -> list[_Level]:
+    """From the outermost dimension to the innermost."""
+    found: list[_Level] = []
+    passed = 1
+    for dim in reversed(dims):
+        found.append(_Level(passed, dim.stride, dim.size))
+        passed *= dim.size
+    return found[::-1] or [_Level(1, 1, 1)]
+
+
+def _digits(
+    distance: Affine, step: int, count: int, levels: list[_Level]
+) -> tuple[Affine, list[int]] | None:
+    """The offset of an element of a walk, and how many steps are left at each level from there."""
+    if distance.base % step or not 0 <= distance.base // step < count:
+        return None
+    rest = distance.base // step
+    offset = Affine(0)
+    places: list[int] = []
+    for level in levels:
+        digit, rest = divmod(rest, level.passed)
+        offset = offset + digit * level.stride
+        places.append(level.size - digit)
+    for name, factor in distance.terms:
+        if factor % step:
+            return None
+        passed = factor // step
+        level = next((each for each in levels if not passed % each.passed), None)
+        if level is None or (len(levels) > 1 and level is not levels[0]):
+            return None
+        offset = offset + affine(0, **{name: passed // level.passed * level.stride})
+    return offset, places
+
+
+def _through(dim: Dim, step: int, levels: list[_Level], places: list[int]) -> list[Dim] | None:
+    """A dimension of a walk over elements `step` apart, as a walk through levels."""
+    if dim.stride % step:
+        return None
+    passed = dim.stride // step
+    for index, (level, left) in enumerate(zip(levels, places, strict=True)):
+        if passed % level.passed:
+            continue
+        steps = passed // level.passed
+        if steps * (dim.size - 1) < left:
+            return [Dim(steps * level.stride, dim.size)]
+        if steps == 1 and left == level.size and index and not dim.size % level.size:
+            outer = levels[index - 1]
+            if dim.size // level.size <= places[index - 1]:
+                return [Dim(outer.stride, dim.size // level.size), Dim(level.stride, level.size)]
+        return None
+    return None
