@@ -15,6 +15,7 @@ What the sources leave open, and what is taken:
   padded to a multiple of 128.
 * Training casts operands of products to BF16, as models in BF16 do with the gradients of logits.
 * Time to the first token is one prefill over the prompt alone, with logits of its last token.
+* Llama's training is that of neuronx-distributed's tutorial: `pretraining.py` says what is taken.
 * A step of training is the program of one micro batch, as often as gradients are accumulated, and
   one update: reduce-scatter of the gradients, AdamW on a shard of FP32 weights, all-gather of BF16
   weights (ZeRO-1), or without shards.
@@ -33,6 +34,7 @@ import optax
 from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+from launch.pretraining import micro_step
 from launch.workloads import MODELS
 from models.clip.config import CLIPConfig, TextConfig, Tower
 from models.clip.model import CLIP
@@ -185,20 +187,14 @@ def llama_micro_step(
     """Loss and gradients of one sequence, added to FP32 sums of gradients."""
     depth = config.num_layers
     config = replace(config, num_layers=layers or depth, max_seq_len=length)
-    graph, weights = _llama(config, mesh, int8=False)
+    _, weights = _llama(config, mesh, int8=False)
     sums = {
         path: jax.ShapeDtypeStruct(each.shape, jnp.float32, sharding=each.sharding)
         for path, each in weights.items()
     }
 
-    def step(weights: Any, sums: Any, rows: jax.Array) -> Any:
-        def loss(weights: Any) -> jax.Array:
-            logits = merge(graph, weights)(rows[:, :-1])
-            return jnp.mean(cross_entropy(logits, rows[:, 1:]))
-
-        value, gradients = jax.value_and_grad(loss)(weights)
-        return value, jax.tree.map(lambda s, g: s + g.astype(jnp.float32), sums, gradients)
-
+    specs = {path: each.sharding.spec for path, each in weights.items()}
+    step = micro_step(mesh, config, specs, length)
     return {
         "fn": jax.jit(step, donate_argnums=1),
         "arguments": (weights, sums, _whole(mesh, (1, length + 1))),

@@ -29,6 +29,8 @@ def reduce_precision(writer: Writer, op: Op) -> Sequence[Value] | None:
         return None
     info = ml_dtypes.finfo(value.dtype)
     exponent, mantissa = op.attributes["exponent_bits"], op.attributes["mantissa_bits"]
+    if mantissa >= info.nmant and exponent >= info.nexp:
+        return (value,)
     bits = writer.add("bitcast_convert", value, dtype=_bits_of(value.dtype))
     if mantissa < info.nmant:
         bits = _rounded(writer, bits, info.nmant - mantissa)
