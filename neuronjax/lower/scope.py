@@ -361,7 +361,8 @@ class Scope:
         program, views, results = self.tile_program(group, group.operations, needed, fusion)
 
         def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
-            write_chain(TileEmitter(builder, program, [*(v.buffer for v in seen), *made]))
+            buffers = [*(view.buffer for view in seen), *made]
+            write_chain(TileEmitter(builder, program, buffers, spreads=True))
 
         self.kernel(
             chain_name(group.operations), group.operations, ("chain", program), views, results,

@@ -18,6 +18,7 @@ from neuronjax.formats import FLOAT32
 from neuronjax.lower import elementwise
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
 from neuronjax.lower.shortcuts import Shortcuts, shortcuts
+from neuronjax.lower.spread import is_spread, spread
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tile_program import Input, Node, Output, Reference, TileProgram
 from neuronjax.lower.view import walk
@@ -231,6 +232,8 @@ class TileEmitter:
     buffers: Sequence[Buffer]
     #: Tiles per input that is loaded in a loop.
     slots: int = SLOTS
+    #: Whether the Tensor engine is free to spread rows over partitions.
+    spreads: bool = False
     #: Values that somebody wants in tiles, as they are.
     wanted: frozenset[Reference] = frozenset()
     _values: dict[Reference, tuple[Buffer, tuple[Axis, ...]] | Access] = field(default_factory=dict)
@@ -432,9 +435,15 @@ class Values:
         assert each.buffer is not None
         dtype = storage_of(each.dtype).dtype
         dst = self.tile(each.axes, dtype, "in", self.emitter.slots)
-        axes = [*self.box.partitions, *(a for a in self.box.free if a.dim in each.axes)]
-        src = self._hbm(each.buffer, each.strides, each.offset, axes)
-        self.emitter.builder.emit(DmaCopy(dst=dst, src=src))
+        own = [axis for axis in self.box.free if axis.dim in each.axes]
+        is_row = not any(each.strides[axis.dim] for axis in self.box.partitions)
+        if self.emitter.spreads and is_row and is_spread(self.box.count, size_of(own), dtype):
+            row = self._hbm(each.buffer, each.strides, each.offset, own)
+            spread(self.emitter.builder, dst, row)
+        else:
+            axes = [*self.box.partitions, *own]
+            src = self._hbm(each.buffer, each.strides, each.offset, axes)
+            self.emitter.builder.emit(DmaCopy(dst=dst, src=src))
         return dst
 
     def _hbm(
@@ -458,8 +467,9 @@ class Values:
         if number in cuts.widened:
             self.known[reference] = self.node_of(cuts.widened[number])
             return
-        if number in cuts.narrowed.values():
-            self.node(next(n for n, convert in cuts.narrowed.items() if convert == number))
+        wide = next((n for n, convert in cuts.narrowed.items() if convert == number), None)
+        if wide is not None and Reference(wide) not in self.known:
+            self.node(wide)
             return
         node = self.program.nodes[number]
         written = Reference(cuts.narrowed.get(number, number))
@@ -680,6 +690,11 @@ def _reads_psum(instruction: Instruction) -> bool:
     reads = [each for each in instruction.reads() if isinstance(each, Access)]
     count = sum(each.memory is Memory.PSUM for each in reads)
     return not count or (count == 1 and instruction.engine in (Engine.VECTOR, Engine.SCALAR))
+
+
+def size_of(axes: Sequence[Axis]) -> int:
+    """Elements of all axes."""
+    return math.prod(axis.size for axis in axes)
 
 
 def _dense(sizes: Sequence[int]) -> list[int]:

@@ -41,20 +41,22 @@ from neuronjax.lower.families.schedule import (
 )
 from neuronjax.lower.families.steps import Step, is_turned, steps
 from neuronjax.lower.storage import storage_of
-from neuronjax.lower.tile_program import Reference
+from neuronjax.lower.tile_program import Reference, TileProgram
 from neuronjax.lower.tiles import Axis, Box, TileEmitter
 from neuronjax.lower.view import View
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine, First, Flag, Last
 from neuronjax.program.element_types import ElementType, bytes_of
-from neuronjax.program.operand import Access, Buffer
+from neuronjax.program.operand import Access, Buffer, Immediate
 from neuronjax.program.tensor_engine import Matmul
-from neuronjax.program.vector_engine import TensorCopy
+from neuronjax.program.vector_engine import Memset, TensorCopy
 
 SHARED = 4096
 """Most columns of what all rows share that are loaded at once."""
 MOST_READERS = 2
 """Operations that read sums in PSUM; more of them keep it occupied for too long."""
+MOST_ROWS = 256
+"""Rows of sums that a row is added to on the Tensor engine; for more, spreading it pays."""
 _ON_VECTOR = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
 """Operations of the engine that copies sums."""
 _COPIED = (FLOAT32, BFLOAT16, FLOAT16)
@@ -77,6 +79,8 @@ class ProductWriter(Loader):
     #: Inputs of what follows that are loaded already, and whether they are loaded tile by tile.
     _shares_late: bool = False
     _shared: dict[int, Panel] = field(default_factory=dict)
+    #: A row that is added to sums in PSUM, and a column of ones.
+    _added: tuple[Panel, Buffer] | None = None
 
     def steps(self) -> list[Step]:
         """The contracted elements, cut up."""
@@ -143,6 +147,7 @@ class ProductWriter(Loader):
         inner_axes = product.axes(inner[1])
         self._shared = {}
         columns = product.axes(moving[1])
+        self._added = self._addend(product.count(still[1]), columns, position)
         self._shares_late = size_of(columns) > SHARED
         if not self._shares_late:
             rows = min(STATIONARY, product.count(still[1]))
@@ -212,7 +217,7 @@ class ProductWriter(Loader):
         ]
         at = slot if slots > 1 else ZERO
         for number, step in enumerate(steps):
-            ends = (number == 0, number == len(steps) - 1)
+            ends = (number == 0, number == len(steps) - 1 and self._added is None)
 
             def part(here: dict[int, Affine], number: int = number, ends: tuple[bool, bool] = ends,
                      step: Step = step) -> None:  # fmt: skip
@@ -244,6 +249,7 @@ class ProductWriter(Loader):
             for (row, down), accumulators in zip(rows, sums, strict=True):
                 there = moved(beside, tuple(down.items()))
                 dst = tile_access(accumulators[index], [size_of(column)], [1], slot=at)
+                self._add_row(column, there, dst)
                 self.finish(row, column, there, dst)
 
     def _accumulator(self, row: tuple[Axis, ...], column: tuple[Axis, ...], slots: int) -> Buffer:
@@ -280,6 +286,44 @@ class ProductWriter(Loader):
 
         self.loops(step.inner, position, product)
 
+    def _addend(
+        self, rows: int, columns: Sequence[Axis], at: Position
+    ) -> tuple[Panel, Buffer] | None:
+        """The row that what follows adds first, if the Tensor engine adds it to few sums."""
+        number = _added_row(self.emitter.program, columns)
+        if number is None or rows > MOST_ROWS or not self._is_read_in_psum():
+            return None
+        operand, own = self._row_operand(number, columns)
+        nothing = Step((), (), (), ())
+        panel = self.panel(operand, own, nothing, at, 2 if self.stack else 1)
+        self.load(panel, own, nothing, own, at)
+        ones = self.builder.tile((1, min(rows, STATIONARY)), FLOAT32, name="ones")
+        one = tile_access(ones, [ones.elements], [1])
+        self.builder.emit(Memset(dst=one, value=Immediate(1.0), engine=Engine.GPSIMD))
+        return panel, ones
+
+    def _add_row(self, column: tuple[Axis, ...], at: Position, total: Access) -> None:
+        """Adds the row to complete sums: a product with ones, the last one of all."""
+        if self._added is None:
+            return
+        panel, ones = self._added
+        stationary = tile_access(ones, [total.partitions], [1])
+        moving = panel.access(column, at)
+        self.builder.emit(Matmul(dst=total, stationary=stationary, moving=moving, start=False))
+
+    def _row_operand(self, number: int, columns: Sequence[Axis]) -> tuple[Operand, list[Axis]]:
+        """An input of what follows as an operand, and the columns that it varies along."""
+        each = self.emitter.program.inputs[number]
+        assert each.buffer is not None
+        dims = tuple(range(len(self.product.sizes)))
+        operand = Operand(
+            View(self.emitter.buffers[each.buffer], (), (), each.offset),
+            (*each.strides, *(0,) * (len(dims) - len(each.strides))),
+            dims,
+            storage_of(each.dtype).dtype,
+        )
+        return operand, [axis for axis in columns if axis.dim in each.axes]
+
     def _share(self, rows: int, axes: Sequence[Axis], dims: Sequence[int], at: Position) -> None:
         """Loads what follows needs and is the same for all rows, such as a bias."""
         program = self.emitter.program
@@ -287,16 +331,10 @@ class ProductWriter(Loader):
         for number, each in enumerate(program.inputs):
             if each.buffer is None or not each.axes or not each.axes <= free:
                 continue
-            pad = (0,) * (len(self.product.sizes) - len(each.strides))
-            buffer = self.emitter.buffers[each.buffer]
-            operand = Operand(
-                View(buffer, (), (), each.offset),
-                (*each.strides, *pad),
-                tuple(range(len(self.product.sizes))),
-                storage_of(each.dtype).dtype,
-            )
+            if self._added is not None and number == _added_row(program, axes):
+                continue
+            operand, own = self._row_operand(number, axes)
             step = Step(tuple(Axis(dim, rows) for dim in dims[:1] if rows > 1), (), (), ())
-            own = [axis for axis in axes if axis.dim in each.axes]
             found = extents(operand, own, frozenset(), turned=False)
             if [each.memory for each in found] == [axis.dim for axis in own]:
                 panel = self.panel(operand, own, step, at, 2 if self.stack else 1)
@@ -326,7 +364,8 @@ class ProductWriter(Loader):
         box = Box(row, column, {d: position[d] for d in range(len(program.domain))})
         given = total if self._is_read_in_psum() else self._evicted(row, column, total)
         shared = self._given(row, column, position)
-        self.emitter.box(box, {Reference(0, is_input=True): given, **shared, **known})
+        sums = Reference(0, is_input=self._added is None)
+        self.emitter.box(box, {sums: given, **shared, **known})
 
     def _is_read_in_psum(self) -> bool:
         """Whether what follows may read sums where they are: few do, and nobody stores them."""
@@ -368,6 +407,20 @@ class ProductWriter(Loader):
         slots = 1 if slot == ZERO else 2
         tile = self.builder.tile((size_of(row), size_of(column)), dtype, slots=slots, name="out")
         return tile_access(tile, [size_of(column)], [1], slot=slot)
+
+
+def _added_row(program: TileProgram, columns: Sequence[Axis]) -> int | None:
+    """The input that the first operation, which alone reads the sums, adds to all their rows."""
+    sums = Reference(0, is_input=True)
+    users = [node for node in program.nodes if sums in node.operands]
+    if len(users) != 1 or users[0] is not program.nodes[0] or users[0].name != "add":
+        return None
+    (other,) = [each for each in users[0].operands if each != sums] or (sums,)
+    if not isinstance(other, Reference) or other == sums or not other.is_input:
+        return None
+    each, dims = program.inputs[other.number], {axis.dim for axis in columns}
+    is_row = each.buffer is not None and each.dtype.name == "float32" and each.axes <= dims
+    return other.number if is_row and each.axes else None
 
 
 def _flag(kind: type[First] | type[Last], names: tuple[str, ...]) -> Flag:
