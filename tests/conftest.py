@@ -7,6 +7,7 @@ and JAX's own `cpu` platform with as many devices to compare with.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -30,6 +31,9 @@ ENVIRONMENT = {
 os.environ.update(ENVIRONMENT)
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {HOST_DEVICES}".strip()
+
+# Shells start jobs in the background with the interrupt ignored, and processes inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import jax  # noqa: E402
 
