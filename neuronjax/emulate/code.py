@@ -49,7 +49,10 @@ class Step:
     def sources(self) -> str:
         """The user's lines, in brackets, for messages."""
         kernel = self.place.kernel
-        return f" ({', '.join(kernel.sources)})" if kernel and kernel.sources else ""
+        if kernel is None:
+            return ""
+        origin = kernel.parts[self.instruction.part] if kernel.parts else kernel
+        return f" ({', '.join(origin.sources)})" if origin.sources else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -97,6 +97,10 @@ class Engines:
         first = (len(self.loops) - 1, 0, 0)
         if holds_outside(row, own.get(counter, ()), [first], self.loops):
             add(own, counter, row, self.loops)
+        elif not any(end[1:]) and end[0] > 0 and self.loops[-1].trips > 1:
+            # Nothing in the first iteration, and as much at last: linear between.
+            slope = end[0] // (self.loops[-1].trips - 1)
+            add(own, counter, (*(0 for _ in end[1:]), slope), self.loops)
 
     def leave(self) -> None:
         """The innermost loop ends."""

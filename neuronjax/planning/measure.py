@@ -141,9 +141,10 @@ def of_timeline(timeline: Timeline) -> dict[str, float]:
 def _by_place(kernels: tuple[KernelTime, ...]) -> dict[Place, tuple[float, float]]:
     found: dict[Place, tuple[float, float]] = {}
     for each in kernels:
-        place = Place(_named(each.operations), _line(each.sources))
-        time, runs = found.get(place, (0.0, 0.0))
-        found[place] = (time + each.duration_ns * each.runs, runs + each.runs)
+        for part in each.parts:
+            place = Place(_named(part.operations), _line(part.sources))
+            time, runs = found.get(place, (0.0, 0.0))
+            found[place] = (time + part.duration_ns * each.runs, runs + each.runs)
     return found
 
 

@@ -19,6 +19,7 @@ Within a kernel, see `simulate`. Between kernels:
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from neuronjax.program.program import (
     Kernel,
     Loop,
     Node,
+    Part,
     Program,
     Split,
     Target,
@@ -56,7 +58,7 @@ from neuronjax.timing.streams import (
     compile_kernel,
     taken,
 )
-from neuronjax.timing.timeline import COLLECTIVE, DMA, Event, KernelTime, Timeline
+from neuronjax.timing.timeline import COLLECTIVE, DMA, Event, KernelTime, PartTime, Timeline
 
 _LIGHT = (CollectiveInstruction, RegisterMove, RegisterArithmetic, SemaphoreEvent)
 
@@ -543,6 +545,7 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
                 critical=max(one, key=lambda name: one[name]),
                 flops=own.flops,
                 hbm_bytes=own.hbm_bytes,
+                parts=_parts(runs),
             )
         )
     return Timeline(
@@ -559,6 +562,24 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
         network_bytes=work.network_bytes,
         simulated_instructions=scheduler.simulated,
         assumed=tuple(scheduler.assumed),
+    )
+
+
+def _parts(runs: _Runs) -> tuple[PartTime, ...]:
+    """A run's duration shared out over the parts of a kernel."""
+    kernel, duration = runs.kernel, runs.duration / PS
+    parts = kernel.parts or (Part(kernel.name, kernel.operations, kernel.sources),)
+    ends = [max(each) for each in zip(*(timed.result.ends for timed in runs.parts), strict=True)]
+    reached = [0, *itertools.accumulate(ends, max)]
+    whole = reached[-1] or 1
+    return tuple(
+        PartTime(
+            name=part.name,
+            operations=part.operations,
+            sources=part.sources,
+            duration_ns=duration * (end - begin) / whole,
+        )
+        for part, (begin, end) in zip(parts, itertools.pairwise(reached), strict=True)
     )
 
 

@@ -78,6 +78,8 @@ class Simulated:
     tail: int
     #: Instructions that were simulated; loops jump over the others.
     simulated: int
+    #: By part of the kernel: the end of its last instruction.
+    ends: tuple[int, ...]
     events: tuple[Event, ...] = ()
 
 
@@ -164,7 +166,8 @@ class Simulation:
         self.active_end = self.end + 1
         self.last_compute = self.active_end + 1
         self.done = self.last_compute + 1
-        self.busy = self.done + leaves
+        self.ends = self.done + leaves
+        self.busy = self.ends + compiled.parts
         self.dma_busy = self.busy + _COUNT
         self.dma_active = self.dma_busy + 1
         self.collective_busy = self.dma_active + 1
@@ -202,6 +205,7 @@ class Simulation:
             lead=lead,
             tail=duration - t[self.last_compute] if self.first_compute is not None else 0,
             simulated=self.simulated,
+            ends=tuple(t[self.ends : self.busy]),
             events=tuple(self.events),
         )
 
@@ -311,6 +315,8 @@ class Simulation:
                 self.first_compute = start
         if end > t[self.end]:
             t[self.end] = end
+        if end > t[self.ends + leaf.part]:
+            t[self.ends + leaf.part] = end
         if leaf.signals:
             for semaphore, by in leaf.signals:
                 self.semaphores[semaphore].add(end, by)

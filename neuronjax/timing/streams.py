@@ -89,6 +89,7 @@ class Leaf(NamedTuple):
     signals: tuple[tuple[int, int], ...]
     #: Leaves of the same engine whose results it reads, and how long before their end it may begin.
     depends: tuple[tuple[int, int], ...]
+    part: int
 
 
 class Nest(NamedTuple):
@@ -113,6 +114,8 @@ class Compiled:
     collective_streams: int
     semaphores: int
     counters: int
+    #: Parts of the kernel; 1 if it has none.
+    parts: int
     #: Engines that start transfers.
     issuers: tuple[int, ...]
     #: Whether waits may ask for more than comes: a condition, or half of a kernel.
@@ -252,6 +255,7 @@ class _Compiler:
             waits=tuple(self.count(wait.semaphore, wait.count, loops) for wait in node.waits),
             signals=tuple((self.semaphore(each.semaphore), each.by) for each in node.signals),
             depends=before,
+            part=node.part,
         )
 
     def semaphore(self, semaphore: Semaphore) -> int:
@@ -298,6 +302,7 @@ def compile_kernel(kernel: Kernel, platform: Platform, assumptions: Assumptions)
         collective_streams=len(compiler.streams),
         semaphores=len(compiler.semaphores),
         counters=compiler.counters,
+        parts=max(1, len(kernel.parts)),
         issuers=tuple(sorted(compiler.issuers)),
         is_partial=compiler.is_partial,
         instructions=tuple(compiler.instructions),

@@ -21,6 +21,16 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PartTime:
+    """What a part of a kernel adds to one run: from the end of those before it to its own."""
+
+    name: str
+    operations: tuple[str, ...]
+    sources: tuple[str, ...]
+    duration_ns: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class KernelTime:
     """All runs of a kernel at one place of the program."""
 
@@ -42,6 +52,8 @@ class KernelTime:
     #: One run: multiplications and additions of the Tensor engine, and bytes of HBM.
     flops: int
     hbm_bytes: int
+    #: At least one; their durations add up to the kernel's.
+    parts: tuple[PartTime, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
