@@ -17,9 +17,10 @@ from neuronjax.lower.lifetimes import carried
 from neuronjax.lower.once import Walk, fill_once
 from neuronjax.lower.resident import Layout, moved, rows_of
 from neuronjax.machine.specs import CoreSpec
+from neuronjax.program.affine import affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer, Memory, RegisterOffset
+from neuronjax.program.operand import Access, Buffer, Dim, Memory, RegisterOffset
 from neuronjax.program.program import Kernel, Loop, Node
 
 MOST_BYTES = 96 * 1024
@@ -154,14 +155,12 @@ class _Forwarding:
             is_store = node.dst.buffer.name == buffer.name
             mine, other = (node.dst, node.src) if is_store else (node.src, node.dst)
             rows = rows_of(mine, other.partitions)
-            if other.memory is not Memory.SBUF or rows is None:
-                return None
             if other.element_type != buffer.dtype or mine.dtype is not None:
                 return None
             (stores if is_store else loads).append(index)
-            most = max(most, other.partitions)
-            if other.partitions > 1:
+            if other.partitions > 1 and rows is not None and rows[0]:
                 widths.add(rows[0])
+                most = max(most, other.partitions)
         if not stores or not loads or max(stores) > min(loads) or len(widths) > 1:
             return None
         width = widths.pop() if widths else buffer.elements
@@ -211,23 +210,27 @@ class _Forwarding:
         tile = copy.tile.buffer
         if tile.name not in self.tiles or copy.tile.dtype is not None:
             return {}
-        loops = self.leaves[copy.index].loops
+        if copy.tile.partitions != copy.resident.partitions:
+            return {}
         users = self.users[tile.name] - {copy.index}
+        loops = _about([self.leaves[index].loops for index in (copy.index, *users)])
+        further = self.leaves[copy.index].loops[len(loops) :]
+        old, new = _spread(copy.tile, further), _spread(copy.resident, further)
+        if old is None or new is None:
+            return {}
         changes: dict[int, Instruction] = {}
         for index in users:
             leaf = self.leaves[index]
             assert leaf.node is not None
-            if leaf.loops[: len(loops)] != loops or not _is_in_order(leaf.node, index, copy):
+            changed = _on(leaf.node, tile.name, lambda each: moved(each, old, new))
+            if changed is None or not _is_in_order(leaf.node, index, copy):
                 return {}
-            new = _on(leaf.node, tile.name, lambda each: moved(each, copy.tile, copy.resident))
-            if new is None:
-                return {}
-            changes[index] = new
+            changes[index] = changed
         if copy.is_store and loops and carried(loops[-1], [tile]):
             return {}
         before = {index: self._node(index) for index in changes}
-        for index, new in changes.items():
-            self._set(index, new)
+        for index, changed in changes.items():
+            self._set(index, changed)
         return before
 
     def _node(self, index: int) -> Instruction:
@@ -255,6 +258,36 @@ class _Forwarding:
         if new is not None:
             for access in new.accesses():
                 self.users[access.buffer.name].add(index)
+
+
+def _about(nests: list[Loops]) -> Loops:
+    """The loops about all of them."""
+    first = nests[0]
+    depth = next(
+        (
+            at
+            for at, loop in enumerate(first)
+            if any(nest[at : at + 1] != (loop,) for nest in nests)
+        ),
+        len(first),
+    )
+    return first[:depth]
+
+
+def _spread(access: Access, loops: Loops) -> Access | None:
+    """What an access goes through while loops about it run; None: it goes from tile to tile."""
+    offset = access.offset
+    names = {loop.variable for loop in loops}
+    if isinstance(offset, RegisterOffset) or names & {*access.slot.variables}:
+        return None
+    if names & {*access.partition.variables}:
+        return None
+    factors = dict(offset.terms)
+    rest = {name: factor for name, factor in factors.items() if name not in names}
+    further = tuple(Dim(factors.get(loop.variable, 0), _trips(loop)) for loop in loops)
+    return dataclasses.replace(
+        access, offset=affine(offset.base, **rest), dims=(*further, *access.dims)
+    )
 
 
 def _is_in_order(node: Instruction, index: int, copy: _Copy) -> bool:

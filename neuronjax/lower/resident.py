@@ -31,18 +31,25 @@ class Layout:
     def access(
         self, old: Access, partitions: int, tile: Buffer, trips: Mapping[str, int]
     ) -> Access | None:
-        """What an access to HBM that goes to `partitions` of them is in the tile.
+        """An access to HBM that goes to `partitions` of them, as one to the tile.
 
-        None: the elements do not lie there as in another tile.
+        Rows are on partitions where they are in the other tile, or else the walk goes through the
+        same elements. None: there is no such walk.
         """
+        if isinstance(old.offset, RegisterOffset) or not old.variables <= trips.keys():
+            return None
+        if old.slot.terms or old.dtype is not None:
+            return None
+        return self._rows(old, partitions, tile, trips) or self._walk(old, tile, trips)
+
+    def _rows(
+        self, old: Access, partitions: int, tile: Buffer, trips: Mapping[str, int]
+    ) -> Access | None:
         rows = rows_of(old, partitions)
-        if rows is None or isinstance(old.offset, RegisterOffset):
+        assert isinstance(old.offset, Affine)
+        if rows is None or (partitions > 1 and rows[0] != self.width):
             return None
-        if not old.variables <= trips.keys() or old.slot.terms or old.dtype is not None:
-            return None
-        stride, inner = rows
-        if partitions > 1 and stride != self.width:
-            return None
+        inner = rows[1]
         block, lane, column = self._split(old.offset)
         dims = tuple(self._inner(dim) for dim in inner if dim.size > 1)
         if any(dim is None for dim in dims):
@@ -59,6 +66,31 @@ class Layout:
             partitions=partitions,
             offset=block * self.width + column,
             dims=tuple(dim for dim in dims if dim is not None) or (Dim(1, 1),),
+        )
+
+    def _walk(self, old: Access, tile: Buffer, trips: Mapping[str, int]) -> Access | None:
+        """Neighbouring elements, over and over perhaps: part of a row, or whole rows."""
+        assert isinstance(old.offset, Affine)
+        again = tuple(dim for dim in old.dims if not dim.stride and dim.size > 1)
+        walk = joined(tuple(dim for dim in old.dims if dim.stride))
+        count = walk[0].size if walk else 1
+        if len(walk) > 1 or (walk and walk[0].stride != 1) or again != old.dims[: len(again)]:
+            return None
+        block, lane, column = self._split(old.offset)
+        columns, lanes = column.interval(trips), lane.interval(trips)
+        rows = -(-count // self.width)
+        if columns.low < 0 or lanes.low < 0 or lanes.high + rows > self.lanes:
+            return None
+        if rows > 1 and (count % self.width or columns.high or again):
+            return None
+        if rows == 1 and columns.high + count > self.width:
+            return None
+        return Access(
+            buffer=tile,
+            partition=lane,
+            partitions=rows,
+            offset=block * self.width + column,
+            dims=(*again, Dim(1, count // rows)),
         )
 
     def _inner(self, dim: Dim) -> Dim | None:
@@ -131,20 +163,20 @@ def _walked(access: Access, old: Access, new: Access) -> tuple[Affine, tuple[Dim
     assert isinstance(access.offset, Affine)
     assert isinstance(old.offset, Affine)
     assert isinstance(new.offset, Affine)
-    if access.offset == old.offset and _joined(access.dims) == _joined(old.dims):
+    if access.offset == old.offset and joined(access.dims) == joined(old.dims):
         return new.offset, new.dims
-    source = _joined(old.dims)
+    source = joined(old.dims)
     if len(source) > 1:
         return None
     step, count = (source[0].stride, source[0].size) if source else (1, 1)
     distance = access.offset + old.offset * -1
-    levels = _levels(_joined(new.dims))
+    levels = _levels(joined(new.dims))
     digits = _digits(distance, step, count, levels)
     if digits is None:
         return None
     offset, places = digits
     dims: list[Dim] = []
-    for dim in _joined(access.dims):
+    for dim in joined(access.dims):
         found = _through(dim, step, levels, places)
         if found is None:
             return None
@@ -152,7 +184,7 @@ def _walked(access: Access, old: Access, new: Access) -> tuple[Affine, tuple[Dim
     return new.offset + offset, tuple(dims) or (Dim(1, 1),)
 
 
-def _joined(dims: tuple[Dim, ...]) -> list[Dim]:
+def joined(dims: tuple[Dim, ...]) -> list[Dim]:
     """The same walk in as few dimensions as possible."""
     found: list[Dim] = []
     for dim in dims:
@@ -201,10 +233,10 @@ def _digits(
         if factor % step:
             return None
         passed = factor // step
-        level = next((each for each in levels if not passed % each.passed), None)
-        if level is None or (len(levels) > 1 and level is not levels[0]):
+        outermost = levels[0]
+        if passed % outermost.passed:
             return None
-        offset = offset + affine(0, **{name: passed // level.passed * level.stride})
+        offset = offset + affine(0, **{name: passed // outermost.passed * outermost.stride})
     return offset, places
 
 
