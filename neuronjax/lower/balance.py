@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
+from neuronjax.lower.compose import CONSTANT_BIAS
 from neuronjax.machine.specs import CoreSpec, Engine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Immediate, Memory, Scalar
@@ -109,7 +110,10 @@ def _on_scalar(each: Instruction) -> Activate | None:
 
 def _is_flexible(each: Instruction, version: int) -> bool:
     """Whether it is written for Vector, and the Scalar engine does the same as fast."""
-    if each.engine is not Engine.VECTOR or _on_scalar(each) is None:
+    other = _on_scalar(each)
+    if each.engine is not Engine.VECTOR or other is None:
+        return False
+    if isinstance(other.bias, Immediate) and version < CONSTANT_BIAS:
         return False
     if any(access.element_type not in _TYPES for access in each.accesses()):
         return False

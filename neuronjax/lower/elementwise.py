@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.formats import FLOAT32
+from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
 from neuronjax.lower.builder import KernelBuilder, tile_access
 from neuronjax.lower.storage import storage_of
 from neuronjax.machine.specs import Engine
@@ -27,6 +27,7 @@ from neuronjax.program.vector_engine import (
     CopyPredicated,
     Memset,
     Reciprocal,
+    SelectReduce,
     TensorCopy,
     TensorScalar,
     TensorTensor,
@@ -315,8 +316,31 @@ def _select(work: Work) -> None:
         if Immediate in {type(on_true), type(on_false)}:
             work.emit(CustomOp(dst=work.dst, function=CustomFunction.SELECT, srcs=work.srcs))
             return
+    if _is_selected_at_once(on_true, on_false):
+        tensor, constant = (on_true, on_false)
+        if isinstance(on_true, Immediate):
+            tensor, constant = (on_false, on_true)
+        reverse = tensor is on_false
+        assert isinstance(tensor, Access)
+        work.emit(
+            SelectReduce(
+                dst=dst, predicate=predicate, on_true=tensor, on_false=constant,
+                reverse_pred=reverse,
+            )
+        )  # fmt: skip
+        return
     fill(work.builder, dst, on_false)
     work.emit(CopyPredicated(dst=dst, src=on_true, predicate=predicate))
+
+
+_FLOATS = (FLOAT32, BFLOAT16, FLOAT16)
+
+
+def _is_selected_at_once(on_true: Scalar, on_false: Scalar) -> bool:
+    """Whether one is a constant, the other a tensor of numbers that float32 holds."""
+    pair = (on_true, on_false)
+    tensors = [each for each in pair if isinstance(each, Access)]
+    return len(tensors) == 1 and tensors[0].element_type in _FLOATS
 
 
 def _clamp(work: Work) -> None:
@@ -414,6 +438,13 @@ def _bitcast(work: Work) -> None:
     copy(work.builder, as_bits(work.dst), as_bits(_tensor(work, src)))
 
 
+FUNCTIONS: Mapping[str, Activation] = {
+    "exponential": Activation.EXP, "log": Activation.LOG, "logistic": Activation.SIGMOID,
+    "tanh": Activation.TANH, "sqrt": Activation.SQRT, "rsqrt": Activation.RSQRT,
+    "chlo.erf": Activation.ERF, "gelu": Activation.GELU,
+}  # fmt: skip
+"""Functions of the Scalar engine."""
+
 RULES: dict[str, Rule] = {
     "add": _binary(AluOp.ADD, CustomFunction.ADD, AluOp.BITWISE_OR),
     "subtract": _binary(AluOp.SUBTRACT, CustomFunction.SUBTRACT),
@@ -447,14 +478,7 @@ RULES: dict[str, Rule] = {
     "tan": _custom(CustomFunction.TAN),
     "exponential_minus_one": _custom(CustomFunction.EXPONENTIAL_MINUS_ONE),
     "log_plus_one": _custom(CustomFunction.LOG_PLUS_ONE),
-    "exponential": _function(Activation.EXP),
-    "log": _function(Activation.LOG),
-    "logistic": _function(Activation.SIGMOID),
-    "tanh": _function(Activation.TANH),
-    "sqrt": _function(Activation.SQRT),
-    "rsqrt": _function(Activation.RSQRT),
-    "chlo.erf": _function(Activation.ERF),
-    "gelu": _function(Activation.GELU),
+    **{name: _function(function) for name, function in FUNCTIONS.items()},
     "select": _select,
     "clamp": _clamp,
     "compare": _compare,

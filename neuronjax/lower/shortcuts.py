@@ -11,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from neuronjax.lower.elementwise import FUNCTIONS
 from neuronjax.lower.tile_program import Node, Reference, TileProgram
 from neuronjax.program.operand import Immediate
 
 _NARROW = frozenset({"bfloat16", "float16"})
 _VECTOR = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"})
-_SCALAR = frozenset({"exponential", "log", "logistic", "tanh", "sqrt", "rsqrt", "chlo.erf"})
+_SCALAR = frozenset(FUNCTIONS)
 _READERS = _VECTOR | _SCALAR | {"reduce_add", "reduce_maximum", "reduce_minimum"}
 
 
@@ -34,13 +35,20 @@ class Shortcuts:
     sums: Mapping[int, int]
     #: Sum -> the product of a value with itself that it adds up.
     squares: Mapping[int, int]
+    #: Exponential with a sum -> the conversion that its results are written as beside it.
+    beside: Mapping[int, int]
+    #: Operation -> the one with a scalar whose result it alone reads, in one instruction with it.
+    before: Mapping[int, int]
 
     @property
     def absorbed(self) -> frozenset[int]:
         """Nodes that are written only if another one asks for them."""
         return frozenset(
-            (*self.differences.values(), *self.narrowed.values(), *self.squares.values())
-        )
+            (
+                *self.differences.values(), *self.narrowed.values(), *self.squares.values(),
+                *self.beside.values(), *self.before.values(),
+            )
+        )  # fmt: skip
 
 
 def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
@@ -79,7 +87,42 @@ def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
         and users[square] == [number]
         and square not in stored
     }
-    return Shortcuts(widened, narrowed, differences, sums, squares)
+    beside = {
+        number: convert
+        for number, total in sums.items()
+        for convert in users[Reference(number)]
+        if sorted(users[Reference(number)]) == sorted((total, convert))
+        and Reference(number) not in stored
+        and _is_written_narrow(program.nodes[number], program.nodes[convert])
+    }
+    taken = {*differences.values(), *widened, *narrowed, *squares.values()}
+    before: dict[int, int] = {}
+    for number, node in enumerate(program.nodes):
+        if number in differences or node.name not in _VECTOR | _SCALAR:
+            continue
+        for each in node.operands:
+            if (
+                isinstance(each, Reference)
+                and not each.is_input
+                and each.number not in taken
+                and each not in stored
+                and users[each] == [number]
+                and program.nodes[each.number].axes == node.axes
+                and _has_scalar(program, program.nodes[each.number])
+            ):
+                before[number] = each.number
+                break
+    return Shortcuts(widened, narrowed, differences, sums, squares, beside, before)
+
+
+def _has_scalar(program: TileProgram, node: Node) -> bool:
+    """Whether an operation in float32 has an operand that is a constant or varies less."""
+    if node.reduced or {node.dtype.name, node.operand_dtype.name} != {"float32"}:
+        return False
+    if node.name == "negate":
+        return True
+    varied = [program.axes_of(each) for each in node.operands if isinstance(each, Reference)]
+    return node.name in _VECTOR and (len(varied) == 1 or any(axes < node.axes for axes in varied))
 
 
 def _widened(program: TileProgram, node: Node) -> Reference | None:

@@ -17,6 +17,7 @@ from typing import Any
 from neuronjax.formats import FLOAT32
 from neuronjax.lower import elementwise
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.compose import composed
 from neuronjax.lower.shortcuts import Shortcuts, shortcuts
 from neuronjax.lower.spread import is_spread, spread
 from neuronjax.lower.storage import storage_of
@@ -327,7 +328,8 @@ class TileEmitter:
                 box = Box(region.partitions, (*region.free, *chunk.free), at)
                 inner = Values(self, box, {})
                 for number in needed(program, reductions):
-                    inner.node(number)
+                    if number not in self.shortcuts.absorbed:
+                        inner.node(number)
                 for number in reductions:
                     outer.accumulate(number, totals[number], inner)
                 for output in program.outputs:
@@ -467,12 +469,14 @@ class Values:
         if number in cuts.widened:
             self.known[reference] = self.node_of(cuts.widened[number])
             return
-        wide = next((n for n, convert in cuts.narrowed.items() if convert == number), None)
+        pairs = (*cuts.narrowed.items(), *cuts.beside.items())
+        wide = next((n for n, convert in pairs if convert == number), None)
         if wide is not None and Reference(wide) not in self.known:
             self.node(wide)
-            return
+            if reference in self.known:
+                return
         node = self.program.nodes[number]
-        written = Reference(cuts.narrowed.get(number, number))
+        written = Reference(self._written(number))
         dtype = self.program.nodes[written.number].dtype
         slots = self.emitter.slots if self._is_stored(written) else 1
         name = node.name.replace(".", "_")
@@ -480,15 +484,44 @@ class Values:
         if node.reduced:
             if number not in cuts.squares or not self._sum_of_squares(number, dst):
                 self._reduce(node, dst)
-        elif not self._on_scalar_engine(number, dst):
+        elif not self._at_once(number, dst):
             self._elementwise(node, dst)
         self.known[reference] = self.known[written] = dst
 
-    def _on_scalar_engine(self, number: int, dst: Access) -> bool:
-        """Writes what the Scalar engine does at once; whether there is such an instruction."""
+    def _written(self, number: int) -> int:
+        """The node that the instruction of a node writes: itself, or its conversion."""
+        cuts = self.emitter.shortcuts
+        if number in cuts.beside and self._is_exponential(number) and self._adds_up(number):
+            return cuts.beside[number]
+        return cuts.narrowed.get(number, number)
+
+    def _at_once(self, number: int, dst: Access) -> bool:
+        """Writes an operation and what is before it; whether there is such an instruction."""
         if number in self.emitter.shortcuts.differences:
             return self._exponential(number, dst)
+        instruction = composed(self, number, dst)
+        if instruction is not None:
+            self.emitter.builder.emit(instruction)
+            return True
         return self._scaled_rows(self.program.nodes[number], dst)
+
+    def _is_exponential(self, number: int) -> bool:
+        """Whether the Scalar engine takes the exponential of a difference: from a row value."""
+        cuts, program = self.emitter.shortcuts, self.program
+        _, shift = program.nodes[cuts.differences[number]].operands
+        assert isinstance(shift, Reference)
+        free = {axis.dim for axis in self.box.free if axis.size > 1}
+        if program.axes_of(shift) & free or not free <= program.nodes[number].axes:
+            return False
+        return self.node_of(shift).element_type == FLOAT32
+
+    def _adds_up(self, number: int) -> bool:
+        """Whether the Scalar engine adds an exponential up while it writes it."""
+        total = self.emitter.shortcuts.sums.get(number)
+        free = {axis.dim for axis in self.box.free if axis.size > 1}
+        return (
+            total is not None and self.is_whole and free <= set(self.program.nodes[total].reduced)
+        )
 
     def _exponential(self, number: int, dst: Access) -> bool:
         """exp(x - m) of a row value m, with its sum, in one instruction; whether it can be."""
@@ -496,13 +529,9 @@ class Values:
         data, shift = program.nodes[cuts.differences[number]].operands
         assert isinstance(data, Reference)
         assert isinstance(shift, Reference)
-        free = {axis.dim for axis in self.box.free if axis.size > 1}
-        axes = program.nodes[number].axes
-        if program.axes_of(shift) & free or not free <= axes:
+        if not self._is_exponential(number):
             return False
-        row = self.node_of(shift)
-        if row.element_type != FLOAT32:
-            return False
+        axes, row = program.nodes[number].axes, self.node_of(shift)
         bias = self.tile(program.axes_of(shift), FLOAT32, "bias")
         minus = Immediate(-1.0)
         builder = self.emitter.builder
@@ -510,7 +539,7 @@ class Values:
         assert isinstance(source, Access)
         builder.emit(TensorScalar(dst=bias, data=row, op0=AluOp.MULTIPLY, operand0=minus))
         total = cuts.sums.get(number)
-        if total is None or not self.is_whole or not free <= set(program.nodes[total].reduced):
+        if total is None or not self._adds_up(number):
             builder.emit(Activate(dst=dst, op=Activation.EXP, data=source, bias=bias))
             return True
         slots = self.emitter.slots if self._is_stored(Reference(total)) else 1

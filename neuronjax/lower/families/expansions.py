@@ -241,6 +241,26 @@ def batch_norm_grad(writer: Writer, op: Op) -> Sequence[Value] | None:
     return of_operand, writer.sum(weighted, others), writer.sum(gradient, others)
 
 
+def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """A constant of another type is a constant."""
+    (value,) = op.operands
+    made, dtype = value.producer, op.result.dtype
+    floats = elementwise.is_float(value.dtype) and elementwise.is_float(dtype)
+    exact = np.issubdtype(value.dtype, np.integer) and dtype.name == "float32"
+    if made is None or made.name != "constant" or not (floats or exact):
+        return packed(writer, op)
+    array = _converted(made.attributes["value"], dtype)
+    return (writer.add("constant", shape=value.shape, dtype=dtype, value=array),)
+
+
+def _converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The same numbers, rounded once; one for all elements stays one."""
+    is_splat = not any(array.strides)
+    with np.errstate(over="ignore"):
+        converted = (array.flat[0] if is_splat and array.size else array).astype(dtype)
+    return np.broadcast_to(converted, array.shape)
+
+
 _PACKED_OPERATIONS = (
     "abs", "add", "and", "clamp", "compare", "convert", "divide", "maximum", "minimum", "multiply",
     "negate", "not", "or", "popcnt", "remainder", "select", "sign", "subtract", "xor",
@@ -254,6 +274,7 @@ REWRITES: dict[str, Rewrite] = {
     "batch_norm_inference": batch_norm_inference,
     "batch_norm_training": batch_norm_training,
     "bitcast_convert": bitcast_convert,
+    "convert": convert,
     "map": map_,
     "reduce_precision": reduce_precision,
 }
