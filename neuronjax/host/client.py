@@ -25,6 +25,7 @@ from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import TensorSpec
+from neuronjax.host.in_flight import InFlight
 
 _STUCK_SECONDS = 3600
 """Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
@@ -88,8 +89,11 @@ class HostExecutable:
     runs_on_host = True
     """Whether cost and memory are those of code for this machine."""
 
-    def __init__(self, loaded: Any, placement: Placement, results: Sequence[TensorSpec]) -> None:
+    def __init__(
+        self, loaded: Any, placement: Placement, results: Sequence[TensorSpec], in_flight: InFlight
+    ) -> None:
         self.placement = placement
+        self._in_flight = in_flight if len(placement) > 1 else None
         self._loaded = loaded
         self._handlers = [
             _jax.array_result_handler(_aval(spec), placement.sharding, True, True)
@@ -102,11 +106,13 @@ class HostExecutable:
 
         With ``with_token`` also a token that is ready when the run has ended, else ``None``.
         """
-        if not with_token:
+        if not with_token and self._in_flight is None:
             return self._execute(arguments).consume_with_handlers(self._handlers), None
         results = self._execute(arguments, with_tokens=True)
         token = results.consume_token()
-        return results.consume_with_handlers(self._handlers), token
+        if self._in_flight is not None:
+            self._in_flight.add(token)
+        return results.consume_with_handlers(self._handlers), token if with_token else None
 
     def copied(self, array: Any, spec: TensorSpec) -> Any:
         """A copy of an argument, for the program to take over in its place."""
@@ -147,6 +153,7 @@ class HostClient:
         self._client = _jax.get_tfrt_cpu_client(asynchronous=True, num_devices=num_devices)
         self._devices = tuple(self._client.devices())
         self._placements: dict[tuple[int, ...], Placement] = {}
+        self._in_flight = InFlight()
 
     def __len__(self) -> int:
         return len(self._devices)
@@ -194,7 +201,7 @@ class HostClient:
                 with hlo.context():
                     parsed = hlo.load(module)
                     loaded = compile_and_load(parsed, target, compile_options, list(callbacks))
-        return HostExecutable(loaded, placement, results)
+        return HostExecutable(loaded, placement, results, self._in_flight)
 
     def compile_partitions(
         self,
@@ -232,7 +239,7 @@ class HostClient:
             loaded = self._client.deserialize_executable(
                 data, placement.device_list, _compile_options(replicas, {})
             )
-        return HostExecutable(loaded, placement, results)
+        return HostExecutable(loaded, placement, results, self._in_flight)
 
 
 def _of_each(flags: Sequence[bool], count: int) -> list[bool]:

@@ -12,6 +12,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from tests.conftest import RunPython
+
 THREADS, CALLS = 6, 150
 
 
@@ -46,3 +48,17 @@ def test_threads_do_not_disturb_each_other(neuron_devices: list[jax.Device]) -> 
     del results, y
     gc.collect()
     assert [device.memory_stats()["bytes_in_use"] for device in neuron_devices] == before
+
+
+def test_many_runs_with_collectives_are_enqueued(run_python: RunPython) -> None:
+    """In a process of its own: if too many are in flight, XLA:CPU stands still for ever."""
+    done = run_python("""
+        import jax, numpy as np
+        rows = jax.NamedSharding(jax.make_mesh((8,), ("x",)), jax.P("x"))
+        x = jax.device_put(np.arange(8, dtype=np.float32), rows)
+        step = jax.jit(lambda x: (x + x.mean()) / 2)
+        for _ in range(3000):
+            x = step(x)
+        print(*np.asarray(x)[[0, 7]])
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3.5 3.5\n", "")
