@@ -1,10 +1,10 @@
 """Addresses for the buffers of a program that have none yet.
 
 Arguments, results and constants lie side by side in HBM, scratch behind them, where what is not
-wanted any more makes room. The tiles of a kernel share memory only if they do not fit otherwise:
-sharing makes an iteration wait for another. A product's result must not cross a bank of PSUM, so
-tiles there begin at banks, or, if those do not suffice, at multiples of their size rounded up to a
-power of two.
+wanted any more makes room. The tiles of a kernel share memory only if they do not fit otherwise,
+and those of one loop last: sharing makes an iteration wait for another. A product's result must not
+cross a bank of PSUM, so tiles there begin at banks, or, if those do not suffice, at multiples of
+their size rounded up to a power of two.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from neuronjax.errors import (
     PsumOverflowError,
     SbufOverflowError,
 )
-from neuronjax.lower.lifetimes import lives
+from neuronjax.lower.lifetimes import lives, outermost, with_loops
 from neuronjax.lower.placement import Piece, Placed, place, place_sparingly
-from neuronjax.lower.rebuild import with_buffers
+from neuronjax.lower.rebuild import on_buffers, with_buffers
 from neuronjax.lower.timeline import Lives, Timeline, timeline
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Buffer, Kind, Memory
@@ -71,12 +71,20 @@ def allocate(program: Program, *, check: bool = True) -> Program:
 
 
 def fits(kernel: Kernel, program: Program) -> bool:
-    """Whether a kernel's tiles find room, if the program keeps nothing on the chip beside it."""
+    """Whether a kernel's tiles find room, and those of one loop none that others of it have."""
     try:
-        list(_tiles(kernel, program, ()))
+        list(_tiles(kernel, program, (), is_apart=True))
     except OnChipMemoryError:
         return False
     return True
+
+
+def placed(kernel: Kernel, program: Program) -> Kernel:
+    """A kernel whose tiles have addresses, if the program keeps nothing on the chip beside it.
+
+    Raises ``SbufOverflowError`` or ``PsumOverflowError`` if they do not fit.
+    """
+    return on_buffers(kernel, {tile.name: tile for tile in _tiles(kernel, program, ())})
 
 
 def check_hbm(program: Program, buffers: Iterable[Buffer]) -> None:
@@ -219,11 +227,13 @@ def _is_held(buffer: Buffer, here: Lives, times: Timeline) -> bool:
     return any(first <= position <= last for position, _ in here for first, last in life)
 
 
-def _tiles(kernel: Kernel, program: Program, residents: Sequence[Buffer]) -> Iterator[Buffer]:
-    """The kernel's tiles, with addresses."""
+def _tiles(
+    kernel: Kernel, program: Program, residents: Sequence[Buffer], *, is_apart: bool = False
+) -> Iterator[Buffer]:
+    """The kernel's tiles, with addresses; if `is_apart`, those of one loop share none."""
     if all(buffer.address is not None for buffer in kernel.buffers):
         return
-    used = lives(kernel.body, kernel.buffers)
+    used, loops = lives(kernel.body, kernel.buffers), outermost(kernel.body)
     times = Timeline()
     where = f"kernel {kernel.name}"
     if kernel.sources:
@@ -235,7 +245,17 @@ def _tiles(kernel: Kernel, program: Program, residents: Sequence[Buffer]) -> Ite
             ends = [end for each in group.buffers if each in used for end in used[each]]
             group.lives = ((min(ends), max(ends)),) if ends else ()
         held = [buffer for buffer in residents if buffer.memory is memory]
-        yield from _placed(groups, held, memory, program, where)
+        apart = [
+            _Group(each.buffers, tuple(with_loops(span, loops) for span in each.lives))
+            for each in groups
+        ]
+        try:
+            found = list(_placed(apart, held, memory, program, where))
+        except OnChipMemoryError:
+            if is_apart:
+                raise
+            found = list(_placed(groups, held, memory, program, where))
+        yield from found
 
 
 def _placed(

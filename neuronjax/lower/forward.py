@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from neuronjax.lower.lifetimes import carried
+from neuronjax.lower.lifetimes import Life, carried, lives, outermost, with_loops
 from neuronjax.lower.once import Walk, fill_once
 from neuronjax.lower.resident import Layout, moved, rows_of
 from neuronjax.machine.specs import CoreSpec
@@ -23,8 +23,8 @@ from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Dim, Memory, RegisterOffset
 from neuronjax.program.program import Kernel, Loop, Node
 
-MOST_BYTES = 96 * 1024
-"""Bytes of each partition that such tensors may take: half of SBUF on most generations."""
+MOST_OF_SBUF = 0.9
+"""Part of SBUF that tiles and such tensors may take together: the rest is lost between them."""
 
 Loops = tuple[Loop, ...]
 
@@ -73,11 +73,15 @@ class _Forwarding:
     #: Buffer -> instructions that use it.
     users: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     tiles: dict[str, Buffer] = field(default_factory=dict)
-    taken: int = 0
+    #: Positions of instructions within each outermost loop.
+    cycles: list[Life] = field(default_factory=list)
+    #: Bytes of a partition that are free, by instruction.
+    room: list[int] = field(default_factory=list)
 
     def run(self) -> Kernel:
         self.tiles = {each.name: each for each in self.kernel.buffers}
         self._collect(self.kernel.body, ())
+        self._measure()
         for buffer in self._candidates():
             self._keep(buffer)
         numbers = iter(range(len(self.leaves)))
@@ -96,6 +100,23 @@ class _Forwarding:
                 for access in node.accesses():
                     self.users[access.buffer.name].add(len(self.leaves))
                 self.leaves.append(_Leaf(node, loops))
+
+    def _measure(self) -> None:
+        limit = int(MOST_OF_SBUF * self.core.sbuf.usable_partition_bytes)
+        self.cycles = outermost(self.kernel.body)
+        self.room = [limit] * len(self.leaves)
+        for tile, span in lives(self.kernel.body, self.kernel.buffers).items():
+            if tile.memory is Memory.SBUF:
+                self._take(tile.extent, span)
+
+    def _take(self, nbytes: int, span: Life) -> None:
+        first, last = with_loops(span, self.cycles)
+        for index in range(first, last + 1):
+            self.room[index] -= nbytes
+
+    def _has_room(self, nbytes: int, span: Life) -> bool:
+        first, last = with_loops(span, self.cycles)
+        return min(self.room[first : last + 1]) >= nbytes
 
     def _rebuilt(self, nodes: tuple[Node, ...], numbers: Iterator[int]) -> tuple[Node, ...]:
         found: list[Node] = []
@@ -129,7 +150,9 @@ class _Forwarding:
             return
         tile = layout.resident(f"{buffer.name}_kept")
         copies = self._copies(buffer, layout, tile)
-        if copies is None or self.taken + tile.extent > MOST_BYTES:
+        users = self.users[buffer.name]
+        span = (min(users), max(users))
+        if copies is None or not self._has_room(tile.extent, span):
             return
         is_internal = buffer.name in self.internal
         done = [self._replace(copy) for copy in copies]
@@ -139,7 +162,7 @@ class _Forwarding:
                     self._set(index, old)
             return
         self.tiles[tile.name] = tile
-        self.taken += tile.extent
+        self._take(tile.extent, span)
         for copy, changes in zip(copies, done, strict=True):
             self._without(copy, is_internal, bool(changes))
 

@@ -8,7 +8,7 @@ carries the buffer: an iteration of it reads what it has not written itself.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,33 @@ class Touch(NamedTuple):
 def lives(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, Life]:
     """The lives of those of the buffers `known` that the instructions below `nodes` use."""
     return {buffer: life(touches) for buffer, touches in _touches(nodes, known).items()}
+
+
+def outermost(nodes: tuple[Node, ...]) -> list[Life]:
+    """The positions within each of the loops and conditions among `nodes`."""
+    found: list[Life] = []
+    position = 0
+    for node in nodes:
+        count = 1 if isinstance(node, Instruction) else sum(1 for _ in _instructions(node))
+        if not isinstance(node, Instruction) and count:
+            found.append((position, position + count - 1))
+        position += count
+    return found
+
+
+def with_loops(span: Life, loops: Iterable[Life]) -> Life:
+    """A life that lasts as long as those of some loops that it touches."""
+    first, last = span
+    touched = [loop for loop in loops if loop[0] <= last and first <= loop[1]]
+    return min((first, *(loop[0] for loop in touched))), max((last, *(loop[1] for loop in touched)))
+
+
+def _instructions(node: Node) -> Iterator[Instruction]:
+    for each in children(node):
+        if isinstance(each, Instruction):
+            yield each
+        else:
+            yield from _instructions(each)
 
 
 def life(touches: list[Touch]) -> Life:
