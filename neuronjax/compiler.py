@@ -30,12 +30,19 @@ from neuronjax.legalize.custom_calls import expand as expand_custom_calls
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.lower.allocate import allocate
+from neuronjax.lower.interleave import interleaved
 from neuronjax.lower.join import join
 from neuronjax.lower.lowering import lower
+from neuronjax.lower.prices import Move, Price
 from neuronjax.lower.split import split
 from neuronjax.lower.synchronise import synchronise
 from neuronjax.partition.spmd import partition
-from neuronjax.program.program import Program, Target
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.program import Kernel, Program, Target
+from neuronjax.timing.platform import Platform
+from neuronjax.timing.simulate import simulate
+from neuronjax.timing.streams import PS, Assumptions, compile_kernel
+from neuronjax.timing.table import cost_of
 
 
 @dataclass(frozen=True)
@@ -178,14 +185,50 @@ def lower_program(
 
 
 def complete(program: Program, *, check_memory: bool = True) -> Program:
-    """A lowered program as a core runs it: split, joined, with addresses and semaphores.
+    """A lowered program as a core runs it: split, joined, in order, with addresses and semaphores.
 
     Without `check_memory` it may end behind its core's HBM.
 
     Raises:
       SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
     """
-    return synchronise(allocate(join(split(program)), check=check_memory))
+    program = join(split(program))
+    if program.target.core.is_published:
+        program = interleaved(program, _Prices(Platform.of(program)))
+    return synchronise(allocate(program, check=check_memory))
+
+
+@dataclass(frozen=True)
+class _Prices:
+    """What instructions cost on a platform, as lowering asks for it."""
+
+    platform: Platform
+
+    @property
+    def wake_ns(self) -> float:
+        return self.platform.calibration.wake_ns
+
+    @property
+    def tables_ns(self) -> float:
+        return self.platform.calibration.activation_table_ns
+
+    def of(self, instruction: Instruction) -> Price:
+        cost = cost_of(instruction, self.platform)
+        asked, move = cost.transfer, None
+        if asked is not None:
+            move = Move(
+                work=asked.engine_ns * asked.engines / self.platform.core.dma.engines,
+                duration=asked.engine_ns,
+                start=asked.start_ns,
+                completion=asked.completion_ns,
+                interval=asked.interval_ns,
+                generator=asked.generator_ns,
+            )
+        return Price(cost.issue_ns, cost.latency_ns, cost.spread_ns, cost.tables, move)
+
+    def time(self, kernel: Kernel) -> float:
+        compiled = compile_kernel(kernel, self.platform, Assumptions())
+        return simulate(compiled, self.platform).duration / PS
 
 
 def find_illegal(

@@ -21,7 +21,7 @@ from neuronjax.errors import (
 )
 from neuronjax.lower.lifetimes import lives, outermost, with_loops
 from neuronjax.lower.placement import Piece, Placed, place, place_sparingly
-from neuronjax.lower.rebuild import on_buffers, with_buffers
+from neuronjax.lower.rebuild import with_buffers
 from neuronjax.lower.timeline import Lives, Timeline, timeline
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Buffer, Kind, Memory
@@ -77,14 +77,6 @@ def fits(kernel: Kernel, program: Program) -> bool:
     except OnChipMemoryError:
         return False
     return True
-
-
-def placed(kernel: Kernel, program: Program) -> Kernel:
-    """A kernel whose tiles have addresses, if the program keeps nothing on the chip beside it.
-
-    Raises ``SbufOverflowError`` or ``PsumOverflowError`` if they do not fit.
-    """
-    return on_buffers(kernel, {tile.name: tile for tile in _tiles(kernel, program, ())})
 
 
 def check_hbm(program: Program, buffers: Iterable[Buffer]) -> None:

@@ -1,0 +1,161 @@
+"""One list of nodes in other orders, on tiles of one value each."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from neuronjax.lower.clocks import Timer
+from neuronjax.lower.greedy import Room, Tile, ages, paths, plan
+from neuronjax.lower.lifetimes import Life, lives
+from neuronjax.lower.precedence import leaves, precedence
+from neuronjax.lower.rebuild import BufferMap, rebuilt
+from neuronjax.lower.renaming import renamed
+from neuronjax.machine.specs import MemorySpec
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Buffer, Memory
+from neuronjax.program.program import Loop, Node
+
+Nodes = tuple[Node, ...]
+Tiles = Mapping[str, Buffer]
+
+_ALIGNMENT = 8
+"""Bytes that a tile may need to begin where it may."""
+_SLOTS = (2, 1)
+"""Slots of values in a loop: ways to try, the best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """Nodes in some order, how long they take, tiles that are gone, and new ones or new places."""
+
+    time: float
+    nodes: Nodes
+    gone: set[str]
+    tiles: Tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Arranger:
+    """What lists are arranged for: prices of a core, and its memories."""
+
+    timer: Timer
+    psum: MemorySpec
+    sbuf: MemorySpec
+
+    @property
+    def room(self) -> Room:
+        """All of both memories."""
+        banks = self.psum.usable_partition_bytes // self.psum.bank_bytes
+        return Room(banks, self.sbuf.usable_partition_bytes)
+
+    def time(self, nodes: Nodes, loop: Loop | None) -> float:
+        """How long nodes take, in all iterations of the loop about them."""
+        if loop is None:
+            return self.timer.time(nodes)
+        return self.timer.job(dataclasses.replace(loop, body=nodes)).duration
+
+    def arranged(
+        self, nodes: Nodes, loop: Loop | None, free: Tiles, lasting: Tiles, room: Room
+    ) -> Arranged | None:
+        """The fastest order that is found; None: the tiles do not fit into `room`.
+
+        `free` tiles hold nothing before or after the nodes, `lasting` ones do. Those of loops
+        within the nodes have places in PSUM already. `loop` is the one about the nodes.
+        """
+        for slots in _SLOTS if loop is not None else (1,):
+            found = list(self._orders(nodes, loop, free, lasting, room, slots))
+            if found:
+                return min(found, key=lambda each: each.time)
+        return None
+
+    def _orders(
+        self, nodes: Nodes, loop: Loop | None, free: Tiles, lasting: Tiles, room: Room, slots: int
+    ) -> Iterator[Arranged]:
+        new = renamed(nodes, free, loop.variable if loop is not None else None, slots)
+        tiles = {name: each for name, each in free.items() if name not in new.gone} | new.new
+        users = [
+            Tile(name, self.banks(tiles[name]), nbytes_of(tiles[name]), tuple(sorted(using)))
+            for name, using in new.users.items()
+        ]
+        known = {**tiles, **lasting}
+        users += (
+            each for index, node in enumerate(new.nodes) for each in self.inner(index, node, known)
+        )
+        room = Room(
+            banks=room.banks - sum(map(self.banks, lasting.values())),
+            nbytes=room.nbytes - sum(map(nbytes_of, lasting.values())),
+        )
+        if room.banks < 0:
+            return
+        pinned: dict[str, int] = {}
+        end = room.banks
+        for name, tile in lasting.items():
+            if tile.memory is Memory.PSUM:
+                pinned[name] = end
+                end += self.banks(tile)
+        jobs = [self.timer.job(node) for node in new.nodes]
+        before = precedence(new.nodes, self.timer.shared)
+        for urgency in (ages(jobs), paths(self.timer, jobs, before)):
+            ways = (
+                plan(self.timer, jobs, before, users, room, urgency, in_order=in_order)
+                for in_order in (False, True)
+            )
+            found = next((each for each in ways if each is not None), None)
+            if found is not None:
+                moved = {
+                    name: self.placed(known[name], bank)
+                    for name, bank in {**pinned, **found.banks}.items()
+                    if name in known
+                }
+                order = tuple(new.nodes[index] for index in found.order)
+                order = rebuilt(order, _mover(moved))
+                yield Arranged(self.time(order, loop), order, new.gone, {**tiles, **moved})
+
+    def inner(self, index: int, node: Node, known: Tiles) -> Iterator[Tile]:
+        """What tiles of loops within a node take while it runs, those that are `known` apart."""
+        if isinstance(node, Instruction):
+            return
+        accesses = (access for leaf in leaves((node,)) for access in leaf.accesses())
+        found = {access.buffer.name: access.buffer for access in accesses}
+        own = [each for name, each in found.items() if each.on_chip and name not in known]
+        used = [each for each in own if each.memory is Memory.PSUM and each.address is not None]
+        nbytes = _most(lives((node,), own))
+        size = self.psum.bank_bytes
+        first = min(((each.address or 0) // size for each in used), default=0)
+        last = max((-(-((each.address or 0) + each.extent) // size) for each in used), default=0)
+        yield Tile(f"{index}", last - first, nbytes, (index,), first)
+
+    def banks(self, tile: Buffer) -> int:
+        """Banks that a tile takes, whole ones for every slot; 0: it is not in PSUM."""
+        if tile.memory is not Memory.PSUM:
+            return 0
+        return tile.slots * -(-tile.slot_bytes // self.psum.bank_bytes)
+
+    def placed(self, tile: Buffer, bank: int) -> Buffer:
+        """A tile of PSUM from a bank on."""
+        size = self.psum.bank_bytes
+        stride = -(-tile.slot_bytes // size) * size if tile.slots > 1 else None
+        return dataclasses.replace(tile, address=bank * size, slot_stride=stride)
+
+
+def nbytes_of(tile: Buffer) -> int:
+    """Bytes of each partition of SBUF that a tile takes."""
+    return tile.extent + _ALIGNMENT if tile.memory is Memory.SBUF else 0
+
+
+def _most(held: Mapping[Buffer, Life]) -> int:
+    """Bytes of each partition of SBUF that are taken at a time, at most."""
+    changes: dict[int, int] = {}
+    for tile, (first, last) in held.items():
+        changes[first] = changes.get(first, 0) + nbytes_of(tile)
+        changes[last + 1] = changes.get(last + 1, 0) - nbytes_of(tile)
+    totals = itertools.accumulate(change for _, change in sorted(changes.items()))
+    return max(totals, default=0)
+
+
+def _mover(buffers: Tiles) -> Callable[[Node], Node | None]:
+    names = BufferMap(buffers)
+    return lambda node: names.instruction(node) if isinstance(node, Instruction) else None

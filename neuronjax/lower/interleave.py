@@ -1,0 +1,286 @@
+"""Kernels in an order that keeps engines busy: independent chains beside each other.
+
+Engines run their instructions in order, and lowering writes one chain after the other: what waits
+for another engine keeps everything behind it waiting. So loops whose iterations leave engines idle
+are written out (`unroll`), tiles that hold several values one after the other become several
+(`webs`), and the nodes of each list come in the order in which a simulated core takes them
+(`greedy`). What is not faster by that in the simulation stays as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+
+from neuronjax.errors import OnChipMemoryError
+from neuronjax.lower.allocate import allocate
+from neuronjax.lower.arrange import Arranger, nbytes_of
+from neuronjax.lower.clocks import Timer
+from neuronjax.lower.greedy import Room
+from neuronjax.lower.lifetimes import carried, lives
+from neuronjax.lower.overlap import Overlaps
+from neuronjax.lower.precedence import leaves
+from neuronjax.lower.prices import Prices
+from neuronjax.lower.rebuild import rebuilt
+from neuronjax.lower.synchronise import synchronised
+from neuronjax.lower.unroll import unrolled
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Buffer, Memory
+from neuronjax.program.program import Function, Kernel, Loop, Node, Program
+
+MOST_FACTOR = 8
+"""Iterations that are written out at most, unless all of them are."""
+MOST_UNROLLED = 320
+"""Instructions of a list up to which loops are written out."""
+WORTH = 0.97
+"""Part of the time before that a new order must be faster than."""
+IDLE = 1.2
+"""Times the busiest engine's work from which a loop is worth looking at."""
+
+Nodes = tuple[Node, ...]
+
+
+def interleaved(program: Program, prices: Prices) -> Program:
+    """The program with kernels in a faster order. Values stay the same bit by bit.
+
+    Call it before `allocate`; tiles of PSUM in kernels that it changes get addresses.
+    """
+    if any(buffer.on_chip for buffer in program.buffers):
+        return program
+    overlaps = Overlaps(program)
+    roots = {alias.buffer: alias.of for alias in program.aliases}
+    bare = dataclasses.replace(program, functions=(), buffers=(), aliases=())
+    finished: dict[int, Node] = {}
+
+    def body(nodes: Nodes, function: Function | None) -> Nodes:
+        overlap = overlaps.within(function)
+
+        def shared(one: Buffer, other: Buffer) -> bool | None:
+            if roots.get(one.name, one.name) == roots.get(other.name, other.name):
+                return True
+            return False if overlap(one, other) is False else None
+
+        def time(kernel: Kernel) -> float | None:
+            try:
+                allocated = allocate(dataclasses.replace(bare, body=(kernel,)), check=False)
+            except OnChipMemoryError:
+                return None
+            (alone,) = allocated.body
+            assert isinstance(alone, Kernel)
+            return prices.time(synchronised(alone, overlap))
+
+        def change(node: Node) -> Node | None:
+            if not isinstance(node, Kernel):
+                return None
+            if id(node) not in finished:
+                work = _Work(node, program, Timer(prices, shared))
+                finished[id(node)] = _faster(work, time)
+            return finished[id(node)]
+
+        return rebuilt(nodes, change)
+
+    functions = tuple(
+        dataclasses.replace(each, body=body(each.body, each)) for each in program.functions
+    )
+    return dataclasses.replace(program, functions=functions, body=body(program.body, None))
+
+
+def _faster(work: _Work, time: Callable[[Kernel], float | None]) -> Kernel:
+    """A kernel in another order, if it is faster then."""
+    kernel = work.kernel
+    if not _is_plain(kernel.body):
+        return kernel
+    before = time(kernel)
+    if before is None or before < IDLE * work.timer.work(kernel.body):
+        return kernel
+    changed = work.run()
+    after = time(changed)
+    return kernel if after is None or after > before else changed
+
+
+def _is_plain(nodes: Iterable[Node]) -> bool:
+    return all(
+        isinstance(node, Instruction)
+        or (isinstance(node, Loop) and isinstance(node.trips, int) and _is_plain(node.body))
+        for node in nodes
+    )
+
+
+class _Work:
+    """One kernel."""
+
+    def __init__(self, kernel: Kernel, program: Program, timer: Timer) -> None:
+        self.kernel, self.timer = kernel, timer
+        core = program.target.core
+        self.arranger = Arranger(timer, core.psum, core.sbuf)
+        self.tiles = {each.name: each for each in kernel.buffers if each.address is None}
+        #: id of a list of nodes -> tiles that are used there only.
+        self.owned: dict[int, set[str]] = {}
+        self.rooms: dict[int, Room] = {}
+
+    def run(self) -> Kernel:
+        """The kernel in another order."""
+        kernel = self.kernel
+        nodes = self.written_out(kernel.body)
+        for name, owner in _owners(nodes, self.tiles).items():
+            self.owned.setdefault(id(owner), set()).add(name)
+        self.rooms = _rooms(nodes, self.tiles, self.owned, self.arranger)
+        nodes, _ = self.line(nodes, None, id(nodes))
+        names = {access.buffer.name for leaf in leaves(nodes) for access in leaf.accesses()}
+        fixed = [each for each in kernel.buffers if each.address is not None]
+        tiles = [each for name, each in self.tiles.items() if name in names]
+        return dataclasses.replace(kernel, body=nodes, buffers=(*fixed, *tiles))
+
+    def is_idle(self, loop: Loop) -> bool:
+        """Whether iterations leave all engines idle for a while."""
+        return self.timer.job(loop).period > IDLE * self.timer.work(loop.body)
+
+    def written_out(self, nodes: Nodes) -> Nodes:
+        """Nodes without the loops that are short and leave engines idle."""
+        inner = tuple(
+            dataclasses.replace(node, body=self.written_out(node.body))
+            if isinstance(node, Loop)
+            else node
+            for node in nodes
+        )
+        room = MOST_UNROLLED - sum(isinstance(node, Instruction) for node in inner)
+        found: list[Node] = []
+        for node in inner:
+            size = node.trips * len(node.body) if isinstance(node, Loop) else 0  # type: ignore[operator]
+            if (
+                isinstance(node, Loop)
+                and size <= room
+                and _is_straight(node)
+                and self.is_idle(node)
+            ):
+                assert isinstance(node.trips, int)
+                found += unrolled(node, node.trips)
+                room -= size
+            else:
+                found.append(node)
+        return tuple(found)
+
+    # Lists
+
+    def line(self, nodes: Nodes, loop: Loop | None, key: int) -> tuple[Nodes, set[str]]:
+        """A list in a faster order, and its tiles of PSUM that have no banks yet.
+
+        `loop` is the loop about it, `key` what its tiles and its room are known by.
+        """
+        own = self.owned.get(key, set())
+        found: list[Node] = []
+        for node in nodes:
+            if isinstance(node, Loop):
+                node, left = self.loop(node)
+                own = own | left
+            found.append(node)
+        return self.arranged(tuple(found), loop, own, self.rooms[key])
+
+    def in_psum(self, names: Iterable[str]) -> set[str]:
+        """Those of some tiles that are in PSUM."""
+        return {name for name in names if self.tiles[name].memory is Memory.PSUM}
+
+    def loop(self, loop: Loop) -> tuple[Loop, set[str]]:
+        """A loop in a faster order, and its tiles of PSUM that have no banks yet."""
+        before = self.tiles
+        best: tuple[float, Loop, set[str], dict[str, Buffer]] | None = None
+        for factor in self.factors(loop):
+            self.tiles = dict(before)
+            (longer,) = unrolled(loop, factor)
+            assert isinstance(longer, Loop)
+            body, left = self.line(longer.body, longer, id(loop.body))
+            changed = dataclasses.replace(longer, body=body)
+            time = self.timer.job(changed).duration
+            if best is None or time < WORTH * best[0]:
+                best = time, changed, left, self.tiles
+        assert best is not None
+        _, changed, left, self.tiles = best
+        return changed, left
+
+    def factors(self, loop: Loop) -> list[int]:
+        """How many iterations in one are tried."""
+        assert isinstance(loop.trips, int)
+        if not _is_straight(loop) or not self.is_idle(loop):
+            return [1]
+        most = min(MOST_FACTOR, MOST_UNROLLED // len(loop.body), loop.trips // 2)
+        fitting = [each for each in range(2, most + 1) if loop.trips % each == 0]
+        return [1, *fitting[-2:]]
+
+    # Arranging
+
+    def arranged(
+        self, nodes: Nodes, loop: Loop | None, own: set[str], room: Room
+    ) -> tuple[Nodes, set[str]]:
+        """The nodes in a faster order, and tiles of PSUM that have no banks yet."""
+        left = self.in_psum(own)
+        if len(nodes) < 2 and not left:
+            return nodes, left
+        tiles = {name: self.tiles[name] for name in sorted(own)}
+        lasting: dict[str, Buffer] = {}
+        if loop is not None:
+            about = dataclasses.replace(loop, body=nodes)
+            lasting = {each.name: each for each in carried(about, tiles.values())}
+        free = {name: each for name, each in tiles.items() if name not in lasting}
+        best = self.arranger.arranged(nodes, loop, free, lasting, room)
+        if best is None or best.time > self.arranger.time(nodes, loop):
+            return nodes, left
+        kept = {name: each for name, each in self.tiles.items() if name not in best.gone}
+        self.tiles = {**kept, **best.tiles}
+        return best.nodes, set()
+
+
+def _rooms(
+    nodes: Nodes, tiles: Mapping[str, Buffer], owned: Mapping[int, set[str]], arranger: Arranger
+) -> dict[int, Room]:
+    """By list: what tiles that are not its own leave to it."""
+    found: dict[int, Room] = {}
+    held = lives(nodes, tiles.values())
+
+    def visit(some: Nodes, first: int) -> tuple[int, set[str]]:
+        position = first
+        own = set(owned.get(id(some), ()))
+        for node in some:
+            if isinstance(node, Loop):
+                position, inner = visit(node.body, position)
+                own |= inner
+            else:
+                position += 1
+        others = [
+            tile
+            for tile, (begin, end) in held.items()
+            if tile.name not in own and begin < position and first <= end
+        ]
+        found[id(some)] = Room(
+            arranger.room.banks - sum(map(arranger.banks, others)),
+            arranger.room.nbytes - sum(map(nbytes_of, others)),
+        )
+        return position, own
+
+    visit(nodes, 0)
+    return found
+
+
+def _is_straight(loop: Loop) -> bool:
+    return all(isinstance(node, Instruction) for node in loop.body)
+
+
+def _owners(nodes: Nodes, tiles: Mapping[str, Buffer]) -> dict[str, Nodes]:
+    """Tile -> the innermost list that has all of its uses."""
+    found: dict[str, tuple[Nodes, ...]] = {}
+
+    def visit(some: Nodes, lists: tuple[Nodes, ...]) -> None:
+        for node in some:
+            if isinstance(node, Loop):
+                visit(node.body, (*lists, node.body))
+            elif isinstance(node, Instruction):
+                for name in {access.buffer.name for access in node.accesses()} & tiles.keys():
+                    found[name] = _common(found.get(name, lists), lists)
+
+    visit(nodes, (nodes,))
+    return {name: lists[-1] for name, lists in found.items()}
+
+
+def _common(one: tuple[Nodes, ...], other: tuple[Nodes, ...]) -> tuple[Nodes, ...]:
+    pairs = zip(one, other, strict=False)
+    return tuple(left for left, right in itertools.takewhile(lambda p: p[0] is p[1], pairs))
