@@ -136,6 +136,7 @@ class Scope:
     preferred: dict[Value, Buffer] = field(default_factory=dict)
     #: Places where results are wanted.
     homes: list[Home] = field(default_factory=list)
+    _groups: list[Group] = field(default_factory=list)
     #: Number of the group that is being lowered.
     current: int = -1
 
@@ -143,7 +144,7 @@ class Scope:
         """Lowers all operations; the views of the graph's results, None of empty ones."""
         fusion = Fusion(frozenset(self.unit.epilogues))
         groups = absorbed(merged(fusion.run(self.graph), fusion), fusion)
-        groups = ordered(groups, fusion, self.homes)
+        groups = self._groups = ordered(groups, fusion, self.homes)
         needed = self._needed(groups, fusion)
         self.preferred |= settled(self.homes, self.graph, fusion, self._last_use)
         for group in groups:
@@ -292,10 +293,12 @@ class Scope:
     @functools.cached_property
     def orders(self) -> dict[Value, tuple[int, ...]]:
         """Values that all readers see in another order."""
-        return orders(self.graph)
+        return orders(self.graph, self._groups, frozenset(self.unit.epilogues))
 
     def copy(self, source: View, target: View, op: Op | None = None) -> None:
-        """A kernel that moves elements from one view to another."""
+        """A kernel that moves elements from one view to another, in the order of the target."""
+        order = sorted(range(len(target.shape)), key=lambda axis: -abs(target.strides[axis]))
+        source, target = source.transposed(order), target.transposed(order)
 
         def write(builder: KernelBuilder, views: list[View], _: list[Buffer]) -> None:
             builder.emit(DmaCopy(dst=views[1].access(), src=views[0].access()))

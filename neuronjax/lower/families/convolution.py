@@ -16,6 +16,7 @@ from neuronjax.lower.families.steps import Batch, Product
 from neuronjax.lower.scope import Epilogue, Scope
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.view import View, whole_view
+from neuronjax.program.element_types import ElementType
 
 
 def convolution(scope: Scope, op: Op, epilogue: Epilogue) -> None:
@@ -92,12 +93,20 @@ def padded(scope: Scope, op: Op, spatial: Sequence[int]) -> View:
     if counts == sizes:
         return seen
     storage = storage_of(value.dtype)
-    target = whole_view(scope.scratch(sizes, storage.dtype, "padded"), tuple(sizes))
+    target = _like(scope, seen, sizes, storage.dtype)
     spread(scope, target, 0, op, name="zero")
     if math.prod(counts):
         ends = [t + (n - 1) * s + 1 for t, n, s in zip(targets, counts, step, strict=True)]
         scope.copy(seen, target.sliced(targets, ends, step), op)
     return target
+
+
+def _like(scope: Scope, view: View, sizes: Sequence[int], dtype: ElementType) -> View:
+    """A new buffer of these sizes, whose dimensions lie in the order of those of a view."""
+    order = sorted(range(len(sizes)), key=lambda axis: -abs(view.strides[axis]))
+    shape = tuple(sizes[axis] for axis in order)
+    buffer = scope.scratch(shape, dtype, "padded")
+    return whole_view(buffer, shape).transposed([order.index(axis) for axis in range(len(order))])
 
 
 EPILOGUES = {"convolution": convolution}

@@ -22,6 +22,10 @@ Position = Mapping[int, Affine]
 """Dimension of a product -> index."""
 
 
+NEAR = 4
+"""Elements from one to the next up to which a transfer takes what lies between along."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Part of some dimensions: loops around the axes of a tile, from `base` on."""
@@ -146,7 +150,10 @@ def _extent(
     operand: Operand, memory: int, axes: Sequence[Axis], contracted: frozenset[int]
 ) -> Extent:
     strides = [operand.strides[axis.dim] * axis.step for axis in axes]
-    unit = math.gcd(*strides) * (1 if strides[0] > 0 else -1)
+    unit = math.gcd(*strides)
+    if unit <= NEAR:  # what lies between is loaded as well: long runs
+        unit = 1
+    unit *= 1 if strides[0] > 0 else -1
     size = 1 + sum((axis.size - 1) * s // unit for axis, s in zip(axes, strides, strict=True))
     return Extent(memory, unit, size, contracted=all(axis.dim in contracted for axis in axes))
 
