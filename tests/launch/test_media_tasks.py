@@ -20,11 +20,11 @@ from launch.tasks.table import run_checkpoint
 from launch.tasks.task import Request
 from models import pretrained
 from models.images import open_image, pixels_of, read_preprocessing
-from models.parameters import merge, split
+from models.parameters import merge
 from models.sampling import Sampling
-from models.weights.fields import Fields
 from models.whisper.features import log_mel, read_spectrogram
 from models.whisper.transcription import read_instructions, transcribe
+from tests.launch.random_models import write_model
 from tests.models.parity.media_cases import AUTOENCODER, BOTH, SDXL, TEXT, UNET, VISION, WHISPER
 
 LABELS = {"0": "cat", "1": "dog", "2": "owl"}
@@ -40,14 +40,7 @@ CLIP_SETTINGS = {
 
 def write(directory: Path, name: str, base: dict[str, Any], **files: Any) -> Path:
     """A random model's directory, with JSON files beside it."""
-    fields = Fields({**base, "architectures": [name]}, "the test")
-    architecture, config, _ = pretrained.describe_fields(fields)
-    if architecture.library == "diffusers":
-        fields = Fields({**base, "_class_name": name}, "the test")
-    graph, parameters = split(architecture.build(config))
-    parameters = {k: v * (4 if v.ndim > 1 else 1) for k, v in parameters.items()}
-    model = pretrained.Pretrained(architecture, config, fields, graph, parameters)
-    pretrained.save(directory, model)
+    write_model(directory, name, base)
     for stem, values in files.items():
         (directory / f"{stem}.json").write_text(json.dumps(values))
     return directory

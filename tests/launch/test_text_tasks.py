@@ -14,9 +14,9 @@ from launch.tasks.table import run_checkpoint
 from launch.tasks.task import Request
 from launch.tasks.text_understanding import LONGEST_ANSWER, best_span
 from models import pretrained
-from models.parameters import merge, split
+from models.parameters import merge
 from models.sampling import Sampling
-from models.weights.fields import Fields
+from tests.launch.random_models import write_model
 from tests.models.parity.text_cases import ENCODER, T5
 
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -41,12 +41,7 @@ def tokenizer() -> Tokenizer:
 def write(directory: Path, name: str, **changes: object) -> Path:
     """A random model's directory."""
     base = T5 if name.startswith("T5") else {**ENCODER, "pad_token_id": 0, "id2label": LABELS}
-    values = {**base, "initializer_range": 0.4, "architectures": [name], **changes}
-    architecture, config, fields = pretrained.describe_fields(Fields(values, "the test"))
-    graph, parameters = split(architecture.build(config))
-    pretrained.save(
-        directory, pretrained.Pretrained(architecture, config, fields, graph, parameters)
-    )
+    write_model(directory, name, {**base, **changes})
     tokenizer().save(str(directory / "tokenizer.json"))
     return directory
 
