@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from neuronjax.lower.clocks import Timer
 from neuronjax.lower.greedy import Room, Tile, ages, paths, plan
 from neuronjax.lower.lifetimes import Life, lives
-from neuronjax.lower.precedence import leaves, precedence
+from neuronjax.lower.precedence import leaves
 from neuronjax.lower.rebuild import BufferMap, rebuilt
 from neuronjax.lower.renaming import renamed
 from neuronjax.machine.specs import MemorySpec
@@ -97,7 +97,7 @@ class Arranger:
                 pinned[name] = end
                 end += self.banks(tile)
         jobs = [self.timer.job(node) for node in new.nodes]
-        before = precedence(new.nodes, self.timer.shared)
+        before = self.timer.before(new.nodes)
         for urgency in (ages(jobs), paths(self.timer, jobs, before)):
             ways = (
                 plan(self.timer, jobs, before, users, room, urgency, in_order=in_order)

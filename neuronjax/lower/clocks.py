@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from neuronjax.lower.precedence import Shared, precedence
+from neuronjax.lower.precedence import Before, Footprint, Shared, footprint, precedence
 from neuronjax.lower.prices import Price, Prices
-from neuronjax.lower.unroll import Step, stepped
 from neuronjax.machine.specs import Engine
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
@@ -113,6 +112,7 @@ class Timer:
         self.prices = prices
         self.shared = shared
         self._jobs: dict[int, tuple[Node, Job]] = {}
+        self._prints: dict[int, tuple[Node, Footprint]] = {}
 
     def job(self, node: Node) -> Job:
         """A node as clocks see it."""
@@ -120,6 +120,17 @@ class Timer:
         if known is None:
             known = self._jobs[id(node)] = (node, self._job(node))
         return known[1]
+
+    def footprint(self, node: Node) -> Footprint:
+        """What a node touches."""
+        known = self._prints.get(id(node))
+        if known is None:
+            known = self._prints[id(node)] = (node, footprint(node))
+        return known[1]
+
+    def before(self, nodes: Sequence[Node]) -> Before:
+        """What orders nodes."""
+        return precedence([self.footprint(each) for each in nodes], self.shared)
 
     def _job(self, node: Node) -> Job:
         if isinstance(node, Instruction):
@@ -172,9 +183,10 @@ class Timer:
         self, body: tuple[Node, ...], variable: str | None, trips: int
     ) -> list[Iteration]:
         """The first iterations of a body, run in order."""
-        nodes = [node for index in range(trips) for node in _later(body, variable, index)]
         jobs = [self.job(each) for each in body] * trips
-        before = precedence(nodes, self.shared)
+        prints = [self.footprint(each) for each in body]
+        later = [each.later(variable, index) for index in range(trips) for each in prints]
+        before = precedence(later, self.shared)
         clocks = Clocks(self.prices)
         ends: list[float] = []
         firsts: dict[Line, float] = {}
@@ -204,10 +216,3 @@ class Timer:
             return 0.0
         spread = min(earlier.price.spread, job.price.spread)
         return end - spread + self.prices.wake_ns
-
-
-def _later(body: tuple[Node, ...], variable: str | None, by: int) -> tuple[Node, ...]:
-    """A body some iterations later."""
-    if variable is None or not by:
-        return body
-    return stepped(body, Step(variable, 1, by, is_first=False, is_last=False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.lower.distance import Source, bound, levels, nearest, newest
@@ -43,14 +43,38 @@ def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
             found = pattern(operand, is_write, item.loops)
             own.append((place, found))
             uses.by_place.setdefault(place, []).append((item, found))
-    for place in uses.by_place:
-        uses.shared[place] = [(place, False)]
-        for other, buffer in buffers.items():
-            if place in buffers and other != place:
-                answer = overlap(buffers[place], buffer)
-                if answer is not False:
-                    uses.shared[place].append((other, answer is None))
+    uses.shared = {place: [(place, False)] for place in uses.by_place}
+    for one, other in _near(buffers):
+        answer = overlap(buffers[one], buffers[other])
+        if answer is not False:
+            uses.shared[one].append((other, answer is None))
+            uses.shared[other].append((one, answer is None))
     return uses
+
+
+def _near(buffers: Mapping[Place, Buffer]) -> Iterator[tuple[Place, Place]]:
+    """Pairs of buffers of one memory, but none that are known to be apart on chip."""
+    open_ended: list[tuple[Place, Buffer]] = []
+    placed: list[tuple[str, int, int, Place]] = []
+    for place, buffer in buffers.items():
+        if buffer.on_chip and buffer.address is not None:
+            end = buffer.address + buffer.extent
+            placed.append((buffer.memory.value, buffer.address, end, place))
+        else:
+            for other, known in open_ended:
+                if known.memory is buffer.memory:
+                    yield other, place
+            open_ended.append((place, buffer))
+    placed.sort(key=lambda each: each[:2])
+    for index, (memory, _, end, place) in enumerate(placed):
+        for other_memory, start, _, other in placed[index + 1 :]:
+            if other_memory != memory or start >= end:
+                break
+            yield place, other
+    for place, buffer in open_ended:
+        yield from (
+            (place, other) for memory, _, _, other in placed if memory == buffer.memory.value
+        )
 
 
 def _operands(item: Item) -> Iterator[tuple[Access | Register, bool]]:

@@ -11,7 +11,7 @@ from neuronjax.program.control import Host
 from neuronjax.program.dma import SendReceive
 from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Buffer, Memory
+from neuronjax.program.operand import Buffer
 from neuronjax.program.operators import ReduceCommand
 from neuronjax.program.program import Node
 from neuronjax.program.random_numbers import INSTRUCTIONS as RANDOM_NUMBERS
@@ -29,10 +29,42 @@ Before = list[dict[int, bool]]
 """By node: those that it must come after, and whether it reads what they write."""
 
 
-def precedence(nodes: Sequence[Node], shared: Shared) -> Before:
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a node touches; a barrier touches everything."""
+
+    contacts: tuple[Contact, ...]
+    is_barrier: bool
+
+    def later(self, variable: str | None, by: int) -> Footprint:
+        """The same so many iterations of a loop later."""
+        if variable is None or not by:
+            return self
+        moved = (
+            each if each.reach is None else each._replace(reach=each.reach.later(variable, by))
+            for each in self.contacts
+        )
+        return Footprint(tuple(moved), self.is_barrier)
+
+
+def footprint(node: Node) -> Footprint:
+    """What a node touches, registers and states of engines among it."""
+    states: dict[tuple[str, bool], None] = {}
+    is_barrier = False
+    for leaf in leaves((node,)):
+        is_barrier = is_barrier or isinstance(leaf, BARRIERS)
+        if isinstance(leaf, RANDOM_NUMBERS):
+            states["!random", True] = None
+        elif isinstance(leaf, ActivateReduce) or hasattr(leaf, "reduce_cmd"):
+            states[f"!{leaf.engine}", _keeps_result(leaf)] = None
+    found = (Contact(place, is_write, None) for place, is_write in states)
+    return Footprint((*contacts(node), *found), is_barrier)
+
+
+def precedence(footprints: Sequence[Footprint], shared: Shared) -> Before:
     """What orders nodes: one of them writes what the other one touches, or both have a state."""
-    finder = _Finder(shared, _keeps_results(nodes))
-    return [finder.node(index, node) for index, node in enumerate(nodes)]
+    finder = _Finder(shared)
+    return [finder.node(index, each) for index, each in enumerate(footprints)]
 
 
 @dataclass(slots=True)
@@ -46,49 +78,37 @@ class _Users:
 class _Finder:
     """Goes through a list once."""
 
-    def __init__(self, shared: Shared, has_accumulators: bool) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._has_accumulators = has_accumulators
         self._users: dict[str, _Users] = {}
         self._buffers: dict[str, Buffer] = {}
         #: Buffer of HBM -> others that may share memory, and whether they begin at one place.
         self._near: dict[str, list[tuple[str, bool]]] = {}
         self._barrier: int | None = None
 
-    def node(self, index: int, node: Node) -> dict[int, bool]:
+    def node(self, index: int, footprint: Footprint) -> dict[int, bool]:
         """What the next node comes after."""
         found: dict[int, bool] = {}
         if self._barrier is not None:
             found[self._barrier] = True
-        if any(isinstance(leaf, BARRIERS) for leaf in leaves((node,))):
+        if footprint.is_barrier:
             found.update((each, True) for each in range(index))
             self._barrier = index
-        touched = (*contacts(node), *self._states(node))
-        for contact in touched:
+        for contact in footprint.contacts:
             self._declare(contact)
             self._follow(contact, found)
-        for contact in touched:
+        for contact in footprint.contacts:
             self._note(contact, index)
         return found
-
-    def _states(self, node: Node) -> Iterable[Contact]:
-        """What instructions keep in their engines."""
-        found = set()
-        for leaf in leaves((node,)):
-            if isinstance(leaf, RANDOM_NUMBERS):
-                found.add("!random")
-            elif self._has_accumulators and _accumulates(leaf):
-                found.add(f"!{leaf.engine}")
-        return (Contact(each, True, None) for each in sorted(found))
 
     def _declare(self, contact: Contact) -> None:
         """Finds out which buffers a new one shares memory with."""
         if contact.place in self._users:
             return
         self._users[contact.place] = _Users()
-        if contact.reach is None or contact.reach.buffer.memory is not Memory.HBM:
+        new = contact.buffer
+        if new is None or new.on_chip:
             return
-        new = contact.reach.buffer
         self._near[new.name] = []
         for name, buffer in self._buffers.items():
             answer = self._shared(new, buffer)
@@ -140,16 +160,8 @@ def leaves(nodes: Iterable[Node]) -> Iterator[Instruction]:
             yield from leaves(children(node))
 
 
-def _accumulates(leaf: Instruction) -> bool:
-    """Whether it uses the accumulator registers of its engine."""
-    return isinstance(leaf, ActivateReduce) or hasattr(leaf, "reduce_cmd")
-
-
-def _keeps_results(nodes: Iterable[Node]) -> bool:
-    """Whether accumulator registers hold something from one instruction to another."""
-    for leaf in leaves(nodes):
-        command = getattr(leaf, "reduce_cmd", ReduceCommand.RESET_REDUCE)
-        is_idle = command is ReduceCommand.IDLE and getattr(leaf, "reduce_res", None) is None
-        if not is_idle and command not in _ALONE:
-            return True
-    return False
+def _keeps_result(leaf: Instruction) -> bool:
+    """Whether it leaves something in accumulator registers, or goes on with what is there."""
+    command = getattr(leaf, "reduce_cmd", ReduceCommand.RESET_REDUCE)
+    is_idle = command is ReduceCommand.IDLE and getattr(leaf, "reduce_res", None) is None
+    return not is_idle and command not in _ALONE
