@@ -119,9 +119,9 @@ def _has_scalar(program: TileProgram, node: Node) -> bool:
     """Whether an operation in float32 has an operand that is a constant or varies less."""
     if node.reduced or {node.dtype.name, node.operand_dtype.name} != {"float32"}:
         return False
-    if node.name == "negate":
-        return True
     varied = [program.axes_of(each) for each in node.operands if isinstance(each, Reference)]
+    if node.name == "negate":
+        return bool(varied)
     return node.name in _VECTOR and (len(varied) == 1 or any(axes < node.axes for axes in varied))
 
 
