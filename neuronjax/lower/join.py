@@ -37,8 +37,8 @@ from neuronjax.program.walk import children
 
 MOST_RUNS = 4_096
 """Runs of instructions in a kernel that is small enough to be joined."""
-MOST_TOGETHER = 16_384
-"""Runs of instructions in a joined kernel."""
+MOST_TOGETHER = 800
+"""Instructions of a joined kernel, each counted once: placing its tiles takes their square."""
 _LONGEST_PERIOD = 64
 _ALONE = (CollectiveInstruction, Host, SendReceive, CoreBarrier)
 """What concerns other cores, or the host, is a kernel of its own."""
@@ -46,11 +46,11 @@ _ALONE = (CollectiveInstruction, Host, SendReceive, CoreBarrier)
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A kernel at a place: what tells it from others, its runs, and what it works on."""
+    """A kernel at a place: what tells it from others, its instructions, and what it works on."""
 
     node: Call | Kernel
     key: str | int
-    runs: int
+    size: int
     buffers: tuple[Buffer, ...]
 
 
@@ -93,7 +93,7 @@ class _Joiner:
         waiting: list[_Item] = []
 
         def flush() -> None:
-            for segment in segments([(item.key, item.runs) for item in waiting]):
+            for segment in segments([(item.key, item.size) for item in waiting]):
                 items = tuple(waiting[segment.start : segment.stop])
                 new = place(items) if len(items) > 1 else None
                 found.extend([new] if new is not None else [item.node for item in items])
@@ -129,19 +129,21 @@ class _Joiner:
     def _item(self, node: Node) -> _Item | None:
         """A kernel that may be joined with others."""
         if isinstance(node, Kernel):
-            runs = self._runs(node)
-            return None if runs is None else _Item(node, id(node), runs, _outside(node))
+            size = self._size(node)
+            return None if size is None else _Item(node, id(node), size, _outside(node))
         if isinstance(node, Call):
             body = self.functions[node.function].body
             if len(body) == 1 and isinstance(body[0], Kernel):
-                runs = self._runs(body[0])
-                if runs is not None:
-                    return _Item(node, node.function, runs, node.arguments)
+                size = self._size(body[0])
+                if size is not None:
+                    return _Item(node, node.function, size, node.arguments)
         return None
 
-    def _runs(self, kernel: Kernel) -> int | None:
+    def _size(self, kernel: Kernel) -> int | None:
+        """The instructions of a kernel; None: it must not be joined."""
         if id(kernel) not in self.known:
-            self.known[id(kernel)] = _runs(kernel.body)
+            is_small = _runs(kernel.body) is not None
+            self.known[id(kernel)] = _count(kernel.body) if is_small else None
         return self.known[id(kernel)]
 
     # Places
@@ -280,8 +282,12 @@ def _runs(nodes: tuple[Node, ...], times: int = 1) -> int | None:
     return total
 
 
+def _count(nodes: tuple[Node, ...]) -> int:
+    return sum(1 if isinstance(each, Instruction) else _count(children(each)) for each in nodes)
+
+
 def segments(keys: Sequence[tuple[str | int, int]]) -> list[range]:
-    """Stretches of kernels, each given by its key and runs, that are joined.
+    """Stretches of kernels, each given by its key and instructions, that are joined.
 
     Periods of what comes again are cut at the same places, so that their stretches are equal.
     """
@@ -316,11 +322,11 @@ def _cut(keys: Sequence[tuple[str | int, int]], start: int, stop: int) -> list[r
     found: list[range] = []
     total, first = 0, start
     for index in range(start, stop):
-        runs = keys[index][1]
-        if total and total + runs > MOST_TOGETHER:
+        size = keys[index][1]
+        if total and total + size > MOST_TOGETHER:
             found.append(range(first, index))
             total, first = 0, index
-        total += runs
+        total += size
     return [*found, range(first, stop)] if stop > first else found
 
 

@@ -74,10 +74,19 @@ def place(pieces: Sequence[Piece], fixed: Placed, limit: int, *, reuse: bool) ->
 
 def place_sparingly(pieces: Sequence[Piece], fixed: Placed, limit: int) -> list[int] | None:
     """Addresses for all pieces that share memory only as far as they must."""
+    alone = place(pieces, fixed, limit, reuse=False) if _may_fit(pieces, limit) else None
     return (
-        place(pieces, fixed, limit, reuse=False)
+        alone
         or _placed(pieces, fixed, limit, (False, True))  # the greatest alone as long as they fit
         or place(pieces, fixed, limit, reuse=True)
+    )
+
+
+def _may_fit(pieces: Sequence[Piece], limit: int) -> bool:
+    """Whether pieces could lie side by side: on each of the partitions where some begin."""
+    return all(
+        sum(piece.size for piece in pieces if piece.lanes[0] <= lane <= piece.lanes[1]) <= limit
+        for lane in {piece.lanes[0] for piece in pieces}
     )
 
 

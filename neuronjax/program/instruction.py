@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
@@ -110,16 +111,11 @@ class Instruction:
 
     def uses(self) -> Iterator[Use]:
         """Its declared operands, field by field."""
-        for each in dataclasses.fields(self):
-            role = each.metadata.get(_ROLE)
-            if role is None:
-                continue
-            name = each.metadata.get(_UNLESS)
+        for field, role, name in _operand_fields(type(self)):
             unless: Flag = False if name is None else getattr(self, name)
-            if unless is True:
-                role = Role.WRITE
-            for operand in _listed(getattr(self, each.name)):
-                yield Use(each.name, role, operand, unless)
+            given = Role.WRITE if unless is True else role
+            for operand in _listed(getattr(self, field)):
+                yield Use(field, given, operand, unless)
 
     def reads(self) -> tuple[Access | Register, ...]:
         """Memory and registers it reads, those in addresses of operands among them."""
@@ -149,11 +145,20 @@ class Instruction:
     def with_operands(self, change: Callable[[Operand], Operand]) -> Self:
         """The same instruction with `change` applied to every operand."""
         changed: Mapping[str, Any] = {
-            each.name: _mapped(getattr(self, each.name), change)
-            for each in dataclasses.fields(self)
-            if _ROLE in each.metadata
+            field: _mapped(getattr(self, field), change)
+            for field, _, _ in _operand_fields(type(self))
         }
         return dataclasses.replace(self, **changed)
+
+
+@functools.cache
+def _operand_fields(kind: type[Instruction]) -> tuple[tuple[str, Role, str | None], ...]:
+    """Fields that hold operands: name, role, and the flag that makes an update overwrite."""
+    return tuple(
+        (each.name, each.metadata[_ROLE], each.metadata.get(_UNLESS))
+        for each in dataclasses.fields(kind)
+        if _ROLE in each.metadata
+    )
 
 
 def _listed(value: Any) -> tuple[Any, ...]:
