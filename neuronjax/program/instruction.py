@@ -152,7 +152,7 @@ class Instruction:
 
 
 @functools.cache
-def _operand_fields(kind: type[Instruction]) -> tuple[tuple[str, Role, str | None], ...]:
+def _operand_fields(kind: Any) -> tuple[tuple[str, Role, str | None], ...]:
     """Fields that hold operands: name, role, and the flag that makes an update overwrite."""
     return tuple(
         (each.name, each.metadata[_ROLE], each.metadata.get(_UNLESS))
