@@ -151,14 +151,18 @@ class Instruction:
         return dataclasses.replace(self, **changed)
 
 
-@functools.cache
-def _operand_fields(kind: Any) -> tuple[tuple[str, Role, str | None], ...]:
+def _fields_of(kind: Any) -> tuple[tuple[str, Role, str | None], ...]:
     """Fields that hold operands: name, role, and the flag that makes an update overwrite."""
     return tuple(
         (each.name, each.metadata[_ROLE], each.metadata.get(_UNLESS))
         for each in dataclasses.fields(kind)
         if _ROLE in each.metadata
     )
+
+
+_operand_fields: Callable[[Any], tuple[tuple[str, Role, str | None], ...]] = functools.cache(
+    _fields_of
+)
 
 
 def _listed(value: Any) -> tuple[Any, ...]:
