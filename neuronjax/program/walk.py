@@ -82,16 +82,16 @@ def walk(program: Program) -> Iterator[tuple[Place, Node]]:
 def within(place: Place, node: Node, position: int) -> Place:
     """The place of the children of `node`, which is the `position`-th one at `place`."""
     path = f"{place.path}/{label(node, position)}"
-    if isinstance(node, Loop):
-        return replace(place, path=path, loops=(*place.loops, node))
-    return replace(place, path=path, kernel=node if isinstance(node, Kernel) else place.kernel)
+    loops = (*place.loops, node) if isinstance(node, Loop) else place.loops
+    return Place(path, loops, node if isinstance(node, Kernel) else place.kernel, place.function)
 
 
 def _walk(nodes: tuple[Node, ...], place: Place) -> Iterator[tuple[Place, Node]]:
     for position, node in enumerate(nodes):
-        here = within(place, node, position)
-        yield replace(here, loops=place.loops), node
-        yield from _walk(children(node), here)
+        inner = within(place, node, position)
+        yield replace(inner, loops=place.loops) if isinstance(node, Loop) else inner, node
+        if below := children(node):
+            yield from _walk(below, inner)
 
 
 def instructions(program: Program) -> Iterator[tuple[Place, Instruction]]:

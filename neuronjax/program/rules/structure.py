@@ -46,19 +46,19 @@ def declared(program: Program) -> Iterator[Violation]:
         for name in (alias.buffer, alias.of):
             if name not in every:
                 yield Violation(program.name, f"alias of %{name}", "a buffer")
+    shared = set(program.buffers)
     for place, node in walk(program):
-        visible = _visible(program, place)
         for buffer in _buffers_of(node):
-            if buffer not in visible:
+            if buffer not in shared and buffer not in _own(place):
                 yield Violation(place.path, f"%{buffer.name} is not declared", "a declaration")
         for register in _registers_of(node):
             if register not in known_registers:
                 yield Violation(place.path, f"${register.name} is not declared", "a declaration")
 
 
-def _visible(program: Program, place: Place) -> set[Buffer]:
-    own = place.function.parameters if place.function else ()
-    return {*program.buffers, *own, *(place.kernel.buffers if place.kernel else ())}
+def _own(place: Place) -> tuple[Buffer, ...]:
+    parameters = place.function.parameters if place.function else ()
+    return (*parameters, *(place.kernel.buffers if place.kernel else ()))
 
 
 def _buffers_of(node: Node) -> Iterator[Buffer]:
