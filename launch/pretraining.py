@@ -104,9 +104,12 @@ def _parallel(model: Any) -> Any:
 
 
 def _but_scores(length: int) -> Callable[..., bool]:
-    """What the backward pass finds: all but [length, length] arrays, which scores are."""
+    """What the backward pass finds: all but [length, length] arrays, which scores are, and but
+    positions and constants, which are made again at once."""
 
     def is_kept(primitive: Any, *operands: Any, **settings: Any) -> bool:
+        if not any(each.size > 1 and jnp.issubdtype(each.dtype, jnp.floating) for each in operands):
+            return False
         shapes = (*(each.shape for each in operands), settings.get("shape") or ())
         from_scores = any(tuple(shape[-2:]) == (length, length) for shape in shapes)
         if primitive is jax.lax.dot_general_p:

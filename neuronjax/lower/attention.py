@@ -51,7 +51,7 @@ def _attention(
     last: Group, groups: Sequence[Group], fusion: Fusion
 ) -> tuple[Group, Group, Value] | None:
     """The groups of scores and of their softmax, and the weights, if `last` multiplies by them."""
-    if not _is_product(last):
+    if not is_product(last):
         return None
     for side in (0, 1):
         link, _ = peel(last.root.operands[side])
@@ -61,7 +61,7 @@ def _attention(
         if middle.domain is None or not middle.reduced or middle.inner is not None:
             continue
         first = _scores(middle, fusion)
-        if first is None or first not in groups or not _is_product(first):
+        if first is None or first not in groups or not is_product(first):
             continue
         whole = _together(first, middle)
         if _fits(first, whole, last, side, link) and _in_order(first, middle, last, groups, fusion):
@@ -69,7 +69,7 @@ def _attention(
     return None
 
 
-def _is_product(group: Group) -> bool:
+def is_product(group: Group) -> bool:
     op = group.root
     return (
         op.name == "dot_general"
@@ -88,11 +88,11 @@ def _scores(middle: Group, fusion: Fusion) -> Group | None:
         if group is None or value not in group.maps or group is middle:
             continue
         if group.root.name == "dot_general" and sum(axis is not None for axis in way) == axes:
-            return group if _translation(group, middle) is not None else None
+            return group if translation(group, middle) is not None else None
     return None
 
 
-def _translation(first: Group, middle: Group) -> dict[int, int] | None:
+def translation(first: Group, middle: Group) -> dict[int, int] | None:
     """Axis of the softmax -> axis of the scores; None: they do not agree."""
     assert first.domain is not None
     assert middle.domain is not None
@@ -114,22 +114,22 @@ def _translation(first: Group, middle: Group) -> dict[int, int] | None:
 
 def _together(first: Group, middle: Group) -> Group:
     """Scores and softmax as one chain over the dimensions of the scores."""
-    translation = _translation(first, middle)
-    assert translation is not None
+    found = translation(first, middle)
+    assert found is not None
     maps = dict(first.maps)
     for value, placed in middle.maps.items():
-        maps[value] = tuple(None if a is None else translation.get(a) for a in placed)
+        maps[value] = tuple(None if a is None else found.get(a) for a in placed)
     inputs = dict(first.inputs)
     for value, way in middle.inputs:
         if value not in first.maps:
-            moved = tuple(None if a is None else translation.get(a) for a in way)
+            moved = tuple(None if a is None else found.get(a) for a in way)
             inputs[value, moved] = None
     return replace(
         first,
         operations=[*first.operations, *middle.operations],
         maps=maps,
         inputs=inputs,
-        reduced=frozenset(translation[axis] for axis in middle.reduced if axis in translation),
+        reduced=frozenset(found[axis] for axis in middle.reduced if axis in found),
     )
 
 

@@ -47,6 +47,9 @@ class Group:
     inner: Group | None = None
     link: Value | None = None
     last: Group | None = None
+    #: Of a pair of products: the older one, and the dimension of its results for each own one.
+    other: Op | None = None
+    axes: tuple[tuple[int, int], ...] = ()
 
     @property
     def root(self) -> Op:

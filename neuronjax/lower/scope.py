@@ -26,6 +26,7 @@ from neuronjax.lower.fuse import VIEWS, Fusion, Group, is_splat, peel, root_of
 from neuronjax.lower.homes import Home, settled
 from neuronjax.lower.layouts import orders
 from neuronjax.lower.order import ordered
+from neuronjax.lower.pairs import paired
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tile_program import Input, Node, Output, Reference, TileProgram, simplified
 from neuronjax.lower.tiles import TileEmitter
@@ -105,6 +106,9 @@ class Epilogue:
     buffers: list[Buffer]
     operations: tuple[Op, ...]
     rows: Rows | None = None
+    #: The other product of a pair, whose tile is input 1, and its dimension for each own one.
+    other: Op | None = None
+    axes: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -143,7 +147,8 @@ class Scope:
     def run(self) -> list[View | None]:
         """Lowers all operations; the views of the graph's results, None of empty ones."""
         fusion = Fusion(frozenset(self.unit.epilogues))
-        groups = absorbed(merged(fusion.run(self.graph), fusion), fusion)
+        groups = paired(merged(fusion.run(self.graph), fusion), fusion)
+        groups = absorbed(groups, fusion)
         groups = self._groups = ordered(groups, fusion, self.homes)
         needed = self._needed(groups, fusion)
         self.preferred |= settled(self.homes, self.graph, fusion, self._last_use)
@@ -196,6 +201,8 @@ class Scope:
         op = group.root
         if group.inner is not None:
             self._attention(group, needed, fusion)
+        elif group.other is not None:
+            self._pair(group, group.other, needed)
         elif op.name in self.unit.epilogues and group.domain is not None:
             epilogue = self._epilogue(group, op, needed, fusion)
             self.unit.epilogues[op.name](self, op, epilogue)
@@ -377,7 +384,7 @@ class Scope:
         assert inner is not None
         assert last is not None
         assert link is not None
-        chain = _Chain(self, inner, inner.operations[1:], needed, inner.root.result)
+        chain = _Chain(self, inner, inner.operations[1:], needed, (inner.root.result,))
         program, views, results = chain.build()
         reference = chain.references[link]
         assert isinstance(reference, Reference)
@@ -386,9 +393,19 @@ class Scope:
         epilogue.rows = Rows(inner.root, made, link, reference, inner.maps[link])
         self.unit.epilogues["attention"](self, last.root, epilogue)
 
+    def _pair(self, group: Group, other: Op, needed: set[Value]) -> None:
+        roots = (group.root, other)
+        following = [op for op in group.operations if op not in roots]
+        given = tuple(op.result for op in roots)
+        program, views, results = _Chain(self, group, following, needed, given).build()
+        made = Epilogue(
+            program, views, results, tuple(group.operations), other=other, axes=group.axes
+        )
+        self.unit.epilogues["pair"](self, group.root, made)
+
     def _epilogue(self, group: Group, op: Op, needed: set[Value], fusion: Fusion) -> Epilogue:
         program, views, results = self.tile_program(
-            group, group.operations[1:], needed, fusion, given=op.result
+            group, group.operations[1:], needed, fusion, given=(op.result,)
         )
         return Epilogue(program, views, results, tuple(group.operations))
 
@@ -398,7 +415,7 @@ class Scope:
         operations: Sequence[Op],
         needed: set[Value],
         fusion: Fusion,
-        given: Value | None = None,
+        given: tuple[Value, ...] = (),
     ) -> tuple[TileProgram, list[View], list[Buffer]]:
         """A group as a tile program, the views that it reads and the buffers that it writes."""
         return _Chain(self, group, operations, needed, given).build()
@@ -421,7 +438,7 @@ class _Chain:
         group: Group,
         operations: Sequence[Op],
         needed: set[Value],
-        given: Value | None,
+        given: tuple[Value, ...],
     ) -> None:
         self.scope, self.group, self.operations = scope, group, operations
         self.needed, self.given = needed, given
@@ -433,10 +450,10 @@ class _Chain:
         self.references: dict[Any, Reference | Immediate] = {}
 
     def build(self) -> tuple[TileProgram, list[View], list[Buffer]]:
-        if self.given is not None:
-            axes = self._axes(self.group.maps[self.given])
-            self.references[self.given] = Reference(0, is_input=True)
-            self.inputs.append(Input(None, (0,) * len(self.domain), 0, self.given.dtype, axes))
+        for number, value in enumerate(self.given):
+            axes = self._axes(self.group.maps[value])
+            self.references[value] = Reference(number, is_input=True)
+            self.inputs.append(Input(None, (0,) * len(self.domain), 0, value.dtype, axes))
         for op in self.operations:
             self._node(op)
         values = [value for value in self._made() if value in self.needed]
@@ -453,11 +470,10 @@ class _Chain:
         program = TileProgram(
             self.domain, self.group.reduced, tuple(self.inputs), tuple(self.nodes), tuple(outputs)
         )
-        return (program if self.given is not None else simplified(program)), self.views, results
+        return (program if self.given else simplified(program)), self.views, results
 
     def _made(self) -> Iterable[Value]:
-        if self.given is not None:
-            yield self.given
+        yield from self.given
         for op in self.operations:
             yield from op.results
 

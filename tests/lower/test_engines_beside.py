@@ -10,7 +10,7 @@ from neuronjax.emulate.core import DataflowOrder
 from neuronjax.lower.allocate import allocate
 from neuronjax.lower.synchronise import synchronise
 from neuronjax.program.verify import verify
-from tests.lower import test_control_flow, test_donation, test_gather, test_scatter
+from tests.lower import test_control_flow, test_donation, test_gather, test_pairs, test_scatter
 from tests.lower.differential import EXACT, assert_close, emulated, lowered
 
 CASES = {
@@ -23,8 +23,11 @@ CASES = {
             "multiply of int8",
             "overlapping windows",
             "great windows",
+            "what is not finite stays where it is",
+            "sums in parts",
         ),
     ),
+    "pairs": (test_pairs, ("gate", "deep", "attention's gradients")),
     "control flow": (test_control_flow, ("cached", "scattered", "exchanged in a ring", "nested")),
     "donation": (test_donation, tuple(test_donation.CASES)),
 }
@@ -49,7 +52,7 @@ def test_same_values(family: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("chip", ["trainium1", "trainium3"])
-@pytest.mark.parametrize("family", ["gather", "scatter", "control flow"])
+@pytest.mark.parametrize("family", ["gather", "scatter", "control flow", "pairs"])
 def test_generations(family: str, chip: str) -> None:
     """Every generation could run the programs."""
     module, names = CASES[family]

@@ -82,9 +82,9 @@ def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
         inner_views, outer_views = seen[3 : 3 + counts[0]], seen[3 + counts[0] :]
         inner_buffers = [*(v.buffer for v in inner_views), *made[: counts[1]]]
         outer_buffers = [*(v.buffer for v in outer_views), *made[counts[1] :]]
-        one = _writer(builder, rows.op, first, pair, inner, inner_buffers, version)
+        one = product_writer(builder, rows.op, first, pair, inner, inner_buffers, version)
         one.emitter.wanted = frozenset({weights.reference})
-        two = _writer(builder, op, last, others, epilogue, outer_buffers, version)
+        two = product_writer(builder, op, last, others, epilogue, outer_buffers, version)
         AttentionWriter(builder, one, two, weights).write()
 
     key = ("attention", first, last, weights, inner.program, epilogue.program,
@@ -96,7 +96,7 @@ def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     scope.kernel(name, operations, key, views, buffers, write)
 
 
-def _writer(
+def product_writer(
     builder: KernelBuilder,
     op: Op,
     sides: Sides,
@@ -105,6 +105,7 @@ def _writer(
     buffers: Sequence[Buffer],
     version: int,
 ) -> ProductWriter:
+    """What writes a product whose sums an epilogue reads."""
     dtypes = [operand.dtype for operand in op.operands]
     depth = sides.product.count(sides.product.contracted)
     types = multiplied(dtypes, op.result.dtype, depth, version)
@@ -277,7 +278,7 @@ class AttentionWriter:
         rows, count = _size(tile), _size(self.keys)
         dtype = storage_of(self.first.result).dtype
         scores = self.builder.tile((rows, count), dtype, name="scores")
-        pitch = _pitches(self.keys)
+        pitch = pitches(self.keys)
         columns = list(tiles(self.keys, MOVING))
         total = self._ring(rows, max(_size(column) for column, _ in columns), FLOAT32)
         for index, (column, at) in enumerate(columns):
@@ -357,7 +358,7 @@ class AttentionWriter:
         found = []
         dtype = weights.element_type
         axis_of = dict(self.weights.dims)
-        pitch = _pitches(self.keys)
+        pitch = pitches(self.keys)
         room = max(1, self.builder.core.psum.bank_bytes // (rows * bytes_of(dtype)))
         ring = self._ring(STATIONARY, rows, dtype)
         turn = 0
@@ -399,7 +400,7 @@ def _origin(step: Step) -> dict[int, Affine]:
     return moved(origin, step.base)
 
 
-def _pitches(axes: Sequence[Axis]) -> dict[int, int]:
+def pitches(axes: Sequence[Axis]) -> dict[int, int]:
     """Elements of a dense row per index of each dimension."""
     found = {}
     for index, axis in enumerate(axes):

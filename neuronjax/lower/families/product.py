@@ -362,7 +362,7 @@ class ProductWriter(Loader):
         """What follows from a tile of sums, and where it goes; `known` inputs are in tiles."""
         program = self.emitter.program
         box = Box(row, column, {d: position[d] for d in range(len(program.domain))})
-        given = total if self._is_read_in_psum() else self._evicted(row, column, total)
+        given = total if self._is_read_in_psum() else self.evicted(row, column, total)
         shared = self._given(row, column, position)
         sums = Reference(0, is_input=self._added is None)
         self.emitter.box(box, {sums: given, **shared, **known})
@@ -374,7 +374,7 @@ class ProductWriter(Loader):
         stored = any(output.value == sums for output in program.outputs)
         return storage_of(self.result).dtype == FLOAT32 and not stored and users <= MOST_READERS
 
-    def _evicted(self, row: tuple[Axis, ...], column: tuple[Axis, ...], total: Access) -> Access:
+    def evicted(self, row: tuple[Axis, ...], column: tuple[Axis, ...], total: Access) -> Access:
         """Sums in SBUF, in the type of the result."""
         dtype = storage_of(self.result).dtype
         given = self._out(row, column, dtype)

@@ -7,6 +7,7 @@ or NaN would spread to other rows: where there are any, vectors go one after the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -34,6 +35,9 @@ from neuronjax.program.vector_engine import (
     TensorScalarReduce,
     TensorTensor,
 )
+
+BANKS = 4
+"""Banks of PSUM that take turns."""
 
 
 def tile(
@@ -196,19 +200,26 @@ class RowSums:
         self._select(chosen, leads, where)
         for part, at, news in self._news(batch, first):
             sums = tile(self.builder, (where.partitions, part.elements), FLOAT32, news.slot)
-            for start in range(0, part.elements, MOVING):
-                self._product(same, news, sums, start, min(MOVING, part.elements - start))
+            for index, start in enumerate(range(0, part.elements, MOVING)):
+                size = min(MOVING, part.elements - start)
+                total = self._bank(index, where.partitions, size)
+                moving, into = (
+                    tile_access(each.buffer, [size], [1], offset=start, slot=each.slot)
+                    for each in (news, sums)
+                )
+                self.builder.emit(Matmul(dst=total, stationary=same, moving=moving))
+                self.builder.emit(TensorCopy(dst=into, src=total))
             self._add(sums, chosen, part, at)
 
-    def _product(self, same: Access, news: Access, sums: Access, start: int, size: int) -> None:
-        total = self.builder.tile((same.partitions, size), FLOAT32, Memory.PSUM, name="sum")
-        dst = tile_access(total, [size], [1])
-        moving, into = (
-            tile_access(each.buffer, [size], [1], offset=start, slot=each.slot)
-            for each in (news, sums)
-        )
-        self.builder.emit(Matmul(dst=dst, stationary=same, moving=moving))
-        self.builder.emit(TensorCopy(dst=into, src=dst))
+    def _bank(self, index: int, partitions: int, size: int) -> Access:
+        slot = Affine(index % BANKS)
+        return tile_access(self.ring, [size], [1], partitions=partitions, slot=slot)
+
+    @functools.cached_property
+    def ring(self) -> Buffer:
+        """Banks of PSUM for sums."""
+        shape = (PARTITIONS, MOVING)
+        return self.builder.tile(shape, FLOAT32, Memory.PSUM, slots=BANKS, name="sum")
 
     # One vector after the other
 

@@ -14,6 +14,7 @@ from neuronjax.lower.families import (
     host,
     matmul,
     movement,
+    pair,
     reduce,
     scatter,
     sort,
@@ -42,5 +43,6 @@ EPILOGUES: dict[str, Callable[[Scope, Op, Epilogue], None]] = {
     **matmul.EPILOGUES,
     **convolution.EPILOGUES,
     **attention.EPILOGUES,
+    **pair.EPILOGUES,
 }
 """Products, which take element-wise operations on their results along."""
