@@ -129,25 +129,51 @@ def _factor(value: Value) -> tuple[Value, float] | None:
     if op.name == "negate":
         return op.operands[0], -1.0
     for one, other in (op.operands, op.operands[::-1]):
-        base = other
-        while (view := _made_by(base, "broadcast_in_dim")) is not None:
-            base = view.operands[0]
-        if is_splat(base):
-            return one, float(_splat(base))
+        number = _number(other)
+        if number is not None:
+            return one, float(number)
     return None
+
+
+_FLOATS = frozenset({"float32", "bfloat16", "float16"})
+
+
+def _unrounded(value: Value) -> Value:
+    """What a value was before it was rounded between operations, as XLA may leave out as well."""
+    while (made := _made_by(value, "convert")) is not None and made.operands[
+        0
+    ].dtype.name in _FLOATS:
+        value = made.operands[0]
+    return value
 
 
 def multiply(writer: Writer, op: Op) -> Sequence[Value] | None:
     """(x / 2) erfc(-x / √2)."""
     for half, tail in (op.operands, op.operands[::-1]):
-        erfc, scaled = _made_by(tail, "chlo.erfc"), _factor(half)
+        erfc, scaled = _made_by(_unrounded(tail), "chlo.erfc"), _factor(_unrounded(half))
         if erfc is None or scaled is None or not math.isclose(scaled[1], 0.5):
             continue
-        value, factor = erfc.operands[0], 1.0
-        while value is not scaled[0] and (step := _factor(value)) is not None:
-            value, factor = step[0], factor * step[1]
-        if value is scaled[0] and math.isclose(factor, -math.sqrt(0.5), rel_tol=4e-3):
-            return [writer.add("gelu", value)]
+        source = _unrounded(scaled[0])
+        value, factor = _unrounded(erfc.operands[0]), 1.0
+        while value is not source and (step := _factor(value)) is not None:
+            value, factor = _unrounded(step[0]), factor * step[1]
+        if value is source and math.isclose(factor, -math.sqrt(0.5), rel_tol=4e-3):
+            return [writer.add("gelu", writer.convert(value, op.result.dtype))]
+    return None
+
+
+def divide(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """1 / (1 + exp(-x))."""
+    one, total = op.operands
+    added = _made_by(_unrounded(total), "add")
+    if added is None or _number(one) != 1:
+        return None
+    for left, right in (added.operands, added.operands[::-1]):
+        power = _made_by(_unrounded(left), "exponential")
+        inverse = _made_by(_unrounded(power.operands[0]), "negate") if power is not None else None
+        if inverse is not None and _number(right) == 1:
+            value = _unrounded(inverse.operands[0])
+            return [writer.add("logistic", writer.convert(value, op.result.dtype))]
     return None
 
 
@@ -282,6 +308,7 @@ NATIVE: Mapping[str, Rewrite] = {
     "reduce": reduce,
     "convolution": product,
     "dot_general": product,
+    "divide": divide,
     "multiply": multiply,
     "select": select,
 }

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower import elementwise
 from neuronjax.lower.absorb import absorbed
 from neuronjax.lower.across import write_chain
 from neuronjax.lower.attention import merged
@@ -504,6 +505,10 @@ class _Chain:
             name, reduced, walked = op.name, (), placed
             operands = tuple(self._reference(operand, placed) for operand in op.operands)
         axes = self._axes(placed)
+        known = self._constant(op, operands)
+        if known is not None:
+            self.references[op.result] = known
+            return
         same = self._again(op, operands)
         if same is not None:
             self.references[op.result] = same
@@ -523,6 +528,16 @@ class _Chain:
                 attributes=tuple(sorted((k, v) for k, v in op.attributes.items() if k in _KEPT)),
             )
         )
+
+    def _constant(self, op: Op, operands: tuple[Reference | Immediate, ...]) -> Immediate | None:
+        """A converted constant, if nobody needs it in memory."""
+        floats = all(elementwise.is_float(each.dtype) for each in (*op.operands, op.result))
+        if op.name != "convert" or op.result in self.needed or not floats:
+            return None
+        (number,) = operands
+        if not isinstance(number, Immediate):
+            return None
+        return Immediate(np.asarray(number.value).astype(op.result.dtype).item())
 
     def _again(self, op: Op, operands: tuple[Reference | Immediate, ...]) -> Reference | None:
         """The same conversion, if it was made before; several readers of a value may have one."""
