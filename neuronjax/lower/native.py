@@ -109,9 +109,12 @@ def select(writer: Writer, op: Op) -> Sequence[Value] | None:
     return [value] if number is not None and np.isnan(number) else None
 
 
+_UNCHANGED = frozenset({"convert", "broadcast_in_dim", "reshape"})
+
+
 def _number(value: Value) -> Any:
     """The one number of a constant, behind views and conversions; None: there is none."""
-    while value.producer is not None and value.producer.name in ("convert", "broadcast_in_dim"):
+    while value.producer is not None and value.producer.name in _UNCHANGED:
         value = value.producer.operands[0]
     return _splat(value) if is_splat(value) else None
 
