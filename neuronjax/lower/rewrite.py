@@ -126,9 +126,18 @@ def _rewritten(op: Op, rules: Mapping[str, Rewrite]) -> list[Op]:
     values = rule(writer, op) if rule else None
     if values is None:
         return [op]
+    if len(values) == 1 and writer.operations and _is_last(writer, values[0], op.result):
+        last = writer.operations[-1]
+        last.results, op.result.producer = (op.result,), last
+        return [each for made in writer.operations for each in _rewritten(made, rules)]
     for result, value in zip(op.results, values, strict=True):
         same = writer.add("reshape", value, shape=result.shape)
         producer = same.producer
         assert producer is not None
         producer.results, result.producer = (result,), producer
     return [each for made in writer.operations for each in _rewritten(made, rules)]
+
+
+def _is_last(writer: Writer, value: Value, result: Value) -> bool:
+    """Whether a value is what the last operation makes, and no other one needs."""
+    return writer.operations[-1].results == (value,) and value.spec == result.spec
