@@ -13,7 +13,8 @@ from neuronjax.lower.lifetimes import Life, lives
 from neuronjax.lower.precedence import leaves
 from neuronjax.lower.rebuild import BufferMap, rebuilt
 from neuronjax.lower.renaming import renamed
-from neuronjax.machine.specs import MemorySpec
+from neuronjax.machine.specs import CoreSpec
+from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory
 from neuronjax.program.program import Loop, Node
@@ -23,6 +24,8 @@ Tiles = Mapping[str, Buffer]
 
 _ALIGNMENT = 8
 """Bytes that a tile may need to begin where it may."""
+ENOUGH = 1.1
+"""Times the busiest engine's work that leave nothing to look for."""
 _SLOTS = (2, 1)
 """Slots of values in a loop: ways to try, the best first."""
 
@@ -39,17 +42,17 @@ class Arranged:
 
 @dataclass(frozen=True, slots=True)
 class Arranger:
-    """What lists are arranged for: prices of a core, and its memories."""
+    """What lists are arranged for: a core and its prices."""
 
     timer: Timer
-    psum: MemorySpec
-    sbuf: MemorySpec
+    core: CoreSpec
 
     @property
     def room(self) -> Room:
         """All of both memories."""
-        banks = self.psum.usable_partition_bytes // self.psum.bank_bytes
-        return Room(banks, self.sbuf.usable_partition_bytes)
+        psum = self.core.psum
+        banks = psum.usable_partition_bytes // psum.bank_bytes
+        return Room(banks, self.core.sbuf.usable_partition_bytes, self.core.dma.rings_per_engine)
 
     def time(self, nodes: Nodes, loop: Loop | None) -> float:
         """How long nodes take, in all iterations of the loop about them."""
@@ -66,10 +69,19 @@ class Arranger:
         within the nodes have places in PSUM already. `loop` is the one about the nodes.
         """
         for slots in _SLOTS if loop is not None else (1,):
-            found = list(self._orders(nodes, loop, free, lasting, room, slots))
+            found: list[Arranged] = []
+            for each in self._orders(nodes, loop, free, lasting, room, slots):
+                found.append(each)
+                if each.time < ENOUGH * self.least(nodes, loop):
+                    break
             if found:
                 return min(found, key=lambda each: each.time)
         return None
+
+    def least(self, nodes: Nodes, loop: Loop | None) -> float:
+        """What the busiest engine does, in all iterations of the loop about them."""
+        work = self.timer.work(nodes)
+        return work * loop.trips if loop is not None and isinstance(loop.trips, int) else work
 
     def _orders(
         self, nodes: Nodes, loop: Loop | None, free: Tiles, lasting: Tiles, room: Room, slots: int
@@ -87,6 +99,7 @@ class Arranger:
         room = Room(
             banks=room.banks - sum(map(self.banks, lasting.values())),
             nbytes=room.nbytes - sum(map(nbytes_of, lasting.values())),
+            rings=room.rings,
         )
         if room.banks < 0:
             return
@@ -98,7 +111,8 @@ class Arranger:
                 end += self.banks(tile)
         jobs = [self.timer.job(node) for node in new.nodes]
         before = self.timer.before(new.nodes)
-        for urgency in (ages(jobs), paths(self.timer, jobs, before)):
+        for urge in (ages, paths):
+            urgency = urge(self.timer, jobs, before)
             ways = (
                 plan(self.timer, jobs, before, users, room, urgency, in_order=in_order)
                 for in_order in (False, True)
@@ -110,7 +124,9 @@ class Arranger:
                     for name, bank in {**pinned, **found.banks}.items()
                     if name in known
                 }
-                order = tuple(new.nodes[index] for index in found.order)
+                order = tuple(
+                    _queued(new.nodes[each], found.queues.get(each)) for each in found.order
+                )
                 order = rebuilt(order, _mover(moved))
                 yield Arranged(self.time(order, loop), order, new.gone, {**tiles, **moved})
 
@@ -123,7 +139,7 @@ class Arranger:
         own = [each for name, each in found.items() if each.on_chip and name not in known]
         used = [each for each in own if each.memory is Memory.PSUM and each.address is not None]
         nbytes = _most(lives((node,), own))
-        size = self.psum.bank_bytes
+        size = self.core.psum.bank_bytes
         first = min(((each.address or 0) // size for each in used), default=0)
         last = max((-(-((each.address or 0) + each.extent) // size) for each in used), default=0)
         yield Tile(f"{index}", last - first, nbytes, (index,), first)
@@ -132,11 +148,11 @@ class Arranger:
         """Banks that a tile takes, whole ones for every slot; 0: it is not in PSUM."""
         if tile.memory is not Memory.PSUM:
             return 0
-        return tile.slots * -(-tile.slot_bytes // self.psum.bank_bytes)
+        return tile.slots * -(-tile.slot_bytes // self.core.psum.bank_bytes)
 
     def placed(self, tile: Buffer, bank: int) -> Buffer:
         """A tile of PSUM from a bank on."""
-        size = self.psum.bank_bytes
+        size = self.core.psum.bank_bytes
         stride = -(-tile.slot_bytes // size) * size if tile.slots > 1 else None
         return dataclasses.replace(tile, address=bank * size, slot_stride=stride)
 
@@ -144,6 +160,13 @@ class Arranger:
 def nbytes_of(tile: Buffer) -> int:
     """Bytes of each partition of SBUF that a tile takes."""
     return tile.extent + _ALIGNMENT if tile.memory is Memory.SBUF else 0
+
+
+def _queued(node: Node, queue: int | None) -> Node:
+    """A transfer on a queue."""
+    if not isinstance(node, DmaInstruction) or queue in (None, node.queue):
+        return node
+    return dataclasses.replace(node, queue=queue)
 
 
 def _most(held: Mapping[Buffer, Life]) -> int:

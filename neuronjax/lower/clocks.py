@@ -18,7 +18,12 @@ from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Loop, Node
 
 _TRIPS = 3
-"""Iterations of a loop that are looked at; the others are like the last of them."""
+"""Iterations of a loop that are looked at, but one less of a long one; others are like the last."""
+_LONG = 64
+"""Nodes of a long loop."""
+
+_NEVER = (-1e9, 0.0)
+"""Start and end of a transfer of a queue that has had none."""
 
 Line = Engine | None
 """The stream of instructions of an engine; None: the host's."""
@@ -42,7 +47,7 @@ class Job(NamedTuple):
 
     spans: tuple[Span, ...]
     price: Price | None
-    queue: tuple[Line, int] | None
+    queue: int | None
     duration: float
     #: Work on the DMA engines.
     moved: float
@@ -62,13 +67,21 @@ class Clocks:
     prices: Prices
     lines: dict[Line, float] = field(default_factory=dict)
     #: Queue -> start and end of its newest transfer.
-    queues: dict[tuple[Line, int], tuple[float, float]] = field(default_factory=dict)
+    queues: dict[int, tuple[float, float]] = field(default_factory=dict)
     dma: float = 0.0
     tables: str | None = None
 
     def free(self, job: Job) -> float:
         """When all lines have time for a job."""
         return max(self.lines.get(span.line, 0.0) - span.first for span in job.spans)
+
+    def idlest(self, queue: int, rings: int) -> int:
+        """The queue that has had nothing to do for the longest time, of every other one.
+
+        Even numbers are those of loads, odd ones of stores: what waits for results holds up no
+        load.
+        """
+        return min(range(queue % 2, rings, 2), key=lambda each: self.queues.get(each, _NEVER))
 
     def run(self, job: Job, start: float) -> float:
         """Runs a job from `start` on; returns when its results are there."""
@@ -88,7 +101,7 @@ class Clocks:
         if price.move is None or job.queue is None:
             return issued + price.latency
         move = price.move
-        begun, ended = self.queues.get(job.queue, (-move.interval, 0.0))
+        begun, ended = self.queues.get(job.queue, _NEVER)
         begin = max(issued + move.generator + move.start, begun + move.interval)
         served = max(self.dma, begin) + move.work
         self.dma = served
@@ -135,7 +148,7 @@ class Timer:
     def _job(self, node: Node) -> Job:
         if isinstance(node, Instruction):
             price = self.prices.of(node)
-            queue = (node.engine, node.queue) if isinstance(node, DmaInstruction) else None
+            queue = node.queue if isinstance(node, DmaInstruction) else None
             span = Span(node.engine, price.issue, 0.0, price.issue)
             moved = price.move.work if price.move is not None else 0.0
             return Job((span,), price, queue, 0.0, moved)
@@ -146,7 +159,9 @@ class Timer:
     def _loop(self, loop: Loop) -> Job:
         """A loop: some iterations, and so on as the last of them."""
         assert isinstance(loop.trips, int)
-        few = self.iterations(loop.body, loop.variable, min(loop.trips, _TRIPS))
+        few = self.iterations(
+            loop.body, loop.variable, min(loop.trips, _TRIPS - (len(loop.body) > _LONG))
+        )
         left = loop.trips - len(few)
         busy: dict[Line, float] = {}
         moved = 0.0
@@ -209,7 +224,8 @@ class Timer:
         if earlier.price is None or job.price is None:
             return end
         if earlier.queue is not None:
-            return 0.0 if earlier.queue == job.queue else end + self.prices.wake_ns
+            is_same = earlier.queue == job.queue and earlier.line is job.line
+            return 0.0 if is_same else end + self.prices.wake_ns
         if job.line is not earlier.line:
             return end + self.prices.wake_ns
         if not reads or job.queue is not None:

@@ -30,18 +30,23 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Banks of PSUM, and bytes of each partition of SBUF, that tiles may have at a time."""
+    """Banks of PSUM, and bytes of each partition of SBUF, that tiles may have at a time.
+
+    `rings` are the queues that transfers may choose from.
+    """
 
     banks: int
     nbytes: int
+    rings: int
 
 
 @dataclass(slots=True)
 class Plan:
-    """An order of nodes, and the first bank of every tile in PSUM."""
+    """An order of nodes, the first bank of every tile in PSUM, and the queues of transfers."""
 
     order: list[int]
     banks: dict[str, int]
+    queues: dict[int, int]
 
 
 def plan(
@@ -92,7 +97,8 @@ class _Planner:
         urgency: Sequence[float],
         in_order: bool,
     ) -> None:
-        self.timer, self.jobs, self.urgency, self.in_order = timer, jobs, urgency, in_order
+        self.timer, self.jobs, self.urgency, self.in_order = timer, list(jobs), urgency, in_order
+        self.rings = room.rings
         self.after: list[list[tuple[int, bool]]] = [[] for _ in jobs]
         self.missing = [len(each) for each in before]
         for node, earlier in enumerate(before):
@@ -115,14 +121,19 @@ class _Planner:
 
     def run(self) -> Plan | None:
         order: list[int] = []
+        queues: dict[int, int] = {}
         for node, count in enumerate(self.missing):
             if not count:
                 self.offer(node)
         while (found := self.next()) is not None:
             node, start = found
             order.append(node)
-            self.finish(node, self.clocks.run(self.jobs[node], start))
-        return Plan(order, self.place) if len(order) == len(self.jobs) else None
+            job = self.jobs[node]
+            if job.queue is not None:
+                queues[node] = self.clocks.idlest(job.queue, self.rings)
+                job = self.jobs[node] = job._replace(queue=queues[node])
+            self.finish(node, self.clocks.run(job, start))
+        return Plan(order, self.place, queues) if len(order) == len(self.jobs) else None
 
     def offer(self, node: int) -> None:
         """A node that waits for no other one."""
@@ -232,7 +243,7 @@ def _oldest(free_at: Sequence[float | None], tile: Tile) -> int | None:
     return None if best is None else best[1]
 
 
-def ages(jobs: Sequence[Job]) -> list[float]:
+def ages(timer: Timer, jobs: Sequence[Job], before: Before) -> list[float]:
     """Urgency by place in the list: what comes first is most urgent."""
     return [-float(index) for index in range(len(jobs))]
 

@@ -33,10 +33,10 @@ MOST_FACTOR = 8
 """Iterations that are written out at most, unless all of them are."""
 MOST_UNROLLED = 320
 """Instructions of a list up to which loops are written out."""
-WORTH = 0.97
-"""Part of the time before that a new order must be faster than."""
+WORTH = 0.99
+"""Part of the time before that a new order takes at most."""
 IDLE = 1.2
-"""Times the busiest engine's work from which a loop is worth looking at."""
+"""Times the busiest engine's work from which a kernel or a loop is worth looking at."""
 
 Nodes = tuple[Node, ...]
 
@@ -88,15 +88,16 @@ def interleaved(program: Program, prices: Prices) -> Program:
 
 def _faster(work: _Work, time: Callable[[Kernel], float | None]) -> Kernel:
     """A kernel in another order, if it is faster then."""
-    kernel = work.kernel
+    kernel, timer = work.kernel, work.timer
     if not _is_plain(kernel.body):
         return kernel
-    before = time(kernel)
-    if before is None or before < IDLE * work.timer.work(kernel.body):
+    short = IDLE * timer.work(kernel.body)
+    before = time(kernel) if timer.time(kernel.body) > short else None
+    if before is None or before < short:
         return kernel
     changed = work.run()
-    after = time(changed)
-    return kernel if after is None or after > before else changed
+    after = time(changed) if work.has_gained else None
+    return kernel if after is None or after > WORTH * before else changed
 
 
 def _is_plain(nodes: Iterable[Node]) -> bool:
@@ -112,12 +113,12 @@ class _Work:
 
     def __init__(self, kernel: Kernel, program: Program, timer: Timer) -> None:
         self.kernel, self.timer = kernel, timer
-        core = program.target.core
-        self.arranger = Arranger(timer, core.psum, core.sbuf)
+        self.arranger = Arranger(timer, program.target.core)
         self.tiles = {each.name: each for each in kernel.buffers if each.address is None}
         #: id of a list of nodes -> tiles that are used there only.
         self.owned: dict[int, set[str]] = {}
         self.rooms: dict[int, Room] = {}
+        self.has_gained = False
 
     def run(self) -> Kernel:
         """The kernel in another order."""
@@ -205,7 +206,7 @@ class _Work:
             return [1]
         most = min(MOST_FACTOR, MOST_UNROLLED // len(loop.body), loop.trips // 2)
         fitting = [each for each in range(2, most + 1) if loop.trips % each == 0]
-        return [1, *fitting[-2:]]
+        return [1, *fitting[-1:]]
 
     # Arranging
 
@@ -223,8 +224,10 @@ class _Work:
             lasting = {each.name: each for each in carried(about, tiles.values())}
         free = {name: each for name, each in tiles.items() if name not in lasting}
         best = self.arranger.arranged(nodes, loop, free, lasting, room)
-        if best is None or best.time > self.arranger.time(nodes, loop):
+        before = self.arranger.time(nodes, loop)
+        if best is None or best.time > before:
             return nodes, left
+        self.has_gained = self.has_gained or best.time < WORTH * before
         kept = {name: each for name, each in self.tiles.items() if name not in best.gone}
         self.tiles = {**kept, **best.tiles}
         return best.nodes, set()
@@ -254,6 +257,7 @@ def _rooms(
         found[id(some)] = Room(
             arranger.room.banks - sum(map(arranger.banks, others)),
             arranger.room.nbytes - sum(map(nbytes_of, others)),
+            arranger.room.rings,
         )
         return position, own
 
