@@ -19,10 +19,10 @@ from neuronjax.errors import (
     PsumOverflowError,
     SbufOverflowError,
 )
-from neuronjax.lower.lifetimes import lives, outermost, with_loops
+from neuronjax.lower.lifetimes import Life, lives, outermost, with_loops
 from neuronjax.lower.placement import Piece, Placed, place, place_sparingly
 from neuronjax.lower.rebuild import with_buffers
-from neuronjax.lower.timeline import Lives, Timeline, timeline
+from neuronjax.lower.timeline import Lives, Timeline, meet, timeline
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Buffer, Kind, Memory
 from neuronjax.program.program import Kernel, Program
@@ -71,7 +71,7 @@ def allocate(program: Program, *, check: bool = True) -> Program:
 
 
 def fits(kernel: Kernel, program: Program) -> bool:
-    """Whether a kernel's tiles find room, and those of one loop none that others of it have."""
+    """Whether a kernel's tiles find room, those of a loop side by side if that is possible."""
     try:
         list(_tiles(kernel, program, (), is_apart=True))
     except OnChipMemoryError:
@@ -222,7 +222,7 @@ def _is_held(buffer: Buffer, here: Lives, times: Timeline) -> bool:
 def _tiles(
     kernel: Kernel, program: Program, residents: Sequence[Buffer], *, is_apart: bool = False
 ) -> Iterator[Buffer]:
-    """The kernel's tiles, with addresses; if `is_apart`, those of one loop share none."""
+    """The kernel's tiles, with addresses; if `is_apart`, those of a roomy loop share none."""
     if all(buffer.address is not None for buffer in kernel.buffers):
         return
     used, loops = lives(kernel.body, kernel.buffers), outermost(kernel.body)
@@ -237,8 +237,9 @@ def _tiles(
             ends = [end for each in group.buffers if each in used for end in used[each]]
             group.lives = ((min(ends), max(ends)),) if ends else ()
         held = [buffer for buffer in residents if buffer.memory is memory]
+        roomy = _roomy(loops, groups, memory, program)
         apart = [
-            _Group(each.buffers, tuple(with_loops(span, loops) for span in each.lives))
+            _Group(each.buffers, tuple(with_loops(span, roomy) for span in each.lives))
             for each in groups
         ]
         try:
@@ -248,6 +249,22 @@ def _tiles(
                 raise
             found = list(_placed(groups, held, memory, program, where))
         yield from found
+
+
+def _roomy(
+    loops: Sequence[Life], groups: Sequence[_Group], memory: Memory, program: Program
+) -> list[Life]:
+    """The loops whose tiles have room side by side."""
+    core = program.target.core
+    spec = core.sbuf if memory is Memory.SBUF else core.psum
+    sizes = [
+        (each.lives, _spaced(each, _WAYS[memory][-1], spec.bank_bytes)[1].size) for each in groups
+    ]
+    return [
+        loop
+        for loop in loops
+        if sum(size for spans, size in sizes if meet(spans, (loop,))) <= spec.usable_partition_bytes
+    ]
 
 
 def _placed(

@@ -35,7 +35,7 @@ from neuronjax.program.program import (
 )
 from neuronjax.program.walk import children
 
-MOST_RUNS = 4_096
+MOST_RUNS = 512
 """Runs of instructions in a kernel that is small enough to be joined."""
 MOST_TOGETHER = 800
 """Instructions of a joined kernel, each counted once: placing its tiles takes their square."""
@@ -52,6 +52,11 @@ class _Item:
     key: str | int
     size: int
     buffers: tuple[Buffer, ...]
+
+    @property
+    def scope(self) -> str:
+        """The user's name scope of the kernel, which is of one part yet."""
+        return next(iter(self.node.scopes), "")
 
 
 @dataclass(slots=True)
@@ -160,9 +165,13 @@ class _Joiner:
         if id(sequence) not in self.made:
             self.made[id(sequence)] = self._made(sequence)
         made, kept = self.made[id(sequence)]
-        if not isinstance(made, Function):
-            return made
-        return Call(function=made.name, arguments=tuple(distinct[index] for index in kept))
+        scopes = tuple(item.scope for item in items)
+        if isinstance(made, Kernel):
+            return dataclasses.replace(made, scopes=scopes)
+        if made is None:
+            return None
+        arguments = tuple(distinct[index] for index in kept)
+        return Call(function=made.name, arguments=arguments, scopes=scopes)
 
     def _key(self, items: tuple[_Item, ...], distinct: tuple[Buffer, ...]) -> tuple[object, ...]:
         """What is equal for sequences that one function can stand for."""
