@@ -151,7 +151,7 @@ def _step(
     reverse = left != data
     other = left if reverse else right
     if node.name == "divide":
-        return None if reverse else _inverse(other)
+        return _Step(op, inverse(other)) if isinstance(other, Immediate) and not reverse else None
     if isinstance(other, Immediate):
         return _Step(op, other, reverse)
     access = values.operand(other, over)
@@ -164,10 +164,7 @@ def _step(
     return _Step(op, replace(access, dims=(Dim(1, 1),)), reverse)
 
 
-def _inverse(divisor: Reference | Immediate) -> _Step | None:
-    """Division by a constant, which engines do not have, as they do it alone."""
-    if not isinstance(divisor, Immediate):
-        return None
+def inverse(divisor: Immediate) -> Immediate:
+    """What is multiplied by in place of a division by a constant, which engines do not have."""
     with np.errstate(all="ignore"):
-        inverse = float(np.float32(1) / np.float32(divisor.value))
-    return _Step(AluOp.MULTIPLY, Immediate(inverse))
+        return Immediate(float(np.float32(1) / np.float32(divisor.value)))

@@ -316,18 +316,9 @@ def _select(work: Work) -> None:
         if Immediate in {type(on_true), type(on_false)}:
             work.emit(CustomOp(dst=work.dst, function=CustomFunction.SELECT, srcs=work.srcs))
             return
-    if _is_selected_at_once(on_true, on_false):
-        tensor, constant = (on_true, on_false)
-        if isinstance(on_true, Immediate):
-            tensor, constant = (on_false, on_true)
-        reverse = tensor is on_false
-        assert isinstance(tensor, Access)
-        work.emit(
-            SelectReduce(
-                dst=dst, predicate=predicate, on_true=tensor, on_false=constant,
-                reverse_pred=reverse,
-            )
-        )  # fmt: skip
+    at_once = selection(work)
+    if at_once is not None:
+        work.emit(at_once)
         return
     fill(work.builder, dst, on_false)
     work.emit(CopyPredicated(dst=dst, src=on_true, predicate=predicate))
@@ -336,11 +327,18 @@ def _select(work: Work) -> None:
 _FLOATS = (FLOAT32, BFLOAT16, FLOAT16)
 
 
-def _is_selected_at_once(on_true: Scalar, on_false: Scalar) -> bool:
-    """Whether one is a constant, the other a tensor of numbers that float32 holds."""
-    pair = (on_true, on_false)
-    tensors = [each for each in pair if isinstance(each, Access)]
-    return len(tensors) == 1 and tensors[0].element_type in _FLOATS
+def selection(work: Work) -> SelectReduce | None:
+    """A selection between a tensor of numbers that float32 holds and a constant."""
+    predicate, on_true, on_false = work.srcs
+    reverse = isinstance(on_true, Immediate)
+    tensor, constant = (on_false, on_true) if reverse else (on_true, on_false)
+    if not isinstance(predicate, Access) or not isinstance(constant, Immediate):
+        return None
+    if not isinstance(tensor, Access) or tensor.element_type not in _FLOATS:
+        return None
+    return SelectReduce(
+        dst=work.dst, predicate=predicate, on_true=tensor, on_false=constant, reverse_pred=reverse
+    )
 
 
 def _clamp(work: Work) -> None:

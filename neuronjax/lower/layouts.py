@@ -91,13 +91,16 @@ class _Choice:
         if not self._is_product(group) or group.inner is not None:
             return []
         values = [value for op in group.operations for value in op.results]
-        return [value for value in values if group.maps.get(value) == _identity(value)]
+        return [value for value in values if _is_whole(group, value)]
 
     def _unite(self, group: Group) -> list[Value]:
         """The values of a product, which are written side by side."""
         values = self._made(group)
-        for value in values[1:]:
-            self._same[value] = values[0]
+        firsts: dict[tuple[int | None, ...], Value] = {}
+        for value in values:
+            first = firsts.setdefault(group.maps[value], value)
+            if first is not value:
+                self._same[value] = first
         return values
 
     def _fix(self) -> None:
@@ -123,8 +126,8 @@ class _Choice:
 
     def _beside(self, group: Group, base: Value, relation: Sequence[int | None]) -> None:
         """A value that is read while the results of a product are written."""
-        made = self._made(group)
-        if base in made or sum(size != 1 for size in base.shape) < 2:
+        made = [each for each in self._made(group) if group.maps[each] == _identity(each)]
+        if base in group.maps or sum(size != 1 for size in base.shape) < 2:
             return
         if not made or made[0].shape != base.shape or tuple(relation) != _identity(base):
             self._wanted[base].add(None)
@@ -152,6 +155,13 @@ class _Choice:
         while self._same.get(value, value) is not value:
             value = self._same[value]
         return value
+
+
+def _is_whole(group: Group, value: Value) -> bool:
+    """Whether a value has all dimensions of a group, in whatever order."""
+    assert group.domain is not None
+    placed = [axis for axis in group.maps.get(value, ()) if axis is not None]
+    return sorted(placed) == [axis for axis, size in enumerate(group.domain) if size != 1]
 
 
 def _inputs(group: Group) -> set[Value]:

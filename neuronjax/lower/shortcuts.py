@@ -7,6 +7,7 @@ exponential and adds up in one go; so it does with squares.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ class Shortcuts:
     beside: Mapping[int, int]
     #: Operation -> the one with a scalar whose result it alone reads, in one instruction with it.
     before: Mapping[int, int]
+    #: Selection -> the maximum of it.
+    maxima: Mapping[int, int]
 
     @property
     def absorbed(self) -> frozenset[int]:
@@ -112,7 +115,20 @@ def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
             ):
                 before[number] = each.number
                 break
-    return Shortcuts(widened, narrowed, differences, sums, squares, beside, before)
+    maxima = {
+        each.number: number
+        for number, node in enumerate(program.nodes)
+        if node.name == "reduce_maximum" and _is_from(node, -math.inf)
+        for each in node.operands[:1]
+        if isinstance(each, Reference) and not each.is_input
+        if program.nodes[each.number].name == "select" and node.dtype.name == "float32"
+    }
+    return Shortcuts(widened, narrowed, differences, sums, squares, beside, before, maxima)
+
+
+def _is_from(node: Node, number: float) -> bool:
+    init = node.operands[-1]
+    return isinstance(init, Immediate) and float(init.value) == number
 
 
 def _has_scalar(program: TileProgram, node: Node) -> bool:
@@ -170,5 +186,4 @@ def _square(program: TileProgram, node: Node) -> Reference | None:
 
 
 def _adds(node: Node) -> bool:
-    init = node.operands[-1]
-    return node.name == "reduce_add" and isinstance(init, Immediate) and float(init.value) == 0.0
+    return node.name == "reduce_add" and _is_from(node, 0.0)

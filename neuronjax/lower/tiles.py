@@ -29,7 +29,7 @@ from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Immediate, Memory, Scalar
-from neuronjax.program.operators import Activation, AluOp
+from neuronjax.program.operators import Activation, AluOp, ReduceCommand
 from neuronjax.program.scalar_engine import Activate, ActivateReduce
 from neuronjax.program.vector_engine import TensorCopy, TensorReduce, TensorScalar
 
@@ -499,11 +499,30 @@ class Values:
         """Writes an operation and what is before it; whether there is such an instruction."""
         if number in self.emitter.shortcuts.differences:
             return self._exponential(number, dst)
+        if number in self.emitter.shortcuts.maxima and self._selected(number, dst):
+            return True
         instruction = composed(self, number, dst)
         if instruction is not None:
             self.emitter.builder.emit(instruction)
             return True
         return self._scaled_rows(self.program.nodes[number], dst)
+
+    def _selected(self, number: int, dst: Access) -> bool:
+        """A selection with its maximum in one instruction; whether it can be."""
+        greatest = self.emitter.shortcuts.maxima[number]
+        node = self.program.nodes[greatest]
+        free = {axis.dim for axis in self.box.free if axis.size > 1}
+        if not self.is_whole or not free <= set(node.reduced):
+            return False
+        instruction = elementwise.selection(self._work(self.program.nodes[number], dst))
+        if instruction is None or not _reads_psum(instruction):
+            return False
+        slots = self.emitter.slots if self._is_stored(Reference(greatest)) else 1
+        found = self.tile(node.axes, FLOAT32, "top", slots)
+        command = ReduceCommand.RESET_REDUCE
+        self.emitter.builder.emit(replace(instruction, reduce_res=found, reduce_cmd=command))
+        self.known[Reference(greatest)] = found
+        return True
 
     def _is_exponential(self, number: int) -> bool:
         """Whether the Scalar engine takes the exponential of a difference: from a row value."""
@@ -641,7 +660,7 @@ class Values:
     def _reduce(self, node: Node, dst: Access) -> None:
         data, init = node.operands
         assert isinstance(data, Reference)
-        result = dst if self._is_identity(node, init) else self._partial(node)
+        result = dst if is_from_identity(node) else self._partial(node)
         self._reduced_to(result, node, data)
         if result is not dst:
             self._combine(node, dst, result, self.operand(init, self._kept(node)))
@@ -651,10 +670,6 @@ class Values:
 
     def _partial(self, node: Node) -> Access:
         return self.tile(node.axes, storage_of(node.dtype).dtype, "part")
-
-    def _is_identity(self, node: Node, init: Reference | Immediate) -> bool:
-        name = node.name.removeprefix("reduce_")
-        return isinstance(init, Immediate) and float(init.value) == IDENTITIES[name]
 
     def _reduced_to(self, dst: Access, node: Node, data: Reference) -> None:
         source = self.node_of(data)
@@ -712,6 +727,12 @@ class Values:
         builder = self.emitter.builder
         queue = builder.queue(1)  # not that of loads, which do not wait for results
         builder.emit(DmaCopy(dst=dst, src=value, engine=STORES, queue=queue))
+
+
+def is_from_identity(node: Node) -> bool:
+    """Whether a reduction begins with what changes nothing."""
+    name, init = node.name.removeprefix("reduce_"), node.operands[-1]
+    return isinstance(init, Immediate) and float(init.value) == IDENTITIES[name]
 
 
 def _reads_psum(instruction: Instruction) -> bool:

@@ -15,6 +15,7 @@ from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op
 from neuronjax.lower import elementwise
 from neuronjax.lower.builder import KernelBuilder, tile_access
+from neuronjax.lower.compose import inverse
 from neuronjax.lower.families.matmul import Sides, dimensions, multiplied
 from neuronjax.lower.families.panels import Panel, Position, blocks, moved, tiles
 from neuronjax.lower.families.product import ProductWriter
@@ -24,14 +25,14 @@ from neuronjax.lower.fuse import peel
 from neuronjax.lower.scope import Epilogue, Scope, chain_name
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tile_program import Reference
-from neuronjax.lower.tiles import Axis, Box, TileEmitter
+from neuronjax.lower.tiles import Axis, Box, TileEmitter, is_from_identity
 from neuronjax.lower.view import View
-from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.operand import Access, Buffer, Immediate, Memory
+from neuronjax.program.operators import AluOp
 from neuronjax.program.tensor_engine import Matmul, TensorTranspose
-from neuronjax.program.vector_engine import TensorCopy
+from neuronjax.program.vector_engine import TensorCopy, TensorReduce, TensorScalarReduce
 
 BANKS = 2
 """Banks of PSUM that take turns."""
@@ -136,7 +137,6 @@ class AttentionWriter:
 
     def __post_init__(self) -> None:
         self.last.stack = self.first.stack
-        self.last.evicting = Engine.SCALAR
         product, last = self.first.product, self.last.product
         by_right = self.weights.keys_are_right
         self.keys = product.axes(product.right if by_right else product.left)
@@ -219,8 +219,7 @@ class AttentionWriter:
     def _begun(self, work: Work) -> dict[Reference, Access]:
         """Scores, or what their first operation makes of them."""
         queries = self.first.panels(self.query_operand, work.tile, self.first_steps, work.position)
-        reference = Reference(0) if self._is_scaled() else Reference(0, is_input=True)
-        return {reference: self._scores(work.tile, (queries, work.keys), work.position)}
+        return self._scores(work.tile, (queries, work.keys), work.position)
 
     def _is_scaled(self) -> bool:
         """Whether the first operation, and nothing else, reads scores and takes a constant."""
@@ -273,13 +272,14 @@ class AttentionWriter:
         tile: tuple[Axis, ...],
         panels: tuple[list[Panel], list[Panel]],
         position: dict[int, Affine],
-    ) -> Access:
-        """Scores of all keys, in the type of the first product."""
+    ) -> dict[Reference, Access]:
+        """Scores of all keys, in the type of the first product, and their greatest if wanted."""
         rows, count = _size(tile), _size(self.keys)
         dtype = storage_of(self.first.result).dtype
         scores = self.builder.tile((rows, count), dtype, name="scores")
         pitch = pitches(self.keys)
         columns = list(tiles(self.keys, MOVING))
+        tops = self._tops(rows, len(columns))
         total = self._ring(rows, max(_size(column) for column, _ in columns), FLOAT32)
         for index, (column, at) in enumerate(columns):
             there = moved(position, tuple(at.items()))
@@ -291,8 +291,55 @@ class AttentionWriter:
                 self.first.loops(step.loops, moved(there, step.base), add)
             start = sum(pitch[dim] * index for dim, index in at.items())
             part = tile_access(scores, [_size(column)], [1], offset=start)
-            self._evict(part, dst)
-        return tile_access(scores, [count], [1])
+            top = None if tops is None else tile_access(tops, [1], [1], offset=index)
+            self._evict(part, dst, top)
+        found = {self._seen(): tile_access(scores, [count], [1])}
+        if tops is not None:
+            greatest = tile_access(tops, [1], [1])
+            if len(columns) > 1:
+                greatest = tile_access(self._column(rows), [1], [1])
+                data = tile_access(tops, [len(columns)], [1])
+                self.builder.emit(TensorReduce(dst=greatest, op=AluOp.MAXIMUM, data=data))
+            assert self.greatest is not None
+            found[self.greatest] = greatest
+        return found
+
+    def _seen(self) -> Reference:
+        """What leaves PSUM: scores, or what their first operation makes of them."""
+        return Reference(0) if self._is_scaled() else Reference(0, is_input=True)
+
+    @functools.cached_property
+    def greatest(self) -> Reference | None:
+        """The maximum of each row of what leaves PSUM, if the chain asks for it."""
+        program, seen = self.first.emitter.program, self._seen()
+        if storage_of(self.first.result).dtype != FLOAT32 or self._factor() is None:
+            return None
+        for number, node in enumerate(program.nodes):
+            data, *_ = node.operands
+            if node.name == "reduce_maximum" and data == seen and is_from_identity(node):
+                return Reference(number)
+        return None
+
+    def _factor(self) -> Immediate | None:
+        """The number that scores are multiplied by while they leave PSUM."""
+        if not self._is_scaled():
+            return Immediate(1.0)
+        node = self.first.emitter.program.nodes[0]
+        left, right = node.operands
+        if node.name == "divide":
+            return inverse(right) if isinstance(right, Immediate) else None
+        return (
+            left if isinstance(left, Immediate) else right if isinstance(right, Immediate) else None
+        )
+
+    def _tops(self, rows: int, columns: int) -> Buffer | None:
+        """A tile for the greatest of each row in every part of the keys."""
+        if self.greatest is None:
+            return None
+        return self.builder.tile((rows, columns), FLOAT32, name="tops")
+
+    def _column(self, rows: int) -> Buffer:
+        return self.builder.tile((rows, 1), FLOAT32, name="top")
 
     def _ring(self, rows: int, columns: int, dtype: ElementType) -> Buffer:
         """Banks of PSUM that are used in turn."""
@@ -300,7 +347,16 @@ class AttentionWriter:
         assert columns <= width
         return self.builder.tile((rows, width), dtype, Memory.PSUM, slots=BANKS, name="ring")
 
-    def _evict(self, part: Access, total: Access) -> None:
+    def _evict(self, part: Access, total: Access, top: Access | None) -> None:
+        """Takes scores out of PSUM; the greatest of each row goes to `top`."""
+        if top is not None:
+            self.builder.emit(
+                TensorScalarReduce(
+                    dst=part, data=total, op0=AluOp.MULTIPLY, operand0=self._factor(),
+                    reduce_op=AluOp.MAXIMUM, reduce_res=top,
+                )
+            )  # fmt: skip
+            return
         if not self._is_scaled():
             self.builder.emit(TensorCopy(dst=part, src=total))
             return
@@ -389,7 +445,7 @@ class AttentionWriter:
                 total = len(some) * rows
                 src = tile_access(ring, [total], [1], partitions=count, slot=slot)
                 dst = tile_access(sbuf, [total], [1])
-                self.builder.emit(TensorCopy(dst=dst, src=src, engine=Engine.SCALAR))
+                self.builder.emit(TensorCopy(dst=dst, src=src))
         return found
 
 

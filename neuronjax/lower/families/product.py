@@ -71,8 +71,6 @@ class ProductWriter(Loader):
     right: Operand
     emitter: TileEmitter
     result: np.dtype
-    #: The engine that copies sums out of PSUM.
-    evicting: Engine = Engine.VECTOR
     _plan: Schedule | None = None
     #: Whether panels are loaded through transposes, which take banks of PSUM.
     _turns: bool = False
@@ -379,7 +377,7 @@ class ProductWriter(Loader):
         dtype = storage_of(self.result).dtype
         given = self._out(row, column, dtype)
         if dtype in _COPIED:
-            self.builder.emit(TensorCopy(dst=given, src=total, engine=self.evicting))
+            self.builder.emit(TensorCopy(dst=given, src=total))
             return given
         wide = self._out(row, column, FLOAT32)
         self.builder.emit(TensorCopy(dst=wide, src=total))
