@@ -12,7 +12,7 @@ from neuronjax.lower.greedy import Room, Tile, ages, paths, plan
 from neuronjax.lower.lifetimes import Life, lives
 from neuronjax.lower.precedence import leaves
 from neuronjax.lower.rebuild import BufferMap, rebuilt
-from neuronjax.lower.renaming import renamed
+from neuronjax.lower.renaming import Renamed, renamed
 from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
@@ -26,8 +26,6 @@ _ALIGNMENT = 8
 """Bytes that a tile may need to begin where it may."""
 ENOUGH = 1.1
 """Times the busiest engine's work that leave nothing to look for."""
-_SLOTS = (2, 1)
-"""Slots of values in a loop: ways to try, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +59,23 @@ class Arranger:
         return self.timer.job(dataclasses.replace(loop, body=nodes)).duration
 
     def arranged(
-        self, nodes: Nodes, loop: Loop | None, free: Tiles, lasting: Tiles, room: Room
+        self,
+        nodes: Nodes,
+        loop: Loop | None,
+        free: Tiles,
+        lasting: Tiles,
+        room: Room,
+        spare: int,
     ) -> Arranged | None:
         """The fastest order that is found; None: the tiles do not fit into `room`.
 
         `free` tiles hold nothing before or after the nodes, `lasting` ones do. Those of loops
-        within the nodes have places in PSUM already. `loop` is the one about the nodes.
+        within the nodes have places in PSUM already. `loop` is the one about the nodes. New tiles
+        take `spare` more bytes of each partition of SBUF at most, so that none need share memory.
         """
-        for slots in _SLOTS if loop is not None else (1,):
+        for new in _renamings(nodes, loop, free, spare):
             found: list[Arranged] = []
-            for each in self._orders(nodes, loop, free, lasting, room, slots):
+            for each in self._orders(new, loop, free, lasting, room):
                 found.append(each)
                 if each.time < ENOUGH * self.least(nodes, loop):
                     break
@@ -84,9 +89,8 @@ class Arranger:
         return work * loop.trips if loop is not None and isinstance(loop.trips, int) else work
 
     def _orders(
-        self, nodes: Nodes, loop: Loop | None, free: Tiles, lasting: Tiles, room: Room, slots: int
+        self, new: Renamed, loop: Loop | None, free: Tiles, lasting: Tiles, room: Room
     ) -> Iterator[Arranged]:
-        new = renamed(nodes, free, loop.variable if loop is not None else None, slots)
         tiles = {name: each for name, each in free.items() if name not in new.gone} | new.new
         users = [
             Tile(name, self.banks(tiles[name]), nbytes_of(tiles[name]), tuple(sorted(using)))
@@ -155,6 +159,17 @@ class Arranger:
         size = self.core.psum.bank_bytes
         stride = -(-tile.slot_bytes // size) * size if tile.slots > 1 else None
         return dataclasses.replace(tile, address=bank * size, slot_stride=stride)
+
+
+def _renamings(nodes: Nodes, loop: Loop | None, free: Tiles, spare: int) -> Iterator[Renamed]:
+    """Nodes on other tiles, the best way first."""
+    variable = loop.variable if loop is not None else None
+    psum = {name: tile for name, tile in free.items() if tile.memory is Memory.PSUM}
+    for some, slots in ((free, 2), (free, 1), (psum, 1)):
+        new = renamed(nodes, some, variable, slots)
+        old = sum(nbytes_of(free[name]) for name in new.gone)
+        if sum(map(nbytes_of, new.new.values())) - old <= max(0, spare):
+            yield new
 
 
 def nbytes_of(tile: Buffer) -> int:

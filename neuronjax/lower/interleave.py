@@ -31,6 +31,8 @@ from neuronjax.program.program import Function, Kernel, Loop, Node, Program
 
 MOST_FACTOR = 8
 """Iterations that are written out at most, unless all of them are."""
+MOST_MOVED = 300
+"""Instructions of a kernel up to which loops change places with what is about them."""
 MOST_UNROLLED = 320
 """Instructions of a list up to which loops are written out."""
 WORTH = 0.99
@@ -74,8 +76,7 @@ def interleaved(program: Program, prices: Prices) -> Program:
             if not isinstance(node, Kernel):
                 return None
             if id(node) not in finished:
-                work = _Work(node, program, Timer(prices, shared))
-                finished[id(node)] = _faster(work, time)
+                finished[id(node)] = _faster(node, program, Timer(prices, shared), time)
             return finished[id(node)]
 
         return rebuilt(nodes, change)
@@ -86,18 +87,26 @@ def interleaved(program: Program, prices: Prices) -> Program:
     return dataclasses.replace(program, functions=functions, body=body(program.body, None))
 
 
-def _faster(work: _Work, time: Callable[[Kernel], float | None]) -> Kernel:
+def _faster(
+    kernel: Kernel, program: Program, timer: Timer, time: Callable[[Kernel], float | None]
+) -> Kernel:
     """A kernel in another order, if it is faster then."""
-    kernel, timer = work.kernel, work.timer
     if not _is_plain(kernel.body):
         return kernel
     short = IDLE * timer.work(kernel.body)
-    before = time(kernel) if timer.time(kernel.body) > short else None
-    if before is None or before < short:
+    best, least = kernel, time(kernel) if timer.time(kernel.body) > short else None
+    if least is None or least < short:
         return kernel
-    changed = work.run()
-    after = time(changed) if work.has_gained else None
-    return kernel if after is None or after > WORTH * before else changed
+    leaf_count = sum(1 for _ in leaves(kernel.body))
+    for moves_loops in (False, True) if leaf_count < MOST_MOVED else (False,):
+        work = _Work(kernel, program, timer, moves_loops)
+        changed = work.run()
+        after = time(changed) if work.has_gained else None
+        if after is not None and after < WORTH * least:
+            best, least = changed, after
+        if least < short:
+            break
+    return best
 
 
 def _is_plain(nodes: Iterable[Node]) -> bool:
@@ -109,10 +118,10 @@ def _is_plain(nodes: Iterable[Node]) -> bool:
 
 
 class _Work:
-    """One kernel."""
+    """One kernel. Lists with loops in them keep their order unless it `moves_loops`."""
 
-    def __init__(self, kernel: Kernel, program: Program, timer: Timer) -> None:
-        self.kernel, self.timer = kernel, timer
+    def __init__(self, kernel: Kernel, program: Program, timer: Timer, moves_loops: bool) -> None:
+        self.kernel, self.timer, self.moves_loops = kernel, timer, moves_loops
         self.arranger = Arranger(timer, program.target.core)
         self.tiles = {each.name: each for each in kernel.buffers if each.address is None}
         #: id of a list of nodes -> tiles that are used there only.
@@ -215,7 +224,8 @@ class _Work:
     ) -> tuple[Nodes, set[str]]:
         """The nodes in a faster order, and tiles of PSUM that have no banks yet."""
         left = self.in_psum(own)
-        if len(nodes) < 2 and not left:
+        has_loops = any(isinstance(node, Loop) for node in nodes)
+        if (has_loops and not self.moves_loops) or (len(nodes) < 2 and not left):
             return nodes, left
         tiles = {name: self.tiles[name] for name in sorted(own)}
         lasting: dict[str, Buffer] = {}
@@ -223,7 +233,8 @@ class _Work:
             about = dataclasses.replace(loop, body=nodes)
             lasting = {each.name: each for each in carried(about, tiles.values())}
         free = {name: each for name, each in tiles.items() if name not in lasting}
-        best = self.arranger.arranged(nodes, loop, free, lasting, room)
+        spare = self.arranger.room.nbytes - sum(map(nbytes_of, self.tiles.values()))
+        best = self.arranger.arranged(nodes, loop, free, lasting, room, spare)
         before = self.arranger.time(nodes, loop)
         if best is None or best.time > before:
             return nodes, left
