@@ -11,9 +11,9 @@ from neuronjax.lower.builder import KernelBuilder, tile_access
 from neuronjax.machine.specs import Engine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType, bytes_of
-from neuronjax.program.operand import Access, Immediate, Memory
+from neuronjax.program.operand import Access, Buffer, Immediate, Memory
 from neuronjax.program.tensor_engine import Matmul
-from neuronjax.program.vector_engine import Memset, TensorCopy
+from neuronjax.program.vector_engine import Memset
 
 _TYPES = (FLOAT32, BFLOAT16, FLOAT16)
 _LEAST_PARTITIONS = 32
@@ -21,27 +21,39 @@ _LEAST_BYTES = 512
 """Bytes of a row from which on it is worth while."""
 
 
+_MOST_IN_PSUM = 1024
+"""Elements of a row that may stay in PSUM: a few of them, and sums of products, fit."""
+_MOST_AT_ONCE = 2048
+"""Elements of a row that lie in PSUM at once."""
+_FAST_PAIRS = 3
+"""Generation from which on Vector reads two tensors of SBUF at full speed."""
+
+
 def is_spread(partitions: int, elements: int, dtype: ElementType) -> bool:
     """Whether the Tensor engine spreads a row of so many elements over so many partitions."""
     if dtype not in _TYPES or partitions < _LEAST_PARTITIONS:
         return False
-    return elements * bytes_of(dtype) >= _LEAST_BYTES
+    return elements * bytes_of(dtype) >= _LEAST_BYTES and elements <= _MOST_AT_ONCE
 
 
-def spread(builder: KernelBuilder, dst: Access, src: Access) -> None:
-    """Every partition of dst, a dense tile, gets all elements of src, a row in HBM."""
-    elements, dtype = src.elements, dst.element_type
+def spread(builder: KernelBuilder, src: Access, partitions: int) -> Buffer:
+    """A tile in PSUM, in float32, that has all elements of src, a row in HBM, in all partitions."""
+    elements, dtype = src.elements, src.element_type
     row = builder.tile((1, elements), dtype, name="row")
-    ones = builder.tile((1, dst.partitions), dtype, name="ones")
-    one = tile_access(ones, [dst.partitions], [1])
+    ones = builder.tile((1, partitions), dtype, name="ones")
+    one = tile_access(ones, [partitions], [1])
     builder.emit(Memset(dst=one, value=Immediate(1.0), engine=Engine.GPSIMD))
     builder.emit(DmaCopy(dst=tile_access(row, [elements], [1]), src=src))
     most = builder.core.psum.bank_bytes // bytes_of(FLOAT32)
+    total = builder.tile((partitions, elements), FLOAT32, Memory.PSUM, name="spread")
     for first in range(0, elements, most):
         count = min(most, elements - first)
-        bank = builder.tile((dst.partitions, count), FLOAT32, Memory.PSUM, name="spread")
-        total = tile_access(bank, [count], [1])
         moving = tile_access(row, [count], [1], offset=first)
-        builder.emit(Matmul(dst=total, stationary=one, moving=moving))
-        part = tile_access(dst.buffer, [count], [1], offset=first, slot=dst.slot)
-        builder.emit(TensorCopy(dst=part, src=total))
+        dst = tile_access(total, [count], [1], offset=first)
+        builder.emit(Matmul(dst=dst, stationary=one, moving=moving))
+    return total
+
+
+def stays_in_psum(builder: KernelBuilder, elements: int) -> bool:
+    """Whether operations read a row where it is: two tensors of SBUF take them twice the time."""
+    return builder.core.version < _FAST_PAIRS and elements <= _MOST_IN_PSUM

@@ -19,7 +19,7 @@ from neuronjax.lower import elementwise
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
 from neuronjax.lower.compose import composed
 from neuronjax.lower.shortcuts import Shortcuts, shortcuts
-from neuronjax.lower.spread import is_spread, spread
+from neuronjax.lower.spread import is_spread, spread, stays_in_psum
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tile_program import Input, Node, Output, Reference, TileProgram
 from neuronjax.lower.view import walk
@@ -36,6 +36,8 @@ from neuronjax.program.vector_engine import TensorCopy, TensorReduce, TensorScal
 FREE_ELEMENTS = 2048
 """Elements of a tile in one partition, where nothing asks for more."""
 MIN_FREE_ELEMENTS = 64
+LONG_ROW = 256
+"""Elements of a reduced row from which on a partition has one at a time: its sums are scalars."""
 SLOTS = 2
 """Tiles of a value that is loaded or stored in a loop."""
 SHARED_BYTES = 32 * 1024
@@ -90,7 +92,7 @@ def regions(program: TileProgram) -> list[Region]:
         cut = tuple(pieces(whole, ()))
         row = max(math.prod(axis.size for axis in chunk.free) for chunk in cut)
     kept = [Axis(d, size) for d, size in enumerate(program.domain) if d not in program.reduced]
-    room = max(1, _free_elements(program) // row)
+    room = max(1, _free_elements(program) // row) if row < LONG_ROW or not whole else 1
     free_axes = MAX_FREE_AXES - max(len(chunk.free) for chunk in cut)
     return [replace(each, chunks=cut) for each in boxes(kept, room, free_axes, ())]
 
@@ -110,12 +112,15 @@ def is_resident(elements: int, nbytes: int) -> bool:
 
 def _row_bytes(program: TileProgram) -> int:
     """Bytes per element of all tensors of a chain; tiles of the dead are used again, so at most
-    a few of its values count."""
-    values: tuple[Input | Node, ...] = (*program.inputs, *program.nodes)
-    sizes = [
-        bytes_of(storage_of(each.dtype).dtype) for each in values if each.axes & program.reduced
-    ]
-    return max(4, sum(sorted(sizes)[-6:]))
+    a few of its values count, but all that is loaded."""
+
+    def sizes(values: Sequence[Input | Node]) -> list[int]:
+        found = [each for each in values if each.axes & program.reduced]
+        return [bytes_of(storage_of(each.dtype).dtype) for each in found]
+
+    loaded = sizes(program.inputs)
+    most = sorted((*loaded, *sizes(program.nodes)))[-6:]
+    return max(4, sum(most), SLOTS * sum(loaded))
 
 
 def pieces(axes: list[Axis], base: tuple[tuple[int, int], ...]) -> Iterator[Chunk]:
@@ -436,16 +441,26 @@ class Values:
         each = self.program.inputs[number]
         assert each.buffer is not None
         dtype = storage_of(each.dtype).dtype
-        dst = self.tile(each.axes, dtype, "in", self.emitter.slots)
         own = [axis for axis in self.box.free if axis.dim in each.axes]
         is_row = not any(each.strides[axis.dim] for axis in self.box.partitions)
         if self.emitter.spreads and is_row and is_spread(self.box.count, size_of(own), dtype):
             row = self._hbm(each.buffer, each.strides, each.offset, own)
-            spread(self.emitter.builder, dst, row)
-        else:
-            axes = [*self.box.partitions, *own]
-            src = self._hbm(each.buffer, each.strides, each.offset, axes)
-            self.emitter.builder.emit(DmaCopy(dst=dst, src=src))
+            return self._spread(row, each, dtype)
+        dst = self.tile(each.axes, dtype, "in", self.emitter.slots)
+        src = self._hbm(each.buffer, each.strides, each.offset, [*self.box.partitions, *own])
+        self.emitter.builder.emit(DmaCopy(dst=dst, src=src))
+        return dst
+
+    def _spread(self, row: Access, each: Input, dtype: ElementType) -> Access:
+        """A row of memory in all partitions, by the Tensor engine."""
+        builder = self.emitter.builder
+        total = spread(builder, row, self.box.count)
+        src = tile_access(total, [row.elements], [1])
+        if stays_in_psum(builder, row.elements):
+            sizes = [axis.size for axis in self.box.free if axis.dim in each.axes]
+            return replace(src, dims=tile_access(total, sizes, _dense(sizes)).dims)
+        dst = self.tile(each.axes, dtype, "in")
+        builder.emit(TensorCopy(dst=replace(dst, dims=src.dims), src=src))
         return dst
 
     def _hbm(
