@@ -14,6 +14,8 @@ What the sources leave open, and what is taken:
   11,016 wide and its vocabulary 32,016 (so does neuronx-distributed). BERT-large's vocabulary is
   padded to a multiple of 128.
 * Training casts operands of products to BF16, as models in BF16 do with the gradients of logits.
+* BERT's training tutorial sets XLA_DOWNCAST_BF16: its logits and its loss are BF16, as all FP32
+  tensors of its program.
 * Time to the first token is one prefill over the prompt alone, with logits of its last token.
 * Llama's training is that of neuronx-distributed's tutorial: `pretraining.py` says what is taken.
 * A step of training is the program of one micro batch, as often as gradients are accumulated, and
@@ -50,7 +52,6 @@ from models.layers.cache import KVCache
 from models.layers.linear import Linear
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
-from models.losses import cross_entropy
 from models.parameters import merge, split
 from models.resnet.config import ResNetConfig
 from models.resnet.model import ConvNorm, ResNet
@@ -294,7 +295,7 @@ def bert_micro_step(
     def step(weights: Any, sums: Any, tokens: jax.Array, mask: jax.Array, labels: jax.Array) -> Any:
         def loss(weights: Any) -> jax.Array:
             logits = merge(graph, weights)(tokens, real=mask != 0)["logits"]
-            return jnp.mean(cross_entropy(logits, labels))
+            return jnp.mean(_cross_entropy(logits.astype(jnp.bfloat16), labels))
 
         value, gradients = jax.value_and_grad(loss)(weights)
         return value, jax.tree.map(jnp.add, sums, gradients)
@@ -305,6 +306,13 @@ def bert_micro_step(
         "arguments": (weights, weights, tokens, tokens, tokens),
         "layers": depth,
     }
+
+
+def _cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """-log softmax(logits)[target] in the type of logits [..., V]; targets [...] -> [...]."""
+    is_target = targets[..., None] == jnp.arange(logits.shape[-1])
+    target = jnp.sum(jnp.where(is_target, logits, jnp.zeros_like(logits)), axis=-1)
+    return jax.nn.logsumexp(logits, axis=-1) - target
 
 
 def bert_update(mesh: AbstractMesh, *, config: EncoderConfig) -> dict[str, Any]:

@@ -22,6 +22,9 @@ from neuronjax.program.element_types import bytes_of
 MAX_OPERATIONS = 96
 """Operations of a group: a kernel that people can still read, and tiles that fit."""
 
+SMALL = 1 << 16
+"""Elements of a value that may be made long before it is read."""
+
 VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse",
                    "optimization_barrier", "mhlo.copy"})  # fmt: skip
 """Operations that may only change where a value is seen to lie."""
@@ -119,7 +122,7 @@ class Fusion:
 
     def run(self, graph: Graph) -> list[Group]:
         """The groups, in an order in which they can run."""
-        for op in graph.operations:
+        for op in _early_first(graph.operations):
             if op.name in VIEWS or op.name == "constant":
                 continue
             if op.results and all(value.is_empty for value in op.results) and not _acts(op):
@@ -275,6 +278,21 @@ class Fusion:
                 return True
             todo += base.producer.operands
         return False
+
+
+def _early_first(operations: Sequence[Op]) -> list[Op]:
+    """The operations, but small ones that only what is there from the start decides come first:
+    a bias that is converted between two operations of a chain does not cut it."""
+    early: set[Op] = set()
+    for op in operations:
+        if is_elementwise(op) and math.prod(op.result.shape) <= SMALL:
+            roots = [root_of(operand).producer for operand in op.operands]
+            if all(each is None or each.name == "constant" or each in early for each in roots):
+                early.add(op)
+    return [
+        *(op for op in operations if op in early),
+        *(op for op in operations if op not in early),
+    ]
 
 
 def _acts(op: Op) -> bool:

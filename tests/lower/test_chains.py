@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from neuronjax.lower.allocate import allocate
+from neuronjax.program.operand import Kind
 from neuronjax.program.verify import verify
 from tests.lower.differential import EXACT, FUNCTION, SUM, Tolerance, check
 
@@ -109,6 +111,22 @@ CASES = {
         (np.int32(7), floats(5)),
     ),
 }
+
+
+def test_great_rows_fit_while_the_next_ones_come() -> None:
+    program = check(lambda x: jnp.max(x, 1), floats(260, 30_000))
+    assert verify(allocate(program)) == ()
+
+
+def test_a_bias_that_is_converted_cuts_no_chain() -> None:
+    def layer(x: Any, w: Any, bias: Any, scale: Any) -> Any:
+        y = x @ w + bias.astype(jnp.float32)
+        return jnp.tanh(y) * scale.astype(jnp.float32)
+
+    narrow = [floats(40).astype(jnp.bfloat16) for _ in range(2)]
+    program = check(layer, floats(30, 20), floats(20, 40), *narrow, tolerance=SUM)
+    wide = [b for b in program.buffers if b.kind is Kind.SCRATCH and b.elements >= 30 * 40]
+    assert wide == []
 
 
 @pytest.mark.parametrize("name", CASES)
