@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from jaxlib.mlir.dialects import stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.hlo.location import source_line
+from neuronjax.hlo.location import scope, source_line
 from neuronjax.hlo.module import ELEMENT_TYPES, TOKEN, TensorSpec, main_function, tensor_spec
 
 
@@ -56,6 +56,8 @@ class Op:
     source: str
     #: The MLIR operation; valid as long as its module.
     mlir: Any = field(repr=False)
+    #: The user's name scopes about it, such as ``block_3/attention``.
+    scope: str = ""
 
     @property
     def result(self) -> Value:
@@ -115,6 +117,8 @@ def read(module: ir.Module) -> Graph:
 @dataclass
 class _Reader:
     functions: dict[str, Any]
+    #: Scopes about the calls that lead here.
+    scopes: tuple[str, ...] = ()
 
     def graph(self, block: Any, known: dict[Any, Any]) -> Graph:
         parameters = tuple(Value(tensor_spec(argument.type)) for argument in block.arguments)
@@ -133,9 +137,9 @@ class _Reader:
             if operation.name in _CALLS:
                 called = self.functions[attribute_value(operation.attributes["callee"])]
                 inner = dict(zip(called.arguments, operands, strict=True))
-                known.update(
-                    zip(operation.results, self.operations(called, inner, into), strict=True)
-                )
+                reader = replace(self, scopes=(*self.scopes, scope(operation)))
+                results = reader.operations(called, inner, into)
+                known.update(zip(operation.results, results, strict=True))
                 continue
             if _is_identity(operation):
                 known.update(zip(operation.results, operands, strict=True))
@@ -168,6 +172,7 @@ class _Reader:
             regions=tuple(self.graph(block, known) for block in regions),
             source=source_line(operation),
             mlir=operation,
+            scope="/".join(filter(None, (*self.scopes, scope(operation)))),
         )
         for value in op.results:
             value.producer = op

@@ -6,9 +6,10 @@ top of JAX are still among them. The user's line is the innermost frame that is 
 
 from __future__ import annotations
 
+import itertools
 import re
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,14 @@ UNKNOWN = "unknown source"
 
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _FRAME = re.compile(rf"(?:{_STRING}\()?{_STRING}:(\d+):\d+")
+_NAME = re.compile(r'loc\("(?:[^"/]*:"\(")?((?:[^"\\]|\\.)*)"')
+_TRANSFORMED = re.compile(r"(\w+)\((.*)\)")
+_BRANCH = re.compile(r"branch_\d+_fun")
+_FUNCTIONS = frozenset({
+    "jit", "pjit", "pmap", "shard_map", "closed_call", "core_call", "checkpoint", "remat",
+    "rematted_computation", "custom_jvp_call", "custom_vjp_call", "while", "body", "cond", "scan",
+})  # fmt: skip
+"""Parts of an op's name that JAX writes, for functions and control flow."""
 _ESCAPE = re.compile(rb"\\(\\|[0-9A-F]{2})")
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\](\w+)")
 _OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<frozen ")
@@ -70,6 +79,32 @@ def _unescaped(text: str) -> str:
 def user_frame(stack: Sequence[Frame]) -> Frame | None:
     """The innermost frame that is no library's, else the innermost; ``None`` of no frames."""
     return next((frame for frame in stack if not frame.is_library), stack[0] if stack else None)
+
+
+def scope(op: Any) -> str:
+    """The user's name scopes about an op, such as ``decoder/block_3/attention``; empty if none.
+
+    JAX names an op by its way through functions, control flow, transformations and scopes; the
+    last part is the primitive. Within a function that is called, the way begins there.
+    """
+    found = _NAME.match(str(op.location))
+    parts = _unescaped(found[1]).split("/")[:-1] if found else []
+    return "/".join(filter(None, map(_scope, parts)))
+
+
+def _scope(part: str) -> str:
+    """A part of an op's name without transformations; empty if it is no scope."""
+    inner = _TRANSFORMED.fullmatch(part)
+    if inner:
+        return "" if inner[1] in _FUNCTIONS else _scope(inner[2])
+    return "" if part in _FUNCTIONS or _BRANCH.fullmatch(part) else part
+
+
+def common_scope(scopes: Iterable[str]) -> str:
+    """The innermost scope about all that have one."""
+    ways = [each.split("/") for each in scopes if each]
+    shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*ways, strict=False))
+    return "/".join(names[0] for names in shared)
 
 
 def source_line(op: Any) -> str:

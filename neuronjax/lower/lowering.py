@@ -178,4 +178,4 @@ def _bound(function: Function, call: Call) -> Kernel:
     (kernel,) = function.body
     assert isinstance(kernel, Kernel)
     names = {p.name: b for p, b in zip(function.parameters, call.arguments, strict=True)}
-    return on_buffers(kernel, names)
+    return replace(on_buffers(kernel, names), scopes=call.scopes)

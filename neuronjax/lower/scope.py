@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.hlo.location import common_scope
 from neuronjax.lower import elementwise
 from neuronjax.lower.absorb import absorbed
 from neuronjax.lower.across import write_chain
@@ -360,7 +361,9 @@ class Scope:
                 name=label, parameters=parameters, body=(balanced(builder.kernel(), builder.core),)
             )
             self.unit.functions[full_key] = function
-        self.nodes.append(Call(function=function.name, arguments=tuple(distinct)))
+        scopes = (common_scope(op.scope for op in operations),)
+        call = Call(function=function.name, arguments=tuple(distinct), scopes=scopes)
+        self.nodes.append(call)
 
     def inline(self, kernel: Kernel) -> None:
         """Adds a kernel that is written for this place alone."""

@@ -5,6 +5,7 @@
 * `detail`: a kernel's first instructions and transfers in time, and what each waited for.
 * `live`: bytes of HBM, SBUF and PSUM while a program runs.
 * `analyse`: a program becomes its profile.
+* `costs`: what lines and layers cost.
 * `summary`, `tables`: Neuron Explorer's names, as JSON and as parquet.
 * `events`: what a trace shows; `chrome`, `perfetto`, `xspace`: it as JSON, as Perfetto's protobuf,
   and as jax.profiler has it.

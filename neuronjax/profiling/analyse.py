@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
@@ -15,6 +16,7 @@ from neuronjax.profiling.records import (
     KernelProfile,
     MachineFacts,
     Opcode,
+    Part,
     ProgramProfile,
 )
 from neuronjax.profiling.work import queues, work_of
@@ -92,7 +94,7 @@ def analyse(
         for one in (look, *map(looked, place.others)):
             own += one.work + queues(one.touched, place.kinds)
             _add_opcodes(opcodes, times, one.whole, each.runs)
-        kernels.append(_kernel(each, place.name, look, own, lives[each.path]))
+        kernels.append(_kernel(each, place, look, own, lives[each.path]))
         collectives += _collectives(each, look.whole, len(collectives))
         for name, value in own.items():
             work[name] += value * each.runs
@@ -161,11 +163,11 @@ class _Looks:
 
 
 def _kernel(
-    each: KernelTime, name: str, look: _Look, work: Counter[str], memory: Live
+    each: KernelTime, place: Placed, look: _Look, work: Counter[str], memory: Live
 ) -> KernelProfile:
     return KernelProfile(
         path=each.path,
-        name=name,
+        name=place.name,
         operations=plain(each.operations),
         sources=users_first(each.sources),
         runs=each.runs,
@@ -181,7 +183,14 @@ def _kernel(
         psum_bytes=memory.psum_bytes,
         tensor_waits_ns=look.waits,
         spans=look.spans,
+        parts=tuple(_parts(each, place.scopes)),
     )
+
+
+def _parts(each: KernelTime, scopes: Sequence[str]) -> Iterator[Part]:
+    for part, scope in zip(each.parts, scopes or itertools.repeat(""), strict=False):
+        source = next(iter(users_first(part.sources)), "")
+        yield Part(source, scope, part.duration_ns)
 
 
 def _add_opcodes(

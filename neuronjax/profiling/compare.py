@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
+from neuronjax.profiling.costs import by_line
 from neuronjax.profiling.records import Profile, ProgramProfile
 from neuronjax.profiling.summary import names_of, summary
 from neuronjax.profiling.text import table, time
 
 MOST_LINES = 15
+NO_LINE = "(no line)"
 
 METRICS = (
     "total_time", "mfu_estimated_percent", "hfu_estimated_percent", "mbu_estimated_percent",
@@ -93,11 +94,8 @@ def _lines(name: str, old: ProgramProfile | None, new: ProgramProfile | None) ->
 
 
 def _by_line(program: ProgramProfile | None) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
-    for each in program.kernels if program else ():
-        operations = ", ".join(each.operations[:3])
-        found[each.source or f"({operations})"] += each.time_ns
-    return dict(found)
+    costs = by_line(program) if program else {}
+    return {line or NO_LINE: cost.time for line, cost in costs.items()}
 
 
 def text(before: Profile, after: Profile) -> str:

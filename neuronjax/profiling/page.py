@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
 from html import escape
@@ -11,6 +10,7 @@ from importlib import resources
 from typing import Any
 
 from neuronjax.profiling.compare import Comparison, compare
+from neuronjax.profiling.costs import Cost, by_layer, by_line
 from neuronjax.profiling.findings import findings
 from neuronjax.profiling.records import KernelProfile, Profile, ProgramProfile
 from neuronjax.profiling.summary import names_of, percentages
@@ -93,7 +93,8 @@ def _program(program: ProgramProfile, profile: Profile) -> dict[str, Any]:
         "hbm": dict(program.hbm_bytes),
         "assumed": list(program.assumed),
         "kernels": [_kernel(each) for each in program.kernels],
-        "lines": by_line(program),
+        "lines": _costs(by_line(program)),
+        "layers": _costs(by_layer(program)),
         "opcodes": [
             [each.engine, each.opcode, each.count, each.time_ns] for each in program.opcodes
         ],
@@ -128,21 +129,5 @@ def _kernel(each: KernelProfile) -> dict[str, Any]:
     }
 
 
-def by_line(program: ProgramProfile) -> list[dict[str, Any]]:
-    """Cost by the user's line: time, kernels, flops and bytes of HBM of one run of the program."""
-    found: dict[str, dict[str, Any]] = defaultdict(
-        lambda: {"time": 0.0, "kernels": 0, "flops": 0.0, "hbm": 0.0, "busy": defaultdict(float)}
-    )
-    for each in program.kernels:
-        row = found[each.source]
-        row["time"] += each.time_ns
-        row["kernels"] += 1
-        row["flops"] += each.work.get("hardware_flops", 0) * each.runs
-        for way in ("read", "write"):
-            row["hbm"] += each.work.get(f"hbm_{way}_bytes", 0) * each.runs
-        for name, time in each.busy_ns.items():
-            row["busy"][name] += time * each.runs
-    return [
-        {"line": line, **row, "busy": dict(row["busy"])}
-        for line, row in sorted(found.items(), key=lambda pair: -pair[1]["time"])
-    ]
+def _costs(costs: Mapping[str, Cost]) -> list[dict[str, Any]]:
+    return [{"name": name, **asdict(cost)} for name, cost in costs.items()]

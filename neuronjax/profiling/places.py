@@ -24,6 +24,8 @@ class Placed:
     kernel: Kernel
     kinds: Mapping[str, Kind]
     others: tuple[Kernel, ...] = ()
+    #: The user's name scopes of its parts.
+    scopes: tuple[str, ...] = ()
 
 
 def placed(program: Program) -> Iterator[tuple[str, Placed]]:
@@ -41,20 +43,22 @@ def _placed(
     path: str,
     functions: Mapping[str, Function],
     kinds: Mapping[str, Kind],
+    scopes: tuple[str, ...] = (),
 ) -> Iterator[tuple[str, Placed]]:
     for position, node in enumerate(nodes):
         here = f"{path}/{label(node, position)}"
         if isinstance(node, Kernel):
-            yield here, Placed(node.name, node, kinds)
+            yield here, Placed(node.name, node, kinds, (), scopes or node.scopes)
         elif isinstance(node, Split):
-            yield here, Placed(node.name, node.kernels[0], kinds, node.kernels[1:])
+            yield here, Placed(node.name, node.kernels[0], kinds, node.kernels[1:], scopes)
         elif isinstance(node, Call):
             called = functions[node.function]
             pairs = zip(called.parameters, node.arguments, strict=True)
             passed = {own.name: kinds.get(given.name, given.kind) for own, given in pairs}
-            yield from _placed(called.body, here, functions, {**kinds, **passed})
+            within = {**kinds, **passed}
+            yield from _placed(called.body, here, functions, within, node.scopes)
         else:
-            yield from _placed(_body(node), here, functions, kinds)
+            yield from _placed(_body(node), here, functions, kinds, scopes)
 
 
 def _body(node: Node) -> tuple[Node, ...]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from neuronjax.errors import ProfileError
 
-FORMAT = 1
+FORMAT = 2
 """Version of the JSON."""
 
 
@@ -46,6 +46,16 @@ class Span(NamedTuple):
     after: int
 
 
+class Part(NamedTuple):
+    """What some operations of a kernel add to one run of it."""
+
+    #: The user's line, ``file:line``; empty if nobody knows.
+    source: str
+    #: The user's name scopes, such as ``decoder/block_3``; empty if there are none.
+    scope: str
+    duration_ns: float
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelProfile:
     """All runs of a kernel at one place of a program."""
@@ -53,7 +63,7 @@ class KernelProfile:
     path: str
     name: str
     operations: tuple[str, ...]
-    #: The user's lines, ``file:line``; the first is the one that it is counted for.
+    #: The user's lines, ``file:line``, those of installed packages last.
     sources: tuple[str, ...]
     runs: int
     start_ns: float
@@ -72,11 +82,13 @@ class KernelProfile:
     #: Of its first run: time that the Tensor engine stood still, by the lane that it waited for.
     tensor_waits_ns: Mapping[str, float]
     spans: tuple[Span, ...]
+    #: At least one; their durations add up to the kernel's.
+    parts: tuple[Part, ...]
 
     @property
     def source(self) -> str:
-        """The user's line; empty if nobody knows."""
-        return self.sources[0] if self.sources else ""
+        """The user's line that most of its time goes to; empty if nobody knows."""
+        return max(self.parts, key=lambda part: part.duration_ns).source
 
     @property
     def time_ns(self) -> float:
@@ -219,5 +231,6 @@ def _kernel(given: Mapping[str, Any]) -> KernelProfile:
             "operations": tuple(given["operations"]),
             "sources": tuple(given["sources"]),
             "spans": tuple(Span(*each) for each in given["spans"]),
+            "parts": tuple(Part(*each) for each in given["parts"]),
         }
     )

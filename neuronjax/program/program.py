@@ -62,6 +62,8 @@ class Call:
 
     function: str
     arguments: tuple[Buffer, ...]
+    #: The user's name scopes of the parts of its kernel; no part of the text.
+    scopes: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ class Kernel:
     """A loop nest over instructions, with its own tiles.
 
     `operations` are the StableHLO operations that it computes, `sources` the user's lines. If it
-    has `parts`, an instruction's `part` is an index to them.
+    has `parts`, an instruction's `part` is an index to them; `scopes` are the user's name scopes of
+    the parts, and no part of the text.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Kernel:
     operations: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
+    scopes: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from neuronjax.profiling.findings import _RULES, findings
-from neuronjax.profiling.records import KernelProfile, MachineFacts, Profile, ProgramProfile, Run
+from neuronjax.profiling.records import (
+    KernelProfile,
+    MachineFacts,
+    Part,
+    Profile,
+    ProgramProfile,
+    Run,
+)
 
 MACHINE = MachineFacts(
     target="trn2.3xlarge", chip="trainium2", version=3, lnc=1, cores=8, max_flops=78.6e12,
@@ -25,7 +32,7 @@ def kernel(**given: Any) -> KernelProfile:
         "runs": 1, "start_ns": start, "end_ns": start + duration, "duration_ns": duration,
         "busy_ns": {critical: duration}, "dma_active_ns": 0.0, "critical": critical, "work": {},
         "hbm_scratch_bytes": 0, "sbuf_bytes": 0, "psum_bytes": 0, "tensor_waits_ns": {},
-        "spans": (),
+        "spans": (), "parts": (Part("", "", 1.0),),
     }  # fmt: skip
     return KernelProfile(**{**chosen, **given})
 

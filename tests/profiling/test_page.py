@@ -54,7 +54,7 @@ def test_report_is_rendered(tmp_path: Path) -> None:
     found = rendered(page.report(recorded.profile()), tmp_path)
     for section in (
         "tiles", "findings", "timeline", "engines", "roofline", "memory", "kernels", "lines",
-        "opcodes", "runs",
+        "layers", "opcodes", "runs",
     ):  # fmt: skip
         assert f'id="{section}"' in found
     assert "<canvas" in found

@@ -412,18 +412,25 @@ function kernelTable(program, timeline) {
     { title: "Operations", text: true, of: (k) => k.ops, title_of: (k) => k.ops },
   ], program.kernels, { by: 1 });
 }
-function lineTable(program) {
-  const whole = sum(program.lines, (each) => each.time) || 1, most = Math.max(...program.lines.map((each) => each.time), 1) / whole;
+function costTable(program, rows, first, by) {
+  const whole = sum(program.kernels, (each) => each.time * each.runs) || 1, most = Math.max(...rows.map((each) => each.time), 1) / whole;
   const top = (row) => Object.entries(row.busy).sort((a, b) => b[1] - a[1])[0]?.[0] ?? "host";
   return sortable([
-    { title: "Line", text: true, of: (r) => r.line, show: (r) => make("code", {}, r.line ? file(r.line) : "(no line)"), title_of: (r) => r.line },
+    first,
     { title: "Share", of: (r) => r.time, show: (r) => share(r.time / whole, most) },
     { title: "Time", of: (r) => r.time, show: (r) => time(r.time) },
     { title: "Busiest", text: true, of: top, show: (r) => dot(top(r)) },
     { title: "Kernels", of: (r) => r.kernels },
     { title: "FLOP", of: (r) => r.flops, show: (r) => flops(r.flops) },
     { title: "HBM", of: (r) => r.hbm, show: (r) => bytes(r.hbm) },
-  ], program.lines, { by: 1 });
+  ], rows, { by });
+}
+function lineTable(program) {
+  return costTable(program, program.lines, { title: "Line", text: true, of: (r) => r.name, show: (r) => make("code", {}, r.name ? file(r.name) : "(no line)"), title_of: (r) => r.name }, 1);
+}
+function layerTable(program) { // layers within layers follow them, indented
+  const show = (row) => make("code", { style: `padding-left:${row.name.split("/").length - 1}em` }, row.name.split("/").at(-1) || "(no scope)");
+  return costTable(program, program.layers, { title: "Layer", text: true, of: (r) => r.name, show, title_of: (r) => r.name }, null);
 }
 function opcodeTable(program) {
   return sortable([
@@ -449,6 +456,7 @@ function renderProgram(program) {
       section("roofline", "Roofline", "Kernels with products: area is time, colour is what limits them.", roofline(program, machine))),
     section("memory", "HBM over one run", `Of ${bytes(machine.hbm_bytes)} per core; what other programs hold is not in it.`, memoryChart(program, machine)),
     section("kernels", "Cost by kernel", "Click a kernel to see it in the timeline; click a head to sort.", kernelTable(program, timeline)),
+    section("layers", "Cost by layer", "Layers are name scopes (jax.named_scope, modules of flax.linen), with what lies within them.", layerTable(program)),
     make("div", { class: "pair" },
       section("lines", "Cost by source line", null, lineTable(program)),
       section("opcodes", "Cost by instruction", "DMA counts the time of each transfer; transfers overlap.", opcodeTable(program))),

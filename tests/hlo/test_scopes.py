@@ -1,0 +1,77 @@
+"""The user's name scopes of an op, as JAX writes them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from neuronjax.hlo import graph, location, module
+
+
+@dataclasses.dataclass
+class Named:
+    """An op with a location."""
+
+    location: str
+
+
+@pytest.mark.parametrize(
+    ("name", "scopes"),
+    [
+        ("jit(step)/decoder/block_3/attention/dot_general", "decoder/block_3/attention"),
+        ("jit(step)/jvp(block_0)/mlp/jit(relu)/max", "block_0/mlp"),
+        ("jit(f)/transpose(jvp(block_1))/attention/mul", "block_1/attention"),
+        ("jit(f)/vmap(transpose(jvp(outer)))/inner/add", "outer/inner"),
+        ("jit(f)/jvp()/while/body/closed_call/layer/tanh", "layer"),
+        ("jit(f)/cond/branch_1_fun/layer/tanh", "layer"),
+        ("jit(f)/checkpoint/rematted_computation/layer/tanh", "layer"),
+        ("jit(f)/shard_map/layer/psum", "layer"),
+        ("jit(f)/a \\22b\\22/add", 'a "b"'),
+        ("jit(f)/add", ""),
+        ("max", ""),
+    ],
+)
+def test_scopes(name: str, scopes: str) -> None:
+    assert location.scope(Named(f'loc("{name}"("f"("train.py":3:1 to :9)))')) == scopes
+
+
+def test_scopes_of_calls_and_of_nothing() -> None:
+    assert location.scope(Named('loc("jit:"("loop/mlp/jit"("train.py":3:1)))')) == "loop/mlp"
+    assert location.scope(Named("loc(unknown)")) == ""
+    assert location.scope(Named('loc("train.py":3:1)')) == ""
+
+
+@pytest.mark.parametrize(
+    ("scopes", "common"),
+    [
+        (["a/b", "a/c"], "a"), (["a/b", "", "a/b"], "a/b"), (["a", "b"], ""), (["", ""], ""),
+        (["a/b", "a/bc"], "a"), ([], ""),
+    ],
+)  # fmt: skip
+def test_common_scope(scopes: list[str], common: str) -> None:
+    assert location.common_scope(scopes) == common
+
+
+def test_scopes_go_through_calls_and_loops() -> None:
+    def layer(x: jax.Array) -> jax.Array:
+        with jax.named_scope("layer"):
+            return jax.nn.relu(x)
+
+    def function(x: jax.Array) -> jax.Array:
+        with jax.named_scope("outer"):
+            x = jax.jit(layer)(x)
+            return jax.lax.scan(lambda c, _: (layer(c), None), x, None, length=2)[0]
+
+    text = jax.jit(function).lower(np.ones(3, np.float32)).as_text(debug_info=True)
+    with module.context():
+        read = graph.read(module.load(text.encode()))
+
+    def found(of: graph.Graph) -> set[tuple[str, str]]:
+        own = {(op.name, op.scope) for op in of.operations}
+        return own.union(*(found(region) for op in of.operations for region in op.regions))
+
+    scopes = {scope for name, scope in found(read) if name == "maximum"}
+    assert scopes == {"outer/layer"}
