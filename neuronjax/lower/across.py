@@ -29,7 +29,7 @@ from neuronjax.program.operators import AluOp
 from neuronjax.program.tensor_engine import Matmul
 from neuronjax.program.vector_engine import Memset, TensorCopy, TensorReduce, TensorTensor
 
-_LEAST = 1024
+_LEAST = 128
 """Elements of a sum from which on it is worth while."""
 
 
