@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from neuronjax.compiler import lower_program
 from neuronjax.emulate.core import DataflowOrder, Order
 from neuronjax.lower.allocate import allocate
+from neuronjax.lower.interleave import interleaved
 from neuronjax.lower.join import join
+from neuronjax.lower.prices import Move, Price
 from neuronjax.lower.split import split
 from neuronjax.lower.synchronise import synchronise
-from neuronjax.program.program import Target
+from neuronjax.program.dma import DmaInstruction
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access
+from neuronjax.program.program import Kernel, Program, Target
 from neuronjax.program.text import format, parse
 from neuronjax.program.verify import verify
+from neuronjax.program.walk import kernels
 from tests.lower.differential import CHIP, emulated, lowered
+from tests.lower.nests import programs
+from tests.lower.unrolled import Byte, Step, steps, touched
 
 RNG = np.random.default_rng(0)
 ORDERS: tuple[Order | None, ...] = (None, DataflowOrder(0), DataflowOrder(0, adversarial=True))
@@ -77,3 +87,64 @@ def test_values_stay_the_same(name: str, lnc: int) -> None:
     for order in ORDERS:
         (found,) = emulated(program, code, [arguments], order=order)
         assert [each.tobytes() for each in found] == [each.tobytes() for each in wanted], order
+
+
+# Random kernels
+
+
+class _Eager:
+    """Prices with long waits for results, for which everything new is faster."""
+
+    wake_ns = 30.0
+    tables_ns = 300.0
+
+    def __init__(self) -> None:
+        self.times = itertools.count(10**9, -(10**7))
+
+    def of(self, instruction: Instruction) -> Price:
+        if isinstance(instruction, DmaInstruction):
+            return Price(50.0, 0.0, 0.0, None, Move(100.0, 400.0, 600.0, 800.0, 300.0, 0.0))
+        return Price(100.0, 500.0, 0.0, None, None)
+
+    def time(self, kernel: Kernel) -> float:
+        return float(next(self.times))
+
+
+def _bytes(step: Step, operands: tuple[Any, ...]) -> Iterator[list[Byte]]:
+    """The bytes of each operand in HBM or SBUF, in order of their places in the tensor."""
+    for each in operands:
+        if isinstance(each, Access):
+            pairs = sorted(touched(each, step.values), key=lambda pair: pair[1][1:])
+            yield [byte for byte, _ in pairs]
+
+
+def _results(program: Program) -> dict[Byte, int]:
+    """What HBM holds in the end, if instructions give different values for different operands."""
+    memory: dict[Byte, int] = {}
+    outer = {buffer.name for buffer in program.buffers}
+    ((_, kernel),) = kernels(program)
+    for step in steps(kernel):
+        read = [
+            [memory.get(byte, hash(byte) if byte[1] in outer else 0) for byte in each]
+            for each in _bytes(step, step.instruction.reads())
+        ]
+        kind = step.instruction.mnemonic
+        for number, written in enumerate(_bytes(step, step.instruction.writes())):
+            for place, byte in enumerate(written):
+                memory[byte] = hash((kind, number, place, str(read)))
+    return {byte: value for byte, value in memory.items() if byte[1] in outer}
+
+
+def test_random_kernels_leave_the_same_in_hbm() -> None:
+    """Bytes of a tile that nothing has written are 0 everywhere."""
+    changed: list[bool] = []
+
+    @given(programs(addressed=False))
+    @settings(max_examples=600, deadline=None)
+    def check(program: Program) -> None:
+        found = interleaved(program, _Eager())
+        changed.append(found != program)
+        assert _results(found) == _results(program)
+
+    check()
+    assert sum(changed) > len(changed) / 30
