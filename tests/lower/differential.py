@@ -23,6 +23,7 @@ from neuronjax.lower.storage import restored, stored
 from neuronjax.program.control import Host
 from neuronjax.program.program import Program, Target
 from neuronjax.program.walk import instructions
+from tests.models.tiny import QUICK_COMPILE
 
 CHIP = "trainium2"
 
@@ -95,9 +96,9 @@ def run_on_host(instruction: Host, operands: list[np.ndarray]) -> list[np.ndarra
 def on_cpu(code: bytes, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
     """A StableHLO program on XLA:CPU."""
     device = jax.devices("cpu")[0]
-    executable = device.client.compile_and_load(
-        code, xla_client.DeviceList((device,)), xla_client.CompileOptions()
-    )
+    options = xla_client.CompileOptions()
+    options.env_option_overrides = list(QUICK_COMPILE.items())
+    executable = device.client.compile_and_load(code, xla_client.DeviceList((device,)), options)
     values = [jax.device_put(np.asarray(a), device) for a in arguments]
     shards = executable.execute_sharded(values).disassemble_into_single_device_arrays()
     return [np.asarray(arrays[0]) for arrays in shards]
