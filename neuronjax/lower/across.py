@@ -6,9 +6,10 @@ the partitions, as a product with ones. Sums are in float32, in another order.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.builder import PARTITIONS, tile_access
@@ -17,14 +18,16 @@ from neuronjax.lower.tiles import (
     FREE_ELEMENTS,
     Axis,
     Box,
+    Chunk,
     TileEmitter,
     Values,
     boxes,
     needed,
     pieces,
+    size_of,
 )
 from neuronjax.program.affine import ZERO, Affine
-from neuronjax.program.operand import Access, Immediate, Memory
+from neuronjax.program.operand import Access, Dim, Immediate, Memory
 from neuronjax.program.operators import AluOp
 from neuronjax.program.tensor_engine import Matmul
 from neuronjax.program.vector_engine import Memset, TensorCopy, TensorReduce, TensorTensor
@@ -55,7 +58,25 @@ def is_across(program: TileProgram) -> bool:
     if math.prod(program.domain[dim] for dim in kept) == 1:
         return _width(program) > 1
     large = [each for each in program.inputs if each.axes >= program.reduced | set(kept)]
-    return bool(large) and all(_innermost(each) in kept for each in large)
+    if not large:
+        return False
+    if all(_innermost(each) in kept for each in large):
+        return True
+    inner = _inner(program)
+    width = math.prod(program.domain[dim] for dim in (*kept, *inner))
+    return 0 < len(inner) < len(program.reduced) and width <= FREE_ELEMENTS
+
+
+def _inner(program: TileProgram) -> tuple[int, ...]:
+    """Reduced dimensions that lie within those that are kept: small groups of neighbours."""
+    found: set[tuple[int, ...]] = set()
+    for each in program.inputs:
+        if len(each.axes) == len(program.domain):
+            order = sorted(each.axes, key=lambda dim: abs(each.strides[dim]))
+            group = itertools.takewhile(program.reduced.__contains__, order)
+            found.add(tuple(sorted(group)))
+    (inner, *others) = found or {()}
+    return inner if not others and len(inner) < len(program.domain) else ()
 
 
 def _begins_at_zero(node: Node) -> bool:
@@ -104,8 +125,10 @@ class Across:
         program = self.program
         sizes = enumerate(program.domain)
         kept = [Axis(d, n) for d, n in sizes if d not in program.reduced and n > 1]
-        reduced = [Axis(dim, program.domain[dim]) for dim in sorted(program.reduced)]
-        inner: tuple[Axis, ...] = ()
+        within = _inner(program) if kept else ()
+        inner = tuple(Axis(dim, program.domain[dim]) for dim in within)
+        rows = sorted(program.reduced - set(within))
+        reduced = [Axis(dim, program.domain[dim]) for dim in rows]
         if not kept:
             width, last = _width(program), reduced.pop()
             inner = (Axis(last.dim, width),)
@@ -118,17 +141,21 @@ class Across:
             self.emitter.loops(
                 chunk.loops,
                 start,
-                lambda at, chunk=chunk: self._columns((*chunk.free, *inner), inner, reduced, at),
+                lambda at, chunk=chunk: self._columns(chunk.free, inner, reduced, at),
             )
 
     def _columns(
         self,
-        free: tuple[Axis, ...],
+        columns: tuple[Axis, ...],
         inner: tuple[Axis, ...],
         rows: Sequence[Axis],
         position: dict[int, Affine],
     ) -> None:
-        """All rows of some columns."""
+        """All rows of some columns, each of `inner` elements; a partition has neighbouring rows."""
+        together = _group(rows, size_of(columns) * size_of(inner))
+        if together.size > 1:
+            rows = [*rows[:-1], Axis(together.dim, rows[-1].size // together.size, together.size)]
+        free = (together, *columns, *inner)
         size = math.prod(axis.size for axis in free)
         totals = {}
         for number in self.sums:
@@ -140,24 +167,29 @@ class Across:
             for dim, first in region.base:
                 start[dim] += first
 
+            same = self.emitter.shared(replace(region, free=free, chunks=(Chunk((), ()),)), start)
+
             def add(
-                at: dict[int, Affine], partitions: tuple[Axis, ...] = region.partitions
+                at: dict[int, Affine],
+                partitions: tuple[Axis, ...] = region.partitions,
+                same: Mapping[Reference, Access] = same,
             ) -> None:
-                self._add(Box(partitions, free, at), totals)
+                self._add(Box(partitions, free, at), totals, same)
 
             self.emitter.loops(region.loops, start, add)
-        columns = () if inner else free
         outer = Values(self.emitter, Box((), columns, position), {})
         for number, total in totals.items():
-            outer.known[Reference(number)] = self._together(total, columns)
+            outer.known[Reference(number)] = self._together(
+                total, columns, together.size, size_of(inner)
+            )
         for output in self.program.outputs:
             if not self.program.axes_of(output.value) & self.program.reduced:
                 outer.node_of(output.value)
                 outer.store(output)
 
-    def _add(self, box: Box, totals: dict[int, Access]) -> None:
+    def _add(self, box: Box, totals: dict[int, Access], same: Mapping[Reference, Access]) -> None:
         """One tile of rows."""
-        values = Values(self.emitter, box, {})
+        values = Values(self.emitter, box, dict(same))
         for number in needed(self.program, self.sums):
             if number not in self.emitter.shortcuts.absorbed:
                 values.node(number)
@@ -172,12 +204,18 @@ class Across:
                 values.node_of(output.value)
                 values.store(output)
 
-    def _together(self, total: Access, columns: Sequence[Axis]) -> Access:
-        """The sum over partitions of all columns, or of everything."""
-        if not columns:
-            one = self.builder.tile((PARTITIONS, 1), FLOAT32, name="part")
-            part = tile_access(one, [1], [1])
-            self.builder.emit(TensorReduce(dst=part, op=AluOp.ADD, data=total))
+    def _together(self, total: Access, columns: Sequence[Axis], rows: int, inner: int) -> Access:
+        """The sum over partitions, and what of a column lies in one, or over everything."""
+        if rows * inner > 1:
+            count = size_of(columns)
+            tile = self.builder.tile((PARTITIONS, count), FLOAT32, name="part")
+            part = tile_access(tile, [count], [1])
+            within = [Dim(count * inner, rows), Dim(1, inner)]
+            reduced = tuple(dim for dim in within if dim.size > 1)
+            outer = (Dim(inner, count),) if count > 1 else ()
+            data = replace(total, dims=(*outer, *reduced))
+            axes = len(reduced)
+            self.builder.emit(TensorReduce(dst=part, op=AluOp.ADD, data=data, axes=axes))
             total = part
         size = total.free_elements
         ones = tile_access(self.builder.tile((PARTITIONS, 1), FLOAT32, name="ones"), [1], [1])
@@ -193,6 +231,15 @@ class Across:
             part = tile_access(row, [count], [1], offset=first)
             self.builder.emit(TensorCopy(dst=part, src=dst))
         return tile_access(row, [axis.size for axis in columns], _dense(columns))
+
+
+def _group(rows: Sequence[Axis], width: int) -> Axis:
+    """Neighbouring rows that lie in one partition: long runs, and every partition has some."""
+    last = rows[-1]
+    total = size_of(rows)
+    most = min(FREE_ELEMENTS // width, total // PARTITIONS) if last.step == 1 else 1
+    size = max((n for n in range(1, most + 1) if last.size % n == 0), default=1)
+    return Axis(last.dim, size, last.step)
 
 
 def _dense(axes: Sequence[Axis]) -> list[int]:

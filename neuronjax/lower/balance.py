@@ -1,8 +1,8 @@
 """Sharing the element-wise work of a kernel between the Vector and the Scalar engine.
 
-Copies and operations with scalars run on either. They are written for Vector; those that bring it
-and the Scalar engine into balance move there, first what empties PSUM: its producer is another
-engine anyway. Prices are rough, in elements of a partition: only their order matters.
+Copies, squares and operations with scalars run on either. They are written for Vector; those that
+bring it and the Scalar engine into balance move there, first what empties PSUM: its producer is
+another engine anyway. Prices are rough, in elements of a partition: only their order matters.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def balanced(kernel: Kernel, core: CoreSpec) -> Kernel:
     moved: set[int] = set()
     for number, each, runs in sorted(flexible, key=lambda found: not _reads_psum(found[1])):
         leaves = runs * _cost(each) / clocks[Engine.VECTOR]
-        comes = runs * _cost(each) / clocks[Engine.SCALAR]
+        comes = runs * _cost(_on_scalar(each) or each) / clocks[Engine.SCALAR]
         waits = runs * _WAKING / clocks[Engine.SCALAR]
         if busy[Engine.SCALAR] + comes + waits <= busy[Engine.VECTOR] - leaves:
             busy[Engine.VECTOR] -= leaves
@@ -88,6 +88,8 @@ def _on_scalar(each: Instruction) -> Activate | None:
     """The same as an activation: op(data * scale + bias); None: there is none."""
     if isinstance(each, TensorCopy):
         return Activate(dst=each.dst, op=Activation.COPY, data=each.src)
+    if isinstance(each, TensorTensor) and each.op is AluOp.MULTIPLY and each.data1 == each.data2:
+        return Activate(dst=each.dst, op=Activation.SQUARE, data=each.data1)
     if not isinstance(each, TensorScalar):
         return None
     steps = [(each.op0, each.operand0), (each.op1, each.operand1)]

@@ -259,10 +259,10 @@ class TileEmitter:
         position = dict.fromkeys(range(len(self.program.domain)), ZERO)
         for dim, start in region.base:
             position[dim] += start
-        same = self._same(region, position)
+        same = self.shared(region, position)
         self.loops(region.loops, position, lambda at: self._box(region, at, same))
 
-    def _same(self, region: Region, position: dict[int, Affine]) -> dict[Reference, Access]:
+    def shared(self, region: Region, position: dict[int, Affine]) -> dict[Reference, Access]:
         """Inputs that all boxes of a region share, loaded before its loops."""
         loops = {axis.dim for axis in region.loops}
         if not loops or len(region.chunks) != 1 or region.chunks[0].loops:
