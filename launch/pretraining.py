@@ -8,6 +8,7 @@ with `--sequence_parallel_enabled` and `--selective_checkpoint_enabled`. Taken f
   them are added up and split again (Korthikanti et al., "Reducing Activation Recomputation in Large
   Transformer Models", 2022).
 * Embedding, head and loss are split by vocabulary.
+* Queries, keys and values are one product (`--fuse_qkv`), and so are gate and what passes it.
 * Scores of attention are made again in the backward pass, not kept.
 """
 
@@ -23,7 +24,11 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
+from models.layers.activations import activation
+from models.layers.attention import dot_product_attention
 from models.layers.embedding import Embedding
+from models.layers.linear import Linear
+from models.layers.rotary import Turn, apply_rotary
 from models.parameters import merge, split
 
 AXIS = "model"
@@ -52,6 +57,75 @@ class Scattered(nnx.Module):
         """[B, T, …] -> [B, T/cores, D]."""
         assert callable(self.inner)
         return jax.lax.psum_scatter(self.inner(x), AXIS, scatter_dimension=1, tiled=True)
+
+
+class FusedAttention(nnx.Module):
+    """Self-attention whose queries, keys and values are one product."""
+
+    def __init__(self, config: DecoderConfig, output: Linear) -> None:
+        self.qkv = _linear([config.dim], [config.num_heads, 3 * config.head_dim], config)
+        self.output = output
+
+    def __call__(
+        self, x: jax.Array, mask: jax.Array, *, turn: Turn, cache: None, start: int
+    ) -> tuple[jax.Array, None]:
+        """x [B, T, D], mask [T, T] -> [B, T, D], and no cache."""
+        query, key, value = jnp.split(self.qkv(x), 3, axis=-1)
+        query, key = apply_rotary(query, turn), apply_rotary(key, turn)
+        return self.output(dot_product_attention(query, key, value, mask)), None
+
+
+class FusedMLP(nnx.Module):
+    """A gated layer whose gate and what passes it are one product."""
+
+    def __init__(self, config: DecoderConfig, down: Linear) -> None:
+        self.gate_up = _linear([config.dim], [2, config.hidden_dim], config)
+        self.down = down
+        self.act = config.act
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, T, D] -> [B, T, D]."""
+        gate, up = jnp.split(self.gate_up(x), 2, axis=-2)
+        return self.down((activation(self.act)(gate) * up)[..., 0, :])
+
+
+def _linear(in_axes: list[int], out_axes: list[int], config: DecoderConfig) -> Linear:
+    return Linear(
+        in_axes, out_axes, stddev=config.initializer_range, param_dtype=config.param_dtype,
+        rngs=nnx.Rngs(0),
+    )  # fmt: skip
+
+
+def fused(weights: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """A decoder's weights with those of one product in one array.
+
+    Queries, keys and values of as many heads are [D, heads, 3 H], gate and up [D, 2, F].
+    """
+    found = dict(weights)
+    for path in weights:
+        block, _, name = path.partition(".attention.query")
+        if name:
+            parts = [found.pop(f"{block}.attention.{n}.kernel") for n in ("query", "key", "value")]
+            found[f"{block}.attention.qkv.kernel"] = jnp.concatenate(parts, axis=-1)
+            parts = [found.pop(f"{block}.mlp.{n}.kernel") for n in ("gate", "up")]
+            found[f"{block}.mlp.gate_up.kernel"] = jnp.stack(parts, axis=1)
+    return found
+
+
+def fused_specs(specs: Mapping[str, PartitionSpec]) -> dict[str, PartitionSpec]:
+    """How fused weights are split, of how a decoder's are."""
+    found = dict(specs)
+    for path in specs:
+        block, _, name = path.partition(".attention.query")
+        if name:
+            for each in ("query", "key", "value"):
+                found[f"{block}.attention.qkv.kernel"] = found.pop(
+                    f"{block}.attention.{each}.kernel"
+                )
+            for each in ("gate", "up"):
+                of_gate = found.pop(f"{block}.mlp.{each}.kernel")
+                found[f"{block}.mlp.gate_up.kernel"] = PartitionSpec(of_gate[0], None, of_gate[1])
+    return found
 
 
 class PartialEmbedding(nnx.Module):
@@ -91,6 +165,15 @@ def _own(config: DecoderConfig, cores: int) -> DecoderConfig:
     )
 
 
+def _part(config: DecoderConfig) -> Any:
+    """A core's layers, of its own shapes."""
+    model: Any = Decoder(config, rngs=nnx.Rngs(0))
+    for block in model.blocks:
+        block.attention = FusedAttention(config, block.attention.output)
+        block.mlp = FusedMLP(config, block.mlp.down)
+    return model
+
+
 def _parallel(model: Any) -> Any:
     """A core's layers, with the communication about them."""
     model.embedding = PartialEmbedding(model.embedding)
@@ -123,9 +206,12 @@ def _but_scores(length: int) -> Callable[..., bool]:
 def micro_step(
     mesh: AbstractMesh, config: DecoderConfig, specs: Mapping[str, PartitionSpec], length: int
 ) -> Callable[..., Any]:
-    """Weights, FP32 sums of gradients, tokens [B, length + 1] -> loss, sums; weights by `specs`."""
+    """Weights, FP32 sums of gradients, tokens [B, length + 1] -> loss, sums.
+
+    Weights are fused, and split as `specs` says.
+    """
     own = _own(config, mesh.shape[AXIS])
-    graph, _ = split(nnx.eval_shape(lambda: Decoder(own, rngs=nnx.Rngs(0))))
+    graph, _ = split(nnx.eval_shape(lambda: _part(own)))
 
     @partial(
         jax.shard_map,

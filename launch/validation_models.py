@@ -36,7 +36,7 @@ import optax
 from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from launch.pretraining import micro_step
+from launch.pretraining import fused, fused_specs, micro_step
 from launch.workloads import MODELS
 from models.clip.config import CLIPConfig, TextConfig, Tower
 from models.clip.model import CLIP
@@ -188,13 +188,19 @@ def llama_micro_step(
     """Loss and gradients of one sequence, added to FP32 sums of gradients."""
     depth = config.num_layers
     config = replace(config, num_layers=layers or depth, max_seq_len=length)
-    _, weights = _llama(config, mesh, int8=False)
+    _, plain = _llama(config, mesh, int8=False)
+    specs = fused_specs({path: each.sharding.spec for path, each in plain.items()})
+    weights = {
+        path: jax.ShapeDtypeStruct(
+            each.shape, each.dtype, sharding=NamedSharding(mesh, specs[path])
+        )
+        for path, each in jax.eval_shape(fused, plain).items()
+    }
     sums = {
         path: jax.ShapeDtypeStruct(each.shape, jnp.float32, sharding=each.sharding)
         for path, each in weights.items()
     }
 
-    specs = {path: each.sharding.spec for path, each in weights.items()}
     step = micro_step(mesh, config, specs, length)
     return {
         "fn": jax.jit(step, donate_argnums=1),

@@ -10,7 +10,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
-from launch.pretraining import AXIS, micro_step
+from launch.pretraining import AXIS, fused, fused_specs, micro_step
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
 from models.decoder.sharding import AXES
@@ -20,7 +20,7 @@ from models.sharding import RULES, partition_spec
 
 CORES, LENGTH = 4, 16
 CONFIG = DecoderConfig(
-    vocab_size=32, num_layers=2, dim=24, hidden_dim=40, num_heads=8, num_kv_heads=4, head_dim=6,
+    vocab_size=32, num_layers=2, dim=24, hidden_dim=40, num_heads=8, num_kv_heads=8, head_dim=6,
     max_seq_len=LENGTH, tie_embeddings=False, initializer_range=0.3,
 )  # fmt: skip
 
@@ -35,10 +35,10 @@ def test_same_loss_and_gradients_as_the_whole_model() -> None:
 
     expected, gradients = jax.value_and_grad(loss)(weights)
     mesh = jax.make_mesh((CORES,), (AXIS,), devices=jax.devices("cpu")[:CORES])
-    specs = {path: partition_spec(path, AXES, RULES, (AXIS,)) for path in weights}
+    specs = fused_specs({path: partition_spec(path, AXES, RULES, (AXIS,)) for path in weights})
     placed = {
         path: jax.device_put(each, NamedSharding(mesh, specs[path]))
-        for path, each in weights.items()
+        for path, each in fused(weights).items()
     }
     sums = jax.tree.map(jnp.ones_like, placed)
     step = jax.jit(micro_step(mesh.abstract_mesh, CONFIG, specs, LENGTH))
@@ -47,5 +47,5 @@ def test_same_loss_and_gradients_as_the_whole_model() -> None:
             placed, sums, jax.device_put(rows, NamedSharding(mesh, PartitionSpec()))
         )
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    for path, each in gradients.items():
+    for path, each in fused(gradients).items():
         np.testing.assert_allclose(added[path] - 1, each, rtol=1e-4, atol=2e-6, err_msg=path)
