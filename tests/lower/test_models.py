@@ -27,7 +27,7 @@ def test_two_physical_cores(name: str) -> None:
     one, two = on_one_core(name), on_one_core(name, lnc=2)
     assert any(isinstance(node, Split) for _, node in walk(two.program))
     check(two, seeds=0)
-    for alone, found in zip(one.run(), two.run(), strict=True):
+    for alone, found in zip(one.in_program_order, two.in_program_order, strict=True):
         assert [each.tobytes() for each in found] == [each.tobytes() for each in alone]
 
 
