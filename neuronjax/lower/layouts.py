@@ -169,8 +169,9 @@ def _inputs(group: Group) -> set[Value]:
 
 
 def _products_of(group: Group) -> list[Op]:
-    """The products of a group: two in attention."""
-    return [each.root for each in (group, group.inner, group.last) if each is not None]
+    """The products of a group: two in attention, and in pairs."""
+    roots = [each.root for each in (group, group.inner, group.last) if each is not None]
+    return roots if group.other is None else [*roots, group.other]
 
 
 def _identity(value: Value) -> Order | tuple[int | None, ...]:

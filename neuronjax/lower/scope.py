@@ -24,6 +24,7 @@ from neuronjax.lower.across import write_chain
 from neuronjax.lower.attention import merged
 from neuronjax.lower.balance import balanced
 from neuronjax.lower.builder import KernelBuilder
+from neuronjax.lower.frames import Frame, frames
 from neuronjax.lower.fuse import VIEWS, Fusion, Group, is_splat, peel, root_of
 from neuronjax.lower.homes import Home, settled
 from neuronjax.lower.layouts import orders
@@ -142,6 +143,9 @@ class Scope:
     preferred: dict[Value, Buffer] = field(default_factory=dict)
     #: Places where results are wanted.
     homes: list[Home] = field(default_factory=list)
+    #: Values that lie within their padding -> both; what has no padding yet, with its number.
+    framed: dict[Value, View] = field(default_factory=dict)
+    unfilled: list[tuple[View, float]] = field(default_factory=list)
     _groups: list[Group] = field(default_factory=list)
     #: Number of the group that is being lowered.
     current: int = -1
@@ -290,14 +294,28 @@ class Scope:
 
     def ordered(self, value: Value) -> Buffer:
         """The buffer of a value, in the order in which it is read."""
-        order = self.orders.get(value)
-        if order is None or value in self.preferred:
+        order = self.orders.get(value) or tuple(range(len(value.shape)))
+        frame = self.frames.get(value)
+        if value in self.preferred or (frame is None and value not in self.orders):
             return self.result(value)
-        shape = tuple(value.shape[axis] for axis in order)
+        low = frame.low if frame else (0,) * len(order)
+        high = frame.high if frame else low
+        sizes = [sum(each) for each in zip(low, value.shape, high, strict=True)]
+        shape = tuple(sizes[axis] for axis in order)
         buffer = self.scratch(shape, storage_of(value.dtype).dtype, "v")
         back = [order.index(axis) for axis in range(len(order))]
-        self.views[value] = whole_view(buffer, shape).transposed(back)
+        whole = whole_view(buffer, shape).transposed(back)
+        limits = [start + size for start, size in zip(low, value.shape, strict=True)]
+        self.views[value] = whole.sliced(low, limits, [1] * len(low))
+        if frame is not None:
+            self.framed[value] = whole
+            self.unfilled.append((whole, frame.number))
         return buffer
+
+    @functools.cached_property
+    def frames(self) -> dict[Value, Frame]:
+        """Values that are made within their padding."""
+        return frames(self.graph, self._groups, frozenset(self.unit.epilogues))
 
     @functools.cached_property
     def orders(self) -> dict[Value, tuple[int, ...]]:
@@ -470,7 +488,7 @@ class _Chain:
             assert isinstance(reference, Reference)
             view = self.scope.views[value]
             strides = self._strides(view, self.group.maps[value])
-            outputs.append(Output(reference, len(self.views) + len(outputs), strides))
+            outputs.append(Output(reference, len(self.views) + len(outputs), strides, view.offset))
         program = TileProgram(
             self.domain, self.group.reduced, tuple(self.inputs), tuple(self.nodes), tuple(outputs)
         )

@@ -42,6 +42,13 @@ def block(x: jax.Array, u: jax.Array, v: jax.Array, w: jax.Array) -> jax.Array:
     return (x + conv(jax.nn.relu(conv(x, v)), w)).mean((1, 2))
 
 
+def pooled(x: jax.Array, u: jax.Array, v: jax.Array) -> jax.Array:
+    """The greatest of windows that reach over the edge."""
+    x = jax.nn.relu(conv(x, u)) - 1
+    window = ((1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    return conv(lax.reduce_window(x, -jnp.inf, lax.max, *window), v)
+
+
 def heads(x: jax.Array, q: jax.Array, k: jax.Array) -> jax.Array:
     """Scores of two heads."""
     queries, keys = (jnp.einsum("btm,mhd->bthd", x, each) for each in (q, k))
@@ -62,6 +69,7 @@ CASES = {
     "heads": Case(heads, (floats(2, 40, 64), floats(64, 2, 32), floats(64, 2, 32)), 1),
     "convolutions": Case(lambda x, u, v: conv(conv(x, u), v), (IMAGE, TAPS, INNER[0]), 2),
     "strides": Case(lambda x, u, v: conv(conv(x, u), v, 2), (IMAGE, TAPS, INNER[0]), 2),
+    "pooling": Case(pooled, (IMAGE, TAPS, INNER[0]), 3),
     "block": Case(block, (IMAGE, TAPS, *INNER), 2),
     "result as well": Case(
         lambda x, u, v: (x @ u, x @ u @ v), (floats(48, 64), floats(64, 96), floats(96, 32)), 2

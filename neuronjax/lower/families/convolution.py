@@ -71,6 +71,8 @@ def _sides(op: Op, data: View, kernel: View) -> Sides:
 def padded(scope: Scope, op: Op, spatial: Sequence[int]) -> View:
     """The input with padding and dilation; itself, or part of itself, if nothing is added."""
     view, value = scope.view(op.operands[0]), op.operands[0]
+    if value in scope.framed:
+        return scope.framed[value]
     low, high, step = [[0] * len(value.shape) for _ in range(3)]
     for axis in range(len(value.shape)):
         step[axis] = 1

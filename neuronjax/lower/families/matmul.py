@@ -14,6 +14,7 @@ import numpy as np
 from neuronjax.formats import BFLOAT16, FLOAT32, FORMATS, Format
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.families.filling import spread
 from neuronjax.lower.families.panels import Operand, Position, blocks, moved
 from neuronjax.lower.families.product import ProductWriter
 from neuronjax.lower.families.schedule import MOVING
@@ -111,6 +112,10 @@ def write_product(
     depth = sides.product.count(sides.product.contracted)
     version = scope.unit.target.core.version
     types = multiplied(dtypes, op.result.dtype, depth, version)
+
+    for whole, number in scope.unfilled:
+        spread(scope, whole, number, op)
+    scope.unfilled.clear()
 
     def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
         buffers = [*(view.buffer for view in seen[2:]), *made]

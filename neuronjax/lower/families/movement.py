@@ -49,6 +49,9 @@ def pad(scope: Scope, op: Op) -> None:
     a = op.attributes
     low, high, interior = a["edge_padding_low"], a["edge_padding_high"], a["interior_padding"]
     source, filler = op.operands
+    if source in scope.framed:
+        scope.views[op.result] = scope.framed[source]
+        return
     target = whole_view(scope.result(op.result), op.result.shape)
     if any(low) or any(high) or any(interior):
         fill(scope, target, filler, op)
