@@ -100,22 +100,21 @@ def _intervals(steps: list[_Step], base: int) -> list[Interval]:
 class Filled:
     """What has been written so far."""
 
-    found: list[Reached] = field(default_factory=list)
+    found: dict[Key, dict[tuple[Interval, Interval], None]] = field(default_factory=dict)
 
     def add(self, reached: Iterable[Reached]) -> None:
         """Takes note of what a write fills."""
-        self.found += [each for each in dict.fromkeys(reached) if each not in self.found]
+        for each in reached:
+            self.found.setdefault(each.key, {})[each.partitions, each.elements] = None
 
     def has(self, wanted: Reached | None) -> bool:
         """Whether all of it has been written; never true where nobody knows."""
         if wanted is None:
             return False
         parts = sorted(
-            each.elements
-            for each in self.found
-            if each.key == wanted.key
-            and each.partitions.low <= wanted.partitions.low
-            and each.partitions.high >= wanted.partitions.high
+            elements
+            for partitions, elements in self.found.get(wanted.key, ())
+            if partitions.low <= wanted.partitions.low and partitions.high >= wanted.partitions.high
         )
         reached = wanted.elements.low
         for low, high in parts:
