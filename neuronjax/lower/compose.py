@@ -7,23 +7,20 @@ float32 and round each step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.elementwise import FUNCTIONS
-from neuronjax.lower.tile_program import Node, Reference
+from neuronjax.lower.tile_program import Node, Reference, TileProgram
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Dim, Immediate, Memory, Scalar
 from neuronjax.program.operators import AluOp
 from neuronjax.program.scalar_engine import ONE_SCALAR, Activate
 from neuronjax.program.vector_engine import ScalarTensorTensor, TensorScalar
-
-if TYPE_CHECKING:
-    from neuronjax.lower.tiles import Axis, Values
 
 _OPERATORS: Mapping[str, AluOp] = {
     "add": AluOp.ADD, "subtract": AluOp.SUBTRACT, "multiply": AluOp.MULTIPLY,
@@ -36,6 +33,27 @@ CONSTANT_BIAS = 3
 """First generation whose Scalar engine takes a constant as its bias."""
 
 
+class Tiles(Protocol):
+    """The tiles of a box, as far as operations are put together from them."""
+
+    known: dict[Reference, Access]
+
+    @property
+    def program(self) -> TileProgram:
+        """The chain."""
+
+    @property
+    def before(self) -> Mapping[int, int]:
+        """Operation -> the one with a scalar whose result it alone reads."""
+
+    @property
+    def version(self) -> int:
+        """The generation of the core."""
+
+    def seen(self, each: Reference | Immediate, axes: frozenset[int]) -> Scalar:
+        """A value walked over all of some dimensions."""
+
+
 class _Step(NamedTuple):
     """data op operand; `reverse`: operand op data."""
 
@@ -44,18 +62,18 @@ class _Step(NamedTuple):
     reverse: bool = False
 
 
-def composed(values: Values, number: int, dst: Access) -> Instruction | None:
+def composed(values: Tiles, number: int, dst: Access) -> Instruction | None:
     """An operation together with those before it that nobody else needs; None: it stays alone."""
     node, inner = values.program.nodes[number], _before(values, number)
     if inner is None or node.operand_dtype.name != "float32":
         return None
-    over = [axis for axis in values.box.free if axis.dim in node.axes]
+    over = node.axes
     if node.name in FUNCTIONS:
         return _function(values, node, inner, over, dst)
     first = _step(values, inner, _data(values, inner), over, dst)
     if first is None:
         return None
-    data = values.operand(_data(values, inner), over)
+    data = values.seen(_data(values, inner), over)
     assert isinstance(data, Access)
     second = _step(values, number, Reference(inner), over, dst)
     if second is not None:
@@ -67,12 +85,12 @@ def composed(values: Values, number: int, dst: Access) -> Instruction | None:
 
 
 def _with_tensor(
-    values: Values,
+    values: Tiles,
     node: Node,
     inner: Reference,
     data: Access,
     first: _Step,
-    over: Sequence[Axis],
+    over: frozenset[int],
     dst: Access,
 ) -> Instruction | None:
     if len(node.operands) != 2 or node.name not in _OPERATORS or node.name == "divide":
@@ -80,7 +98,7 @@ def _with_tensor(
     other = next((each for each in node.operands if each != inner), inner)
     if other == inner or not isinstance(other, Reference):
         return None
-    operand = values.operand(other, over)
+    operand = values.seen(other, over)
     assert isinstance(operand, Access)
     if operand.memory is data.memory is Memory.PSUM:
         return None
@@ -91,7 +109,7 @@ def _with_tensor(
 
 
 def _function(
-    values: Values, node: Node, inner: int, over: Sequence[Axis], dst: Access
+    values: Tiles, node: Node, inner: int, over: frozenset[int], dst: Access
 ) -> Instruction | None:
     """function(data * scale + bias)."""
     last = _step(values, inner, _data(values, inner), over, dst)
@@ -113,22 +131,22 @@ def _function(
         first = _step(values, deeper, _data(values, deeper), over, dst)
         if first is not None and first.op is AluOp.MULTIPLY:
             scale, data = first.operand, _data(values, deeper)
-    if isinstance(bias, Immediate) and values.emitter.builder.core.version < CONSTANT_BIAS:
+    if isinstance(bias, Immediate) and values.version < CONSTANT_BIAS:
         return None
-    source = values.operand(data, over)
+    source = values.seen(data, over)
     assert isinstance(source, Access)
     return Activate(dst=dst, op=FUNCTIONS[node.name], data=source, scale=scale, bias=bias)
 
 
-def _before(values: Values, number: int) -> int | None:
+def _before(values: Tiles, number: int) -> int | None:
     """What an operation may take along, unless it is there already."""
-    inner = values.emitter.shortcuts.before.get(number)
+    inner = values.before.get(number)
     return None if inner is None or Reference(inner) in values.known else inner
 
 
-def _data(values: Values, number: int) -> Reference:
+def _data(values: Tiles, number: int) -> Reference:
     """The tensor that an operation with a scalar takes: what was before it, or what varies most."""
-    node, inner = values.program.nodes[number], values.emitter.shortcuts.before.get(number)
+    node, inner = values.program.nodes[number], values.before.get(number)
     if inner is not None:
         return Reference(inner)
     found = [each for each in node.operands if isinstance(each, Reference)]
@@ -136,7 +154,7 @@ def _data(values: Values, number: int) -> Reference:
 
 
 def _step(
-    values: Values, number: int, data: Reference, over: Sequence[Axis], dst: Access
+    values: Tiles, number: int, data: Reference, over: frozenset[int], dst: Access
 ) -> _Step | None:
     """An operation of a tensor with a constant or with one number per partition, if it is that."""
     node = values.program.nodes[number]
@@ -154,7 +172,7 @@ def _step(
         return _Step(op, inverse(other)) if isinstance(other, Immediate) and not reverse else None
     if isinstance(other, Immediate):
         return _Step(op, other, reverse)
-    access = values.operand(other, over)
+    access = values.seen(other, over)
     assert isinstance(access, Access)
     is_row = access.element_type == FLOAT32 and not any(dim.stride for dim in access.dims)
     if not is_row and not (dst.free_elements == 1 and access.element_type == FLOAT32):

@@ -390,6 +390,17 @@ class Values:
     def program(self) -> TileProgram:
         return self.emitter.program
 
+    @property
+    def before(self) -> Mapping[int, int]:
+        return self.emitter.shortcuts.before
+
+    @property
+    def version(self) -> int:
+        return self.emitter.builder.core.version
+
+    def seen(self, each: Reference | Immediate, axes: frozenset[int]) -> Scalar:
+        return self.operand(each, [axis for axis in self.box.free if axis.dim in axes])
+
     def tile(self, axes: frozenset[int], dtype: ElementType, name: str, slots: int = 1) -> Access:
         """A new tile for a value that varies along `axes`, seen with its own axes only."""
         own = [axis for axis in self.box.free if axis.dim in axes]
