@@ -77,7 +77,7 @@ def test_collectives_run_beside_kernels_that_do_not_need_them() -> None:
     assert machine is not None
     reduced = collective_time("all_reduce", 128 * 2048 * 4, 4, machine).total_ns
     alone = total(collective("sum", "%a", "%b"))
-    assert alone == pytest.approx(reduced, rel=0.01)
+    assert alone == pytest.approx(reduced + CALIBRATION.collective_start_ns, rel=0.01)
     beside = total(collective("sum", "%a", "%b"), kernel("one", "%c", "%d"))
     after = total(collective("sum", "%a", "%b"), kernel("one", "%b", "%d"))
     assert beside == pytest.approx(alone)
