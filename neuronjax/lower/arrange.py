@@ -11,7 +11,7 @@ from neuronjax.lower.clocks import Timer
 from neuronjax.lower.greedy import Room, Tile, ages, paths, plan
 from neuronjax.lower.lifetimes import Life, lives
 from neuronjax.lower.precedence import leaves
-from neuronjax.lower.rebuild import BufferMap, rebuilt
+from neuronjax.lower.rebuild import BufferMap, rebuilt, with_body
 from neuronjax.lower.renaming import Renamed, renamed
 from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.dma import DmaInstruction
@@ -56,7 +56,7 @@ class Arranger:
         """How long nodes take, in all iterations of the loop about them."""
         if loop is None:
             return self.timer.time(nodes)
-        return self.timer.job(dataclasses.replace(loop, body=nodes)).duration
+        return self.timer.job(with_body(loop, nodes)).duration
 
     def arranged(
         self,
@@ -114,7 +114,8 @@ class Arranger:
                 pinned[name] = end
                 end += self.banks(tile)
         jobs = [self.timer.job(node) for node in new.nodes]
-        before = self.timer.before(new.nodes)
+        ties = self.timer.before(new.nodes, loop)
+        before = ties[: len(jobs)]
         for urge in (ages, paths):
             urgency = urge(self.timer, jobs, before)
             ways = (
@@ -132,6 +133,11 @@ class Arranger:
                     _queued(new.nodes[each], found.queues.get(each)) for each in found.order
                 )
                 order = rebuilt(order, _mover(moved))
+                queued = [
+                    job._replace(queue=found.queues.get(index, job.queue))
+                    for index, job in enumerate(jobs)
+                ]
+                self.timer.reorder(order, found.order, queued, ties, loop)
                 yield Arranged(self.time(order, loop), order, new.gone, {**tiles, **moved})
 
     def inner(self, index: int, node: Node, known: Tiles) -> Iterator[Tile]:

@@ -126,6 +126,8 @@ class Timer:
         self.shared = shared
         self._jobs: dict[int, tuple[Node, Job]] = {}
         self._prints: dict[int, tuple[Node, Footprint]] = {}
+        self._loops: dict[tuple[int, str, int], tuple[tuple[Node, ...], Job]] = {}
+        self._ties: dict[tuple[int, str | None, int], tuple[tuple[Node, ...], Before]] = {}
 
     def job(self, node: Node) -> Job:
         """A node as clocks see it."""
@@ -141,9 +143,43 @@ class Timer:
             known = self._prints[id(node)] = (node, footprint(node))
         return known[1]
 
-    def before(self, nodes: Sequence[Node]) -> Before:
-        """What orders nodes."""
-        return precedence([self.footprint(each) for each in nodes], self.shared)
+    def before(self, nodes: tuple[Node, ...], loop: Loop | None) -> Before:
+        """What orders nodes, in as many iterations of the loop about them as are looked at."""
+        variable, trips = _first_trips(nodes, loop)
+        known = self._ties.get((id(nodes), variable, trips))
+        if known is None:
+            prints = [self.footprint(each) for each in nodes]
+            later = [each.later(variable, index) for index in range(trips) for each in prints]
+            known = (nodes, precedence(later, self.shared))
+            self._ties[id(nodes), variable, trips] = known
+        return known[1]
+
+    def reorder(
+        self,
+        nodes: tuple[Node, ...],
+        order: Sequence[int],
+        jobs: Sequence[Job],
+        before: Before,
+        loop: Loop | None,
+    ) -> None:
+        """Takes note of nodes that are others in another order, with the jobs of those.
+
+        `before` is what orders the others: orders among iterations are the same for both.
+        """
+        self._jobs.update(
+            (id(node), (node, jobs[each])) for node, each in zip(nodes, order, strict=True)
+        )
+        size = len(nodes)
+        place = [0] * size
+        for index, each in enumerate(order):
+            place[each] = index
+        places = [first + at for first in range(0, len(before), size) for at in place]
+        ties = [
+            {places[one]: reads for one, reads in before[first + each].items()}
+            for first in range(0, len(before), size)
+            for each in order
+        ]
+        self._ties[id(nodes), *_first_trips(nodes, loop)] = (nodes, ties)
 
     def _job(self, node: Node) -> Job:
         if isinstance(node, Instruction):
@@ -154,14 +190,15 @@ class Timer:
             return Job((span,), price, queue, 0.0, moved)
         assert isinstance(node, Loop)
         assert isinstance(node.trips, int)
-        return self._loop(node)
+        key = (id(node.body), node.variable, node.trips)
+        if key not in self._loops:
+            self._loops[key] = (node.body, self._loop(node))
+        return self._loops[key][1]
 
     def _loop(self, loop: Loop) -> Job:
         """A loop: some iterations, and so on as the last of them."""
         assert isinstance(loop.trips, int)
-        few = self.iterations(
-            loop.body, loop.variable, min(loop.trips, _TRIPS - (len(loop.body) > _LONG))
-        )
+        few = self._iterations(loop.body, loop)
         left = loop.trips - len(few)
         busy: dict[Line, float] = {}
         moved = 0.0
@@ -190,18 +227,14 @@ class Timer:
                 busy[span.line] = busy.get(span.line, 0.0) + span.busy
         return max(moved, *busy.values(), 0.0)
 
-    def time(self, nodes: Sequence[Node]) -> float:
+    def time(self, nodes: tuple[Node, ...]) -> float:
         """How long nodes take, run in order."""
-        return self.iterations(tuple(nodes), None, 1)[0].end
+        return self._iterations(nodes, None)[0].end
 
-    def iterations(
-        self, body: tuple[Node, ...], variable: str | None, trips: int
-    ) -> list[Iteration]:
+    def _iterations(self, body: tuple[Node, ...], loop: Loop | None) -> list[Iteration]:
         """The first iterations of a body, run in order."""
-        jobs = [self.job(each) for each in body] * trips
-        prints = [self.footprint(each) for each in body]
-        later = [each.later(variable, index) for index in range(trips) for each in prints]
-        before = precedence(later, self.shared)
+        before = self.before(body, loop)
+        jobs = [self.job(each) for each in body] * (len(before) // len(body))
         clocks = Clocks(self.prices)
         ends: list[float] = []
         firsts: dict[Line, float] = {}
@@ -232,3 +265,11 @@ class Timer:
             return 0.0
         spread = min(earlier.price.spread, job.price.spread)
         return end - spread + self.prices.wake_ns
+
+
+def _first_trips(body: Sequence[Node], loop: Loop | None) -> tuple[str | None, int]:
+    """The variable of the loop about a body, and how many of its iterations are looked at."""
+    if loop is None:
+        return None, 1
+    assert isinstance(loop.trips, int)
+    return loop.variable, min(loop.trips, _TRIPS - (len(body) > _LONG))

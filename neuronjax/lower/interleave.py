@@ -22,7 +22,7 @@ from neuronjax.lower.lifetimes import carried, lives
 from neuronjax.lower.overlap import Overlaps
 from neuronjax.lower.precedence import leaves
 from neuronjax.lower.prices import Prices
-from neuronjax.lower.rebuild import rebuilt
+from neuronjax.lower.rebuild import rebuilt, same, with_body
 from neuronjax.lower.synchronise import synchronised
 from neuronjax.lower.unroll import unrolled
 from neuronjax.program.instruction import Instruction
@@ -149,9 +149,7 @@ class _Work:
     def written_out(self, nodes: Nodes) -> Nodes:
         """Nodes without the loops that are short and leave engines idle."""
         inner = tuple(
-            dataclasses.replace(node, body=self.written_out(node.body))
-            if isinstance(node, Loop)
-            else node
+            with_body(node, self.written_out(node.body)) if isinstance(node, Loop) else node
             for node in nodes
         )
         room = MOST_UNROLLED - sum(isinstance(node, Instruction) for node in inner)
@@ -169,7 +167,7 @@ class _Work:
                 room -= size
             else:
                 found.append(node)
-        return tuple(found)
+        return same(nodes, found)
 
     # Lists
 
@@ -185,7 +183,7 @@ class _Work:
                 node, left = self.loop(node)
                 own = own | left
             found.append(node)
-        return self.arranged(tuple(found), loop, own, self.rooms[key])
+        return self.arranged(same(nodes, found), loop, own, self.rooms[key])
 
     def in_psum(self, names: Iterable[str]) -> set[str]:
         """Those of some tiles that are in PSUM."""
@@ -200,7 +198,7 @@ class _Work:
             (longer,) = unrolled(loop, factor)
             assert isinstance(longer, Loop)
             body, left = self.line(longer.body, longer, id(loop.body))
-            changed = dataclasses.replace(longer, body=body)
+            changed = with_body(longer, body)
             time = self.timer.job(changed).duration
             if best is None or time < WORTH * best[0]:
                 best = time, changed, left, self.tiles
@@ -230,7 +228,7 @@ class _Work:
         tiles = {name: self.tiles[name] for name in sorted(own)}
         lasting: dict[str, Buffer] = {}
         if loop is not None:
-            about = dataclasses.replace(loop, body=nodes)
+            about = with_body(loop, nodes)
             lasting = {each.name: each for each in carried(about, tiles.values())}
         free = {name: each for name, each in tiles.items() if name not in lasting}
         spare = self.arranger.room.nbytes - sum(map(nbytes_of, self.tiles.values()))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from neuronjax.lower.coverage import Filled, filled, touched
-from neuronjax.program.affine import First
+from neuronjax.program.affine import Affine, First
 from neuronjax.program.instruction import Instruction, Use
 from neuronjax.program.operand import Access, Buffer
 from neuronjax.program.program import If, Loop, Node, While
@@ -106,34 +106,64 @@ def _is_carried(cycle: Cycle, depth: int, touches: list[Touch]) -> bool:
     """Whether an iteration of the loop `cycle`, at `depth`, reads what it has not written."""
     if cycle.variable is None:
         return True
-    written: list[tuple[Cycles, Access]] = []
+    written = _Written()
     for touch in touches:
         access = touch.use.operand
         assert isinstance(access, Access)
         inner = touch.cycles[depth + 1 :]
-        if not _begins(touch.use, _trips(inner)) and not _is_written(access, inner, written):
+        if not _begins(touch.use, _trips(inner)) and not written.has(access, inner):
             return True
         if touch.use.role.is_write and all(each.variable is not None for each in inner):
-            written.append((inner, access))
+            written.add(access, inner)
     return False
 
 
-def _is_written(access: Access, cycles: Cycles, written: list[tuple[Cycles, Access]]) -> bool:
-    """Whether all that is read within loops has been written before.
+@dataclass(slots=True)
+class _Written:
+    """What an iteration has written of a tile so far."""
 
-    Some of the loops stand still, the outermost ones, while the read goes through the others. A
-    write may be in those that stand still, and has gone through all other loops about it by then.
-    """
-    for still in range(len(cycles), -1, -1):
-        found = Filled()
-        wanted = touched(access, _trips(cycles[still:]))
-        for others, write in written:
+    writes: list[tuple[Cycles, Access]] = field(default_factory=list)
+    walks: set[tuple[object, ...]] = field(default_factory=set)
+    #: Loops about a read, and how many stand still -> what is filled then, by so many writes.
+    known: dict[tuple[Cycles, int], tuple[Filled, int]] = field(default_factory=dict)
+
+    def add(self, access: Access, cycles: Cycles) -> None:
+        """Takes note of a write within loops."""
+        self.writes.append((cycles, access))
+        if isinstance(access.offset, Affine):
+            self.walks.add((cycles, *_walk(access)))
+
+    def has(self, access: Access, cycles: Cycles) -> bool:
+        """Whether all that is read within loops has been written before.
+
+        Just these elements may have been, in the same iteration of all loops about the write. Else
+        some of the loops stand still, the outermost ones, while the read goes through the others.
+        """
+        walk = _walk(access)
+        if any((cycles[:count], *walk) in self.walks for count in range(len(cycles) + 1)):
+            return True
+        return any(
+            self.filled(cycles, still).has(touched(access, _trips(cycles[still:])))
+            for still in range(len(cycles), -1, -1)
+        )
+
+    def filled(self, cycles: Cycles, still: int) -> Filled:
+        """What is written while so many of the loops stand still.
+
+        A write may be in those, and has gone through all other loops about it by then.
+        """
+        found, count = self.known.get((cycles, still), (Filled(), 0))
+        for others, write in self.writes[count:]:
             both = _shared(cycles, others)
             if both <= still:
                 found.add(filled(write, _trips(others[both:])))
-        if found.has(wanted):
-            return True
-    return False
+        self.known[cycles, still] = found, len(self.writes)
+        return found
+
+
+def _walk(access: Access) -> tuple[object, ...]:
+    """Which elements it is, of one buffer."""
+    return access.slot, access.partition, access.partitions, access.offset, access.dims
 
 
 def _trips(cycles: Cycles) -> dict[str, int | None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neuronjax.program.instruction import Instruction
@@ -66,9 +67,19 @@ def rebuilt(nodes: tuple[Node, ...], change: Callable[[Node], Node | None]) -> t
     for node in nodes:
         new = change(node)
         found.append(_entered(node, change) if new is None else new)
-    if all(new is old for new, old in zip(found, nodes, strict=True)):
+    return same(nodes, found)
+
+
+def same(nodes: tuple[Node, ...], found: Sequence[Node]) -> tuple[Node, ...]:
+    """What was `found`; the `nodes` themselves if they are that."""
+    if len(nodes) == len(found) and all(map(operator.is_, nodes, found)):
         return nodes
     return tuple(found)
+
+
+def with_body(loop: Loop, body: tuple[Node, ...]) -> Loop:
+    """A loop with a body; the `loop` itself if that is its own."""
+    return loop if body is loop.body else dataclasses.replace(loop, body=body)
 
 
 def _entered(node: Node, change: Callable[[Node], Node | None]) -> Node:
