@@ -20,6 +20,7 @@ from neuronjax.lower.rebuild import on_buffers
 from neuronjax.lower.rewrite import rewrite
 from neuronjax.lower.scope import Scope, Unit
 from neuronjax.lower.storage import storage_of
+from neuronjax.lower.unread import without_unread
 from neuronjax.lower.view import View, whole_view
 from neuronjax.program.operand import Buffer, Kind
 from neuronjax.program.program import (
@@ -65,15 +66,17 @@ def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main")
     views = scope.run()
     move(scope, [(view, places[j]) for j, view in enumerate(views) if view is not None])
     functions, body = _inlined(unit, scope.nodes)
-    return Program(
-        name=name,
-        target=target,
-        body=body,
-        buffers=tuple(unit.buffers.values()),
-        registers=tuple(unit.registers.values()),
-        functions=functions,
-        aliases=tuple(unit.aliases),
-        ranks=ranks,
+    return without_unread(
+        Program(
+            name=name,
+            target=target,
+            body=body,
+            buffers=tuple(unit.buffers.values()),
+            registers=tuple(unit.registers.values()),
+            functions=functions,
+            aliases=tuple(unit.aliases),
+            ranks=ranks,
+        )
     )
 
 
