@@ -11,23 +11,27 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from neuronjax.errors import OnChipMemoryError
 from neuronjax.lower.allocate import allocate
-from neuronjax.lower.arrange import Arranger, nbytes_of
+from neuronjax.lower.arrange import ENOUGH, Arranger, nbytes_of
 from neuronjax.lower.clocks import Timer
+from neuronjax.lower.dependences import Overlap
 from neuronjax.lower.greedy import Room
 from neuronjax.lower.lifetimes import carried, lives
 from neuronjax.lower.overlap import Overlaps
-from neuronjax.lower.precedence import leaves
+from neuronjax.lower.precedence import Shared, leaves
 from neuronjax.lower.prices import Prices
 from neuronjax.lower.rebuild import rebuilt, same, with_body
 from neuronjax.lower.synchronise import synchronised
 from neuronjax.lower.unroll import unrolled
+from neuronjax.lower.worthwhile import NO_PROSPECT, Prospect, worthwhile
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory
-from neuronjax.program.program import Function, Kernel, Loop, Node, Program
+from neuronjax.program.program import Kernel, Loop, Node, Program
+from neuronjax.program.walk import kernels
 
 MOST_FACTOR = 8
 """Iterations that are written out at most, unless all of them are."""
@@ -52,61 +56,90 @@ def interleaved(program: Program, prices: Prices) -> Program:
         return program
     overlaps = Overlaps(program)
     roots = {alias.buffer: alias.of for alias in program.aliases}
-    bare = dataclasses.replace(program, functions=(), buffers=(), aliases=())
-    finished: dict[int, Node] = {}
+    overlap_of = {each.name: overlaps.within(each) for each in program.functions}
+    outside = overlaps.within(None)
+    candidates: dict[int, _Candidate] = {}
+    for place, kernel in kernels(program):
+        if id(kernel) not in candidates and _is_plain(kernel.body):
+            overlap = overlap_of[place.function.name] if place.function else outside
+            timer = Timer(prices, _shared(roots, overlap))
+            candidates[id(kernel)] = _Candidate(kernel, program, timer, overlap)
 
-    def body(nodes: Nodes, function: Function | None) -> Nodes:
-        overlap = overlaps.within(function)
+    def prospect(kernel: Kernel) -> Prospect:
+        known = candidates.get(id(kernel))
+        return NO_PROSPECT if known is None else known.prospect()
 
-        def shared(one: Buffer, other: Buffer) -> bool | None:
-            if roots.get(one.name, one.name) == roots.get(other.name, other.name):
-                return True
-            return False if overlap(one, other) is False else None
+    faster = {key: candidates[key].faster() for key in worthwhile(program, prospect)}
 
-        def time(kernel: Kernel) -> float | None:
-            try:
-                allocated = allocate(dataclasses.replace(bare, body=(kernel,)), check=False)
-            except OnChipMemoryError:
-                return None
-            (alone,) = allocated.body
-            assert isinstance(alone, Kernel)
-            return prices.time(synchronised(alone, overlap))
-
-        def change(node: Node) -> Node | None:
-            if not isinstance(node, Kernel):
-                return None
-            if id(node) not in finished:
-                finished[id(node)] = _faster(node, program, Timer(prices, shared), time)
-            return finished[id(node)]
-
-        return rebuilt(nodes, change)
+    def change(node: Node) -> Node | None:
+        return faster.get(id(node), node) if isinstance(node, Kernel) else None
 
     functions = tuple(
-        dataclasses.replace(each, body=body(each.body, each)) for each in program.functions
+        dataclasses.replace(each, body=rebuilt(each.body, change)) for each in program.functions
     )
-    return dataclasses.replace(program, functions=functions, body=body(program.body, None))
+    return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
 
 
-def _faster(
-    kernel: Kernel, program: Program, timer: Timer, time: Callable[[Kernel], float | None]
-) -> Kernel:
-    """A kernel in another order, if it is faster then."""
-    if not _is_plain(kernel.body):
-        return kernel
-    short = IDLE * timer.work(kernel.body)
-    best, least = kernel, time(kernel) if timer.time(kernel.body) > short else None
-    if least is None or least < short:
-        return kernel
-    leaf_count = sum(1 for _ in leaves(kernel.body))
-    for moves_loops in (False, True) if leaf_count < MOST_MOVED else (False,):
-        work = _Work(kernel, program, timer, moves_loops)
-        changed = work.run()
-        after = time(changed) if work.has_gained else None
-        if after is not None and after < WORTH * least:
-            best, least = changed, after
-        if least < short:
-            break
-    return best
+def _shared(roots: Mapping[str, str], overlap: Overlap) -> Shared:
+    """Whether two buffers of HBM begin at one place."""
+
+    def shared(one: Buffer, other: Buffer) -> bool | None:
+        if roots.get(one.name, one.name) == roots.get(other.name, other.name):
+            return True
+        return False if overlap(one, other) is False else None
+
+    return shared
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A kernel of instructions and loops that may be faster in another order."""
+
+    kernel: Kernel
+    program: Program
+    timer: Timer
+    overlap: Overlap
+
+    @property
+    def short(self) -> float:
+        """A time that leaves nothing to look for, in ns."""
+        return IDLE * self.timer.work(self.kernel.body)
+
+    def prospect(self) -> Prospect:
+        """What clocks promise."""
+        body = self.kernel.body
+        time = self.timer.time(body)
+        gain = time - self.timer.work(body) if time > self.short else 0.0
+        return Prospect(time, gain, sum(1 for _ in leaves(body)))
+
+    def faster(self) -> Kernel:
+        """The kernel in another order, if it is faster then."""
+        best, least = self.kernel, self.time(self.kernel)
+        if least is None or least < self.short:
+            return best
+        work = _Work(self.kernel, self.program, self.timer)
+        is_small = sum(1 for _ in leaves(self.kernel.body)) < MOST_MOVED
+        for moves_loops in (False, True) if is_small else (False,):
+            changed = work.run(moves_loops)
+            after = self.time(changed) if work.has_gained else None
+            if after is not None and after < WORTH * least:
+                best, least = changed, after
+            if least < self.short:
+                break
+        return best
+
+    def time(self, kernel: Kernel) -> float | None:
+        """How long a kernel takes, in ns; None: its tiles do not fit."""
+        alone = dataclasses.replace(
+            self.program, functions=(), buffers=(), aliases=(), body=(kernel,)
+        )
+        try:
+            allocated = allocate(alone, check=False)
+        except OnChipMemoryError:
+            return None
+        (placed,) = allocated.body
+        assert isinstance(placed, Kernel)
+        return self.timer.prices.time(synchronised(placed, self.overlap))
 
 
 def _is_plain(nodes: Iterable[Node]) -> bool:
@@ -117,30 +150,46 @@ def _is_plain(nodes: Iterable[Node]) -> bool:
     )
 
 
+class _Found(NamedTuple):
+    """A loop in some order, how long it takes, and what happened to tiles.
+
+    `left` are in PSUM and have no banks yet, `gone` are not used any more, `tiles` are new.
+    """
+
+    time: float
+    loop: Loop
+    left: set[str]
+    gone: set[str]
+    tiles: dict[str, Buffer]
+
+
 class _Work:
     """One kernel. Lists with loops in them keep their order unless it `moves_loops`."""
 
-    def __init__(self, kernel: Kernel, program: Program, timer: Timer, moves_loops: bool) -> None:
-        self.kernel, self.timer, self.moves_loops = kernel, timer, moves_loops
+    def __init__(self, kernel: Kernel, program: Program, timer: Timer) -> None:
+        self.kernel, self.timer = kernel, timer
+        self.moves_loops = self.has_gained = False
         self.arranger = Arranger(timer, program.target.core)
         self.tiles = {each.name: each for each in kernel.buffers if each.address is None}
+        self.nodes = self.written_out(kernel.body)
         #: id of a list of nodes -> tiles that are used there only.
         self.owned: dict[int, set[str]] = {}
-        self.rooms: dict[int, Room] = {}
-        self.has_gained = False
-
-    def run(self) -> Kernel:
-        """The kernel in another order."""
-        kernel = self.kernel
-        nodes = self.written_out(kernel.body)
-        for name, owner in _owners(nodes, self.tiles).items():
+        for name, owner in _owners(self.nodes, self.tiles).items():
             self.owned.setdefault(id(owner), set()).add(name)
-        self.rooms = _rooms(nodes, self.tiles, self.owned, self.arranger)
-        nodes, _ = self.line(nodes, None, id(nodes))
+        self.rooms = _rooms(self.nodes, self.tiles, self.owned, self.arranger)
+        #: id of a loop without loops in it -> that in a faster order.
+        self.straight: dict[int, _Found] = {}
+
+    def run(self, moves_loops: bool) -> Kernel:
+        """The kernel in another order; it `has_gained` if no earlier run has found as much."""
+        tiles = self.tiles
+        self.moves_loops, self.has_gained = moves_loops, False
+        nodes, _ = self.line(self.nodes, None, id(self.nodes))
         names = {access.buffer.name for leaf in leaves(nodes) for access in leaf.accesses()}
-        fixed = [each for each in kernel.buffers if each.address is not None]
-        tiles = [each for name, each in self.tiles.items() if name in names]
-        return dataclasses.replace(kernel, body=nodes, buffers=(*fixed, *tiles))
+        fixed = [each for each in self.kernel.buffers if each.address is not None]
+        used = [each for name, each in self.tiles.items() if name in names]
+        self.tiles = tiles
+        return dataclasses.replace(self.kernel, body=nodes, buffers=(*fixed, *used))
 
     def is_idle(self, loop: Loop) -> bool:
         """Whether iterations leave all engines idle for a while."""
@@ -191,25 +240,40 @@ class _Work:
 
     def loop(self, loop: Loop) -> tuple[Loop, set[str]]:
         """A loop in a faster order, and its tiles of PSUM that have no banks yet."""
+        if not _is_straight(loop):
+            body, left = self.line(loop.body, loop, id(loop.body))
+            return with_body(loop, body), left
+        found = self.straight.get(id(loop))
+        if found is None:
+            found = self.straight[id(loop)] = self.fastest(loop)
+        kept = {name: each for name, each in self.tiles.items() if name not in found.gone}
+        self.tiles = {**kept, **found.tiles}
+        return found.loop, found.left
+
+    def fastest(self, loop: Loop) -> _Found:
+        """A loop without loops in it, with as many iterations in one as is best."""
         before = self.tiles
-        best: tuple[float, Loop, set[str], dict[str, Buffer]] | None = None
+        enough = ENOUGH * self.arranger.least(loop.body, loop)
+        best: _Found | None = None
         for factor in self.factors(loop):
-            self.tiles = dict(before)
             (longer,) = unrolled(loop, factor)
             assert isinstance(longer, Loop)
             body, left = self.line(longer.body, longer, id(loop.body))
             changed = with_body(longer, body)
             time = self.timer.job(changed).duration
-            if best is None or time < WORTH * best[0]:
-                best = time, changed, left, self.tiles
+            if best is None or time < WORTH * best.time:
+                new = {name: each for name, each in self.tiles.items() if each != before.get(name)}
+                best = _Found(time, changed, left, before.keys() - self.tiles.keys(), new)
+            self.tiles = before
+            if best.time < enough:
+                break
         assert best is not None
-        _, changed, left, self.tiles = best
-        return changed, left
+        return best
 
     def factors(self, loop: Loop) -> list[int]:
         """How many iterations in one are tried."""
         assert isinstance(loop.trips, int)
-        if not _is_straight(loop) or not self.is_idle(loop):
+        if not self.is_idle(loop):
             return [1]
         most = min(MOST_FACTOR, MOST_UNROLLED // len(loop.body), loop.trips // 2)
         fitting = [each for each in range(2, most + 1) if loop.trips % each == 0]
