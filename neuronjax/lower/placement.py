@@ -7,7 +7,7 @@ deep neural networks", 2018).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,34 +34,33 @@ class _Table:
 
     def __init__(self, fixed: Placed, room: int) -> None:
         self._pieces: list[Piece] = []
-        self._rows = np.zeros((6, len(fixed) + room), np.int64)
+        self._rows = np.zeros((7, len(fixed) + room), np.int64)
         for at, piece in fixed:
             self.add(at, piece)
 
     def add(self, at: int, piece: Piece) -> None:
         first, last = (piece.lives[0][0], piece.lives[-1][1]) if piece.lives else (1, 0)
-        self._rows[:, len(self._pieces)] = (at, at + piece.size, *piece.lanes, first, last)
+        row = (at, at + piece.size, *piece.lanes, first, last, len(piece.lives))
+        self._rows[:, len(self._pieces)] = row
         self._pieces.append(piece)
 
-    def taken(self, piece: Piece, *, reuse: bool) -> list[tuple[int, int]]:
-        """Bytes that the piece must not have; with `reuse`, of what is there at the same time."""
-        begin, end, low, high, first, last = self._rows[:, : len(self._pieces)]
+    def taken(self, piece: Piece, *, reuse: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Where bytes begin and end that the piece must not have, in order of their beginnings.
+
+        With `reuse`, only what is there at the same time.
+        """
+        begin, end, low, high, first, last, parts = self._rows[:, : len(self._pieces)]
         clash = (low <= piece.lanes[1]) & (piece.lanes[0] <= high)
         if reuse:
             if not piece.lives:
-                return []
+                return begin[:0], end[:0]
             clash &= (first <= piece.lives[-1][1]) & (piece.lives[0][0] <= last)
-        found = np.flatnonzero(clash).tolist()
-        if reuse:
-            found = [index for index in found if self._meets(piece, self._pieces[index])]
-        return list(zip(begin[found].tolist(), end[found].tolist(), strict=True))
-
-    @staticmethod
-    def _meets(one: Piece, other: Piece) -> bool:
-        """Of pieces whose lives overlap as wholes."""
-        if len(one.lives) == len(other.lives) == 1:
-            return True
-        return meet(one.lives, other.lives)
+            unsure = clash if len(piece.lives) != 1 else clash & (parts != 1)
+            for index in np.flatnonzero(unsure).tolist():
+                clash[index] = meet(piece.lives, self._pieces[index].lives)
+        found = np.flatnonzero(clash)
+        found = found[np.lexsort((end[found], begin[found]))]
+        return begin[found], end[found]
 
 
 def place(pieces: Sequence[Piece], fixed: Placed, limit: int, *, reuse: bool) -> list[int] | None:
@@ -107,17 +106,14 @@ def _placed(
     return found
 
 
-def _gap(taken: Iterable[tuple[int, int]], piece: Piece, limit: int) -> int | None:
+def _gap(taken: tuple[np.ndarray, np.ndarray], piece: Piece, limit: int) -> int | None:
     """The start of the smallest gap that takes the piece; None: there is none."""
-    best: tuple[int, int] | None = None
-    start = 0
-    for begin, end in [*sorted(taken), (limit, limit)]:
-        at = -(-start // piece.alignment) * piece.alignment
-        room = begin - at
-        if room >= piece.size and (best is None or room < best[0]):
-            best = (room, at)
-        start = max(start, end)
-    return None if best is None else best[1]
+    begin, end = taken
+    starts = np.maximum.accumulate(np.append(0, end))
+    at = -(-starts // piece.alignment) * piece.alignment
+    room = np.append(begin, limit) - at
+    fitting = np.flatnonzero(room >= piece.size)
+    return int(at[fitting[np.argmin(room[fitting])]]) if fitting.size else None
 
 
 def peak(placed: Placed) -> int:
