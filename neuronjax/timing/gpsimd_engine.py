@@ -88,7 +88,9 @@ def _local_gather(each: program.LocalGather, platform: Platform) -> Cost:
     NKI ISA, edition 2.26, prints the reciprocal of C; more elements per index would cost less then.
     """
     per_index = max(1, each.elements_per_index)
-    indices = each.valid_indices or each.index.free_elements * min(each.index.partitions, 16)
+    indices = each.index.free_elements * min(each.index.partitions, 16)
+    if each.valid_indices is not None:
+        indices = max(0, min(indices, each.valid_indices))
     ideal = min(_WORD / bytes_of(each.src.element_type), per_index)
     rate = ideal * 4 * per_index / (28 + 4 * per_index)
     return instruction(platform, indices * per_index / rate)
