@@ -48,7 +48,7 @@ SUMS = frozenset({
 })  # fmt: skip
 """Operations whose results depend on the order of sums or products."""
 
-SUMMED = Tolerance(ulps=4, relative=1e-5)
+SUMMED = Tolerance(ulps=4, relative=1e-5, roundings=2)
 """Engines add in float32; XLA:CPU rounds every sum of a shorter type to that type."""
 
 ITERATIONS: dict[str, Tolerance] = {

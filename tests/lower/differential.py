@@ -30,10 +30,15 @@ CHIP = "trainium2"
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Differences allowed: units in the last place of FP32, or relative to the largest value."""
+    """Differences allowed: units in the last place of FP32, or relative to the largest value.
+
+    `roundings` are those of partial sums, as large as the largest value, to a type shorter than
+    FP32: XLA:CPU makes them, engines do not.
+    """
 
     ulps: float = 0
     relative: float = 0
+    roundings: float = 0
 
 
 EXACT = Tolerance()
@@ -136,9 +141,12 @@ def assert_close(got: np.ndarray, want: np.ndarray, tolerance: Tolerance) -> Non
     assert ((a == b) | (np.isnan(a) & np.isnan(b)))[~finite].all()
     a, b = a[finite], b[finite]
     spacing = np.spacing(np.abs(b).astype(np.float32)).astype(np.float64)
+    relative = tolerance.relative
     if got.dtype.itemsize < 4:
-        spacing = np.abs(b) * float(ml_dtypes.finfo(got.dtype).eps) + 1e-30
-    allowed = tolerance.ulps * spacing + tolerance.relative * np.abs(b).max(initial=0)
+        precision = float(ml_dtypes.finfo(got.dtype).eps)
+        spacing = np.abs(b) * precision + 1e-30
+        relative += tolerance.roundings * precision / 2
+    allowed = tolerance.ulps * spacing + relative * np.abs(b).max(initial=0)
     worst = np.abs(a - b) - allowed
     assert (worst <= 0).all(), f"{a[worst > 0][:5]} instead of {b[worst > 0][:5]}"
 
