@@ -9,7 +9,7 @@ from typing import NamedTuple
 from neuronjax.program.program import Call, Kernel, Loop, Node, Program, While
 from neuronjax.program.walk import children
 
-NEGLIGIBLE = 0.025
+NEGLIGIBLE = 0.2
 """Part of a program's time that the kernels which nobody looks at promise at most, all together."""
 _UNKNOWN_TRIPS = 64
 """Iterations of a loop that only the run knows."""
