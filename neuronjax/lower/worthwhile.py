@@ -9,8 +9,12 @@ from typing import NamedTuple
 from neuronjax.program.program import Call, Kernel, Loop, Node, Program, While
 from neuronjax.program.walk import children
 
-NEGLIGIBLE = 0.2
+NEGLIGIBLE = 0.025
 """Part of a program's time that the kernels which nobody looks at promise at most, all together."""
+TOLERABLE = 0.2
+"""The same while there is much left to look at."""
+MUCH = 700
+"""Instructions of all kernels that are looked at, from which that is much."""
 _UNKNOWN_TRIPS = 64
 """Iterations of a loop that only the run knows."""
 
@@ -35,13 +39,16 @@ def worthwhile(program: Program, prospect: Callable[[Kernel], Prospect]) -> set[
     runs = kernel_runs(program)
     prospects = {key: prospect(kernel) for key, (kernel, _) in runs.items()}
     gains = {key: each.gain * runs[key][1] for key, each in prospects.items()}
-    rest = NEGLIGIBLE * sum(each.time * runs[key][1] for key, each in prospects.items())
+    time = sum(each.time * runs[key][1] for key, each in prospects.items())
+    size = sum(each.size for key, each in prospects.items() if gains[key])
+    lost = 0.0
     found = set(gains)
     for key in sorted(gains, key=lambda key: gains[key] / max(1, prospects[key].size)):
-        rest -= gains[key]
-        if rest < 0:
+        lost += gains[key]
+        if lost > time * (TOLERABLE if size > MUCH else NEGLIGIBLE):
             break
         found.remove(key)
+        size -= prospects[key].size if gains[key] else 0
     return found
 
 
