@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
 from neuronjax.compiler import lower_program
 from neuronjax.emulate.core import DataflowOrder, Order
@@ -140,7 +140,11 @@ def test_random_kernels_leave_the_same_in_hbm() -> None:
     changed: list[bool] = []
 
     @given(programs(addressed=False))
-    @settings(max_examples=600, deadline=None)
+    @settings(
+        max_examples=600,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
     def check(program: Program) -> None:
         found = interleaved(program, _Eager())
         changed.append(found != program)
