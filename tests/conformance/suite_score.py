@@ -20,6 +20,8 @@ _VARYING = (
     (re.compile(r"'[^']*'|\"[^\"]*\""), "'…'"),
     (re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?"), "#"),
 )
+_CHECKOUT = re.compile(r"/\S*/(?=tests/)")
+"""What stands before a path of JAX's tests, which differs from machine to machine."""
 _CAUSE_CHARACTERS = 200
 _NOT_RUN = {"outcome": "not run", "error": "the file was given up, or has no such test"}
 
@@ -73,7 +75,11 @@ def _file_score(cpu: Outcomes, neuron: Outcomes) -> dict[str, Any]:
         "passed_on_cpu": len(passing),
         "passed_on_both": len(passing) - len(lost),
         "lost": [
-            {"id": identity, "outcome": event["outcome"], "error": event["error"]}
+            {
+                "id": identity,
+                "outcome": event["outcome"],
+                "error": _CHECKOUT.sub("", event["error"]),
+            }
             for identity, event in lost.items()
         ],
     }
