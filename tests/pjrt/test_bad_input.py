@@ -241,6 +241,7 @@ INTERRUPTED = """
             {work}
         print("never")
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         done.set()
         print("interrupted")
     print(float(jax.jit(lambda x: x + 1)(1.0)))
