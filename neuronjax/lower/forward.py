@@ -8,6 +8,8 @@ copy goes. What others read in HBM is still stored there, and not loaded again.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -157,7 +159,7 @@ class _Forwarding:
         is_internal = buffer.name in self.internal
         done = [self._replace(copy) for copy in copies]
         if not any(done) or not (is_internal or all(done[: sum(each.is_store for each in copies)])):
-            for changes in done:
+            for changes in reversed(done):  # several of them may have changed one instruction
                 for index, old in changes.items():
                     self._set(index, old)
             return
@@ -245,7 +247,8 @@ class _Forwarding:
         for index in users:
             leaf = self.leaves[index]
             assert leaf.node is not None
-            changed = _on(leaf.node, tile.name, lambda each: moved(each, old, new))
+            change = functools.partial(moved, old=old, new=new, trips=leaf.trips)
+            changed = _on(leaf.node, tile.name, change)
             if changed is None or not _is_in_order(leaf.node, index, copy):
                 return {}
             changes[index] = changed
@@ -285,16 +288,9 @@ class _Forwarding:
 
 def _about(nests: list[Loops]) -> Loops:
     """The loops about all of them."""
-    first = nests[0]
-    depth = next(
-        (
-            at
-            for at, loop in enumerate(first)
-            if any(nest[at : at + 1] != (loop,) for nest in nests)
-        ),
-        len(first),
-    )
-    return first[:depth]
+    levels = zip(*nests, strict=False)
+    shared = itertools.takewhile(lambda loops: all(each is loops[0] for each in loops), levels)
+    return tuple(loops[0] for loops in shared)
 
 
 def _spread(access: Access, loops: Loops) -> Access | None:
@@ -338,7 +334,7 @@ def _on(
             return operand
         new = change(operand)
         failed = failed or new is None
-        return new
+        return operand if new is None else new
 
     result = node.with_operands(changed)
     return None if failed else result

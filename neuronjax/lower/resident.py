@@ -134,10 +134,11 @@ def rows_of(access: Access, partitions: int) -> tuple[int, tuple[Dim, ...]] | No
     return first.stride * each, (*inner, *rest)
 
 
-def moved(access: Access, old: Access, new: Access) -> Access | None:
+def moved(access: Access, old: Access, new: Access, trips: Mapping[str, int]) -> Access | None:
     """An access to the tile of `old`, as one to that of `new`, which holds the same in its walk.
 
-    None: it leaves `old`, or there is no such walk in `new`.
+    `trips` are those of the loops about it. None: it leaves `old`, or there is no such walk in
+    `new`.
     """
     if isinstance(access.offset, RegisterOffset) or isinstance(old.offset, RegisterOffset):
         return None
@@ -146,7 +147,7 @@ def moved(access: Access, old: Access, new: Access) -> Access | None:
     first, begin = access.partition.base, old.partition.base
     if old.partition.terms or not begin <= first <= begin + old.partitions - access.partitions:
         return None
-    walk = _walked(access, old, new)
+    walk = _walked(access, old, new, trips)
     if walk is None:
         return None
     return dataclasses.replace(
@@ -159,7 +160,9 @@ def moved(access: Access, old: Access, new: Access) -> Access | None:
     )
 
 
-def _walked(access: Access, old: Access, new: Access) -> tuple[Affine, tuple[Dim, ...]] | None:
+def _walked(
+    access: Access, old: Access, new: Access, trips: Mapping[str, int]
+) -> tuple[Affine, tuple[Dim, ...]] | None:
     assert isinstance(access.offset, Affine)
     assert isinstance(old.offset, Affine)
     assert isinstance(new.offset, Affine)
@@ -170,6 +173,9 @@ def _walked(access: Access, old: Access, new: Access) -> tuple[Affine, tuple[Dim
         return None
     step, count = (source[0].stride, source[0].size) if source else (1, 1)
     distance = access.offset + old.offset * -1
+    begin, reach = distance.interval(trips), access.reach
+    if begin.low + reach.low < 0 or begin.high + reach.high > (count - 1) * step:
+        return None
     levels = _levels(joined(new.dims))
     digits = _digits(distance, step, count, levels)
     if digits is None:
@@ -241,19 +247,24 @@ def _digits(
 
 
 def _through(dim: Dim, step: int, levels: list[_Level], places: list[int]) -> list[Dim] | None:
-    """A dimension of a walk over elements `step` apart, as a walk through levels."""
-    if dim.stride % step:
+    """A dimension of a walk over elements `step` apart, as a walk through levels.
+
+    Takes the places that it goes through from those left at its levels.
+    """
+    if dim.stride % step or dim.stride < 0:
         return None
     passed = dim.stride // step
-    for index, (level, left) in enumerate(zip(levels, places, strict=True)):
+    for index, level in enumerate(levels):
         if passed % level.passed:
             continue
         steps = passed // level.passed
-        if steps * (dim.size - 1) < left:
+        if steps * (dim.size - 1) < places[index]:
+            places[index] -= steps * (dim.size - 1)
             return [Dim(steps * level.stride, dim.size)]
-        if steps == 1 and left == level.size and index and not dim.size % level.size:
-            outer = levels[index - 1]
-            if dim.size // level.size <= places[index - 1]:
-                return [Dim(outer.stride, dim.size // level.size), Dim(level.stride, level.size)]
+        if steps == 1 and places[index] == level.size and index and not dim.size % level.size:
+            outer, rows = levels[index - 1], dim.size // level.size
+            if rows <= places[index - 1]:
+                places[index], places[index - 1] = 1, places[index - 1] - rows + 1
+                return [Dim(outer.stride, rows), Dim(level.stride, level.size)]
         return None
     return None

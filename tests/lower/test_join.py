@@ -124,6 +124,43 @@ def test_other_tensors_stay_in_hbm(given: dict[str, object]) -> None:
     assert on_y(after.body) == on_y(before.body)
 
 
+TWO_HALVES = """program "halves" target trainium2 lnc 1 {
+  hbm %x : float32[256, 64] argument
+  hbm %y : float32[128, 64] result
+  hbm %z : float32[128, 64] result
+  hbm %h : float32[256, 64] result
+  kernel "first" {
+    sbuf %t : float32[128, 64]
+    sbuf %u : float32[128, 64]
+    dma_copy dst=%t<0, 128>[0; 1:64] src=%x[0; 64:128, 1:64]
+    dma_copy dst=%h[0; 64:128, 1:64] src=%t<0, 128>[0; 1:64]
+    dma_copy dst=%u<0, 128>[0; 1:64] src=%x[8192; 64:128, 1:64]
+    dma_copy dst=%h[8192; 64:128, 1:64] src=%u<0, 128>[0; 1:64]
+    memset dst=%u<0, 128>[0; 1:64] value=#0.0
+    dma_copy dst=%z[0; 64:128, 1:64] src=%u<0, 128>[0; 1:64]
+  }
+  kernel "second" {
+    sbuf %a : float32[128, 64]
+    sbuf %b : float32[128, 64]
+    sbuf %c : float32[128, 64]
+    dma_copy dst=%a<0, 128>[0; 1:64] src=%h[0; 64:128, 1:64]
+    dma_copy dst=%b<0, 128>[0; 1:64] src=%h[8192; 64:128, 1:64]
+    tensor_tensor dst=%c<0, 128>[0; 1:64] data1=%a<0, 128>[0; 1:64] data2=%b<0, 128>[0; 1:64] op=add
+    dma_copy dst=%y[0; 64:128, 1:64] src=%c<0, 128>[0; 1:64]
+  }
+}
+"""
+
+
+def test_a_tensor_that_cannot_stay_leaves_everything_as_it_was() -> None:
+    """One of the tiles stored is used again afterwards; both loads feed one instruction."""
+    after = join(parse(TWO_HALVES))
+    assert [str(finding) for finding in verify(after)] == []
+    text = format(after)
+    assert "_kept" not in text
+    assert parse(text) == after
+
+
 LAYERS = """program "layers" target trainium2 lnc 1 {{
 {buffers}
   function @double(hbm %a : float32[128, 64], hbm %b : float32[128, 64]) {{
