@@ -15,10 +15,14 @@ def _quick_gelu(x: jax.Array) -> jax.Array:
     return x * jax.nn.sigmoid(1.702 * x)
 
 
+# Training keeps their argument alone: derivatives of the steps would keep several tensors each.
+_gelu = jax.checkpoint(partial(jax.nn.gelu, approximate=False))
+_gelu_tanh = jax.checkpoint(jax.nn.gelu)
+
 ACTIVATIONS: Mapping[str, Activation] = {
-    "gelu": partial(jax.nn.gelu, approximate=False),
-    "gelu_new": jax.nn.gelu,
-    "gelu_pytorch_tanh": jax.nn.gelu,
+    "gelu": _gelu,
+    "gelu_new": _gelu_tanh,
+    "gelu_pytorch_tanh": _gelu_tanh,
     "quick_gelu": _quick_gelu,
     "relu": jax.nn.relu,
     "relu6": jax.nn.relu6,

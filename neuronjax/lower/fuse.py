@@ -185,7 +185,7 @@ class Fusion:
         base, relation = peel(operand)
         if self.of.get(base) is group and base in group.maps:
             return
-        group.inputs[base, _through(relation, placed, base)] = None
+        group.inputs[base, through(relation, placed, base)] = None
 
     def _joinable(
         self, op: Op, shape: tuple[int, ...], kept: Sequence[int] | None
@@ -317,7 +317,7 @@ def _merge(placed: list[int | None], relation: Map, base: Map) -> bool:
     return True
 
 
-def _through(relation: Map, placed: Map, base: Value) -> Map:
+def through(relation: Map, placed: Map, base: Value) -> Map:
     """Dimension of the base -> dimension of the domain."""
     found: list[int | None] = [None] * len(base.shape)
     for dim, axis in enumerate(relation):
@@ -337,6 +337,14 @@ def is_elementwise(op: Op) -> bool:
     if op.name == "retype":
         return True
     return not any(value.dtype.name in PACKED for value in (*op.operands, *op.results))
+
+
+def is_widening(op: Op) -> bool:
+    """Whether a conversion is from a short floating-point type to FP32."""
+    if op.name != "convert":
+        return False
+    wide, narrow = op.result.dtype.name, op.operands[0].dtype.name
+    return wide == "float32" and narrow in ("bfloat16", "float16")
 
 
 PACKED = frozenset({"int2", "uint2", "int4", "uint4"})

@@ -21,7 +21,7 @@ from neuronjax.hlo import graph as hlo_graph
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.families.slide import windows_of
-from neuronjax.lower.fuse import is_splat, reducer
+from neuronjax.lower.fuse import is_splat, is_widening, reducer
 from neuronjax.lower.rewrite import Rewrite, Writer
 
 _EXACT: Mapping[str, frozenset[str]] = {
@@ -225,6 +225,9 @@ def _sum_of_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
         return None
     if value.dtype != np.float32 or not _is_zero(zero):
         return None
+    made = _made_by(value, "convert")
+    if made is not None and is_widening(made):
+        (value,) = made.operands  # ones are exact in any type, and sums are FP32
     matrix = writer.reshape(value, (rows, columns))
     like = Value(TensorSpec((rows,), value.dtype))
     numbers = {
@@ -234,7 +237,10 @@ def _sum_of_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
         "rhs_contracting_dimensions": (0,),
     }
     ones = writer.constant(1.0, like)
-    total = writer.add("dot_general", ones, matrix, shape=(columns,), dot_dimension_numbers=numbers)
+    total = writer.add(
+        "dot_general", ones, matrix, shape=(columns,), dtype=op.result.dtype,
+        dot_dimension_numbers=numbers,
+    )  # fmt: skip
     return [writer.reshape(total, op.result.shape)]
 
 
@@ -354,9 +360,6 @@ LATER: Mapping[str, Rewrite] = {"chlo.erfc": erfc}
 """Operation -> what is done where nothing of `NATIVE` has taken it."""
 
 
-_WIDENED = frozenset({"bfloat16", "float16"})
-
-
 def with_own_widenings(graph: Graph) -> None:
     """Gives every user of a value widened to FP32 its own conversion of it; in place.
 
@@ -369,7 +372,7 @@ def with_own_widenings(graph: Graph) -> None:
         operands = []
         for value in op.operands:
             made = _made_by(value, "convert")
-            if made is not None and _is_widening(made):
+            if made is not None and is_widening(made):
                 writer = Writer(made.source)
                 value = writer.convert(made.operands[0], value.dtype)
                 operations += writer.operations
@@ -377,11 +380,6 @@ def with_own_widenings(graph: Graph) -> None:
         op.operands = tuple(operands)
         operations.append(op)
     graph.operations[:] = operations
-
-
-def _is_widening(op: Op) -> bool:
-    wide, narrow = op.result.dtype.name, op.operands[0].dtype.name
-    return wide == "float32" and narrow in _WIDENED
 
 
 def without_unused(graph: Graph) -> None:

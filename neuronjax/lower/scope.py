@@ -34,6 +34,7 @@ from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tile_program import Input, Node, Output, Reference, TileProgram, simplified
 from neuronjax.lower.tiles import TileEmitter
 from neuronjax.lower.view import View, whole_view
+from neuronjax.lower.widening import widened_late
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Buffer, Immediate, Kind, Memory, Register
@@ -154,7 +155,7 @@ class Scope:
         """Lowers all operations; the views of the graph's results, None of empty ones."""
         fusion = Fusion(frozenset(self.unit.epilogues))
         groups = paired(merged(fusion.run(self.graph), fusion), fusion)
-        groups = absorbed(groups, fusion)
+        groups = widened_late(absorbed(groups, fusion), fusion, self.graph)
         groups = self._groups = ordered(groups, fusion, self.homes)
         needed = self._needed(groups, fusion)
         self.preferred |= settled(self.homes, self.graph, fusion, self._last_use)

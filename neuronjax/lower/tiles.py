@@ -249,6 +249,24 @@ class TileEmitter:
         """Operations that need no instruction of their own."""
         return shortcuts(self.program, self.wanted)
 
+    @functools.cached_property
+    def neighbours(self) -> Mapping[int, int]:
+        """Dimension -> elements of inputs and outputs that lie side by side along it."""
+        program, found = self.program, dict.fromkeys(range(len(self.program.domain)), 0)
+        moved = [(each.axes, each.strides) for each in program.inputs if each.buffer is not None]
+        moved += [(program.axes_of(each.value), each.strides) for each in program.outputs]
+        for axes, strides in moved:
+            elements = math.prod(program.domain[dim] for dim in axes)
+            for dim in axes:
+                found[dim] += elements if strides[dim] == 1 else 0
+        return found
+
+    def inwards(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        """Free axes in the order in which tiles hold them: as memory does, for long transfers."""
+        return tuple(
+            sorted(axes, key=lambda axis: self.neighbours[axis.dim] if axis.step == 1 else 0)
+        )
+
     def emit(self) -> None:
         """The whole chain."""
         for region in regions(self.program):
@@ -267,7 +285,7 @@ class TileEmitter:
         loops = {axis.dim for axis in region.loops}
         if not loops or len(region.chunks) != 1 or region.chunks[0].loops:
             return {}
-        free = (*region.free, *region.chunks[0].free)
+        free = self.inwards((*region.free, *region.chunks[0].free))
         values = Values(self, Box(region.partitions, free, position), {})
         found: dict[Reference, Access] = {}
         room = SHARED_BYTES
@@ -293,7 +311,7 @@ class TileEmitter:
         self, region: Region, position: dict[int, Affine], same: Mapping[Reference, Access]
     ) -> None:
         if len(region.chunks) == 1 and not region.chunks[0].loops:
-            free = (*region.free, *region.chunks[0].free)
+            free = self.inwards((*region.free, *region.chunks[0].free))
             self.box(Box(region.partitions, free, position), same)
         else:
             self._chunked(region, position)
@@ -321,7 +339,7 @@ class TileEmitter:
     def _chunked(self, region: Region, position: dict[int, Affine]) -> None:
         """Reductions piece by piece into accumulators, then what follows from them."""
         program = self.program
-        outer = Values(self, Box(region.partitions, region.free, position), {})
+        outer = Values(self, Box(region.partitions, self.inwards(region.free), position), {})
         reductions = [n for n, node in enumerate(program.nodes) if node.reduced]
         totals = {n: outer.accumulator(n) for n in reductions}
         for chunk in region.chunks:
@@ -330,7 +348,8 @@ class TileEmitter:
                 start[dim] += first
 
             def body(at: dict[int, Affine], chunk: Chunk = chunk) -> None:
-                box = Box(region.partitions, (*region.free, *chunk.free), at)
+                free = self.inwards((*region.free, *chunk.free))
+                box = Box(region.partitions, free, at)
                 inner = Values(self, box, {})
                 for number in needed(program, reductions):
                     if number not in self.shortcuts.absorbed:

@@ -46,6 +46,7 @@ from neuronjax.program.program import (
 from neuronjax.program.walk import kernels, label
 from neuronjax.timing.halves import half
 from neuronjax.timing.platform import Platform
+from neuronjax.timing.room import room
 from neuronjax.timing.simulate import Simulated, simulate
 from neuronjax.timing.streams import (
     ENGINES,
@@ -83,7 +84,7 @@ class _Timed:
     wire: int
     #: What is simulated: all of it, or a physical core's half.
     part: Compiled
-    #: DMA time in ps for which SBUF has room beside the tiles.
+    #: DMA time in ps of what SBUF has room for, beside the tiles, by its end.
     room: int
 
 
@@ -93,6 +94,7 @@ class _Warm:
 
     result: Simulated
     work: int
+    room: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class _Span:
     lead: int
     tail: int
     dma_busy: int
+    #: As of `_Timed`.
+    room: int
 
 
 @dataclass(slots=True)
@@ -276,7 +280,7 @@ class _Scheduler:
         else:
             span = self.span_of(parts, names)
             duration = span.duration
-            start, end = self.inline(min(part.room for part in parts), span, reads, writes)
+            start, end = self.inline(span, reads, writes)
         self.clocks.end = max(self.clocks.end, end)
         kernel = kernels[0]
         runs = self.runs.setdefault(self.own(path, kernel), _Runs(kernel, parts, start, end))
@@ -310,6 +314,7 @@ class _Scheduler:
             lead=min(span.lead for span in spans),
             tail=duration - max(span.duration - span.tail for span in spans),
             dma_busy=max(span.dma_busy for span in spans),
+            room=min(span.room for span in spans),
         )
 
     def span(self, timed: _Timed, names: Mapping[str, str]) -> _Span:
@@ -322,7 +327,7 @@ class _Scheduler:
         )
         warm = self.without_loads(timed, weights) if weights else None
         if warm is None or not warm.work:
-            return _Span(cold.duration, cold.lead, cold.tail, cold.dma_busy)
+            return _Span(cold.duration, cold.lead, cold.tail, cold.dma_busy, timed.room)
         loaded = min(self.clocks.ahead, warm.work)
         self.clocks.ahead -= loaded
 
@@ -334,6 +339,7 @@ class _Scheduler:
             lead=between(cold.lead, warm.result.lead),
             tail=between(cold.tail, warm.result.tail),
             dma_busy=between(cold.dma_busy, warm.result.dma_busy),
+            room=between(timed.room, warm.room),
         )
 
     def without_loads(self, timed: _Timed, weights: frozenset[str]) -> _Warm:
@@ -352,12 +358,11 @@ class _Scheduler:
                 self.results[known] = simulate(compiled, self.platform)
                 self.simulated += self.results[known].simulated
             result = self.results[known]
-            self.warm[key] = _Warm(result, max(0, timed.result.dma_busy - result.dma_busy))
+            work = max(0, timed.result.dma_busy - result.dma_busy)
+            self.warm[key] = _Warm(result, work, room(timed.part, result, self.platform))
         return self.warm[key]
 
-    def inline(
-        self, room: int, span: _Span, reads: frozenset[str], writes: frozenset[str]
-    ) -> tuple[int, int]:
+    def inline(self, span: _Span, reads: frozenset[str], writes: frozenset[str]) -> tuple[int, int]:
         """A kernel on the engines, after the one before it."""
         clocks = self.clocks
         overlap = min(clocks.tail + span.lead, clocks.idle)
@@ -367,7 +372,7 @@ class _Scheduler:
         clocks.started, clocks.core = start, end
         clocks.tail = min(span.tail, span.duration)
         clocks.idle = max(0, span.duration - span.dma_busy)
-        clocks.ahead = min(clocks.ahead + waited + clocks.idle - overlap, room)
+        clocks.ahead = min(clocks.ahead + waited + clocks.idle - overlap, span.room)
         clocks.ahead = max(0, clocks.ahead)
         clocks.note(reads, writes, end)
         return start, end
@@ -393,14 +398,6 @@ class _Scheduler:
         for name in reads | writes:
             clocks.beside[name] = end
         return start, end
-
-    def room(self, kernel: Kernel) -> int:
-        """DMA time in ps that fills the part of SBUF which a kernel's tiles leave free."""
-        sbuf, platform = self.platform.core.sbuf, self.platform
-        tiles = sum(each.extent for each in kernel.buffers if each.memory is Memory.SBUF)
-        free = max(0, sbuf.usable_partition_bytes - tiles) * sbuf.partitions
-        rate = min(platform.hbm_bytes_per_ns, platform.core.dma.engines * platform.dma_bytes_per_ns)
-        return round(free / rate * PS)
 
     def time(self, kernel: Kernel) -> _Timed:
         """A kernel, simulated unless one with equal streams was."""
@@ -434,7 +431,7 @@ class _Scheduler:
             stream=min(streams) if alone else None,
             wire=min(round(wire * PS), self.results[key].duration),
             part=compiled,
-            room=self.room(kernel),
+            room=room(compiled, self.results[key], self.platform),
         )
         self.timed[id(kernel)] = timed
         return timed

@@ -80,6 +80,8 @@ class Simulated:
     simulated: int
     #: By part of the kernel: the end of its last instruction.
     ends: tuple[int, ...]
+    #: By outermost instruction or loop: the end of all so far, and their work on the DMA engines.
+    marks: tuple[tuple[int, int], ...]
     events: tuple[Event, ...] = ()
 
 
@@ -191,9 +193,12 @@ class Simulation:
 
     def run(self) -> Simulated:
         """The whole kernel. MalformedProgramError: engines wait for each other for ever."""
-        self.body(self.compiled.streams)
-        self.finish()
         t = self.t
+        marks: list[tuple[int, int]] = []
+        for op in self.compiled.streams:
+            self.body((op,))
+            marks.append((t[self.end], t[self.dma_busy]))
+        self.finish()
         duration = max(t[self.end], t[self.free])
         lead = duration if self.first_compute is None else self.first_compute
         return Simulated(
@@ -206,6 +211,7 @@ class Simulation:
             tail=duration - t[self.last_compute] if self.first_compute is not None else 0,
             simulated=self.simulated,
             ends=tuple(t[self.ends : self.busy]),
+            marks=tuple(marks),
             events=tuple(self.events),
         )
 

@@ -31,9 +31,7 @@ def elements(access: Access, trip: int) -> list[int]:
 
 
 def access(buffer: Buffer, offset: Affine, walk: list[Dim]) -> Access:
-    return Access(
-        buffer=buffer, partition=affine(0), partitions=1, offset=offset, dims=tuple(walk)
-    )
+    return Access(buffer=buffer, partition=affine(0), partitions=1, offset=offset, dims=tuple(walk))
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))

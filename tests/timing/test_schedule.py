@@ -204,3 +204,39 @@ def test_a_kernel_alone() -> None:
 def test_more_ranks_than_a_machine_has_are_on_several() -> None:
     platform = Platform.of(dataclasses.replace(golden()["all_reduce"], ranks=1_024))
     assert platform.machine == Machine.create("trn2-ultraserver", 2)
+
+
+def held_until(reader: str) -> Program:
+    """A tile takes most of SBUF until one of two instructions; then weights are multiplied."""
+    size, wide = 40_000, 16_384
+    return parse(
+        f"""
+program "p" target trainium2 lnc 1 {{
+hbm %weights : float32[128, {wide}] argument
+hbm %result : float32[128, {wide}] result
+kernel "first" {{
+  sbuf %large : float32[128, {size}]
+  sbuf %work : float32[128, 2048]
+  memset dst=%large<0, 128>[0; 1:{size}] value=#0.0
+  loop i in 200 {{
+    tensor_scalar dst=%work<0, 128>[0; 1:2048] data=%work<0, 128>[0; 1:2048] op0=add operand0=#1.0
+  }}
+  {"tensor_copy dst=%work<0, 128>[0; 1:1] src=%large<0, 128>[0; 1:1]" if reader == "late" else ""}
+}}
+kernel "second" {{
+  semaphore !loaded
+  semaphore !done
+  sbuf %t : float32[128, {wide}]
+  dma_copy dst=%t<0, 128>[0; 1:{wide}] src=%weights[0; {wide}:128, 1:{wide}] signals=(!loaded += 16)
+  tensor_scalar dst=%t<0, 128>[0; 1:{wide}] data=%t<0, 128>[0; 1:{wide}] op0=multiply operand0=#2.0 waits=(!loaded >= 16) signals=(!done += 1)
+  dma_copy queue=1 dst=%result[0; {wide}:128, 1:{wide}] src=%t<0, 128>[0; 1:{wide}] waits=(!done >= 1)
+}}
+}}"""  # noqa: E501
+    )
+
+
+def test_weights_are_loaded_ahead_into_what_tiles_leave_free() -> None:
+    early, late = schedule(held_until("early")), schedule(held_until("late"))
+    loads = early.dma_bytes / 2 / Platform.of(held_until("late"), None).hbm_bytes_per_ns
+    first, second = (each.kernels[1].duration_ns for each in (early, late))
+    assert first < second - 0.3 * loads
