@@ -87,8 +87,15 @@ class Use(NamedTuple):
     unless: Flag
 
 
+class _Known:
+    """What a record tells more than once."""
+
+    __slots__ = ("_uses",)
+    _uses: tuple[Use, ...]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Instruction:
+class Instruction(_Known):
     """One instruction of an engine, DMA queue or collective core.
 
     `mnemonic` names it in text, `engines` are those it may run on, `page` is its public source. One
@@ -109,8 +116,16 @@ class Instruction:
         """The engine whose instruction stream it is in; None: the host's."""
         return self.engines[0] if self.engines else None
 
-    def uses(self) -> Iterator[Use]:
+    def uses(self) -> tuple[Use, ...]:
         """Its declared operands, field by field."""
+        try:
+            return self._uses
+        except AttributeError:
+            found = tuple(self._declared())
+            object.__setattr__(self, "_uses", found)
+            return found
+
+    def _declared(self) -> Iterator[Use]:
         for field, role, name in _operand_fields(type(self)):
             unless: Flag = False if name is None else getattr(self, name)
             given = Role.WRITE if unless is True else role

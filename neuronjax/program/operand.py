@@ -81,6 +81,9 @@ class Buffer:
                 f" {self.partition}; sizes must be positive."
             )
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # one program has one buffer of a name
+
     @property
     def on_chip(self) -> bool:
         """Whether it lies on partitions: in SBUF or PSUM."""
