@@ -16,6 +16,7 @@ from jaxlib.mlir import ir
 
 from neuronjax.dump import Dump, ProgramDump
 from neuronjax.errors import UnsupportedProgramError
+from neuronjax.garbage import seldom_collected
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.hlo.module import Signature, TensorSpec
@@ -177,11 +178,12 @@ def lower_program(
       UnsupportedProgramError: an operation that has no lowering.
       SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
     """
-    with hlo.context():
-        module = hlo.load(per_core)
-        name = hlo.signature(module).name
-        program = lower(module, target, ranks, name=name)
-    return complete(program, check_memory=check_memory)
+    with seldom_collected:
+        with hlo.context():
+            module = hlo.load(per_core)
+            name = hlo.signature(module).name
+            program = lower(module, target, ranks, name=name)
+        return complete(program, check_memory=check_memory)
 
 
 def complete(program: Program, *, check_memory: bool = True) -> Program:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,10 @@ class Frame:
         return f"{self.file}:{self.line}"
 
 
-def frames(op: Any) -> tuple[Frame, ...]:
+def frames(op: Any) -> Iterator[Frame]:
     """The frames recorded with an op, innermost first."""
-    return tuple(
-        Frame(match[1] or "", _unescaped(match[2]), int(match[3]))
-        for match in _FRAME.finditer(str(op.location))
-    )
+    for match in _FRAME.finditer(str(op.location)):
+        yield Frame(match[1] or "", _unescaped(match[2]), int(match[3]))
 
 
 def _unescaped(text: str) -> str:
@@ -76,9 +74,14 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(plain, text.encode()).decode(errors="replace")
 
 
-def user_frame(stack: Sequence[Frame]) -> Frame | None:
+def user_frame(stack: Iterable[Frame]) -> Frame | None:
     """The innermost frame that is no library's, else the innermost; ``None`` of no frames."""
-    return next((frame for frame in stack if not frame.is_library), stack[0] if stack else None)
+    innermost: Frame | None = None
+    for frame in stack:
+        if not frame.is_library:
+            return frame
+        innermost = innermost or frame
+    return innermost
 
 
 def scope(op: Any) -> str:

@@ -13,6 +13,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import ml_dtypes
+import numpy as np
+
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower import elementwise
 from neuronjax.lower.storage import is_native, storage_of
@@ -336,7 +339,7 @@ def is_elementwise(op: Op) -> bool:
         return False
     if op.name == "retype":
         return True
-    return not any(value.dtype.name in PACKED for value in (*op.operands, *op.results))
+    return not any(value.dtype in PACKED for value in (*op.operands, *op.results))
 
 
 def is_widening(op: Op) -> bool:
@@ -347,7 +350,9 @@ def is_widening(op: Op) -> bool:
     return wide == "float32" and narrow in ("bfloat16", "float16")
 
 
-PACKED = frozenset({"int2", "uint2", "int4", "uint4"})
+PACKED = frozenset(
+    map(np.dtype, (ml_dtypes.int2, ml_dtypes.uint2, ml_dtypes.int4, ml_dtypes.uint4))
+)
 """Types of less than a byte: engines do not compute with them."""
 
 

@@ -81,7 +81,7 @@ def bitcast_convert(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 def _are_plain(*values: Value) -> bool:
-    return _are_native(values) and not any(v.dtype.name in {*PACKED, "bool"} for v in values)
+    return _are_native(values) and not any(v.dtype in PACKED or v.dtype == bool for v in values)
 
 
 def _are_native(values: Sequence[Value]) -> bool:
@@ -138,7 +138,7 @@ def _whole(
 def packed(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Integers of 2 and 4 bits are computed as those of 8, and wrap to their width."""
     values = (*op.operands, *op.results)
-    if not any(v.dtype.name in PACKED for v in values) or not _are_native(values):
+    if not any(v.dtype in PACKED for v in values) or not _are_native(values):
         return None
     operands = [_unpacked(writer, each) for each in op.operands]
     attributes: dict[str, Any] = dict(op.attributes)
@@ -163,14 +163,14 @@ def _unpacked(writer: Writer, value: Value) -> Value:
 
 
 def _wide(dtype: np.dtype) -> np.dtype:
-    if dtype.name not in PACKED:
+    if dtype not in PACKED:
         return dtype
     return np.dtype(np.uint8 if dtype.name.startswith("u") else np.int8)
 
 
 def _wrapped(writer: Writer, value: Value, dtype: np.dtype) -> Value:
     """The last bits of bytes as a type of so many bits."""
-    if dtype.name not in PACKED:
+    if dtype not in PACKED:
         return value
     amount = writer.constant(8 - int(dtype.name.removeprefix("u").removeprefix("int")), value)
     shift = "logical" if dtype.name.startswith("u") else "arithmetic"
