@@ -31,10 +31,10 @@ from neuronjax.legalize.custom_calls import expand as expand_custom_calls
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.lower.allocate import allocate
-from neuronjax.lower.interleave import interleaved
+from neuronjax.lower.interleaving.interleave import interleaved
+from neuronjax.lower.interleaving.prices import Move, Price
 from neuronjax.lower.join import join
 from neuronjax.lower.lowering import lower
-from neuronjax.lower.prices import Move, Price
 from neuronjax.lower.split import split
 from neuronjax.lower.synchronise import synchronise
 from neuronjax.partition.spmd import partition

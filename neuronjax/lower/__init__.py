@@ -14,7 +14,6 @@
 * `unread`: copies that nobody reads; `split`, `halving`: kernels on both cores of LNC 2.
 * `join`, `segments`, `forward`, `resident`, `once`: small kernels as one, with tensors that stay in
   SBUF between them.
-* `interleave`, `unroll`, `webs`, `renaming`, `reach`, `precedence`, `prices`, `clocks`, `greedy`,
-  `arrange`, `worthwhile`: loops written out, and instructions in an order that keeps engines busy.
+* `interleaving`: loops written out, and instructions in an order that keeps engines busy.
 * `allocate`, `synchronise`: addresses and semaphores of a finished program; `account`: its memory.
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from neuronjax.lower.rebuild import rebuilt
@@ -16,7 +16,7 @@ from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Dim, Memory, RegisterOffset
 from neuronjax.program.program import Loop, Node
-from neuronjax.program.walk import children
+from neuronjax.program.walk import leaves
 
 LEAST_COPIED = 1 << 14
 """Bytes from which a copy is halved: less takes a DMA no longer than its start."""
@@ -37,7 +37,7 @@ def halves(node: Node) -> tuple[Node, Node] | None:
 def _halves_of_loop(loop: Loop) -> tuple[Loop, Loop] | None:
     if not isinstance(loop.trips, int) or loop.trips < 2:
         return None
-    if any(_is_flagged(leaf, loop.variable) for leaf in _leaves(loop)):
+    if any(_is_flagged(leaf, loop.variable) for leaf in leaves((loop,))):
         return None
     half = -(-loop.trips // 2)
 
@@ -48,14 +48,6 @@ def _halves_of_loop(loop: Loop) -> tuple[Loop, Loop] | None:
         dataclasses.replace(loop, trips=half),
         dataclasses.replace(loop, trips=loop.trips - half, body=rebuilt(loop.body, change)),
     )
-
-
-def _leaves(node: Node) -> Iterator[Instruction]:
-    if isinstance(node, Instruction):
-        yield node
-    else:
-        for each in children(node):
-            yield from _leaves(each)
 
 
 def _is_flagged(instruction: Instruction, variable: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.lower.allocate import fits
@@ -21,7 +21,7 @@ from neuronjax.program.control import Host
 from neuronjax.program.dma import SendReceive
 from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer, Kind
+from neuronjax.program.operand import Buffer, Kind
 from neuronjax.program.program import (
     Call,
     Function,
@@ -33,7 +33,7 @@ from neuronjax.program.program import (
     Program,
     While,
 )
-from neuronjax.program.walk import children
+from neuronjax.program.walk import calls, children, leaves
 
 MOST_RUNS = 512
 """Runs of instructions in a kernel that is small enough to be joined."""
@@ -85,7 +85,7 @@ class _Joiner:
         """Sequences are collected first: only then is known which of them come again."""
         self._nodes(self.program.body, self._noted)
         body = self._nodes(self.program.body, self._placed)
-        called = {node.function for node in _calls(body)}
+        called = {node.function for node in calls(body)}
         new = [made for made, _ in self.made.values() if isinstance(made, Function)]
         functions = [each for each in (*self.program.functions, *new) if each.name in called]
         joined = dataclasses.replace(self.program, body=body, functions=tuple(functions))
@@ -148,7 +148,7 @@ class _Joiner:
         """The instructions of a kernel; None: it must not be joined."""
         if id(kernel) not in self.known:
             is_small = _runs(kernel.body) is not None
-            self.known[id(kernel)] = _count(kernel.body) if is_small else None
+            self.known[id(kernel)] = sum(1 for _ in leaves(kernel.body)) if is_small else None
         return self.known[id(kernel)]
 
     # Places
@@ -199,7 +199,7 @@ class _Joiner:
             return None, ()
         if len(sequence.places) == 1:
             return kernel, ()
-        used = {access.buffer.name for access in _accesses(kernel.body)}
+        used = {each.buffer.name for leaf in leaves(kernel.body) for each in leaf.accesses()}
         kept = tuple(i for i, buffer in enumerate(distinct) if buffer.name in used)
         parameters = {
             distinct[index].name: dataclasses.replace(
@@ -243,24 +243,9 @@ def _uses(program: Program) -> Counter[str]:
 def _outside(kernel: Kernel) -> tuple[Buffer, ...]:
     """Buffers that a kernel uses and does not declare, in order."""
     own = {buffer.name for buffer in kernel.buffers}
-    used = {access.buffer.name: access.buffer for access in _accesses(kernel.body)}
+    accesses = (access for leaf in leaves(kernel.body) for access in leaf.accesses())
+    used = {access.buffer.name: access.buffer for access in accesses}
     return tuple(buffer for name, buffer in used.items() if name not in own)
-
-
-def _accesses(nodes: tuple[Node, ...]) -> Iterator[Access]:
-    for node in nodes:
-        if isinstance(node, Instruction):
-            yield from node.accesses()
-        else:
-            yield from _accesses(children(node))
-
-
-def _calls(nodes: tuple[Node, ...]) -> Iterator[Call]:
-    for node in nodes:
-        if isinstance(node, Call):
-            yield node
-        elif not isinstance(node, Kernel):
-            yield from _calls(children(node))
 
 
 def _once(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
@@ -289,10 +274,6 @@ def _runs(nodes: tuple[Node, ...], times: int = 1) -> int | None:
         if total > MOST_RUNS:
             return None
     return total
-
-
-def _count(nodes: tuple[Node, ...]) -> int:
-    return sum(1 if isinstance(each, Instruction) else _count(children(each)) for each in nodes)
 
 
 def segments(keys: Sequence[tuple[str | int, int]]) -> list[range]:

@@ -8,7 +8,7 @@ carries the buffer: an iteration of it reads what it has not written itself.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from neuronjax.program.affine import Affine, First
 from neuronjax.program.instruction import Instruction, Use
 from neuronjax.program.operand import Access, Buffer
 from neuronjax.program.program import If, Loop, Node, While
-from neuronjax.program.walk import children
+from neuronjax.program.walk import children, leaves
 
 Life = tuple[int, int]
 """First and last position, both included."""
@@ -54,7 +54,7 @@ def outermost(nodes: tuple[Node, ...]) -> list[Life]:
     found: list[Life] = []
     position = 0
     for node in nodes:
-        count = 1 if isinstance(node, Instruction) else sum(1 for _ in _instructions(node))
+        count = 1 if isinstance(node, Instruction) else sum(1 for _ in leaves(children(node)))
         if not isinstance(node, Instruction) and count:
             found.append((position, position + count - 1))
         position += count
@@ -66,14 +66,6 @@ def with_loops(span: Life, loops: Iterable[Life]) -> Life:
     first, last = span
     touched = [loop for loop in loops if loop[0] <= last and first <= loop[1]]
     return min((first, *(loop[0] for loop in touched))), max((last, *(loop[1] for loop in touched)))
-
-
-def _instructions(node: Node) -> Iterator[Instruction]:
-    for each in children(node):
-        if isinstance(each, Instruction):
-            yield each
-        else:
-            yield from _instructions(each)
 
 
 def life(touches: list[Touch]) -> Life:

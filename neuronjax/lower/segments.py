@@ -16,7 +16,7 @@ from neuronjax.lower.rebuild import with_buffers
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Register
 from neuronjax.program.program import If, Kernel, Loop, Node, Program, While
-from neuronjax.program.walk import buffers, children, control_register, kernels
+from neuronjax.program.walk import buffers, children, control_register, kernels, leaves
 
 _Change = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 
@@ -131,16 +131,8 @@ def _parts(kernel: Kernel, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _written(nodes: tuple[Node, ...]) -> set[Register]:
-    found = {each for node in _leaves(nodes) for each in node.writes()}
+    found = {each for node in leaves(nodes) for each in node.writes()}
     return {each for each in found if isinstance(each, Register)}
-
-
-def _leaves(nodes: tuple[Node, ...]) -> Iterator[Instruction]:
-    for node in nodes:
-        if isinstance(node, Instruction):
-            yield node
-        else:
-            yield from _leaves(children(node))
 
 
 def _kernels(nodes: tuple[Node, ...]) -> Iterator[Kernel]:
@@ -152,7 +144,7 @@ def _kernels(nodes: tuple[Node, ...]) -> Iterator[Kernel]:
 
 
 def _used(nodes: tuple[Node, ...]) -> set[str]:
-    return {access.buffer.name for leaf in _leaves(nodes) for access in leaf.accesses()}
+    return {access.buffer.name for leaf in leaves(nodes) for access in leaf.accesses()}
 
 
 def _with_tiles(nodes: tuple[Node, ...], kernel: Kernel, outside: set[str]) -> tuple[Node, ...]:

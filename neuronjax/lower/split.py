@@ -13,7 +13,7 @@ not come apart so, or would hardly gain by it, stays on the first core.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.lower.dependences import Overlap
@@ -30,7 +30,7 @@ from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Register
 from neuronjax.program.program import Function, Kernel, Loop, Node, Program, Split
 from neuronjax.program.random_numbers import INSTRUCTIONS as RANDOM_NUMBERS
-from neuronjax.program.walk import children
+from neuronjax.program.walk import children, leaves
 
 CORES = 2
 """Physical cores that a kernel is split over."""
@@ -111,17 +111,9 @@ def _split(kernel: Kernel, same: Same, on_chip: frozenset[str]) -> Node:
 
 
 def _part(kernel: Kernel, core: int, body: Nodes) -> Kernel:
-    used = {access.buffer.name for leaf in _leaves(body) for access in leaf.accesses()}
+    used = {access.buffer.name for leaf in leaves(body) for access in leaf.accesses()}
     tiles = tuple(buffer for buffer in kernel.buffers if buffer.name in used)
     return dataclasses.replace(kernel, name=f"{kernel.name} core {core}", body=body, buffers=tiles)
-
-
-def _leaves(nodes: Iterable[Node]) -> Iterator[Instruction]:
-    for node in nodes:
-        if isinstance(node, Instruction):
-            yield node
-        else:
-            yield from _leaves(children(node))
 
 
 def _is_plain(nodes: Nodes, on_chip: frozenset[str]) -> bool:
@@ -192,13 +184,13 @@ def _flow(kernel: Kernel) -> _Flow:
 
 def _written(node: Node) -> set[str]:
     """Names of the tiles and registers that a node writes."""
-    return {_name(each) for leaf in _leaves((node,)) for each in leaf.writes() if _is_local(each)}
+    return {_name(each) for leaf in leaves((node,)) for each in leaf.writes() if _is_local(each)}
 
 
 def _found(kernel: Kernel, node: Node) -> set[str]:
     """What a node, or an iteration of a loop, reads before it has written it."""
     loop = node if isinstance(node, Loop) else Loop(variable="_", trips=1, body=(node,))
-    read = [each for leaf in _leaves((node,)) for each in leaf.reads() if _is_local(each)]
+    read = [each for leaf in leaves((node,)) for each in leaf.reads() if _is_local(each)]
     registers = {_name(each) for each in read if isinstance(each, Register)}
     names = {_name(each) for each in read}
     tiles = [buffer for buffer in kernel.buffers if buffer.name in names]

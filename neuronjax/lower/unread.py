@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Kind
-from neuronjax.program.program import Call, Function, Kernel, Loop, Node, Program
-from neuronjax.program.walk import children
+from neuronjax.program.program import Function, Kernel, Loop, Node, Program
+from neuronjax.program.walk import calls, children
 
 
 def without_unread(program: Program) -> Program:
@@ -38,7 +38,7 @@ def _read(program: Program) -> set[str]:
     found |= set(_reads(program.body))
     inside = {each.name: {*_reads(each.body), *_passed(each)} for each in program.functions}
     parameters = {each.name: each.parameters for each in program.functions}
-    for call in _calls(program.body):
+    for call in calls(program.body):
         for parameter, given in zip(parameters[call.function], call.arguments, strict=True):
             if parameter.name in inside[call.function]:
                 found.add(given.name)
@@ -50,25 +50,17 @@ def _wanted(program: Program, read: set[str]) -> set[tuple[str, str]]:
     parameters = {each.name: each.parameters for each in program.functions}
     found = {
         (call.function, parameter.name)
-        for call in _calls(program.body)
+        for call in calls(program.body)
         for parameter, given in zip(parameters[call.function], call.arguments, strict=True)
         if given.name in read
     }
-    inner = (call.function for each in program.functions for call in _calls(each.body))
+    inner = (call.function for each in program.functions for call in calls(each.body))
     return found | {(name, parameter.name) for name in inner for parameter in parameters[name]}
 
 
 def _passed(function: Function) -> Iterator[str]:
     """What a function gives to others, which counts as read."""
-    return (buffer.name for call in _calls(function.body) for buffer in call.arguments)
-
-
-def _calls(nodes: tuple[Node, ...]) -> Iterator[Call]:
-    for node in nodes:
-        if isinstance(node, Call):
-            yield node
-        elif not isinstance(node, Kernel):
-            yield from _calls(children(node))
+    return (buffer.name for call in calls(function.body) for buffer in call.arguments)
 
 
 def _reads(nodes: tuple[Node, ...]) -> Iterator[str]:

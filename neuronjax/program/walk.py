@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from neuronjax.machine.specs import Engine
@@ -70,6 +70,24 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.kernels
         case _:
             return ()
+
+
+def leaves(nodes: Iterable[Node]) -> Iterator[Instruction]:
+    """The instructions in and below nodes, in program order."""
+    for node in nodes:
+        if isinstance(node, Instruction):
+            yield node
+        else:
+            yield from leaves(children(node))
+
+
+def calls(nodes: Iterable[Node]) -> Iterator[Call]:
+    """The calls among nodes and in their loops and conditions."""
+    for node in nodes:
+        if isinstance(node, Call):
+            yield node
+        elif not isinstance(node, Kernel):
+            yield from calls(children(node))
 
 
 def walk(program: Program) -> Iterator[tuple[Place, Node]]:

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
 
 from neuronjax.program.affine import Affine
 from neuronjax.program.dma import SendReceive
 from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction, Semaphore, Wait
 from neuronjax.program.program import If, Kernel, Loop, Node, While
-from neuronjax.program.walk import children
+from neuronjax.program.walk import children, leaves
 
 CORES = 2
 """Physical cores of a logical one at LNC 2."""
@@ -30,7 +29,7 @@ CORES = 2
 
 def half(kernel: Kernel) -> Kernel:
     """What one of two cores runs."""
-    if any(isinstance(each, CoreBarrier | SendReceive) for each in _leaves(kernel.body)):
+    if any(isinstance(each, CoreBarrier | SendReceive) for each in leaves(kernel.body)):
         return kernel
     left_out: Counter[Semaphore] = Counter()
     brought: Counter[Semaphore] = Counter()
@@ -53,14 +52,6 @@ def _halved(node: Node) -> Node:
     if not isinstance(node, Loop) or not isinstance(node.trips, int) or node.trips < CORES:
         return node
     return dataclasses.replace(node, trips=-(-node.trips // CORES))
-
-
-def _leaves(nodes: tuple[Node, ...]) -> Iterator[Instruction]:
-    for node in nodes:
-        if isinstance(node, Instruction):
-            yield node
-        else:
-            yield from _leaves(children(node))
 
 
 def _signals(nodes: tuple[Node, ...], times: int) -> Counter[Semaphore]:

@@ -16,7 +16,7 @@ from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction, Semaphore
 from neuronjax.program.program import If, Kernel, Loop, Node, While
-from neuronjax.program.walk import children
+from neuronjax.program.walk import leaves
 from neuronjax.timing.cost import Cost
 from neuronjax.timing.overlaps import Relation, depends
 from neuronjax.timing.platform import Platform
@@ -134,15 +134,9 @@ def _weight(each: Leaf | Nest) -> int:
     return each.weight if isinstance(each, Nest) else 1
 
 
-def _leaf_counts(nodes: tuple[Node, ...]) -> int:
-    return sum(
-        1 if isinstance(node, Instruction) else _leaf_counts(children(node)) for node in nodes
-    )
-
-
 def taken(node: If) -> tuple[Node, ...]:
     """The branch that is timed: the one with more instructions, which is the longer one mostly."""
-    return max((node.then, node.otherwise), key=_leaf_counts)
+    return max((node.then, node.otherwise), key=lambda nodes: sum(1 for _ in leaves(nodes)))
 
 
 class _Compiler:

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from neuronjax.compiler import lower_program
 from neuronjax.emulate.core import DataflowOrder, Order
 from neuronjax.lower.allocate import allocate
-from neuronjax.lower.interleave import interleaved
+from neuronjax.lower.interleaving.interleave import interleaved
+from neuronjax.lower.interleaving.prices import Move, Price
 from neuronjax.lower.join import join
-from neuronjax.lower.prices import Move, Price
 from neuronjax.lower.split import split
 from neuronjax.lower.synchronise import synchronise
 from neuronjax.program.dma import DmaInstruction

@@ -7,17 +7,17 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from neuronjax.lower.clocks import Timer
-from neuronjax.lower.greedy import Room, Tile, ages, paths, plan
+from neuronjax.lower.interleaving.clocks import Timer
+from neuronjax.lower.interleaving.greedy import Room, Tile, ages, paths, plan
+from neuronjax.lower.interleaving.renaming import Renamed, renamed
 from neuronjax.lower.lifetimes import Life, lives
-from neuronjax.lower.precedence import leaves
 from neuronjax.lower.rebuild import BufferMap, rebuilt, with_body
-from neuronjax.lower.renaming import Renamed, renamed
 from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory
 from neuronjax.program.program import Loop, Node
+from neuronjax.program.walk import leaves
 
 Nodes = tuple[Node, ...]
 Tiles = Mapping[str, Buffer]

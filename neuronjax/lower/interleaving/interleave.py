@@ -16,22 +16,22 @@ from typing import NamedTuple
 
 from neuronjax.errors import OnChipMemoryError
 from neuronjax.lower.allocate import allocate
-from neuronjax.lower.arrange import ENOUGH, Arranger, nbytes_of
-from neuronjax.lower.clocks import Timer
 from neuronjax.lower.dependences import Overlap
-from neuronjax.lower.greedy import Room
+from neuronjax.lower.interleaving.arrange import ENOUGH, Arranger, nbytes_of
+from neuronjax.lower.interleaving.clocks import Timer
+from neuronjax.lower.interleaving.greedy import Room
+from neuronjax.lower.interleaving.precedence import Shared
+from neuronjax.lower.interleaving.prices import Prices
+from neuronjax.lower.interleaving.unroll import unrolled
+from neuronjax.lower.interleaving.worthwhile import NO_PROSPECT, Prospect, worthwhile
 from neuronjax.lower.lifetimes import carried, lives
 from neuronjax.lower.overlap import Overlaps
-from neuronjax.lower.precedence import Shared, leaves
-from neuronjax.lower.prices import Prices
 from neuronjax.lower.rebuild import rebuilt, same, with_body
 from neuronjax.lower.synchronise import synchronised
-from neuronjax.lower.unroll import unrolled
-from neuronjax.lower.worthwhile import NO_PROSPECT, Prospect, worthwhile
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory
 from neuronjax.program.program import Kernel, Loop, Node, Program
-from neuronjax.program.walk import kernels
+from neuronjax.program.walk import kernels, leaves
 
 MOST_FACTOR = 8
 """Iterations that are written out at most, unless all of them are."""

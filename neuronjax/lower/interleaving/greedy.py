@@ -10,8 +10,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from neuronjax.lower.clocks import Clocks, Job, Line, Timer
-from neuronjax.lower.precedence import Before
+from neuronjax.lower.interleaving.clocks import Clocks, Job, Line, Timer
+from neuronjax.lower.interleaving.precedence import Before
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from neuronjax.lower.reach import Contact, Reach, contacts
+from neuronjax.lower.interleaving.reach import Contact, Reach, contacts
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.control import Host
 from neuronjax.program.dma import SendReceive
@@ -16,7 +16,7 @@ from neuronjax.program.operators import ReduceCommand
 from neuronjax.program.program import Node
 from neuronjax.program.random_numbers import INSTRUCTIONS as RANDOM_NUMBERS
 from neuronjax.program.scalar_engine import ActivateReduce
-from neuronjax.program.walk import children
+from neuronjax.program.walk import leaves
 
 BARRIERS = (CollectiveInstruction, Host, SendReceive, CoreBarrier)
 """What nothing passes."""
@@ -149,15 +149,6 @@ def _meet(
             continue
         if reach is None or other is None or not together or reach.meets(other):
             found[index] = reads
-
-
-def leaves(nodes: Iterable[Node]) -> Iterator[Instruction]:
-    """Instructions in and below nodes."""
-    for node in nodes:
-        if isinstance(node, Instruction):
-            yield node
-        else:
-            yield from leaves(children(node))
 
 
 def _keeps_result(leaf: Instruction) -> bool:

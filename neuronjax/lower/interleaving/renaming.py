@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from neuronjax.lower.interleaving.webs import slot_of, webs
 from neuronjax.lower.rebuild import rebuilt
-from neuronjax.lower.webs import slot_of, webs
 from neuronjax.program.affine import ZERO, Affine, affine
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
