@@ -7,7 +7,8 @@ it and everything JAX asks about it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -143,6 +144,7 @@ def compile_program(
         functions = callbacks.bind(module)
         _restore_donation(module, global_signature)
         local = hlo.signature(module)
+        donated = _taken(hlo.donations(module), local, len(global_signature.results))
         per_core = hlo.dump(module)
         if files:
             files.write("legalize", str(module))
@@ -153,7 +155,7 @@ def compile_program(
             arguments=local.arguments[: len(global_signature.arguments)],
             results=local.results[: len(global_signature.results)],
             name=global_signature.name,
-            donated=global_signature.donated,
+            donated=donated,
             result_memory_kinds=global_signature.result_memory_kinds,
         ),
         num_replicas=replicas,
@@ -293,6 +295,26 @@ def _restore_donation(module: ir.Module, original: Signature) -> None:
         if not {"tf.aliasing_output", "jax.buffer_donor"} & attributes[index].keys():
             attributes[index]["jax.buffer_donor"] = ir.BoolAttr.get(True)
     function.arg_attrs = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in attributes])
+
+
+def _taken(donations: Mapping[int, int | None], local: Signature, results: int) -> tuple[int, ...]:
+    """Donated arguments whose memory a result takes: one that is named, or one of as many bytes.
+
+    So does XLA (OptimizeInputOutputBufferAlias); others stay with their owner.
+    """
+    named = set(donations.values())
+    free = Counter(
+        each.nbytes for index, each in enumerate(local.results[:results]) if index not in named
+    )
+    found = []
+    for index, result in donations.items():
+        size = local.arguments[index].nbytes
+        if result is None:
+            if not free[size]:
+                continue
+            free[size] -= 1
+        found.append(index)
+    return tuple(found)
 
 
 def device_assignment(options: Any, default: int) -> np.ndarray:

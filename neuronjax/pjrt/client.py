@@ -14,7 +14,7 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import PLATFORM_NAME, ClientState, memory_at, platform_version
 from neuronjax.pjrt.element_types import dtype_of
 from neuronjax.pjrt.executable import LoadedState
-from neuronjax.pjrt.handles import read_bytes, read_int64s
+from neuronjax.pjrt.handles import array_type, read_bytes, read_int64s
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime.client import Client, parse_options
 
@@ -114,7 +114,8 @@ def Client_DefaultDeviceAssignment(plugin: Plugin, args: Any) -> None:
             f"{args.num_replicas} replicas of {args.num_partitions} partitions need {count} "
             f"devices; {state.client.machine} has {len(state.device_handles)} visible"
         )
-    out = (ctypes.c_int * args.default_assignment_size).from_address(args.default_assignment)
+    table = array_type(ctypes.c_int, args.default_assignment_size)
+    out = table.from_address(args.default_assignment)
     out[:count] = range(count)
 
 
@@ -138,7 +139,8 @@ def host_array(args: Any) -> np.ndarray:
         strides = np.empty(shape, np.dtype((np.void, dtype.itemsize))).strides
     low = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
     high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
-    span: Any = (ctypes.c_uint8 * (high - low + dtype.itemsize)).from_address(args.data + low)
+    nbytes = high - low + dtype.itemsize
+    span = array_type(ctypes.c_uint8, nbytes).from_address(args.data + low)
     return np.ndarray(shape, dtype, span, -low, strides)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from neuronjax.legalize.policy import Policy
 from neuronjax.machine.machine import Machine
 from neuronjax.pjrt.element_types import code_of
-from neuronjax.pjrt.handles import pointer_array
+from neuronjax.pjrt.handles import array_type, pointer_array
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import template
 from neuronjax.runtime.client import Client
@@ -63,7 +63,7 @@ class ClientState:
     def dims(self, shape: tuple[int, ...]) -> int:
         """Address of a shape as C numbers, alive as long as the client."""
         if shape not in self._dims:
-            self._dims[shape] = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+            self._dims[shape] = array_type(ctypes.c_int64, max(1, len(shape)))(*shape)
         return ctypes.addressof(self._dims[shape])
 
     def template(self, spec: ValueSpec) -> bytes:

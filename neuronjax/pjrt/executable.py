@@ -16,7 +16,7 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.element_types import code_of
 from neuronjax.pjrt.execute import Runner
-from neuronjax.pjrt.handles import pointer_array, read_bytes
+from neuronjax.pjrt.handles import array_type, pointer_array, read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime import executable as runtime_executable
 from neuronjax.runtime.analysis import Analysis
@@ -54,7 +54,7 @@ class ExecutableState:
     def element_types(self) -> Any:
         results = self.program.signature.results
         codes = [code_of(spec.dtype) for spec in results]
-        return (ctypes.c_int32 * max(1, len(codes)))(*codes)
+        return array_type(ctypes.c_int32, max(1, len(codes)))(*codes)
 
     @cached_property
     def dimensions(self) -> tuple[Any, Any]:
@@ -63,8 +63,8 @@ class ExecutableState:
         flat = [size for shape in shapes for size in shape]
         ranks = [len(shape) for shape in shapes]
         return (
-            (ctypes.c_int64 * max(1, len(flat)))(*flat),
-            (ctypes.c_size_t * max(1, len(ranks)))(*ranks),
+            array_type(ctypes.c_int64, max(1, len(flat)))(*flat),
+            array_type(ctypes.c_size_t, max(1, len(ranks)))(*ranks),
         )
 
     @cached_property
@@ -73,7 +73,7 @@ class ExecutableState:
         texts = [self.plugin.strings(kind) for kind in kinds]
         return (
             pointer_array([address for address, _ in texts]),
-            (ctypes.c_size_t * max(1, len(texts)))(*(size for _, size in texts)),
+            array_type(ctypes.c_size_t, max(1, len(texts)))(*(size for _, size in texts)),
         )
 
     @cached_property

@@ -9,7 +9,7 @@ import numpy as np
 
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
-from neuronjax.pjrt.handles import read_int64s, read_pointers
+from neuronjax.pjrt.handles import array_type, read_int64s, read_pointers
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import RECORD_BYTES, ready_template
 from neuronjax.runtime.event import Event
@@ -30,8 +30,8 @@ class Runner:
         self._placement = loaded.placement
         self._devices = len(loaded.placement)
         signature = loaded.program.signature
-        self._argument_list: Any = ctypes.c_uint64 * len(signature.arguments)
-        self._result_list: Any = ctypes.c_uint64 * len(signature.results)
+        self._argument_list: Any = array_type(ctypes.c_uint64, len(signature.arguments))
+        self._result_list: Any = array_type(ctypes.c_uint64, len(signature.results))
         self._steps = np.arange(self._devices, dtype=np.uint64)[:, None] * np.uint64(RECORD_BYTES)
         self._templates = [state.template(spec) for spec in loaded.results]
         self._ready_templates = [ready_template(records) for records in self._templates]
@@ -68,7 +68,9 @@ class Runner:
             self._watch(event, results, bases, events)
         elif events:
             ready = self._plugin.ready_event
-            (ctypes.c_uint64 * self._devices).from_address(events)[:] = [ready] * self._devices
+            array_type(ctypes.c_uint64, self._devices).from_address(events)[:] = [
+                ready
+            ] * self._devices
 
     def _single(self, handles: list[int]) -> tuple[list[ShardedValue], dict[int, list[int]]]:
         table, placement = self._values.values, self._placement
@@ -161,7 +163,7 @@ class Runner:
 
         event.on_ready(mark)
         if events:
-            out: Any = (ctypes.c_uint64 * self._devices).from_address(events)
+            out: Any = array_type(ctypes.c_uint64, self._devices).from_address(events)
             out[:] = [plugin.new_event(event) for _ in range(self._devices)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import re
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 from neuronjax.errors import NeuronError
 from neuronjax.pjrt import abi
+from neuronjax.pjrt.handles import c_string
 
 logger = logging.getLogger("neuronjax")
 
@@ -35,7 +35,7 @@ class ErrorRecord:
     def __init__(self, code: int, text: str) -> None:
         data = text.encode()
         self.code = code
-        self.message = ctypes.create_string_buffer(data, len(data) + 1)
+        self.message = c_string(data)
 
 
 def describe(error: BaseException) -> ErrorRecord:

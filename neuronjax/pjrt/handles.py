@@ -7,6 +7,7 @@ generated as machine code can read from it.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +24,7 @@ class Handles:
 
     def add(self, obj: Any, words: Sequence[int] = (0,)) -> int:
         """A new handle for ``obj``; ``words`` fill its record (64 bits each)."""
-        record = (ctypes.c_uint64 * len(words))(*words)
+        record = array_type(ctypes.c_uint64, len(words))(*words)
         address = ctypes.addressof(record)
         self._objects[address] = obj
         self._records[address] = record
@@ -60,27 +61,39 @@ class Strings:
         """Address and size of ``text``, which is zero-terminated besides."""
         data = text.encode() if isinstance(text, str) else text
         if data not in self._kept:
-            self._kept[data] = ctypes.create_string_buffer(data)
+            self._kept[data] = c_string(data)
         return ctypes.addressof(self._kept[data]), len(data)
+
+
+@functools.lru_cache(maxsize=1024)
+def array_type(kind: Any, count: int) -> Any:
+    """The C type of `count` elements: a class, which Python would make anew and leave as garbage
+    with cycles each time."""
+    return kind * count
+
+
+def c_string(data: bytes) -> Any:
+    """A C array of bytes with a zero behind them."""
+    return array_type(ctypes.c_char, len(data) + 1).from_buffer_copy(data + b"\0")
 
 
 def pointer_array(addresses: Sequence[int]) -> Any:
     """A C array of pointers; keep the object as long as the array is in use."""
-    return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+    return array_type(ctypes.c_void_p, max(1, len(addresses)))(*addresses)
 
 
 def read_pointers(address: int | None, count: int) -> list[int]:
     """``count`` pointers at ``address``."""
     if not count or not address:
         return []
-    return (ctypes.c_uint64 * count).from_address(address)[:]
+    return array_type(ctypes.c_uint64, count).from_address(address)[:]
 
 
 def read_int64s(address: int | None, count: int) -> tuple[int, ...]:
     """``count`` signed 64-bit numbers at ``address``."""
     if not count or not address:
         return ()
-    return tuple((ctypes.c_int64 * count).from_address(address)[:])
+    return tuple(array_type(ctypes.c_int64, count).from_address(address)[:])
 
 
 def read_bytes(address: int | None, size: int) -> bytes:

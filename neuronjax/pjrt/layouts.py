@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from neuronjax.pjrt import abi
+from neuronjax.pjrt.handles import array_type
 from neuronjax.pjrt.plugin_state import Plugin
 
 CALLS: dict[str, str] = {
@@ -69,7 +70,7 @@ def Layouts_PJRT_Executable_GetOutputLayouts(plugin: Plugin, args: Any) -> None:
     """The array lives as long as the executable."""
     state = plugin.handles[args.executable]
     results = state.program.signature.results
-    array = (ctypes.c_uint64 * max(1, len(results)))(
+    array = array_type(ctypes.c_uint64, max(1, len(results)))(
         *(_layout(plugin, len(spec.shape)) for spec in results)
     )
     state.keep.append(array)

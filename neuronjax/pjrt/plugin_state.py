@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from jaxlib.mlir.dialects import stablehlo
+
 from neuronjax.errors import NeuronError
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.guard import describe
-from neuronjax.pjrt.handles import Handles, Strings
+from neuronjax.pjrt.handles import Handles, Strings, array_type, c_string
 from neuronjax.pjrt.values import ValueTable
 from neuronjax.runtime.client import Client
 from neuronjax.runtime.event import Event
@@ -18,6 +20,17 @@ from neuronjax.runtime.value import ShardedValue
 
 EVENT_READY, EVENT_STATIC = 0, 1
 """Byte offsets of the flags in an event's record, shared with ``native.py``."""
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
+
+
+_STABLEHLO = {
+    "stablehlo_current_version": _version(stablehlo.get_current_version()),
+    "stablehlo_minimum_version": _version(stablehlo.get_minimum_version()),
+}
+"""Programs come in the newest version: the same jaxlib reads them that wrote them."""
 
 
 class Plugin:
@@ -32,7 +45,7 @@ class Plugin:
         self.ready_event = self.handles.add(ready, (0x0101,))
         self.clients: list[Any] = []
         self.external_references: list[tuple[int, Any]] = []
-        self.attributes = self.named_values({"xla_version": 2})
+        self.attributes = self.named_values({"xla_version": 2, **_STABLEHLO})
         self.layouts: dict[int, int] = {}
         """Rank -> handle of its layout."""
         self._orders: dict[int, Any] = {}
@@ -58,12 +71,12 @@ class Plugin:
     def minor_to_major(self, rank: int) -> int:
         """Address of the row-major order of ``rank`` dimensions as C numbers."""
         if rank not in self._orders:
-            self._orders[rank] = (ctypes.c_int64 * max(1, rank))(*reversed(range(rank)))
+            self._orders[rank] = array_type(ctypes.c_int64, max(1, rank))(*reversed(range(rank)))
         return ctypes.addressof(self._orders[rank])
 
     def lend(self, data: bytes) -> tuple[int, int, int, int]:
         """Bytes JAX owns until it calls the deleter: address, size, handle and deleter."""
-        buffer = ctypes.create_string_buffer(data, len(data) + 1)
+        buffer = c_string(data)
         handle = self.handles.add(buffer)
         return ctypes.addressof(buffer), len(data), handle, self.deleter
 
@@ -113,7 +126,7 @@ class Plugin:
         if isinstance(value, str):
             address, size = self.strings(value)
             return abi.NAMED_VALUE_STRING, address, size, None
-        numbers = (ctypes.c_int64 * max(1, len(value)))(*value)
+        numbers = array_type(ctypes.c_int64, max(1, len(value)))(*value)
         return abi.NAMED_VALUE_INT64_LIST, ctypes.addressof(numbers), len(value), numbers
 
     def read_named_values(self, address: int | None, count: int) -> dict[str, Any]:
@@ -133,7 +146,9 @@ class Plugin:
                 bits = ctypes.c_uint32(entry.value & 0xFFFFFFFF)
                 found[name] = ctypes.c_float.from_buffer_copy(bits).value
             else:
-                found[name] = tuple((ctypes.c_int64 * entry.value_size).from_address(entry.value))
+                found[name] = tuple(
+                    array_type(ctypes.c_int64, entry.value_size).from_address(entry.value)
+                )
         return found
 
     def live_handles(self) -> Counter[str]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from neuronjax.hlo.module import ELEMENT_TYPES
@@ -185,11 +185,34 @@ def test_donation_reuses_memory(neuron_devices: list[jax.Device]) -> None:
         np.asarray(x)
 
 
+DONATIONS: dict[str, Callable[[jax.Array], object]] = {
+    "same": lambda x: x + 1,
+    "transposed": lambda x: x.T,
+    "as integers": lambda x: x.astype(jnp.int32),
+    "as shorter numbers": lambda x: x.astype(jnp.bfloat16),
+    "flat": lambda x: x.reshape(16),
+    "a larger product": lambda x: x @ x.T,
+    "a sum": lambda x: x.sum(),
+    "a copy for each core": lambda x: (x + 1).reshape(1, 16),
+    "two results": lambda x: (x + 1, x - 1),
+    "nothing": lambda x: jnp.zeros(()),
+}
+
+
 @pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
-def test_donation_that_is_not_usable_frees_the_argument(neuron_devices: list[jax.Device]) -> None:
-    x = jax.device_put(np.ones((8, 128), np.float32), neuron_devices[0])
-    total = jax.jit(lambda x: x.sum(), donate_argnums=0)(x)
-    assert float(total) == 1024
+@pytest.mark.parametrize("name", DONATIONS)
+@pytest.mark.parametrize("count", [1, 2])
+def test_donations_take_the_arguments_that_the_cpu_platform_takes(
+    neuron_devices: list[jax.Device], cpu_devices: list[jax.Device], name: str, count: int
+) -> None:
+    deleted = []
+    for devices in (neuron_devices, cpu_devices):
+        auto = (AxisType.Auto,)
+        mesh = jax.make_mesh((count,), ("x",), axis_types=auto, devices=devices[:count])
+        x = jax.device_put(np.ones((8, 2), np.float32), NamedSharding(mesh, P("x")))
+        jax.block_until_ready(jax.jit(DONATIONS[name], donate_argnums=0)(x))
+        deleted.append(x.is_deleted())
+    assert deleted[0] == deleted[1]
 
 
 def test_an_argument_given_twice_is_refused(neuron_devices: list[jax.Device]) -> None:
