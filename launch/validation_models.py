@@ -16,7 +16,9 @@ What the sources leave open, and what is taken:
 * Training casts operands of products to BF16, as models in BF16 do with the gradients of logits.
 * BERT's training tutorial sets XLA_DOWNCAST_BF16: its logits and its loss are BF16, as all FP32
   tensors of its program.
-* Time to the first token is one prefill over the prompt alone, with logits of its last token.
+* Time to the first token is one prefill over the prompt alone, with logits of its last token. What
+  the host does for it is left out: transformers-neuronx embeds prompts there, and writes them to
+  every core, unless it is told otherwise.
 * Llama's training is that of neuronx-distributed's tutorial: `pretraining.py` says what is taken.
 * A step of training is the program of one micro batch, as often as gradients are accumulated, and
   one update: reduce-scatter of the gradients, AdamW on a shard of FP32 weights, all-gather of BF16
