@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import tempfile
 import threading
@@ -90,7 +91,9 @@ def peak_memory(function: Callable[[], object]) -> dict[str, float]:
     """Bytes by which this process's memory grows at most while the function runs.
 
     "resident" counts pages of files that are mapped too, "anonymous" does not; it is sampled.
+    Garbage of before is collected first: it would be missing from what grows.
     """
+    gc.collect()
     started, ended = _anonymous(), threading.Event()
     before, most = _resident(), [started]
 
