@@ -95,24 +95,24 @@ def peak_memory(function: Callable[[], object]) -> dict[str, float]:
     """
     gc.collect()
     started, ended = _anonymous(), threading.Event()
-    before, most = _resident(), [started]
+    before, seen = _resident(), [started]
 
     def watch() -> None:
         while not ended.wait(_SAMPLING_SECONDS):
-            most.append(max(most.pop(), _anonymous()))
+            seen.append(_anonymous())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
         result = function()
-        most.append(max(most.pop(), _anonymous()))
+        seen.append(_anonymous())
         del result
     finally:
         ended.set()
         watcher.join()
     return {
         "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before,
-        "anonymous": most[0] - started,
+        "anonymous": max(seen) - started,
     }
 
 
