@@ -142,9 +142,8 @@ def compile_program(
         if observer:
             observer.after(module)
         functions = callbacks.bind(module)
-        _restore_donation(module, global_signature)
+        donated = _restore_donation(module, global_signature)
         local = hlo.signature(module)
-        donated = _taken(hlo.donations(module), local, len(global_signature.results))
         per_core = hlo.dump(module)
         if files:
             files.write("legalize", str(module))
@@ -283,24 +282,34 @@ def strip_memory_placement(module: ir.Module) -> None:
         op.erase()
 
 
-def _restore_donation(module: ir.Module, original: Signature) -> None:
-    """Marks the donated arguments again: a way through HLO leaves only aliases of the whole module,
-    which a further way would take for a contradiction of the marks."""
+def _restore_donation(module: ir.Module, original: Signature) -> tuple[int, ...]:
+    """Marks the donated arguments again whose memory a result takes; returns them.
+
+    A way through HLO leaves only aliases of the whole module, which a further way would take for a
+    contradiction of the marks. Arguments that no result takes stay with their owner: nobody may
+    write to them.
+    """
     for name in ("mhlo.input_output_alias", "mhlo.buffer_donor"):
         if name in module.operation.attributes:
             del module.operation.attributes[name]
     function = hlo.main_function(module)
     attributes = hlo.attributes(function, "arg_attrs")
+    named = hlo.donations(module)
+    donations = {index: named.get(index) for index in original.donated}
+    taken = _taken(donations, hlo.signature(module), len(original.results))
     for index in original.donated:
-        if not {"tf.aliasing_output", "jax.buffer_donor"} & attributes[index].keys():
+        if index not in taken:
+            attributes[index].pop("jax.buffer_donor", None)
+        elif donations[index] is None:
             attributes[index]["jax.buffer_donor"] = ir.BoolAttr.get(True)
     function.arg_attrs = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in attributes])
+    return taken
 
 
 def _taken(donations: Mapping[int, int | None], local: Signature, results: int) -> tuple[int, ...]:
     """Donated arguments whose memory a result takes: one that is named, or one of as many bytes.
 
-    So does XLA (OptimizeInputOutputBufferAlias); others stay with their owner.
+    So does XLA (OptimizeInputOutputBufferAlias).
     """
     named = set(donations.values())
     free = Counter(

@@ -215,6 +215,27 @@ def test_donations_take_the_arguments_that_the_cpu_platform_takes(
     assert deleted[0] == deleted[1]
 
 
+@pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+@pytest.mark.parametrize("count", [1, 2])
+def test_of_two_donations_the_one_that_is_left_keeps_its_values(
+    neuron_devices: list[jax.Device], cpu_devices: list[jax.Device], count: int
+) -> None:
+    deleted = []
+    for devices in (neuron_devices, cpu_devices):
+        auto = (AxisType.Auto,)
+        mesh = jax.make_mesh((count,), ("x",), axis_types=auto, devices=devices[:count])
+        values = [np.arange(16).reshape(8, 2).astype(dtype) for dtype in (np.int32, np.float32)]
+        given = [jax.device_put(each, NamedSharding(mesh, P("x"))) for each in values]
+        total = jax.jit(lambda a, b: a + b, donate_argnums=(0, 1))(*given)
+        np.testing.assert_array_equal(total, values[0] * 2)
+        deleted.append([each.is_deleted() for each in given])
+        for each, value in zip(given, values, strict=True):
+            if not each.is_deleted():
+                np.testing.assert_array_equal(each, value)
+    assert deleted[0] == deleted[1]
+    assert sorted(deleted[0]) == [False, True]
+
+
 def test_an_argument_given_twice_is_refused(neuron_devices: list[jax.Device]) -> None:
     x = jax.device_put(np.ones(4, np.float32), neuron_devices[0])
     message = re.escape("for this bug: `f(donate(a), a)`")
