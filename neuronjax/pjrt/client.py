@@ -30,7 +30,14 @@ def Plugin_Attributes(plugin: Plugin, args: Any) -> None:
 
 def Client_Create(plugin: Plugin, args: Any) -> None:
     chosen = options.load()
-    for name, value in plugin.read_named_values(args.create_options, args.num_options).items():
+    given = plugin.read_named_values(args.create_options, args.num_options)
+    if (processes := given.get("num_nodes", 1)) > 1:
+        raise ConfigurationError(
+            f"jax.distributed.initialize joined {processes} processes, and platform neuron runs "
+            "in one: every process would be alone with its devices. Leave the call out, and "
+            "emulate several hosts in one process (NEURONJAX_TARGET=trn2-ultraserver)."
+        )
+    for name, value in given.items():
         if name in ("target", "lnc", "num_cores"):
             chosen = replace(chosen, **{name: value})
         elif not name.startswith(("node_id", "num_nodes", "ml_framework", "jax_", "jaxlib_")):
