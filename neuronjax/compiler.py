@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from jaxlib.mlir import ir
 
 from neuronjax.dump import Dump, ProgramDump
 from neuronjax.errors import UnsupportedProgramError
@@ -21,10 +20,11 @@ from neuronjax.garbage import seldom_collected
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.hlo.module import Signature, TensorSpec
-from neuronjax.hlo.proto import read_device_assignment
 from neuronjax.hlo.structure import without_last_result
 from neuronjax.host import callbacks
 from neuronjax.host.client import HostClient
+from neuronjax.jaxlib_api import compile_options
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize import numerics, report
 from neuronjax.legalize.checks import FLAGS, Checks
 from neuronjax.legalize.checks import insert as insert_checks
@@ -332,8 +332,8 @@ def device_assignment(options: Any, default: int) -> np.ndarray:
     Without one, consecutive devices from ``default`` on are taken.
     """
     build = options.executable_build_options
-    assignment = build.device_assignment or options.device_assignment
+    assignment = compile_options.assignment(options)
     if assignment is None:
         shape = (build.num_replicas, build.num_partitions)
         return np.arange(default, default + shape[0] * shape[1]).reshape(shape)
-    return read_device_assignment(assignment.serialize())
+    return assignment

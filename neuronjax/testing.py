@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import jax
-from jax._src.interpreters import mlir
-from jax._src.lib import xla_client
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
-from jaxlib.mlir import ir
 
 from neuronjax import options
 from neuronjax.compiler import find_illegal
 from neuronjax.errors import ConfigurationError, TopologyError
 from neuronjax.host.client import HostClient
+from neuronjax.jaxlib_api import compile_options
+from neuronjax.jaxlib_api.mlir import bytecode, ir
 from neuronjax.legalize.policy import policy_of
 from neuronjax.legalize.report import Finding
 from neuronjax.legalize.rules.rule import Cores, Severity
@@ -83,7 +82,7 @@ def incompatibilities(
     module = lowered.compiler_ir()
     devices = ir.IntegerAttr(module.operation.attributes["mhlo.num_partitions"]).value
     return find_illegal(
-        mlir.module_to_bytecode(module),
+        bytecode(module),
         _compile_options(devices),
         HostClient(devices),
         policy_of(chosen, machine.chip),
@@ -132,11 +131,11 @@ def _abstract(mesh: AnyMesh | None) -> AbstractMesh | None:
 
 
 def _compile_options(devices: int) -> Any:
-    compile_options = xla_client.CompileOptions()
-    build = compile_options.executable_build_options
+    options = compile_options.new()
+    build = options.executable_build_options
     build.num_partitions = devices
     build.use_shardy_partitioner = jax.config.jax_use_shardy_partitioner
-    return compile_options
+    return options
 
 
 def _cores(machine: Machine, mesh: AnyMesh | None, devices: int) -> Cores:

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
 
 from neuronjax.accuracy.comparison import Comparison
 from neuronjax.accuracy.library import Library
@@ -33,6 +32,7 @@ from neuronjax.accuracy.walk import Place
 from neuronjax.accuracy.widen import REFERENCES, Widening
 from neuronjax.errors import ConfigurationError, NonDeterministicError
 from neuronjax.hlo.structure import inline_calls
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.op_kinds import type_text
 
 

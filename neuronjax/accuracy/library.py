@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import func, stablehlo
-
 from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.hlo.structure import inline
+from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
 
 _TARGET = "neuronjax_library"
 

@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
 
 from neuronjax.accuracy.library import Library
 from neuronjax.accuracy.program import Lowered, instrument, lower, policy_for
 from neuronjax.accuracy.sites import Site, Visit, Watcher
 from neuronjax.accuracy.walk import Place, Walk
 from neuronjax.hlo.structure import inline_calls
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.emit import after, is_tensor
 from neuronjax.legalize.op_kinds import computes, from_outside, is_float, literal_of
 

@@ -9,17 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src import compiler as jax_compiler
-from jax._src import op_shardings
-from jax._src.interpreters import mlir as jax_mlir
-from jax._src.interpreters import pxla
-from jax._src.lib import xla_client
-from jaxlib import _jax
 
 from neuronjax import options
 from neuronjax.compiler import CompiledProgram, NumericsObserver, compile_program
 from neuronjax.errors import ArgumentMismatchError, UnsupportedProgramError
 from neuronjax.host.client import HostClient, HostExecutable
+from neuronjax.jaxlib_api import hlo as xla_hlo
+from neuronjax.jaxlib_api import tracing
+from neuronjax.jaxlib_api.mlir import bytecode
 from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.machine.instances import find_instance
 
@@ -62,40 +59,26 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
     lowered = jitted.trace(*arguments).lower(lowering_platforms=(PLATFORM,))
     if not isinstance(lowered, jax.stages.Lowered):  # jitted by another library
         lowered = jax.jit(function).trace(*arguments).lower(lowering_platforms=(PLATFORM,))
-    lowering: Any = lowered._lowering
-    facts = lowering.compile_args
-    if facts["ordered_effects"]:
+    facts = tracing.facts(lowered)
+    if facts.ordered_effects:
         raise UnsupportedProgramError(
             "a function with ordered effects (ordered callbacks or prints) cannot be watched op by "
             "op; take ordered=True away."
         )
-    cores = facts["num_devices"]
-    to_inputs, to_outputs = pxla.get_prop_to_input_output(
-        facts["in_shardings"], facts["out_shardings"], 0
-    )
-    compile_options = jax_compiler.get_compile_options(
-        num_replicas=1,
-        num_partitions=cores,
-        device_assignment=np.arange(cores).reshape(1, cores),
-        env_options_overrides=dict(lowering._compiler_options_kvs),
-    )
-    build = compile_options.executable_build_options
-    build.allow_spmd_sharding_propagation_to_parameters = list(to_inputs)
-    build.allow_spmd_sharding_propagation_to_output = list(to_outputs)
-    labelled = [(f"constant {i}", value) for i, value in enumerate(lowering.const_args)]
-    static = getattr(getattr(jitted, "_jit_info", None), "static_argnums", ())
+    labelled = [(f"constant {i}", value) for i, value in enumerate(facts.constants)]
+    static = tracing.static_arguments(jitted)
     for index, argument in enumerate(arguments):
         if index not in static:
             leaves = jax.tree_util.tree_leaves_with_path(argument)
             labelled += [(f"args[{index}]{jax.tree_util.keystr(p)}", leaf) for p, leaf in leaves]
-    kept = [pair for index, pair in enumerate(labelled) if index in facts["kept_var_idx"]]
+    kept = [pair for index, pair in enumerate(labelled) if index in facts.kept_arguments]
     return Lowered(
-        code=jax_mlir.module_to_bytecode(lowering.stablehlo()),
-        compile_options=compile_options,
-        cores=cores,
+        code=bytecode(facts.module),
+        compile_options=tracing.compile_options_of(facts),
+        cores=facts.devices,
         arguments=tuple(
             _numpy(label, value, aval)
-            for (label, value), aval in zip(kept, facts["global_in_avals"], strict=True)
+            for (label, value), aval in zip(kept, facts.argument_avals, strict=True)
         ),
         labels=tuple(label for label, _ in kept),
     )
@@ -170,13 +153,5 @@ def _parameter_indices(program: CompiledProgram, lowered: Lowered) -> list[tuple
     """Which part of each argument every core gets."""
     if lowered.cores == 1:
         return [(...,) for _ in lowered.arguments]
-    computation = _jax.mlir.mlir_module_to_xla_computation(
-        program.per_core, use_tuple_args=False, return_tuple=False
-    )
-    shardings = computation.get_hlo_module().spmd_parameters_shardings
-    return [
-        op_shardings.op_sharding_to_indices(
-            xla_client.HloSharding.from_proto(sharding), value.shape, lowered.cores
-        )
-        for sharding, value in zip(shardings, lowered.arguments, strict=True)
-    ]
+    shapes = [value.shape for value in lowered.arguments]
+    return xla_hlo.parameter_indices(program.per_core, shapes, lowered.cores)

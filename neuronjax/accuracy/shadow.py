@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from jaxlib.mlir import ir
-
 from neuronjax.accuracy.library import Library
 from neuronjax.accuracy.walk import Place, Walk
 from neuronjax.accuracy.widen import Widening
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.structure import BRANCHES, LOOP, inner_ops, terminator
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.emit import after
 from neuronjax.legalize.op_kinds import computes, from_outside, is_float
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from neuronjax.hlo.custom_calls import PYTHON_CALLBACK
 from neuronjax.host import callbacks
+from neuronjax.jaxlib_api.mlir import ir, stablehlo
 
 
 @dataclass(frozen=True)

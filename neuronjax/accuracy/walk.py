@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from neuronjax.accuracy.library import Library
 from neuronjax.accuracy.sites import Site
@@ -26,6 +24,7 @@ from neuronjax.hlo.structure import (
     set_yield,
     terminator,
 )
+from neuronjax.jaxlib_api.mlir import ir, stablehlo
 from neuronjax.legalize.op_kinds import name_of
 
 

@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from neuronjax.hlo.custom_calls import custom_call_target
 from neuronjax.hlo.structure import blocks
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.emit import after, convert, element_type, with_element_type
 from neuronjax.legalize.op_kinds import SHARDING_MARKS
 

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from neuronjax.hlo.location import Frame, frames, user_frame
 from neuronjax.hlo.module import main_function
+from neuronjax.jaxlib_api.mlir import ir
 
 Path = tuple[Any, ...]
 """The ``func.call`` ops from an op's function up to ``main``, innermost first."""

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
-from jaxlib.mlir.passmanager import PassManager
-
 from neuronjax.hlo.custom_calls import custom_call_target
-
-stablehlo.register_stablehlo_passes()
+from neuronjax.jaxlib_api.mlir import PassManager, ir
 
 _PASSES = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 _MARK = "neuronjax.keep."

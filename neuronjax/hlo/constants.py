@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
 
 from neuronjax.hlo.calls import CallGraph, Path
 from neuronjax.hlo.module import ELEMENT_TYPES
+from neuronjax.jaxlib_api.mlir import ir
 
 MAX_ELEMENTS = 1 << 20
 """Larger arrays count as unknown."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jaxlib.mlir import ir
+from neuronjax.jaxlib_api.mlir import ir
 
 PYTHON_CALLBACK = "xla_ffi_python_cpu_callback"
 CALLBACK_TARGETS = frozenset({PYTHON_CALLBACK, "xla_ffi_partitioned_python_cpu_callback"})

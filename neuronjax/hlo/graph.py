@@ -14,13 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
-from jaxlib.mlir.passmanager import PassManager
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo.location import scope, source_line
 from neuronjax.hlo.module import ELEMENT_TYPES, TOKEN, TensorSpec, main_function, tensor_spec
+from neuronjax.jaxlib_api.mlir import PassManager, ir, stablehlo
 
 
 @dataclass(eq=False, slots=True)

@@ -7,13 +7,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from jax._src.interpreters import mlir as jax_mlir
-from jaxlib import _jax
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from neuronjax.errors import CompileError, UnsupportedProgramError
-from neuronjax.hlo import proto
+from neuronjax.jaxlib_api import mlir
+from neuronjax.jaxlib_api.mlir import ir, stablehlo
 
 ELEMENT_TYPES: dict[str, np.dtype] = {
     "i1": np.dtype(np.bool_),
@@ -87,8 +84,8 @@ class Signature:
 
 
 def context() -> ir.Context:
-    """A fresh MLIR context with every dialect that JAX emits."""
-    return jax_mlir.make_ir_context()
+    """An MLIR context with every dialect that JAX emits."""
+    return mlir.make_context()
 
 
 def load(code: bytes) -> ir.Module:
@@ -99,7 +96,7 @@ def load(code: bytes) -> ir.Module:
     """
     try:
         if code.startswith(b"ML\xefR") and b"StableHLO_v" in code[:64]:
-            return _jax.mlir.deserialize_portable_artifact(code, ir.Context.current)
+            return mlir.read_portable_artifact(code)
         return ir.Module.parse(code)
     except (ir.MLIRError, ValueError, RuntimeError) as error:
         raise CompileError(f"the program is not a StableHLO module: {error}") from None
@@ -107,7 +104,7 @@ def load(code: bytes) -> ir.Module:
 
 def dump(module: ir.Module) -> bytes:
     """The module as MLIR bytecode."""
-    return jax_mlir.module_to_bytecode(module)
+    return mlir.bytecode(module)
 
 
 def main_function(module: ir.Module) -> Any:
@@ -224,21 +221,3 @@ def _set_inputs(function: Any, inputs: list[Any], entries: list[dict[str, Any]])
     type_ = ir.FunctionType.get(inputs, function.type.results)
     function.operation.attributes["function_type"] = ir.TypeAttr.get(type_)
     function.arg_attrs = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
-
-
-def hlo_with_config(module: bytes, replicas: int, partitions: int) -> bytes:
-    """StableHLO bytecode as a serialized HloModuleProtoWithConfig, which JAX reads fastest.
-
-    Fields: 1 the module; 2 its config, with 1 the entry's ProgramShape (a copy of the module's
-    field 4), 4 the replica count and 5 the partition count.
-    """
-    computation = _jax.mlir.mlir_module_to_xla_computation(
-        module, use_tuple_args=False, return_tuple=False
-    )
-    serialized = computation.as_serialized_hlo_module_proto()
-    config = (
-        proto.message(1, proto.first(serialized, 4))
-        + proto.number(4, replicas)
-        + proto.number(5, partitions)
-    )
-    return proto.message(1, serialized) + proto.message(2, config)

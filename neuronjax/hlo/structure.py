@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.calls import CallGraph
+from neuronjax.jaxlib_api.mlir import ir
 
 LOOP = "stablehlo.while"
 BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})

@@ -12,10 +12,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo.custom_calls import CALLBACK_TARGETS, custom_calls
+from neuronjax.jaxlib_api.mlir import ir
 
 _CONFIG_NAMES = ("backend_config", "mhlo.backend_config")
 """Where a typed custom call keeps its dictionary: the second as JAX writes it, and after a way

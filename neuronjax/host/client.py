@@ -7,7 +7,6 @@ global value.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +14,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import array as jax_array
-from jax._src import core as jax_core
-from jax._src.lib import xla_client
-from jaxlib import _jax
 
 from neuronjax.errors import CompileError, UnsupportedProgramError
 from neuronjax.hlo import module as hlo
@@ -26,6 +21,7 @@ from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.in_flight import InFlight
+from neuronjax.jaxlib_api import compile_options, cpu_client, xla_errors
 
 _STUCK_SECONDS = 3600
 """Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
@@ -40,7 +36,7 @@ class Placement:
 
     @cached_property
     def device_list(self) -> Any:
-        return xla_client.DeviceList(self.devices)
+        return cpu_client.device_list(self.devices)
 
     @cached_property
     def sharding(self) -> Any:
@@ -55,30 +51,15 @@ class Placement:
 
 def _aval(spec: TensorSpec) -> Any:
     dtype = np.dtype(np.bool_) if spec.dtype == hlo.TOKEN else spec.dtype
-    return jax_core.ShapedArray(spec.shape, dtype)
+    return cpu_client.aval(spec.shape, dtype)
 
 
 def _copied(array: Any, spec: TensorSpec, placement: Placement) -> Any:
-    (copied,) = _jax.batched_copy_array_to_devices_with_sharding(
-        [array],
-        [placement.device_list],
-        [placement.sharding],
-        [_jax.ArrayCopySemantics.ALWAYS_COPY],
-    )
-    return copied
+    return cpu_client.copy(array, placement.device_list, placement.sharding)
 
 
 def _put(value: np.ndarray, placement: Placement) -> Any:
-    return _jax.batched_device_put(
-        jax_core.ShapedArray(value.shape, value.dtype),
-        placement.sharding,
-        [value] * len(placement),
-        list(placement.devices),
-        True,
-        False,
-        _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
-        enable_x64=True,
-    )
+    return cpu_client.put(value, placement.sharding, placement.devices)
 
 
 class HostExecutable:
@@ -96,8 +77,7 @@ class HostExecutable:
         self._in_flight = in_flight if len(placement) > 1 else None
         self._loaded = loaded
         self._handlers = [
-            _jax.array_result_handler(_aval(spec), placement.sharding, True, True)
-            for spec in results
+            cpu_client.result_handler(_aval(spec), placement.sharding) for spec in results
         ]
         self._execute = loaded.execute_sharded
 
@@ -124,7 +104,7 @@ class HostExecutable:
 
     def shards(self, array: Any) -> list[np.ndarray]:
         """A result's values on every core; waits for them."""
-        shards = [array] if len(self.placement) == 1 else array._arrays
+        shards = [array] if len(self.placement) == 1 else cpu_client.shards(array)
         return [np.asarray(shard) for shard in shards]
 
     def memory(self) -> Any:
@@ -150,7 +130,7 @@ class HostClient:
     """A private XLA:CPU client with one device per logical core."""
 
     def __init__(self, num_devices: int) -> None:
-        self._client = _jax.get_tfrt_cpu_client(asynchronous=True, num_devices=num_devices)
+        self._client = cpu_client.create(num_devices)
         self._devices = tuple(self._client.devices())
         self._placements: dict[tuple[int, ...], Placement] = {}
         self._in_flight = InFlight()
@@ -171,7 +151,7 @@ class HostClient:
 
     def assemble(self, spec: TensorSpec, placement: Placement, shards: list[Any]) -> Any:
         """One array of single-core arrays, in the order of ``placement``."""
-        return jax_array.ArrayImpl(_aval(spec), placement.sharding, shards, True, True)
+        return cpu_client.assemble(_aval(spec), placement.sharding, shards)
 
     def copy(self, shard: Any, spec: TensorSpec, placement: Placement) -> Any:
         """A copy of a single-core array on the single core of ``placement``."""
@@ -191,16 +171,16 @@ class HostClient:
           CompileError: XLA refused the program; UnsupportedProgramError: XLA:CPU lacks an op of it.
         """
         replicas = np.array(placement.ids).reshape(len(placement), 1)
-        compile_options = _compile_options(replicas, options)
+        chosen = _compile_options(replicas, options)
         target = placement.device_list
         compile_and_load = self._client.compile_and_load
         with translated_errors(module):
             if not callbacks:
-                loaded = compile_and_load(module, target, compile_options)
+                loaded = compile_and_load(module, target, chosen)
             else:  # functions are taken with a parsed module only
                 with hlo.context():
                     parsed = hlo.load(module)
-                    loaded = compile_and_load(parsed, target, compile_options, list(callbacks))
+                    loaded = compile_and_load(parsed, target, chosen, list(callbacks))
         return HostExecutable(loaded, placement, results, self._in_flight)
 
     def compile_partitions(
@@ -217,18 +197,17 @@ class HostClient:
         The module has one more result than the caller's program of ``results``.
         """
         partitions = np.arange(devices).reshape(1, devices)
-        compile_options = _compile_options(partitions, options)
-        build = compile_options.executable_build_options
-        wanted = template.executable_build_options
+        chosen = _compile_options(partitions, options)
+        build = chosen.executable_build_options
         build.use_spmd_partitioning = True
-        build.use_shardy_partitioner = wanted.use_shardy_partitioner
-        parameters = "allow_spmd_sharding_propagation_to_parameters"
-        setattr(build, parameters, getattr(wanted, parameters))
-        outputs = "allow_spmd_sharding_propagation_to_output"
-        setattr(build, outputs, [*_of_each(getattr(wanted, outputs), results), False])
+        build.use_shardy_partitioner = template.executable_build_options.use_shardy_partitioner
+        to_parameters, to_results = compile_options.shardings_propagated(template)
+        compile_options.propagate_shardings(
+            chosen, to_parameters, [*_of_each(to_results, results), False]
+        )
         device_list = self.placement(range(devices)).device_list
         with translated_errors():
-            self._client.compile_and_load(module, device_list, compile_options)
+            self._client.compile_and_load(module, device_list, chosen)
 
     def deserialize(
         self, data: bytes, placement: Placement, results: Sequence[TensorSpec]
@@ -249,26 +228,15 @@ def _of_each(flags: Sequence[bool], count: int) -> list[bool]:
 
 def _compile_options(assignment: np.ndarray, options: dict[str, Any]) -> Any:
     """CompileOptions for a (replicas, partitions) table of private device ids."""
-    replicas, partitions = assignment.shape
-    compile_options = xla_client.CompileOptions()
-    build = compile_options.executable_build_options
-    for target in (compile_options, build):
-        target.num_replicas = replicas
-        target.num_partitions = partitions
-        target.device_assignment = xla_client.DeviceAssignment.create(assignment)
+    chosen = compile_options.new()
+    compile_options.assign(chosen, assignment)
     timeouts = {
         "xla_cpu_collective_call_warn_stuck_seconds": _STUCK_SECONDS,
         "xla_cpu_collective_call_terminate_timeout_seconds": _STUCK_SECONDS,
         "xla_cpu_collective_timeout_seconds": _STUCK_SECONDS,
     }
-    compile_options.env_option_overrides = list((timeouts | options).items())
-    return compile_options
-
-
-_NO_IMPLEMENTATION = re.compile(
-    r"No (?:FFI handler registered for|registered implementation for \w+ custom call to) (\S+) "
-)
-"""What XLA says of a custom call that it has no code for; the group is its target."""
+    chosen.env_option_overrides = list((timeouts | options).items())
+    return chosen
 
 
 class translated_errors:
@@ -286,9 +254,11 @@ class translated_errors:
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         if isinstance(error, jax.errors.JaxRuntimeError):
             text = str(error)
-            if self._module is not None and (unknown := _NO_IMPLEMENTATION.search(text)):
-                _refuse_custom_call(unknown[1], self._module)
-            cause = UnsupportedProgramError if text.startswith("UNIMPLEMENTED") else CompileError
+            target = xla_errors.unknown_custom_call(text)
+            if self._module is not None and target is not None:
+                _refuse_custom_call(target, self._module)
+            unsupported = xla_errors.is_unimplemented(text)
+            cause = UnsupportedProgramError if unsupported else CompileError
             raise cause(text) from None
 
 

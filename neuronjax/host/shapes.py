@@ -12,16 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jax._src import core as jax_core
-from jaxlib import _jax
 
 from neuronjax.errors import HostMemoryError, SerializationError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
-
-_ALIGNMENT = 64
-"""Bytes; XLA copies host arrays that begin elsewhere."""
+from neuronjax.jaxlib_api import cpu_client
 
 
 @dataclass(frozen=True)
@@ -97,16 +93,8 @@ class ShapesClient(HostClient):
         """The one array of zeros of this type, the same memory on every core."""
         key = (spec, placement)
         if key not in self._zeros:
-            value = _untouched(spec)
-            self._zeros[key] = _jax.batched_device_put(
-                jax_core.ShapedArray(value.shape, value.dtype),
-                placement.sharding,
-                [value] * len(placement),
-                list(placement.devices),
-                True,
-                False,
-                _jax.HostBufferSemantics.ZERO_COPY,
-                enable_x64=True,
+            self._zeros[key] = cpu_client.put(
+                _untouched(spec), placement.sharding, placement.devices, copied=False
             )
         return self._zeros[key]
 
@@ -116,12 +104,12 @@ def _untouched(spec: TensorSpec) -> np.ndarray:
     dtype = np.dtype(np.bool_) if spec.dtype == hlo.TOKEN else spec.dtype
     nbytes = int(np.prod(spec.shape, dtype=np.int64)) * dtype.itemsize
     try:
-        room = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+        room = np.zeros(nbytes + cpu_client.ALIGNMENT, np.uint8)
     except MemoryError:
         raise HostMemoryError(
             f"a result of shape {spec.shape} needs {nbytes / (1 << 30):.1f} GiB of this machine's "
             "address space, which it refuses although nothing is stored there; shard the result "
             "over more cores."
         ) from None
-    start = -room.ctypes.data % _ALIGNMENT
+    start = -room.ctypes.data % cpu_client.ALIGNMENT
     return room[start : start + nbytes].view(dtype).reshape(spec.shape)

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxlib.mlir import ir
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo.module import TensorSpec, tensor_spec
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.policy import Policy
 
 Function = Callable[..., Any]

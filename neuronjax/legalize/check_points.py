@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from neuronjax.hlo.custom_calls import custom_call_target
+from neuronjax.jaxlib_api.mlir import ir, stablehlo
 from neuronjax.legalize.emit import shape
 from neuronjax.legalize.op_kinds import SHARDING_MARKS, is_float, literal_of
 

@@ -28,8 +28,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.location import source_line
@@ -46,6 +44,7 @@ from neuronjax.hlo.structure import (
     set_yield,
     terminator,
 )
+from neuronjax.jaxlib_api.mlir import ir, stablehlo
 from neuronjax.legalize.check_points import (
     has_nan_literal,
     is_nan_literal,

@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
-from jaxlib.mlir import ir
 
 from neuronjax.errors import UnsupportedProgramError
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.call import Call, Function, computing_type
 
 _KEYS = ("rhs_contracting_dim", "tp_degree", "num_groups", "use_sb_to_sb")

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo.custom_calls import custom_call_target, custom_calls
 from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import tensor_spec
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize import call as calls
 from neuronjax.legalize import collective_matmul, meanings, merge, mx_calls, resize
 from neuronjax.legalize.call import Call, Function

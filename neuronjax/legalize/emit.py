@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
+
+from neuronjax.jaxlib_api.mlir import ir, stablehlo
 
 _UNSIGNED_32 = "ui32"
 

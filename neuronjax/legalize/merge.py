@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-from jax._src import config as jax_config
-from jax._src.interpreters import mlir as jax_mlir
-from jaxlib.mlir import ir
 
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TensorSpec
+from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.tracing import without_source_lines
 
 _EMPTY_MESH = jax.sharding.AbstractMesh((), ())
 
@@ -30,7 +29,7 @@ def lower(function: Callable[..., Any], operands: Sequence[TensorSpec]) -> bytes
     arguments = [jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in operands]
     with _as_written():
         traced = jax.jit(function, keep_unused=True).trace(*arguments)
-        return jax_mlir.module_to_bytecode(traced.lower(lowering_platforms=("cpu",)).compiler_ir())
+        return hlo.dump(traced.lower(lowering_platforms=("cpu",)).compiler_ir())
 
 
 @contextlib.contextmanager
@@ -42,7 +41,7 @@ def _as_written() -> Iterator[None]:
         jax.numpy_dtype_promotion("standard"),
         jax.numpy_rank_promotion("allow"),
         jax.default_matmul_precision("highest"),
-        jax_config.traceback_in_locations_limit(0),
+        without_source_lines(),
     ):
         yield
 

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from neuronjax import formats
 from neuronjax.formats import Format
 from neuronjax.hlo import module as hlo
+from neuronjax.jaxlib_api.mlir import ir, stablehlo
 from neuronjax.legalize import rounding_sites
 from neuronjax.legalize.emit import (
     after,

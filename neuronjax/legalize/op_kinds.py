@@ -6,10 +6,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from jaxlib.mlir import ir
 
 from neuronjax.hlo.custom_calls import CALLBACK_TARGETS, custom_call_target
 from neuronjax.hlo.module import ELEMENT_TYPES
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.emit import element_type, shape
 
 MOVES = frozenset({"mhlo.copy"}) | frozenset(

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from jaxlib.mlir import ir
-
 from neuronjax.errors import LegalityError
 from neuronjax.hlo.location import UNKNOWN, Frame
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules import RULES
 from neuronjax.legalize.rules.rule import Cores, Program, Rule, Severity, Site

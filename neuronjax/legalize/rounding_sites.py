@@ -18,12 +18,10 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import func, stablehlo
-
 from neuronjax import formats
 from neuronjax.formats import Format
 from neuronjax.hlo import module as hlo
+from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
 from neuronjax.legalize.emit import (
     LANES,
     Tensor,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from jaxlib.mlir import ir
-
 from neuronjax.hlo import chlo
 from neuronjax.hlo import graph as hlo_graph
 from neuronjax.hlo import module as hlo
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.lower import elementwise
 from neuronjax.lower.families.expansions import REWRITES
 from neuronjax.lower.families.table import EPILOGUES, RULES

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
 
 from neuronjax.hlo import chlo
 from neuronjax.hlo import graph as hlo_graph
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.lower.families.slide import windows_of
 from neuronjax.lower.fuse import is_splat, is_widening, reducer
 from neuronjax.lower.rewrite import Rewrite, Writer

@@ -1,7 +1,7 @@
 """Replica groups as HLO text writes them, and reading them off a partitioned module.
 
 Converting HLO to StableHLO mistakes groups given over a mesh: it loses their device ids. Such
-groups are read off the HLO text, where they are complete, and written into the module as lists.
+groups are read off the HLO text, where they are complete; ``jaxlib_api.hlo`` writes them as lists.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from neuronjax.errors import PartitionError
-from neuronjax.hlo import proto
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -119,33 +118,3 @@ def mesh_groups(hlo_text: str, devices: int) -> dict[str, Groups]:
         if match:
             found[match["name"]] = parse_groups(match["groups"], devices)
     return found
-
-
-_COMPUTATIONS, _INSTRUCTIONS = 3, 2
-"""Fields of HloModuleProto and HloComputationProto."""
-_NAME, _DEVICE_LIST, _MESH_GROUPS = 1, 87, 93
-"""Fields of HloInstructionProto: its name; its CollectiveDeviceListProto, whose field 1 is a
-repeated ReplicaGroup, whose field 1 is a packed list of ids; and the same as axes of a mesh."""
-
-
-def write_groups(module: bytes, groups: Mapping[str, Groups]) -> bytes:
-    """A serialized HloModuleProto with the groups of the named instructions written as lists."""
-    return proto.rewrite(
-        module,
-        _COMPUTATIONS,
-        lambda computation: proto.rewrite(
-            computation, _INSTRUCTIONS, lambda instruction: _write(instruction, groups)
-        ),
-    )
-
-
-def _write(instruction: bytes, groups: Mapping[str, Groups]) -> bytes:
-    name = proto.first(instruction, _NAME).decode()
-    if name not in groups:
-        return instruction
-    lists = b"".join(
-        proto.message(1, proto.message(1, b"".join(map(proto.write_varint, group))))
-        for group in groups[name]
-    )
-    bare = proto.without(instruction, {_DEVICE_LIST, _MESH_GROUPS})
-    return bare + proto.message(_DEVICE_LIST, lists)

@@ -7,20 +7,17 @@ ids become replica ids, collectives lose their channels.
 
 from __future__ import annotations
 
-import glob
-import os
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from jaxlib import _hlo, _jax
-from jaxlib.mlir import ir
-
 from neuronjax.errors import PartitionError
 from neuronjax.hlo import module as hlo
-from neuronjax.hlo import proto
+from neuronjax.jaxlib_api import hlo as xla_hlo
+from neuronjax.jaxlib_api import partitioner_dump
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.partition import stop
-from neuronjax.partition.groups import mesh_groups, write_groups
+from neuronjax.partition.groups import mesh_groups
 
 PartitionCompile = Callable[[bytes, dict[str, Any]], None]
 """Compiles a module, whose main has got one more result, for its partitions with the given debug
@@ -37,17 +34,13 @@ def partition(module: bytes, devices: int, compile_for_dump: PartitionCompile) -
       PartitionError: XLA did not produce a partitioned module.
     """
     with tempfile.TemporaryDirectory(prefix="neuronjax-partition-") as folder:
-        options = {
-            "xla_dump_to": folder,
-            "xla_dump_hlo_pass_re": "spmd-partitioning",
-            "xla_dump_hlo_as_proto": True,
-        }
+        options = partitioner_dump.debug_options(folder)
         failure: Exception | None = None
         try:
             compile_for_dump(stop.insert(module), options)
         except Exception as error:  # expected: see stop.py; what matters is the dump
             failure = error
-        dumps = glob.glob(os.path.join(glob.escape(folder), "*after_spmd-partitioning*.pb"))
+        dumps = partitioner_dump.files(folder)
         if not dumps and failure is not None:
             raise failure
         if len(dumps) != 1:
@@ -55,39 +48,23 @@ def partition(module: bytes, devices: int, compile_for_dump: PartitionCompile) -
                 f"XLA wrote {len(dumps)} partitioned modules where one was expected; XLA_FLAGS "
                 "that redirect or filter dumps interfere with partitioning, unset them."
             )
-        with open(dumps[0], "rb") as file:
-            serialized = _module_of_hlo_proto(file.read())
+        serialized = partitioner_dump.hlo_module(dumps[0])
+        if not serialized:
+            raise PartitionError("XLA's dump of the partitioned module is damaged")
     return _as_replicas(serialized, devices)
 
 
-def _module_of_hlo_proto(data: bytes) -> bytes:
-    """Field 1 (``hlo_module``) of a serialized HloProto."""
-    for field, value in proto.fields(data):
-        if field == 1 and isinstance(value, bytes):
-            return value
-    raise PartitionError("XLA's dump of the partitioned module is damaged")
-
-
 def _as_replicas(serialized: bytes, devices: int) -> bytes:
-    partitioned = _hlo.HloModule.from_serialized_hlo_module_proto(serialized)
-    groups = mesh_groups(partitioned.to_string(_terse()), devices)
+    groups = mesh_groups(xla_hlo.terse_text(serialized), devices)
     if groups:
-        serialized = write_groups(serialized, groups)
+        serialized = xla_hlo.write_groups(serialized, groups.get)
     with hlo.context():
-        module = hlo.load(_jax.mlir.hlo_to_stablehlo(serialized))
+        module = hlo.load(xla_hlo.to_stablehlo(serialized))
         stop.remove(module)
         rewrite_to_replicas(module)
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), devices)
         module.operation.attributes["mhlo.num_replicas"] = count
         return hlo.dump(module)
-
-
-def _terse() -> Any:
-    options = _hlo.HloPrintOptions.short_parsable()
-    options.print_metadata = False
-    options.print_backend_config = False
-    options.print_large_constants = False
-    return options
 
 
 _CHANNELLED = frozenset({

@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import func, stablehlo
 
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
+from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
 
 TARGET = "neuronjax_end_of_partitioning"
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from neuronjax import __version__, options
 from neuronjax.errors import ConfigurationError
+from neuronjax.jaxlib_api import compile_options
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import PLATFORM_NAME, ClientState, memory_at, platform_version
 from neuronjax.pjrt.element_types import dtype_of
 from neuronjax.pjrt.executable import LoadedState
 from neuronjax.pjrt.handles import array_type, read_bytes, read_int64s
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.runtime.client import Client, parse_options
+from neuronjax.runtime.client import Client
 
 
 def Plugin_Initialize(plugin: Plugin, args: Any) -> None:
@@ -172,5 +173,5 @@ def Client_Compile(plugin: Plugin, args: Any) -> None:
     program = abi.record("Program").from_address(args.program)
     code = read_bytes(program.code, program.code_size)
     serialized = read_bytes(args.compile_options, args.compile_options_size)
-    loaded = state.client.compile(code, parse_options(serialized))
+    loaded = state.client.compile(code, compile_options.parse(serialized))
     args.executable = plugin.handles.add(LoadedState(state, loaded, serialized))

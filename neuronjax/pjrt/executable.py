@@ -9,9 +9,10 @@ from typing import Any
 
 from neuronjax.compiler import CompiledProgram
 from neuronjax.errors import NeuronError
-from neuronjax.hlo.module import hlo_with_config
-from neuronjax.hlo.proto import write_device_assignment
 from neuronjax.host.client import HostExecutable
+from neuronjax.jaxlib_api import compile_options
+from neuronjax.jaxlib_api import hlo as xla_hlo
+from neuronjax.jaxlib_api.compile_options import write_device_assignment
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.element_types import code_of
@@ -20,7 +21,6 @@ from neuronjax.pjrt.handles import array_type, pointer_array, read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime import executable as runtime_executable
 from neuronjax.runtime.analysis import Analysis
-from neuronjax.runtime.client import parse_options
 from neuronjax.runtime.executable import LoadedProgram, ProgramMemory
 
 
@@ -48,7 +48,9 @@ class ExecutableState:
     @cached_property
     def optimized(self) -> bytes:
         program = self.program
-        return hlo_with_config(program.as_seen(), program.num_replicas, program.num_partitions)
+        return xla_hlo.module_with_config(
+            program.as_seen(), program.num_replicas, program.num_partitions
+        )
 
     @cached_property
     def element_types(self) -> Any:
@@ -246,7 +248,7 @@ def Executable_OptimizedProgram(plugin: Plugin, args: Any) -> None:
     """Called twice: for the size, then with room for the code."""
     program = abi.record("Program").from_address(args.program)
     code = plugin.handles[args.executable].optimized
-    program.format, program.format_size = plugin.strings("hlo_with_config")
+    program.format, program.format_size = plugin.strings(xla_hlo.MODULE_WITH_CONFIG)
     if program.code:
         ctypes.memmove(program.code, code, len(code))
     program.code_size = len(code)
@@ -279,7 +281,7 @@ def Executable_DeserializeAndLoad(plugin: Plugin, args: Any) -> None:
         args.overridden_serialized_compile_options,
         args.overridden_serialized_compile_options_size,
     )
-    loaded = state.client.load(data, parse_options(override) if override else None)
+    loaded = state.client.load(data, compile_options.parse(override) if override else None)
     options = override or runtime_executable.deserialize(data)[2]
     args.loaded_executable = plugin.handles.add(LoadedState(state, loaded, options))
 

@@ -12,35 +12,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from jax._src import callback as jax_callback
-from jax._src import debugging as jax_debugging
-from jax._src.cudnn import scaled_matmul_stablehlo as jax_scaled_matmul
-from jax._src.interpreters import mlir
-from jax._src.lax import lax
-
 from neuronjax import mx
 from neuronjax.host import callbacks
+from neuronjax.jaxlib_api import lowering_rules
 
 PLATFORM = "neuron"
 FALLBACK = "cpu"
 
-CALLBACK_PRIMITIVES = (
-    jax_callback.pure_callback_p,
-    jax_callback.io_callback_p,
-    jax_debugging.debug_callback_p,
-    jax_debugging.debug_print_p,
-)
-
-
-COMMON_PRIMITIVES = frozenset({lax.dot_general_p})
+COMMON_PRIMITIVES = frozenset({lowering_rules.DOT_GENERAL})
 """Their rule for ``cpu`` refuses what the chip takes; they keep the rule for all platforms."""
 
-
-CHIP_RULES = {
-    jax_scaled_matmul._scaled_matmul_p: mlir.lower_fun(
-        mx.scaled_matmul_of_rows, multiple_results=False
-    ),
-}
+CHIP_RULES = {lowering_rules.SCALED_MATMUL: lowering_rules.rule_of(mx.scaled_matmul_of_rows)}
 """Primitives that ``cpu`` lacks: they become plain StableHLO."""
 
 
@@ -84,11 +66,11 @@ class NeuronRules(dict[Any, Any]):
     def __init__(self, cpu_rules: dict[Any, Any], common_rules: dict[Any, Any]) -> None:
         super().__init__()
         self._cpu = cpu_rules
-        for primitive in CALLBACK_PRIMITIVES:
+        for primitive in lowering_rules.CALLBACKS:
             entry = cpu_rules.get(primitive) or common_rules[primitive]
             self[primitive] = dataclasses.replace(entry, rule=_as_cpu(entry.rule))
         for primitive, rule in CHIP_RULES.items():
-            self[primitive] = mlir.LoweringRuleEntry(rule, inline=True)
+            self[primitive] = rule
 
     def __contains__(self, primitive: object) -> bool:
         return super().__contains__(primitive) or (
@@ -101,5 +83,5 @@ class NeuronRules(dict[Any, Any]):
 
 def register() -> None:
     """Makes the rules known to JAX."""
-    tables = mlir._platform_specific_lowerings
-    tables[PLATFORM] = NeuronRules(tables[FALLBACK], mlir._lowerings)
+    rules = NeuronRules(lowering_rules.platform_rules(FALLBACK), lowering_rules.common_rules())
+    lowering_rules.set_platform_rules(PLATFORM, rules)

@@ -6,19 +6,18 @@ import atexit
 import ctypes
 import logging
 import time
+from functools import partial
 from typing import Any
 
 import jax
-from jax._src import compiler as jax_compiler
-from jax._src import xla_bridge
-from jax._src.lib import _profiler
 
 from neuronjax import options
+from neuronjax.jaxlib_api import platforms
 from neuronjax.pjrt import interrupt, lowering
 from neuronjax.pjrt.client_state import PLATFORM_NAME
 from neuronjax.pjrt.guard import CALLBACK_CODES
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.pjrt.program_text import show_programs
+from neuronjax.pjrt.program_text import engine_text
 from neuronjax.pjrt.table import Table
 
 PRIORITY = -100
@@ -37,11 +36,10 @@ def initialize() -> None:
     _tables.append(table)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
     capsule = _capsule(table)
-    xla_bridge.register_plugin(PLATFORM_NAME, priority=PRIORITY, c_api=capsule)
-    _profiler.register_plugin_profiler(capsule)
+    platforms.register(PLATFORM_NAME, PRIORITY, capsule)
     lowering.register()
-    _compile_topologies_apart()
-    show_programs(table.plugin)
+    platforms.compile_topologies_apart(PLATFORM_NAME)
+    platforms.show_programs(partial(engine_text, table.plugin))
     if PLATFORM_NAME in _platforms():
         _keep_cpu_beside_neuron()
         _hold_interrupts()
@@ -54,21 +52,6 @@ def _let_callbacks_end() -> None:
     """Threads of JAX that wait for the interpreter get it before it shuts down."""
     for _ in range(_EXIT_PAUSES):
         time.sleep(_EXIT_PAUSE_SECONDS)
-
-
-def _compile_topologies_apart() -> None:
-    """Keeps JAX from compiling for a neuron topology through a live neuron client.
-
-    jaxlib holds the interpreter's lock in that call while another thread compiles, and compiling
-    needs the interpreter here: the process would stand still. Without a live client JAX compiles
-    through the topology itself, in the calling thread.
-    """
-    find = jax_compiler._get_cross_compile_backend
-
-    def find_other(backend: Any) -> Any:
-        return None if backend.platform == PLATFORM_NAME else find(backend)
-
-    jax_compiler._get_cross_compile_backend = find_other
 
 
 def _platforms() -> list[str]:

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from jaxlib.mlir.dialects import stablehlo
-
 from neuronjax.errors import NeuronError
+from neuronjax.jaxlib_api.mlir import stablehlo_versions
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.guard import describe
 from neuronjax.pjrt.handles import Handles, Strings, array_type, c_string
@@ -26,9 +25,10 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
 
 
+_NEWEST, _OLDEST = stablehlo_versions()
 _STABLEHLO = {
-    "stablehlo_current_version": _version(stablehlo.get_current_version()),
-    "stablehlo_minimum_version": _version(stablehlo.get_minimum_version()),
+    "stablehlo_current_version": _version(_NEWEST),
+    "stablehlo_minimum_version": _version(_OLDEST),
 }
 """Programs come in the newest version: the same jaxlib reads them that wrote them."""
 

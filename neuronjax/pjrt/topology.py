@@ -8,6 +8,7 @@ from typing import Any
 
 from neuronjax import __version__, options
 from neuronjax.errors import ConfigurationError, SerializationError
+from neuronjax.jaxlib_api import compile_options
 from neuronjax.legalize.policy import policy_of
 from neuronjax.machine.machine import Machine
 from neuronjax.pjrt import abi
@@ -16,7 +17,7 @@ from neuronjax.pjrt.executable import ExecutableState
 from neuronjax.pjrt.handles import read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime.analysis import Analysis
-from neuronjax.runtime.client import compile_ahead, parse_options
+from neuronjax.runtime.client import compile_ahead
 from neuronjax.runtime.device import Device
 
 
@@ -106,7 +107,7 @@ def Compile(plugin: Plugin, args: Any) -> None:
     serialized = read_bytes(args.compile_options, args.compile_options_size)
     topology = plugin.handles[args.topology]
     compiled, host, memory = compile_ahead(
-        code, parse_options(serialized), topology.devices, topology.policy
+        code, compile_options.parse(serialized), topology.devices, topology.policy
     )
     analysis = Analysis(compiled, compiled.num_devices, topology.machine, host)
     simulates = options.load().simulate

@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from neuronjax.hlo import module as hlo
+from neuronjax.jaxlib_api.mlir import ir
 
 _INTEGERS = re.compile(r"lhs_(\w+)_dimensions = \[([\d, ]*)\]")
 

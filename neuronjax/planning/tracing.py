@@ -11,11 +11,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.interpreters import mlir as jax_mlir
-from jax._src.lib import xla_client
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from neuronjax.errors import TopologyError
+from neuronjax.jaxlib_api import compile_options, mlir
+from neuronjax.jaxlib_api.tracing import kept_arguments
 from neuronjax.planning.workload import Workload
 
 PLATFORM = "neuron"
@@ -77,7 +77,7 @@ def trace(workload: Workload) -> Traced:
     names = _parameters(workload.fn)
     return Traced(
         name=str(module.operation.attributes["sym_name"]).strip('"'),
-        code=jax_mlir.module_to_bytecode(module),
+        code=mlir.bytecode(module),
         options=_options(partitions),
         ranks=partitions,
         arguments=tuple(_path(names, flat[index][0]) for index in kept),
@@ -92,7 +92,7 @@ def _attribute(module: Any, name: str) -> int:
 
 def _kept(lowered: Any, count: int) -> list[int]:
     """The leaves that the program takes: jit drops those that nothing uses."""
-    kept = lowered._lowering.compile_args.get("kept_var_idx")
+    kept = kept_arguments(lowered)
     return sorted(kept) if kept is not None else list(range(count))
 
 
@@ -114,17 +114,12 @@ def _parameters(fn: Any) -> list[str]:
 
 
 def _options(partitions: int) -> Any:
-    options = xla_client.CompileOptions()
+    options = compile_options.new()
+    compile_options.assign(options, np.arange(partitions).reshape(1, partitions))
     build = options.executable_build_options
-    for each in (options, build):
-        each.num_replicas = 1
-        each.num_partitions = partitions
-        each.device_assignment = xla_client.DeviceAssignment.create(
-            np.arange(partitions).reshape(1, partitions)
-        )
     build.use_spmd_partitioning = partitions > 1
     build.use_shardy_partitioner = True
-    build.allow_spmd_sharding_propagation_to_output = [True]
+    compile_options.propagate_shardings(options, [False], [True])
     return options
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from neuronjax.hlo.proto import double, fixed64, message, number
 from neuronjax.profiling.events import Counter, Slice, Trace, Track
+from neuronjax.protobuf import double, fixed64, message, number
 
 _PACKET = 1
 _TIMESTAMP, _SEQUENCE_ID, _TRACK_EVENT, _TRACK_DESCRIPTOR = 8, 10, 11, 60

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neuronjax.hlo.proto import double, message, number
 from neuronjax.profiling.events import Slice, Trace, Track
+from neuronjax.protobuf import double, message, number
 
 PREFIX = "/device:CUSTOM:"
 """XLA's name for planes of devices that it does not know."""

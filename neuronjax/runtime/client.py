@@ -8,7 +8,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
-from jax._src.lib import xla_client
 
 from neuronjax.compiler import (
     CompiledProgram,
@@ -21,6 +20,7 @@ from neuronjax.errors import CompileError
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
 from neuronjax.host.shapes import ShapesClient
+from neuronjax.jaxlib_api import compile_options
 from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.machine.machine import Machine
@@ -199,7 +199,7 @@ class Client:
           SerializationError: damaged bytes.
         """
         program, host_bytes, own_options = executable.deserialize(data)
-        assignment = device_assignment(options or parse_options(own_options), default=0)
+        assignment = device_assignment(options or compile_options.parse(own_options), default=0)
         self._check_assignment(assignment)
         placement = self.host.placement(assignment.reshape(-1).tolist())
         host = self.host.deserialize(host_bytes, placement, program.results)
@@ -254,11 +254,6 @@ def cores_of(devices: Sequence[Device], assignment: np.ndarray) -> Cores | None:
     if not ids:
         return None
     return Cores(devices[0].machine, tuple(devices[index].core.id for index in ids))
-
-
-def parse_options(serialized: bytes) -> Any:
-    """jaxlib CompileOptions from their proto."""
-    return xla_client.CompileOptions.ParseFromString(serialized)
 
 
 def _outcome(work: Any) -> BaseException | None:

@@ -53,6 +53,18 @@ def names(path: Path) -> Iterator[str]:
             yield ast.unparse(node)
 
 
+def test_one_door_to_private_names() -> None:
+    """What JAX and jaxlib do not publish is known to ``jaxlib_api`` alone."""
+    users = {
+        f"{path.relative_to(PROJECT)}: {name}"
+        for path in BACKEND
+        for name in names(path)
+        if path.parent.name != "jaxlib_api"
+        and (name.split(".")[0] == "jaxlib" or name.startswith("jax._src"))
+    }
+    assert users == set()
+
+
 @pytest.mark.parametrize(
     ("forbidden", "room"),
     [

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from neuronjax.hlo.calls import Path, terminator
 from neuronjax.hlo.constants import direction
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.operators import KNOWN_ISSUES, MESSAGE
 from neuronjax.legalize.rules.rule import Rule, Site, stablehlo
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo as dialect
 
+from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.mlir import stablehlo as dialect
 from neuronjax.legalize.rules.operators import KNOWN_ISSUES
 from neuronjax.legalize.rules.rule import NEVER, Check, Rule, Severity, Site, stablehlo
 

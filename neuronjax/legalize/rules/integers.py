@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from neuronjax.hlo.calls import terminator
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.operators import KNOWN_ISSUES
 from neuronjax.legalize.rules.rule import NEVER, Check, Rule, Severity, Site, stablehlo
 

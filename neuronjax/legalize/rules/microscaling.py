@@ -7,9 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from neuronjax.hlo.custom_calls import custom_call_target
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.rule import Check, Rule, Site, stablehlo
 
 QUANTIZE = "QuantizeMX"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from jaxlib.mlir import ir
-
 from neuronjax.hlo.calls import terminator
 from neuronjax.hlo.constants import direction
 from neuronjax.hlo.custom_calls import custom_call_target
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.rule import DYNAMIC, Rule, Severity, Site, stablehlo
 
 MESSAGE = "An unsupported operator was used"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.mlir import ir
-
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.operators import KNOWN_ISSUES
 from neuronjax.legalize.rules.rule import Rule, Severity, Site, stablehlo
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from neuronjax.hlo.calls import CallGraph, Path
 from neuronjax.hlo.constants import Constants
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.policy import Policy
 from neuronjax.machine.machine import Machine
 

@@ -6,11 +6,9 @@ runs on engines all the same.
 
 from __future__ import annotations
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import func, stablehlo
-
 from neuronjax.hlo.graph import Op, Value, result_types
 from neuronjax.hlo.module import ELEMENT_TYPES, TOKEN
+from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
 from neuronjax.lower.builder import KernelBuilder
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.view import View, whole_view

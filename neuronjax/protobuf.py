@@ -1,11 +1,9 @@
-"""The few bytes of protobuf wire format that jaxlib has no accessor for."""
+"""The wire format of protocol buffers, for messages that no library here reads or writes."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence, Set
-
-import numpy as np
+from collections.abc import Callable, Iterator, Set
 
 
 def read_varint(data: bytes, index: int) -> tuple[int, int]:
@@ -102,34 +100,10 @@ def without(data: bytes, unwanted: Set[int]) -> bytes:
     return b"".join(data[start:end] for n, start, end, _ in _spans(data) if n not in unwanted)
 
 
-def _packed(data: bytes) -> list[int]:
+def packed(data: bytes) -> list[int]:
+    """The numbers of a packed repeated field of varints."""
     numbers, index = [], 0
     while index < len(data):
         number, index = read_varint(data, index)
         numbers.append(number)
     return numbers
-
-
-def read_device_assignment(data: bytes) -> np.ndarray:
-    """DeviceAssignmentProto as an int64 table of (replicas, computations).
-
-    Fields: 1 replica count, 2 computation count, 3 repeated message {1: packed device ids}.
-    """
-    columns: list[list[int]] = []
-    for field, value in fields(data):
-        if field == 3 and isinstance(value, bytes):
-            column: list[int] = []
-            for inner, entry in fields(value):
-                if inner == 1:
-                    column += _packed(entry) if isinstance(entry, bytes) else [entry]
-            columns.append(column)
-    return np.array(columns, dtype=np.int64).T
-
-
-def write_device_assignment(table: Sequence[Sequence[int]] | np.ndarray) -> bytes:
-    """The inverse of ``read_device_assignment``."""
-    ids = np.asarray(table)
-    data = b"\x08" + write_varint(ids.shape[0]) + b"\x10" + write_varint(ids.shape[1])
-    for column in ids.T:
-        data += message(3, message(1, b"".join(write_varint(int(i)) for i in column)))
-    return data

@@ -1,0 +1,93 @@
+"""A private XLA:CPU client, and the calls that move arrays onto its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jax._src import array as jax_array
+from jax._src import core as jax_core
+from jax._src.lib import xla_client
+from jaxlib import _jax
+
+ALIGNMENT = 64
+"""Bytes; XLA copies host arrays that begin elsewhere."""
+
+
+def create(num_devices: int) -> Any:
+    """A client of its own, apart from JAX's ``cpu`` backend.
+
+    Relies on ``_jax.get_tfrt_cpu_client``. Without it: see how
+    ``jax._src.xla_bridge.make_cpu_client`` makes JAX's.
+    """
+    return _jax.get_tfrt_cpu_client(asynchronous=True, num_devices=num_devices)
+
+
+def device_list(devices: Sequence[Any]) -> Any:
+    """Devices as the compiler and copies take them. Relies on ``xla_client.DeviceList``."""
+    return xla_client.DeviceList(tuple(devices))
+
+
+def aval(shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """JAX's abstract value of an array. Relies on ``core.ShapedArray``."""
+    return jax_core.ShapedArray(shape, dtype)
+
+
+def put(value: np.ndarray, sharding: Any, devices: Sequence[Any], *, copied: bool = True) -> Any:
+    """One array with the host array ``value`` on each of ``devices``.
+
+    Without ``copied`` the array uses the memory of ``value``, which must begin at a multiple of
+    ``ALIGNMENT`` and never change.
+
+    Relies on ``_jax.batched_device_put``. Without it: ``jax.device_put`` for each device, and
+    ``jax.make_array_from_single_device_arrays``.
+    """
+    semantics = _jax.HostBufferSemantics
+    return _jax.batched_device_put(
+        aval(value.shape, value.dtype),
+        sharding,
+        [value] * len(devices),
+        list(devices),
+        True,
+        False,
+        semantics.IMMUTABLE_ONLY_DURING_CALL if copied else semantics.ZERO_COPY,
+        enable_x64=True,
+    )
+
+
+def copy(array: Any, devices: Any, sharding: Any) -> Any:
+    """A copy of an array on a ``device_list``.
+
+    Relies on ``_jax.batched_copy_array_to_devices_with_sharding``, as ``jax.device_put`` does with
+    ``may_alias=False``.
+    """
+    (copied,) = _jax.batched_copy_array_to_devices_with_sharding(
+        [array], [devices], [sharding], [_jax.ArrayCopySemantics.ALWAYS_COPY]
+    )
+    return copied
+
+
+def assemble(of: Any, sharding: Any, shards: list[Any]) -> Any:
+    """One array of single-device arrays; ``of`` is its ``aval``.
+
+    Relies on ``array.ArrayImpl``. Without it: ``jax.make_array_from_single_device_arrays``, which
+    checks more.
+    """
+    return jax_array.ArrayImpl(of, sharding, shards, True, True)
+
+
+def shards(array: Any) -> list[Any]:
+    """The single-device arrays of an array on several devices, in the order of its sharding.
+
+    Relies on ``ArrayImpl._arrays``. Without it: ``array.addressable_shards``, which is slower.
+    """
+    return array._arrays
+
+
+def result_handler(of: Any, sharding: Any) -> Callable[[Any], Any]:
+    """Makes arrays of one result of a run; for ``consume_with_handlers``.
+
+    Relies on ``_jax.array_result_handler``.
+    """
+    return _jax.array_result_handler(of, sharding, True, True)

@@ -1,0 +1,129 @@
+"""HLO modules: from and to StableHLO, their text, and the fields of their messages.
+
+Field numbers are those of XLA's ``xla/service/hlo.proto``; they never change meaning, but new ones
+may replace them. Then the contract tests say which message looks different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from jax._src import op_shardings
+from jax._src.lib import xla_client
+from jaxlib import _hlo, _jax
+
+from neuronjax import protobuf
+
+
+def computation(module: bytes) -> Any:
+    """StableHLO bytecode as an XlaComputation of as many parameters as ``main`` has.
+
+    Relies on ``_jax.mlir.mlir_module_to_xla_computation``. Without it:
+    ``jax.jit(...).lower(...).compiler_ir("hlo")`` shows what JAX uses instead.
+    """
+    return _jax.mlir.mlir_module_to_xla_computation(
+        module, use_tuple_args=False, return_tuple=False
+    )
+
+
+def to_stablehlo(serialized: bytes) -> bytes:
+    """A serialized HloModuleProto as StableHLO bytecode.
+
+    Relies on ``_jax.mlir.hlo_to_stablehlo``. Without it: no other way; the partitioner of Shardy in
+    MLIR would have to take the place of XLA's.
+    """
+    return _jax.mlir.hlo_to_stablehlo(serialized)
+
+
+def terse_text(serialized: bytes) -> str:
+    """The text of a serialized HloModuleProto, without metadata and large constants.
+
+    Relies on ``_hlo.HloModule`` and ``HloPrintOptions``. Without them: the text dump of XLA
+    (``xla_dump_hlo_as_text``).
+    """
+    options = _hlo.HloPrintOptions.short_parsable()
+    options.print_metadata = False
+    options.print_backend_config = False
+    options.print_large_constants = False
+    return _hlo.HloModule.from_serialized_hlo_module_proto(serialized).to_string(options)
+
+
+def parameter_indices(
+    module: bytes, shapes: Sequence[tuple[int, ...]], cores: int
+) -> list[tuple[Any, ...]]:
+    """Which part of each parameter every core gets, as indices into the global array.
+
+    Args:
+      module: per-core StableHLO bytecode with ``mhlo.spmd_parameters_shardings``.
+      shapes: global shape of each parameter.
+
+    Relies on ``HloModule.spmd_parameters_shardings`` and ``op_sharding_to_indices``. Without them:
+    ``HloSharding`` has the tile assignment.
+    """
+    shardings = computation(module).get_hlo_module().spmd_parameters_shardings
+    return [
+        op_shardings.op_sharding_to_indices(
+            xla_client.HloSharding.from_proto(sharding), shape, cores
+        )
+        for sharding, shape in zip(shardings, shapes, strict=True)
+    ]
+
+
+_PROGRAM_SHAPE = 4
+"""Field of HloModuleProto: the entry's ProgramShapeProto."""
+_MODULE, _CONFIG = 1, 2
+"""Fields of HloModuleProtoWithConfig."""
+_ENTRY_LAYOUT, _REPLICAS, _PARTITIONS = 1, 4, 5
+"""Fields of HloModuleConfigProto."""
+
+
+MODULE_WITH_CONFIG = "hlo_with_config"
+"""What the C API calls the format of ``module_with_config``."""
+
+
+def module_with_config(module: bytes, replicas: int, partitions: int) -> bytes:
+    """StableHLO bytecode as a serialized HloModuleProtoWithConfig, which JAX reads fastest."""
+    serialized = computation(module).as_serialized_hlo_module_proto()
+    config = (
+        protobuf.message(_ENTRY_LAYOUT, protobuf.first(serialized, _PROGRAM_SHAPE))
+        + protobuf.number(_REPLICAS, replicas)
+        + protobuf.number(_PARTITIONS, partitions)
+    )
+    return protobuf.message(_MODULE, serialized) + protobuf.message(_CONFIG, config)
+
+
+_COMPUTATIONS, _INSTRUCTIONS = 3, 2
+"""Fields of HloModuleProto and HloComputationProto."""
+_NAME, _DEVICE_LIST, _MESH_GROUPS = 1, 87, 93
+"""Fields of HloInstructionProto: its name; its CollectiveDeviceListProto, whose field 1 is a
+repeated ReplicaGroup, whose field 1 is a packed list of ids; and the same as axes of a mesh."""
+
+Groups = Sequence[Collection[int]]
+"""Replica groups: the ids of each."""
+
+
+def write_groups(module: bytes, groups_of: Callable[[str], Groups | None]) -> bytes:
+    """A serialized HloModuleProto with replica groups written as lists.
+
+    ``groups_of`` gives those of an instruction by its name, or ``None`` to leave it as it is.
+    """
+    return protobuf.rewrite(
+        module,
+        _COMPUTATIONS,
+        lambda computation: protobuf.rewrite(
+            computation, _INSTRUCTIONS, lambda instruction: _write(instruction, groups_of)
+        ),
+    )
+
+
+def _write(instruction: bytes, groups_of: Callable[[str], Groups | None]) -> bytes:
+    groups = groups_of(protobuf.first(instruction, _NAME).decode())
+    if groups is None:
+        return instruction
+    lists = b"".join(
+        protobuf.message(1, protobuf.message(1, b"".join(map(protobuf.write_varint, group))))
+        for group in groups
+    )
+    bare = protobuf.without(instruction, {_DEVICE_LIST, _MESH_GROUPS})
+    return bare + protobuf.message(_DEVICE_LIST, lists)

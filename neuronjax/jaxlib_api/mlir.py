@@ -1,0 +1,47 @@
+"""MLIR as jaxlib ships it: the Python bindings, the dialects JAX emits, and bytecode.
+
+``jaxlib.mlir`` is not public, though JAX's own ``jax.interpreters.mlir`` hands out its objects. If
+it moves, jaxlib keeps it somewhere: change the imports here.
+"""
+
+from __future__ import annotations
+
+from jax._src.interpreters import mlir as _jax_mlir
+from jaxlib import _jax
+from jaxlib.mlir import ir as ir
+from jaxlib.mlir.dialects import func as func
+from jaxlib.mlir.dialects import stablehlo as stablehlo
+from jaxlib.mlir.passmanager import PassManager as PassManager
+
+stablehlo.register_stablehlo_passes()
+
+
+def make_context() -> ir.Context:
+    """A context with every dialect that JAX emits; it may be one that others use, too.
+
+    Relies on ``mlir.make_ir_context``. Without it: an ``ir.Context`` with the dialects func,
+    stablehlo, chlo, mhlo and sdy registered.
+    """
+    return _jax_mlir.make_ir_context()
+
+
+def bytecode(module: ir.Module) -> bytes:
+    """The module as MLIR bytecode.
+
+    Relies on ``mlir.module_to_bytecode``. Without it: ``Operation.write_bytecode``.
+    """
+    return _jax_mlir.module_to_bytecode(module)
+
+
+def read_portable_artifact(code: bytes) -> ir.Module:
+    """A versioned StableHLO artifact, read in the current context.
+
+    Relies on ``_jax.mlir.deserialize_portable_artifact``. Without it:
+    ``stablehlo.deserialize_portable_artifact``.
+    """
+    return _jax.mlir.deserialize_portable_artifact(code, ir.Context.current)
+
+
+def stablehlo_versions() -> tuple[str, str]:
+    """The newest and the oldest version of StableHLO artifacts that are read, such as ``1.9.0``."""
+    return stablehlo.get_current_version(), stablehlo.get_minimum_version()

@@ -1,0 +1,95 @@
+"""What JAX knows of a lowered function and does not publish."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax._src import compiler as jax_compiler
+from jax._src import config as jax_config
+from jax._src.interpreters import pxla
+
+from neuronjax.jaxlib_api import compile_options
+
+
+@dataclass(frozen=True)
+class LoweredFacts:
+    """Facts of a ``jax.stages.Lowered``."""
+
+    module: Any
+    """Its StableHLO module."""
+    devices: int
+    kept_arguments: frozenset[int]
+    """Which of all flat arguments, constants first, the program takes."""
+    constants: tuple[Any, ...]
+    """Arrays that the function closes over, passed before its arguments."""
+    argument_avals: tuple[Any, ...]
+    """Abstract values of the arguments that it takes."""
+    ordered_effects: bool
+    propagate_to_parameters: tuple[bool, ...]
+    propagate_to_results: tuple[bool, ...]
+    compiler_options: dict[str, Any]
+
+
+def facts(lowered: Any) -> LoweredFacts:
+    """What the lowering of ``lowered`` says.
+
+    Relies on ``Lowered._lowering`` and its ``compile_args``, the keyword arguments of
+    ``pxla.UnloadedMeshExecutable.from_hlo``. If they go: ``Lowered.compile`` shows who knows.
+    """
+    lowering = lowered._lowering
+    known = lowering.compile_args
+    to_parameters, to_results = pxla.get_prop_to_input_output(
+        known["in_shardings"], known["out_shardings"], 0
+    )
+    return LoweredFacts(
+        module=lowering.stablehlo(),
+        devices=known["num_devices"],
+        kept_arguments=frozenset(known["kept_var_idx"]),
+        constants=tuple(lowering.const_args),
+        argument_avals=tuple(known["global_in_avals"]),
+        ordered_effects=bool(known["ordered_effects"]),
+        propagate_to_parameters=tuple(to_parameters),
+        propagate_to_results=tuple(to_results),
+        compiler_options=dict(lowering._compiler_options_kvs),
+    )
+
+
+def kept_arguments(lowered: Any) -> frozenset[int] | None:
+    """``LoweredFacts.kept_arguments``, if the lowering says it."""
+    kept = lowered._lowering.compile_args.get("kept_var_idx")
+    return None if kept is None else frozenset(kept)
+
+
+def static_arguments(jitted: Any) -> tuple[int, ...]:
+    """Numbers of the static arguments of what ``jax.jit`` returned. Relies on ``_jit_info``."""
+    return tuple(getattr(getattr(jitted, "_jit_info", None), "static_argnums", ()))
+
+
+def compile_options_of(known: LoweredFacts) -> Any:
+    """CompileOptions as JAX makes them to compile a lowered function for devices from 0 on.
+
+    Relies on ``compiler.get_compile_options``. Without it: ``compile_options.new``, and XLA's
+    defaults instead of JAX's.
+    """
+    options = jax_compiler.get_compile_options(
+        num_replicas=1,
+        num_partitions=known.devices,
+        device_assignment=np.arange(known.devices).reshape(1, known.devices),
+        env_options_overrides=known.compiler_options,
+    )
+    compile_options.propagate_shardings(
+        options, known.propagate_to_parameters, known.propagate_to_results
+    )
+    return options
+
+
+def without_source_lines() -> AbstractContextManager[None]:
+    """Operations that are lowered within carry no source lines.
+
+    Relies on the option ``jax_traceback_in_locations_limit`` as a context manager. Without it:
+    ``jax.config.update`` around it, under a lock.
+    """
+    return jax_config.traceback_in_locations_limit(0)
