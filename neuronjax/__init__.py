@@ -11,6 +11,8 @@ Contents:
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.testing``: assertions for users' tests: would a function compile for the device?
 * ``neuronjax.errors``: every exception the project raises on purpose.
+* ``neuronjax.LegalityWarning``: the category of warnings about programs that the Neuron compiler
+  would refuse.
 
 The platform needs no import: with the package installed, ``JAX_PLATFORMS=neuron`` selects it.
 """
@@ -23,6 +25,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {
+    "LegalityWarning": "neuronjax.errors",
     "compare": "neuronjax.accuracy.compare",
     "configure": "neuronjax.options",
     "estimate": "neuronjax.planning.estimate",
@@ -34,6 +37,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "LegalityWarning",
     "__version__",
     "compare",
     "configure",

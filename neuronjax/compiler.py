@@ -25,11 +25,12 @@ from neuronjax.host import callbacks
 from neuronjax.host.client import HostClient
 from neuronjax.jaxlib_api import compile_options
 from neuronjax.jaxlib_api.mlir import ir
-from neuronjax.legalize import numerics, report
+from neuronjax.legalize import numerics
 from neuronjax.legalize.checks import FLAGS, Checks
 from neuronjax.legalize.checks import insert as insert_checks
 from neuronjax.legalize.custom_calls import expand as expand_custom_calls
 from neuronjax.legalize.policy import Policy
+from neuronjax.legalize.report import Finding, Reporter, findings
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.lower.allocate import allocate
 from neuronjax.lower.interleaving.interleave import interleaved
@@ -109,10 +110,12 @@ def compile_program(
     cores: Cores | None = None,
     observer: NumericsObserver | None = None,
     dump: Dump | None = None,
+    reporter: Reporter | None = None,
 ) -> CompiledProgram:
     """Compiles StableHLO ``code`` under jaxlib CompileOptions ``options``, up to the host's part.
 
-    ``cores`` are those that the replicas or partitions will run on, if that is known.
+    ``cores`` are those that the replicas or partitions will run on, if that is known. ``reporter``
+    says what the real compiler would refuse, nothing that it said of earlier programs.
 
     Raises:
       CompileError: not a module, or XLA's partitioner refuses it.
@@ -133,7 +136,7 @@ def compile_program(
         module = hlo.load(sharded)
         if files:
             files.write("partition", str(module))
-        report.check(module, policy, cores)
+        (reporter or Reporter()).check(module, policy, cores)
         expand_custom_calls(module, policy)
         checks = insert_checks(module, policy)
         if observer:
@@ -236,7 +239,7 @@ class _Prices:
 
 def find_illegal(
     code: bytes, options: Any, host: HostClient, policy: Policy, cores: Cores | None = None
-) -> list[report.Finding]:
+) -> list[Finding]:
     """What the real compiler would refuse of a program, without compiling it further.
 
     Raises:
@@ -244,7 +247,7 @@ def find_illegal(
     """
     sharded, _ = _per_core(code, options, host, dict(options.env_option_overrides))
     with hlo.context():
-        return report.findings(hlo.load(sharded), policy, cores)
+        return findings(hlo.load(sharded), policy, cores)
 
 
 def _per_core(

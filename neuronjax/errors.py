@@ -1,6 +1,7 @@
 """Every exception neuronjax raises on purpose: one class per cause, the message carries the remedy.
 
-``status`` is the PJRT status name under which the error crosses the C API into JAX.
+``status`` is the PJRT status name under which the error crosses the C API into JAX. Warnings are
+classes of their own, too, for those who filter them.
 """
 
 from __future__ import annotations
@@ -218,3 +219,17 @@ class NotImplementedCallError(NeuronError):
     """A PJRT call this backend does not provide."""
 
     status = "UNIMPLEMENTED"
+
+
+class NeuronWarning(UserWarning):
+    """Base of all warnings that the platform gives. They never fail what they are about, also
+    where filters turn warnings into errors: see ``neuronjax.notices``."""
+
+
+class LegalityWarning(NeuronWarning):
+    """The program runs here, but would not compile for the device, might fail there, or has other
+    numbers. Option ``legality`` (NEURONJAX_LEGALITY) decides what is said."""
+
+
+class ConfigurationWarning(NeuronWarning):
+    """A variable or a compiler flag that nobody knows, and that is ignored."""

@@ -6,14 +6,17 @@ own begin with ``NEURONJAX_``. ``configure`` sets the same switches from Python.
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from neuronjax.errors import ConfigurationError, VisibleCoresError
+from neuronjax.errors import ConfigurationError, ConfigurationWarning, VisibleCoresError
+from neuronjax.notices import warned
+
+logger = logging.getLogger("neuronjax")
 
 DEFAULT_TARGET = "trn2.3xlarge"
 OLDEST_SDK = "2.20"
@@ -253,7 +256,8 @@ _warned: set[str] = set()
 def _warn_unknown(message: str) -> None:
     if message not in _warned:
         _warned.add(message)
-        warnings.warn(message, stacklevel=3)
+        if not warned(message, ConfigurationWarning, "environment", 1):
+            logger.warning("%s", message)
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:

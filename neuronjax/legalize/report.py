@@ -1,20 +1,23 @@
-"""Applying the rules to a program and saying what was found."""
+"""Applying the rules to a program and saying what was found.
+
+It is advice: but for mode ``strict``, which refuses what breaks a rule, nothing here ends a
+compilation. A rule that itself fails says nothing of the program, and is logged as our defect.
+"""
 
 from __future__ import annotations
 
 import logging
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from neuronjax.errors import LegalityError
+from neuronjax.errors import LegalityError, LegalityWarning
 from neuronjax.hlo.location import UNKNOWN, Frame
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules import RULES
 from neuronjax.legalize.rules.rule import Cores, Program, Rule, Severity, Site
+from neuronjax.notices import warned
 
 logger = logging.getLogger("neuronjax.legality")
 """Findings that are logged are records here, with the ``Finding`` as attribute ``finding``; so are,
@@ -25,6 +28,7 @@ _LEVELS = {
     Severity.WARNING: logging.WARNING,
     Severity.NOTE: logging.INFO,
 }
+_SILENCE = "NEURONJAX_LEGALITY=log or off ends these warnings."
 _DIALECTS = ("stablehlo.", "mhlo.", "chlo.")
 
 
@@ -56,22 +60,28 @@ class Finding:
         )
 
 
-class LegalityWarning(UserWarning):
-    """The program runs here but would not compile for the device, or might fail there."""
+Defects = set[str]
+"""``Rule.what`` of rules that failed and were logged."""
 
 
-def findings(module: ir.Module, policy: Policy, cores: Cores | None = None) -> list[Finding]:
+def findings(
+    module: ir.Module,
+    policy: Policy,
+    cores: Cores | None = None,
+    defects: Defects | None = None,
+) -> list[Finding]:
     """Every rule that holds for the policy and matches, in program order; once for each line.
 
     ``module`` is the per-core program, in its MLIR context; ``cores`` says where its replicas run.
+    A rule that raises is logged unless it is among ``defects``, and added to them.
     """
     first: dict[tuple[str, str], Finding] = {}
-    for finding in _matches(Program(module, policy, cores)):
+    for finding in _matches(Program(module, policy, cores), set() if defects is None else defects):
         first.setdefault((finding.rule.what, finding.where), finding)
     return list(first.values())
 
 
-def _matches(program: Program) -> Iterator[Finding]:
+def _matches(program: Program, defects: Defects) -> Iterator[Finding]:
     rules = [rule for rule in RULES if rule.holds_for(program.policy)]
     names = {name for rule in rules for name in rule.ops}
     by_op = {name: tuple(rule for rule in rules if name in rule.ops) for name in names}
@@ -91,79 +101,103 @@ def _matches(program: Program) -> Iterator[Finding]:
             if rule.elements and not rule.elements & elements:
                 continue
             for path in graph.paths(function):
-                detail = rule.check(Site(program, op, path))
+                detail = _checked(rule, Site(program, op, path), defects)
                 if detail is not None:
                     yield Finding(rule, op.name, graph.source(op, path), detail)
 
 
-def _log(found: list[Finding], policy: Policy) -> None:
-    for finding in found:
-        logger.log(_LEVELS[finding.rule.severity], "%s", finding, extra={"finding": finding})
+def _checked(rule: Rule, site: Site, defects: Defects) -> str | None:
+    try:
+        return rule.check(site)
+    except Exception:
+        _log_defect(f"the rule {rule.label} ({rule.what})", str(site.op.name), defects)
+        return None
 
 
-def _warn(found: list[Finding], policy: Policy) -> None:
-    """One warning per rule, for its first match; the user's line is where Python says it comes
-    from. Notes are logged alone."""
-    _log([finding for finding in found if finding.rule.severity is Severity.NOTE], policy)
-    first: dict[str, Finding] = {}
-    for finding in found:
-        if finding.rule.severity >= Severity.WARNING:
-            first.setdefault(finding.rule.what, finding)
-    for finding in first.values():
-        _warn_once(finding)
-
-
-def _warn_once(finding: Finding) -> None:
-    text = str(finding)
-    if finding.source is None:
-        warnings.warn(text, LegalityWarning, stacklevel=2)
-        return
-    said = _said_in(finding.source.file)
-    if text not in said:
-        said.add(text)
-        warnings.warn_explicit(text, LegalityWarning, finding.source.file, finding.source.line)
-
-
-def _said_in(file: str) -> set[str]:
-    """The warnings that a file has been given, kept in its module as Python keeps its own.
-
-    Python's own register is cleared whenever anybody changes a filter, as JAX often does; and
-    JAX compiles in a thread whose stack does not lead to the user.
-    """
-    modules = [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == file]
-    module = modules[0] if modules else sys.modules["__main__"]
-    return vars(module).setdefault("__neuronjax_warnings__", set())
-
-
-def _refuse(found: list[Finding], policy: Policy) -> None:
-    errors = [finding for finding in found if finding.rule.severity is Severity.ERROR]
-    if errors:
-        lines = "\n".join(f"  {finding}" for finding in errors)
-        sdk = ".".join(map(str, policy.sdk))
-        raise LegalityError(
-            f"the program would not compile for {policy.chip} with Neuron SDK {sdk}:\n{lines}"
+def _log_defect(what: str, where: str, defects: Defects) -> None:
+    """Logs the exception that is being handled, once for each ``what``."""
+    if what not in defects:
+        defects.add(what)
+        logger.exception(
+            "A defect of neuronjax: %s failed at %s. The program is compiled all the same, but "
+            "nothing is said about it; please report this with the traceback.",
+            what,
+            where,
         )
-    _warn(found, policy)
 
 
-MODES: dict[str, Callable[[list[Finding], Policy], None]] = {
-    "log": _log,
-    "warn": _warn,
-    "strict": _refuse,
+class Reporter:
+    """Says what is found in programs: every warning and every defect once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+        self._defects: Defects = set()
+
+    def check(self, module: ir.Module, policy: Policy, cores: Cores | None = None) -> None:
+        """Applies the policy on legality: ``off``, ``log``, ``warn`` or ``strict``.
+
+        Raises:
+          LegalityError: mode ``strict``, with all findings that are errors.
+        """
+        mode = MODES.get(policy.legality)
+        if mode is None:
+            return
+        name = "without a name"
+        found: list[Finding] = []
+        try:
+            attribute = module.operation.attributes.get("sym_name")
+            name = name if attribute is None else ir.StringAttr(attribute).value
+            found = findings(module, policy, cores, self._defects)
+        except Exception:
+            _log_defect("the check of legality", f"program {name}", self._defects)
+        logger.debug("program %s: %d findings", name, len(found), extra={"program": name})
+        mode(self, found, policy)
+
+    def _log(self, found: list[Finding], policy: Policy) -> None:
+        for finding in found:
+            _log(finding)
+
+    def _warn(self, found: list[Finding], policy: Policy) -> None:
+        """One warning per rule, for its first match; the user's line is where Python says it comes
+        from. Notes are logged alone."""
+        first: dict[str, Finding] = {}
+        for finding in found:
+            if finding.rule.severity is Severity.NOTE:
+                _log(finding)
+            else:
+                first.setdefault(finding.rule.what, finding)
+        for finding in first.values():
+            self._warn_once(finding)
+
+    def _warn_once(self, finding: Finding) -> None:
+        """Python's own register of warnings is cleared whenever anybody changes a filter, as JAX
+        often does."""
+        text = str(finding)
+        if text in self._said:
+            return
+        self._said.add(text)
+        file, line = (finding.source.file, finding.source.line) if finding.source else (UNKNOWN, 1)
+        if not warned(f"{text} {_SILENCE}", LegalityWarning, file, line):
+            _log(finding)
+
+    def _refuse(self, found: list[Finding], policy: Policy) -> None:
+        errors = [finding for finding in found if finding.rule.severity is Severity.ERROR]
+        if errors:
+            lines = "\n".join(f"  {finding}" for finding in errors)
+            sdk = ".".join(map(str, policy.sdk))
+            raise LegalityError(
+                f"the program would not compile for {policy.chip} with Neuron SDK {sdk}:\n{lines}"
+            )
+        self._warn(found, policy)
+
+
+def _log(finding: Finding) -> None:
+    logger.log(_LEVELS[finding.rule.severity], "%s", finding, extra={"finding": finding})
+
+
+MODES: dict[str, Callable[[Reporter, list[Finding], Policy], None]] = {
+    "log": Reporter._log,
+    "warn": Reporter._warn,
+    "strict": Reporter._refuse,
 }
 """What is done with findings; a mode without a row looks for none."""
-
-
-def check(module: ir.Module, policy: Policy, cores: Cores | None = None) -> None:
-    """Applies the policy on legality: ``off``, ``log``, ``warn`` or ``strict``.
-
-    Raises:
-      LegalityError: mode ``strict``, with all findings that are errors.
-    """
-    if policy.legality not in MODES:
-        return
-    found = findings(module, policy, cores)
-    attribute = module.operation.attributes.get("sym_name")
-    name = "without a name" if attribute is None else ir.StringAttr(attribute).value
-    logger.debug("program %s: %d findings", name, len(found), extra={"program": name})
-    MODES[policy.legality](found, policy)

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from neuronjax.legalize.policy import Policy
+from neuronjax.legalize.report import Reporter
 from neuronjax.machine.machine import Machine
 from neuronjax.pjrt.element_types import code_of
 from neuronjax.pjrt.handles import array_type, pointer_array
@@ -105,6 +106,7 @@ class TopologyState:
         self.plugin = plugin
         self.machine = machine
         self.policy = policy
+        self.reporter = Reporter()
         self.devices = list(devices)
         self.handles = [plugin.handles.add(DeviceDescription(plugin, d)) for d in self.devices]
         self.descriptions = pointer_array(self.handles)

@@ -107,7 +107,11 @@ def Compile(plugin: Plugin, args: Any) -> None:
     serialized = read_bytes(args.compile_options, args.compile_options_size)
     topology = plugin.handles[args.topology]
     compiled, host, memory = compile_ahead(
-        code, compile_options.parse(serialized), topology.devices, topology.policy
+        code,
+        compile_options.parse(serialized),
+        topology.devices,
+        topology.policy,
+        topology.reporter,
     )
     analysis = Analysis(compiled, compiled.num_devices, topology.machine, host)
     simulates = options.load().simulate

@@ -22,6 +22,7 @@ from neuronjax.host.client import HostClient, HostExecutable, Placement
 from neuronjax.host.shapes import ShapesClient
 from neuronjax.jaxlib_api import compile_options
 from neuronjax.legalize.policy import Policy, policy_of
+from neuronjax.legalize.report import Reporter
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.machine.machine import Machine
 from neuronjax.options import Options
@@ -60,6 +61,7 @@ class Client:
         self.devices: list[Device] = visible_devices(self.machine, options)
         self._target = Target(self.machine.chip.name, self.machine.lnc)
         self.host = EXECUTORS[options.executor](len(self.devices), self._target, options)
+        self._reporter = Reporter()
         self._dump = Dump(Path(options.dump_to)) if options.dump_to else None
         self._engine_programs: WeakValueDictionary[str, EngineExecutable] = WeakValueDictionary()
         self.waiters = Waiters()
@@ -165,7 +167,15 @@ class Client:
         assignment = device_assignment(options, default=0)
         self._check_assignment(assignment)
         cores = cores_of(self.devices, assignment)
-        program = compile_program(code, options, self.host, self.policy, cores, dump=self._dump)
+        program = compile_program(
+            code,
+            options,
+            self.host,
+            self.policy,
+            cores,
+            dump=self._dump,
+            reporter=self._reporter,
+        )
         placement = self.host.placement(assignment.reshape(-1).tolist())
         host = self.host.compile(
             program.per_core,
@@ -223,7 +233,7 @@ class Client:
 
 
 def compile_ahead(
-    code: bytes, options: Any, devices: Sequence[Device], policy: Policy
+    code: bytes, options: Any, devices: Sequence[Device], policy: Policy, reporter: Reporter
 ) -> tuple[CompiledProgram, HostExecutable, ProgramMemory]:
     """Compiles for a machine of these ``devices``, which need not exist in this process.
 
@@ -237,7 +247,8 @@ def compile_ahead(
             "cores"
         )
     host = HostClient(len(devices))
-    program = compile_program(code, options, host, policy, cores_of(devices, assignment))
+    cores = cores_of(devices, assignment)
+    program = compile_program(code, options, host, policy, cores, reporter=reporter)
     host_executable = host.compile(
         program.per_core,
         host.placement(assignment.reshape(-1).tolist()),

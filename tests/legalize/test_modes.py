@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from neuronjax.errors import LegalityError
+from neuronjax.errors import LegalityError, LegalityWarning
 from neuronjax.hlo import module as hlo
+from neuronjax.legalize import report
 from neuronjax.legalize.policy import Policy
-from neuronjax.legalize.report import LegalityWarning, check
+from neuronjax.legalize.report import Reporter
+from neuronjax.legalize.rules.rule import Rule, Site
 from tests.legalize import programs
 from tests.legalize.finding import bytecode
 from tests.legalize.programs import CASES, Case
@@ -25,7 +27,7 @@ def branching() -> bytes:
 
 def apply(code: bytes, mode: str) -> None:
     with hlo.context():
-        check(hlo.load(code), Policy(legality=mode))
+        Reporter().check(hlo.load(code), Policy(legality=mode))
 
 
 def test_off_looks_for_nothing(branching: bytes, caplog: pytest.LogCaptureFixture) -> None:
@@ -82,3 +84,65 @@ def test_strict_lists_every_error() -> None:
         "lax.cond and lax.switch",
         "reduce_precision",
     ]
+
+
+# Our own defects
+
+
+def broken(what: str) -> Rule:
+    """A rule about every sine that fails wherever it looks."""
+
+    def check(site: Site) -> str | None:
+        return site.op.operands[7]
+
+    return Rule(
+        code="EVRF001",
+        what=what,
+        ops=frozenset({"stablehlo.sine"}),
+        check=check,
+        message="",
+        remedy="",
+        source="",
+    )
+
+
+@pytest.mark.parametrize("mode", ["log", "warn", "strict"])
+def test_rules_that_fail_are_logged_once(
+    mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(report, "RULES", (broken("first"), broken("second")))
+    reporter = Reporter()
+    code = bytecode(Case("", "", lambda x: jnp.sin(jnp.sin(x))))
+    for _ in range(2):
+        with hlo.context():
+            reporter.check(hlo.load(code), Policy(legality=mode))
+    first, second = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert "the rule NCC_EVRF001 (first) failed at stablehlo.sine" in first.getMessage()
+    assert "the rule NCC_EVRF001 (second) failed at stablehlo.sine" in second.getMessage()
+    assert "IndexError" in caplog.text
+
+
+def test_a_check_that_fails_as_a_whole_refuses_nothing(
+    branching: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no graph")
+
+    monkeypatch.setattr(report, "Program", fail)
+    apply(branching, "strict")
+    (record,) = caplog.records
+    assert "the check of legality failed at program jit_cond" in record.getMessage()
+
+
+def test_hooks_that_raise_fail_nothing(
+    branching: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def show(*_: object, **__: object) -> None:
+        raise RuntimeError("no terminal")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", show)
+        apply(branching, "warn")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("[NCC_EVRF001]")

@@ -23,11 +23,17 @@ print(jax.jit(lambda x: x.sum())(jnp.ones(3)))
 """
 
 
-def run(folder: Path, run_python: RunPython, mode: str | None) -> tuple[str, list[str], list[str]]:
+def run(
+    folder: Path,
+    run_python: RunPython,
+    mode: str | None,
+    header: str = "",
+    **env: str | None,
+) -> tuple[str, list[str], list[str]]:
     script = folder / "job.py"
     script.write_text(SCRIPT)
-    code = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
-    done = run_python(code, {"NEURONJAX_LEGALITY": mode})
+    code = f"import runpy; {header} runpy.run_path({str(script)!r}, run_name='__main__')"
+    done = run_python(code, {"NEURONJAX_LEGALITY": mode, "NEURONJAX_NUMERICS": None, **env})
     assert done.returncode == 0, done.stderr
     return str(script), done.stdout.splitlines(), done.stderr.splitlines()
 
@@ -48,7 +54,29 @@ def test_warn_is_the_default_and_warns_once(tmp_path: Path, run_python: RunPytho
     assert out == ["(3,)", "(4,)", "3.0"]
     (warning, *_) = err
     assert warning.startswith(f"{script}:6: LegalityWarning: [NCC_EVRF001]")
+    assert "NEURONJAX_LEGALITY" in warning
     assert sum("LegalityWarning" in line for line in err) == 1
+
+
+def test_warnings_that_are_errors_are_logged(tmp_path: Path, run_python: RunPython) -> None:
+    """Also what is said of variables, before there is a platform."""
+    everything = {"PYTHONWARNINGS": "error", "NEURONJAX_TRAGET": "trn1.2xlarge"}
+    script, out, err = run(tmp_path, run_python, None, **everything)
+    assert out == ["(3,)", "(4,)", "3.0"]
+    variable, finding = err
+    assert variable.startswith("unknown variable NEURONJAX_TRAGET is ignored")
+    assert finding.startswith("[NCC_EVRF001]")
+    assert f"{script}:6" in finding
+
+
+def test_warnings_can_be_filtered(tmp_path: Path, run_python: RunPython) -> None:
+    ignore = (
+        "import warnings, neuronjax;"
+        "warnings.simplefilter('error');"
+        "warnings.simplefilter('ignore', neuronjax.LegalityWarning);"
+    )
+    _, out, err = run(tmp_path, run_python, None, ignore)
+    assert (out, err) == (["(3,)", "(4,)", "3.0"], [])
 
 
 def test_off_is_silent(tmp_path: Path, run_python: RunPython) -> None:

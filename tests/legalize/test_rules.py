@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from neuronjax.errors import LegalityError
+from neuronjax.errors import LegalityError, LegalityWarning
 from neuronjax.hlo import module as hlo
-from neuronjax.legalize.report import Finding, LegalityWarning, check
+from neuronjax.legalize.report import Finding, Reporter
 from neuronjax.legalize.rules import RULES, elsewhere
 from neuronjax.legalize.rules.rule import Cores, Severity
 from neuronjax.machine.machine import Machine
@@ -96,10 +96,10 @@ def test_strict_refuses_errors_alone(case: Case) -> None:
     with hlo.context(), warnings.catch_warnings():
         warnings.simplefilter("ignore", LegalityWarning)
         if rule.severity is not Severity.ERROR:
-            check(hlo.load(code), policy)
+            Reporter().check(hlo.load(code), policy)
             return
         with pytest.raises(LegalityError) as raised:
-            check(hlo.load(code), policy)
+            Reporter().check(hlo.load(code), policy)
     (line,) = (part for part in str(raised.value).splitlines() if f"({rule.what};" in part)
     assert line.startswith(f"  [NCC_{case.code}] {rule.message}")
     assert line.endswith(rule.remedy)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from neuronjax.hlo.custom_calls import CALLBACK_TARGETS, custom_call_target
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.operators import KNOWN_ISSUES, LINEAR_ALGEBRA_PREFIXES
 from neuronjax.legalize.rules.rule import Rule, Site, stablehlo
 
@@ -56,15 +55,17 @@ def _is_topk(site: Site) -> bool:
 
 
 def _topk_on_integers(site: Site) -> str | None:
-    found = site.program.elements([site.op.operands[0]]) & {"i32", "i64", "ui32", "ui64"}
-    return f"the input is {min(found)}" if found and _is_topk(site) else None
+    if not _is_topk(site):
+        return None
+    types = site.program.elements(list(site.op.operands)[:1]) & {"i32", "i64", "ui32", "ui64"}
+    return f"the input is {min(types)}" if types else None
 
 
 def _topk_too_long(site: Site) -> str | None:
     if not _is_topk(site):
         return None
-    shape = list(site.op.results[0].type.shape)
-    k = shape[-1] if shape else math.prod(shape)
+    tensors = [v.type for v in site.op.results if isinstance(v.type, ir.RankedTensorType)]
+    k = max((type_.shape[-1] for type_ in tensors if type_.rank), default=1)
     return f"Found k={k}" if k > MAX_TOPK else None
 
 

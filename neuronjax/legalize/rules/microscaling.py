@@ -45,8 +45,21 @@ def _result_types(op: Any) -> list[Any]:
     return types
 
 
-def _element(type_: Any) -> str:
-    return str(type_.element_type)
+def _tensor(type_: ir.Type) -> ir.RankedTensorType:
+    """A type as a tensor's. Raises ``_Malformed``."""
+    if not isinstance(type_, ir.RankedTensorType):
+        raise _Malformed(f"{type_} is no tensor")
+    return type_
+
+
+def _shape(value: Any) -> list[int]:
+    """The shape of a value. Raises ``_Malformed``."""
+    return list(_tensor(value.type).shape)
+
+
+def _element(type_: ir.Type) -> str:
+    """The element type of a tensor's type. Raises ``_Malformed``."""
+    return str(_tensor(type_).element_type)
 
 
 def _on(targets: tuple[str, ...], check: Callable[[Site], str | None]) -> Check:
@@ -86,7 +99,7 @@ def _dimension(site: Site) -> tuple[int, list[int]]:
     dim = _config(site.op).get("dim", 0)
     if not site.op.operands:
         raise _Malformed("no input")
-    shape = list(site.op.operands[0].type.shape)
+    shape = _shape(site.op.operands[0])
     allowed = {-1, len(shape) - 1} if shape else set()
     if len(shape) >= 2:
         allowed |= {-2, len(shape) - 2}
@@ -198,7 +211,7 @@ def _sides(site: Site) -> list[tuple[str, list[int], list[int], int]]:
     numbers = _dimensions(site.op)
     sides = []
     for name, operand in zip(("lhs", "rhs"), site.op.operands, strict=False):
-        shape = list(operand.type.shape)
+        shape = _shape(operand)
         contracting = numbers[f"{name}_contracting_dimensions"] or [len(shape) - 1]
         sides.append((name, shape, numbers[f"{name}_batch_dimensions"], contracting[0]))
     return sides
@@ -219,7 +232,7 @@ def _rank(side: int) -> Callable[[Site], str | None]:
         operands = list(site.op.operands)
         if len(operands) <= side:
             return None
-        rank = len(operands[side].type.shape)
+        rank = len(_shape(operands[side]))
         return f"it has rank {rank}" if rank < 2 else None
 
     return check
