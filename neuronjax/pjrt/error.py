@@ -9,7 +9,8 @@ from neuronjax.pjrt.plugin_state import Plugin
 
 
 def Error_Destroy(plugin: Plugin, args: Any) -> None:
-    plugin.handles.drop(args.error)
+    if args.error != plugin.last_error:
+        plugin.handles.drop(args.error)
 
 
 def Error_Message(plugin: Plugin, args: Any) -> None:

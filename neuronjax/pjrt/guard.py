@@ -1,18 +1,22 @@
-"""The boundary: a Python exception inside a callback becomes a PJRT error, never a crash."""
+"""The boundary: a Python exception inside a callback becomes a PJRT error, never a crash.
+
+Nothing in here may raise. Text that is no UTF-8 (a lone surrogate in the name of a file) crosses
+with backslashes, an exception that cannot describe itself crosses under its class's name, and where
+there is no memory left to describe anything, C gets an error that was made at the start.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
 import sys
-import traceback
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, TracebackType
 from typing import Any
 
 from neuronjax.errors import NeuronError
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.handles import c_string
+from neuronjax.pjrt.handles import c_string, encoded
 
 logger = logging.getLogger("neuronjax")
 
@@ -33,42 +37,74 @@ class ErrorRecord:
     __slots__ = ("code", "message")
 
     def __init__(self, code: int, text: str) -> None:
-        data = text.encode()
         self.code = code
-        self.message = c_string(data)
+        self.message = c_string(encoded(text))
+
+
+def last_error() -> ErrorRecord:
+    """What C gets when describing an exception failed too; to be made while there is memory."""
+    return ErrorRecord(
+        abi.ERROR_CODES["RESOURCE_EXHAUSTED"],
+        "a PJRT call failed, and so did the attempt to say why: most likely this machine has no "
+        "memory left",
+    )
 
 
 def describe(error: BaseException) -> ErrorRecord:
     """Status code and message of an exception."""
-    text = str(error) or type(error).__name__
+    text = _text(error)
     if isinstance(error, NeuronError):
         status = error.status
     elif (prefix := _STATUS_PREFIX.match(text)) and prefix[1] in abi.ERROR_CODES:
         status, text = prefix[1], text[prefix.end() :]
     else:
         status = next((name for kind, name in _STATUS_OF if isinstance(error, kind)), "INTERNAL")
-        where = traceback.extract_tb(error.__traceback__)
-        place = f" (at {where[-1].filename}:{where[-1].lineno})" if where else ""
-        text = f"{type(error).__name__}: {text}{place}"
-    return ErrorRecord(abi.ERROR_CODES[status], text)
+        text = f"{type(error).__name__}: {text}{_place(error.__traceback__)}"
+    return ErrorRecord(abi.ERROR_CODES.get(status, abi.ERROR_CODES["INTERNAL"]), text)
+
+
+def _text(error: BaseException) -> str:
+    """An exception's own words; its ``__str__`` may be anybody's code."""
+    name = type(error).__name__
+    try:
+        return str(error) or name
+    except BaseException as failure:
+        return f"{name} (its text is unknown: __str__ raised {type(failure).__name__})"
+
+
+def _place(traceback: TracebackType | None) -> str:
+    if traceback is None:
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return f" (at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno})"
 
 
 def guarded(plugin: Any, structure: Any, call: str, function: Callable[[Any, Any], None]) -> Any:
     """``function(plugin, args)`` as the C callback of ``call`` with arguments ``structure``."""
     from_address = structure.from_address
     shutting_down = sys.is_finalizing
+    last_resort = plugin.last_error
 
     def callback(address: int) -> int | None:
-        if shutting_down():  # modules are torn down: only destructors can still arrive
-            return None
         try:
-            function(plugin, from_address(address))
-        except BaseException as error:
-            logger.debug("PJRT_%s failed", call, exc_info=True)
-            return plugin.new_error(error)
-        return None
+            if shutting_down():  # modules are torn down: only destructors can still arrive
+                return None
+            try:
+                function(plugin, from_address(address))
+            except BaseException as error:
+                _log(call)
+                return plugin.new_error(error)
+            return None
+        except BaseException:
+            return last_resort
 
     return abi.CALLBACK(callback)
+
+
+def _log(call: str) -> None:
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("PJRT_%s failed", call, exc_info=True)
 
 
 def _callback_codes() -> frozenset[CodeType]:

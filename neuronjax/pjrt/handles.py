@@ -59,7 +59,7 @@ class Strings:
 
     def __call__(self, text: str | bytes) -> tuple[int, int]:
         """Address and size of ``text``, which is zero-terminated besides."""
-        data = text.encode() if isinstance(text, str) else text
+        data = encoded(text) if isinstance(text, str) else text
         if data not in self._kept:
             self._kept[data] = c_string(data)
         return ctypes.addressof(self._kept[data]), len(data)
@@ -70,6 +70,11 @@ def array_type(kind: Any, count: int) -> Any:
     """The C type of `count` elements: a class, which Python would make anew and leave as garbage
     with cycles each time."""
     return kind * count
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8; what has no such form (a lone surrogate) becomes a backslash and its number."""
+    return text.encode(errors="backslashreplace")
 
 
 def c_string(data: bytes) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from neuronjax.errors import NeuronError
 from neuronjax.jaxlib_api.mlir import stablehlo_versions
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.guard import describe
+from neuronjax.pjrt.guard import describe, last_error
 from neuronjax.pjrt.handles import Handles, Strings, array_type, c_string
 from neuronjax.pjrt.values import ValueTable
 from neuronjax.runtime.client import Client
@@ -43,6 +43,8 @@ class Plugin:
         ready = Event()
         ready.set()
         self.ready_event = self.handles.add(ready, (0x0101,))
+        self.last_error = self.handles.add(last_error())
+        """Handle of the error that C gets when no other could be made."""
         self.clients: list[Any] = []
         self.external_references: list[tuple[int, Any]] = []
         self.attributes = self.named_values({"xla_version": 2, **_STABLEHLO})
@@ -87,8 +89,11 @@ class Plugin:
             ctypes.c_uint8.from_address(address + EVENT_READY).value = 1
 
     def new_error(self, error: BaseException) -> int:
-        """A PJRT_Error for an exception."""
-        return self.handles.add(describe(error))
+        """A PJRT_Error for an exception; never raises."""
+        try:
+            return self.handles.add(describe(error))
+        except BaseException:
+            return self.last_error
 
     def new_event(self, event: Event) -> int:
         """A PJRT_Event for an event; the shared one if it is ready without error."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -53,15 +53,19 @@ def _unimplemented(name: str) -> Call:
 class Table:
     """The api record and everything its pointers lead to; it must never be freed."""
 
-    def __init__(self, plugin: Plugin, native_stubs: bool) -> None:
+    def __init__(
+        self, plugin: Plugin, native_stubs: bool, functions: Mapping[str, Call] | None = None
+    ) -> None:
+        """``functions`` are the implementations by call; ``None`` stands for the backend's own."""
         self.plugin = plugin
-        functions = implementations()
+        own = implementations() | {_LAST: buffer.buffer_destroy_last}
+        functions = own if functions is None else functions
         self._kept: list[Any] = []
         self._code = native.instruction_set() if native_stubs else None
         addresses = self._callbacks(
             {name: (abi.args(name), functions.get(name) or _unimplemented(name))
              for name in abi.CALLS}
-            | {_LAST: (abi.args("Buffer_Destroy"), buffer.buffer_destroy_last)}
+            | {_LAST: (abi.args("Buffer_Destroy"), functions[_LAST])}
             | {_DELETER: (Lent, _delete_lent)}
         )  # fmt: skip
         self.slots = addresses | self._stubs(addresses)

@@ -11,7 +11,7 @@ from neuronjax.errors import NeuronError
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.element_types import dtype_of
-from neuronjax.pjrt.handles import read_int64s
+from neuronjax.pjrt.handles import read_bytes, read_int64s
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime.device import Memory
 
@@ -87,7 +87,7 @@ def AsyncHostToDeviceTransferManager_BufferSize(plugin: Plugin, args: Any) -> No
 
 
 def AsyncHostToDeviceTransferManager_SetBufferError(plugin: Plugin, args: Any) -> None:
-    message = ctypes.string_at(args.error_message, args.error_message_size).decode()
+    message = read_bytes(args.error_message, args.error_message_size).decode(errors="replace")
     plugin.handles[args.transfer_manager].errors[args.buffer_index] = message
 
 
