@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -96,8 +97,12 @@ def excluded(name: str) -> str | None:
     return next((why for pattern, why in EXCLUDED.items() if fnmatch(name, pattern)), None)
 
 
-def test_files(tests: Path, pattern: str) -> list[str]:
-    """Paths under `tests` that match `pattern`, most telling first.
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def test_files(tests: Path, patterns: Sequence[str]) -> list[str]:
+    """Paths under `tests` that match one of `patterns`, most telling first.
 
     Raises:
       FileNotFoundError: `tests` holds no lax_test.py, so it is no checkout of JAX.
@@ -108,6 +113,6 @@ def test_files(tests: Path, pattern: str) -> list[str]:
             "give --jax_repo a checkout of jax-ml/jax at the tag of the installed jax"
         )
     names = (path.relative_to(tests).as_posix() for path in tests.rglob("*_test.py"))
-    chosen = [name for name in names if fnmatch(name, pattern) and not excluded(name)]
+    chosen = [name for name in names if _matches(name, patterns) and not excluded(name)]
     rank = {name: place for place, name in enumerate(FIRST)}
     return sorted(chosen, key=lambda name: (rank.get(name, len(FIRST)), name))

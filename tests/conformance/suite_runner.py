@@ -1,8 +1,8 @@
-"""Runs files of JAX's tests in processes of their own, which may crash or hang.
+"""Runs tests of other projects in processes of their own, which may crash or hang.
 
-A file is run by suite_worker.py until its record says `end`. When the process dies or one test
-takes too long, the test that was running gets the outcome `crashed` or `timeout` and a new process
-goes on with the tests that are left.
+A unit (a file, or a folder of files) is run by suite_worker.py until its record says `end`. When
+the process dies or one test takes too long, the test that was running gets the outcome `crashed` or
+`timeout` and a new process goes on with the tests that are left.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 WORKER = Path(__file__).with_name("suite_worker.py")
 PROJECT = WORKER.parents[2]
-DEVICES = 8
 
 _POLL_SECONDS = 0.25
 _DEATH_CRIES = tuple(
@@ -37,70 +36,76 @@ _DEATH_CRIES = tuple(
 )
 """What C++ and Python print before they abort, the most telling first."""
 
-PLATFORM_VARIABLES: dict[str, dict[str, str]] = {
-    "cpu": {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}",
-    },
-    "neuron": {
-        "JAX_PLATFORMS": "neuron,cpu",
-        "NEURONJAX_TARGET": "trn2.3xlarge",
-        "NEURON_LOGICAL_NC_CONFIG": "1",
-        "NEURONJAX_NUMERICS": "ieee",
-        "NEURONJAX_LEGALITY": "off",
-    },
-}
-"""Environment that gives each platform `DEVICES` devices and IEEE arithmetic."""
-
-DEVICE_TAGS: dict[str, tuple[str, ...]] = {"cpu": (), "neuron": ("cpu",)}
-"""Tags a platform claims besides its name: upstream runs hundreds of tests on `cpu` only that are
-about JAX, not about the CPU."""
+WHOLE = (1, 1)
+"""The sample that is all tests: part 1 of 1."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What every file of one run has in common.
+class Unit:
+    """Tests that run in one process.
 
     Attributes:
-      checkout: a checkout of jax-ml/jax; only its tests/ folder and pyproject.toml are read.
-      platform: a key of PLATFORM_VARIABLES.
-      x64: run with JAX_ENABLE_X64=1.
-      work: folder of the records; the same folder continues an earlier run.
-      cases: JAX_NUM_GENERATED_CASES, parameter combinations per generated test.
-      timeout: seconds that one test, or collecting a file, may take.
-      crashes: after so many lost processes a file is given up.
+      name: of the record.
+      root: folder that test ids are relative to.
+      config: pytest's configuration.
+      paths: files and folders of tests.
+      folder: where the process runs.
+      options: more options of pytest.
     """
 
-    checkout: Path
-    platform: str
-    x64: bool
-    work: Path
-    cases: int
-    timeout: float
-    crashes: int
-
-    def environment(self) -> dict[str, str]:
-        search = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return {
-            **os.environ,
-            **PLATFORM_VARIABLES[self.platform],
-            "PYTHONPATH": os.pathsep.join(search),
-            "JAX_ENABLE_X64": str(int(self.x64)),
-            "JAX_NUM_GENERATED_CASES": str(self.cases),
-        }
-
-    def folder(self) -> Path:
-        return records_folder(self.work, self.platform, self.x64)
+    name: str
+    root: Path
+    config: Path
+    paths: tuple[str, ...]
+    folder: Path
+    options: tuple[str, ...] = ()
 
 
-def records_folder(work: Path, platform: str, x64: bool) -> Path:
-    """Where the records of one platform lie: WORK/cpu, WORK/neuron-x64, …"""
-    return work / (platform + ("-x64" if x64 else ""))
+@dataclass(frozen=True)
+class Run:
+    """What all units of one run have in common.
+
+    Attributes:
+      environment: variables of the processes.
+      records: folder of the records; the same folder continues an earlier run.
+      timeout: seconds that one test, or collecting a unit, may take.
+      crashes: after so many lost processes a unit is given up.
+      sample: (k, n) runs part k of n of the tests.
+      only: ids of the tests to run, instead of a sample.
+      tags: names that JAX's tests shall see the device have besides its own.
+      without: deviations of the platform to leave out.
+      watch_types: note the element types that no engine has.
+    """
+
+    environment: Mapping[str, str]
+    records: Path
+    timeout: float = 300.0
+    crashes: int = 40
+    sample: tuple[int, int] = WHOLE
+    only: tuple[str, ...] | None = None
+    tags: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    watch_types: bool = False
 
 
-def record_path(folder: Path, name: str) -> Path:
-    """The record of the test file `name`, a path under tests/."""
-    return folder / (name.removesuffix(".py").replace("/", ".") + ".jsonl")
+@dataclass(frozen=True)
+class Record:
+    """What became of a unit's tests.
+
+    Attributes:
+      outcomes: test id to its last outcome event.
+      samples: the parts that were run to their end.
+      commits: the states of this project that ran them.
+    """
+
+    outcomes: Mapping[str, dict[str, Any]]
+    samples: frozenset[tuple[int, int]] = frozenset()
+    commits: tuple[str, ...] = field(default=())
+
+
+def record_path(records: Path, name: str) -> Path:
+    """The record of the unit ``name``."""
+    return records / (name.removesuffix(".py").replace("/", ".") + ".jsonl")
 
 
 def read_events(record: Path) -> list[dict[str, Any]]:
@@ -111,15 +116,25 @@ def read_events(record: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def outcomes(record: Path) -> dict[str, dict[str, Any]]:
-    """Test id to its last outcome event."""
+def read(record: Path) -> Record:
+    """The record in a file, which may be missing or in the making."""
     events = read_events(record)
-    return {event["id"]: event for event in events if event["event"] == "outcome"}
+    return Record(
+        {event["id"]: event for event in events if event["event"] == "outcome"},
+        frozenset((k, n) for k, n in (e["sample"] for e in events if e["event"] == "end")),
+        tuple(dict.fromkeys(e["commit"] for e in events if e["event"] == "run")),
+    )
 
 
-def is_finished(record: Path) -> bool:
-    """Whether the record says that its file has no more tests."""
-    return any(event["event"] == "end" for event in read_events(record))
+def commit() -> str:
+    """The state of this project: its commit, with `+` for changes that are not committed."""
+    head = _git("rev-parse", "--short=10", "HEAD").strip() or "unknown"
+    return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(PROJECT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True).stdout
 
 
 def culprit(events: list[dict[str, Any]], name: str) -> str:
@@ -132,21 +147,22 @@ def culprit(events: list[dict[str, Any]], name: str) -> str:
     return f"{name}::<{phase}>"
 
 
-def run_file(settings: Settings, name: str) -> Mapping[str, int]:
-    """Runs one file to its end; returns the number of tests per outcome."""
-    record = record_path(settings.folder(), name)
+def run_unit(run: Run, unit: Unit) -> Mapping[str, int]:
+    """Runs one unit to its end; returns the number of tests per outcome."""
+    record = record_path(run.records, unit.name)
     record.parent.mkdir(parents=True, exist_ok=True)
+    _drop_torn_line(record)
     lost = 0
-    while not is_finished(record):
-        fault = _run_process(settings, name, record)
+    while run.sample not in read(record).samples:
+        if not lost:
+            _append(record, {"event": "run", "commit": commit()})
+        fault = _run_process(run, unit, record)
         if fault is None:
             continue
         lost += 1
-        if fault["id"].startswith(f"{name}::<") or lost >= settings.crashes:
-            _append(record, fault, {"event": "end"})
-        else:
-            _append(record, fault)
-    return Counter(event["outcome"] for event in outcomes(record).values())
+        given_up = fault["id"].startswith(f"{unit.name}::<") or lost >= run.crashes
+        _append(record, fault, *([{"event": "end", "sample": run.sample}] if given_up else []))
+    return Counter(event["outcome"] for event in read(record).outcomes.values())
 
 
 def _append(record: Path, *events: Mapping[str, Any]) -> None:
@@ -155,26 +171,32 @@ def _append(record: Path, *events: Mapping[str, Any]) -> None:
         file.write(whole)
 
 
-def _run_process(settings: Settings, name: str, record: Path) -> dict[str, Any] | None:
+def _command(run: Run, unit: Unit, record: Path) -> list[str]:
+    job = {**asdict(unit), **asdict(run), "record": record}
+    del job["environment"], job["records"]
+    path = record.with_suffix(".job")
+    path.write_text(json.dumps(job, default=str))
+    return [sys.executable, "-P", str(WORKER), str(path)]
+
+
+def _run_process(run: Run, unit: Unit, record: Path) -> dict[str, Any] | None:
     """Runs one worker; returns the outcome event of the test that killed it, if any."""
     _drop_torn_line(record)
     log = record.with_suffix(".log")
     before = len(read_events(record))
-    paths = (str(WORKER), str(settings.checkout), name, str(record))
-    command = [sys.executable, "-P", *paths, *DEVICE_TAGS[settings.platform]]
     started = time.monotonic()
     with log.open("w") as output:
         process = subprocess.Popen(
-            command,
-            cwd=settings.checkout / "tests",
-            env=settings.environment(),
+            _command(run, unit, record),
+            cwd=unit.folder,
+            env={**run.environment, "PYTHONPATH": _search_path(run.environment)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            hung = _wait(process, record, settings.timeout)
+            hung = _wait(process, record, run.timeout)
         finally:
             _kill_group(process)
     events = read_events(record)[before:]
@@ -182,11 +204,15 @@ def _run_process(settings: Settings, name: str, record: Path) -> dict[str, Any] 
         return None
     return {
         "event": "outcome",
-        "id": culprit(events, name),
+        "id": culprit(events, unit.name),
         "outcome": "timeout" if hung else "crashed",
-        "error": _last_words(log, process.returncode, settings.timeout if hung else None),
+        "error": _last_words(log, process.returncode, run.timeout if hung else None),
         "seconds": round(time.monotonic() - started, 3),
     }
+
+
+def _search_path(environment: Mapping[str, str]) -> str:
+    return os.pathsep.join([str(PROJECT), *filter(None, [environment.get("PYTHONPATH")])])
 
 
 def _drop_torn_line(record: Path) -> None:

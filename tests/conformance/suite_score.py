@@ -1,4 +1,4 @@
-"""The score of a platform on JAX's tests: what passes of what passes on JAX's `cpu`."""
+"""The score of a setting on tests of others: what passes of what passes in its reference."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import datetime
 import json
 import re
 from collections import Counter
-from importlib import metadata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.conformance import suite_runner
+from tests.conformance.suite_runner import WHOLE, Record
+from tests.conformance.suite_worker import in_sample
 
-PLATFORMS = ("cpu", "neuron")
 _INNER_PARENTHESES = re.compile(r"\([^()]*\)")
 _VARYING = (
     (re.compile(r"0x[0-9a-fA-F]+"), "#"),
@@ -20,12 +21,13 @@ _VARYING = (
     (re.compile(r"'[^']*'|\"[^\"]*\""), "'…'"),
     (re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?"), "#"),
 )
-_CHECKOUT = re.compile(r"/\S*/(?=tests/)")
-"""What stands before a path of JAX's tests, which differs from machine to machine."""
+_FOLDERS = re.compile(r"/\S*/(?=tests?/|site-packages/)")
+"""What stands before the path of a project's file, which differs from machine to machine."""
 _CAUSE_CHARACTERS = 200
-_NOT_RUN = {"outcome": "not run", "error": "the file was given up, or has no such test"}
+_NOT_RUN = {"outcome": "not run", "error": "the unit was given up, or has no such test"}
 
-Outcomes = dict[str, dict[str, Any]]
+Records = Mapping[str, Record]
+Events = Mapping[str, Mapping[str, Any]]
 
 
 def cause(error: str) -> str:
@@ -39,85 +41,111 @@ def cause(error: str) -> str:
     return error[:_CAUSE_CHARACTERS]
 
 
-def read(work: Path, x64: bool) -> dict[str, dict[str, Outcomes]]:
-    """Platform to record name to the outcomes of its tests; files that were run to their end."""
-    found: dict[str, dict[str, Outcomes]] = {}
-    for platform in PLATFORMS:
-        folder = suite_runner.records_folder(work, platform, x64)
-        records = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
-        finished = [record for record in records if suite_runner.is_finished(record)]
-        found[platform] = {record.stem: suite_runner.outcomes(record) for record in finished}
-    return found
+def read_records(folder: Path) -> dict[str, Record]:
+    """The records in ``folder`` of units of which at least one part was run to its end."""
+    paths = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
+    records = {path.stem: suite_runner.read(path) for path in paths}
+    return {name: record for name, record in records.items() if record.samples}
 
 
-def file_scores(results: dict[str, dict[str, Outcomes]], cases: int) -> dict[str, dict[str, Any]]:
-    """What is kept of every file that both platforms have run: counts, and the tests lost.
-
-    A test that passes on cpu and has no outcome on neuron is lost. ``cases`` is the number of cases
-    per generated test.
-    """
-    both = results["cpu"].keys() & results["neuron"].keys()
-    today = datetime.date.today().isoformat()
+def _covered(record: Record, other: Record) -> dict[str, dict[str, Any]]:
+    """The outcomes in ``record`` of tests that belong to a part which ``other`` ran to its end."""
     return {
-        name: {"date": today, "cases": cases}
-        | _file_score(results["cpu"][name], results["neuron"][name])
-        for name in sorted(both)
+        identity: event
+        for identity, event in record.outcomes.items()
+        if any(in_sample(identity, *sample) for sample in other.samples)
     }
 
 
-def _file_score(cpu: Outcomes, neuron: Outcomes) -> dict[str, Any]:
-    passing = [i for i, event in cpu.items() if event["outcome"] == "passed"]
-    events = {i: neuron.get(i, _NOT_RUN) for i in passing}
+def share_of_tests(record: Record) -> float:
+    """How much of its unit a record covers."""
+    return 1.0 if WHOLE in record.samples else sum(1 / n for _, n in record.samples)
+
+
+def unit_scores(
+    reference: Records, tested: Records, facts: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """What is kept of every unit that both have run: ``facts``, counts, and the tests lost.
+
+    A test that passes in the reference and has no outcome under test is lost. Tests whose programs
+    have types that the tested executor lacks are left aside, and counted.
+    """
+    return {
+        name: {**facts, **_unit_score(reference[name], tested[name])}
+        for name in sorted(reference.keys() & tested.keys())
+    }
+
+
+def _unit_score(reference: Record, tested: Record) -> dict[str, Any]:
+    before, after = _covered(reference, tested), _covered(tested, reference)
+    aside = {i for i, event in after.items() if event.get("types")}
+    passing = [i for i, e in before.items() if e["outcome"] == "passed" and i not in aside]
+    events = {i: after.get(i, _NOT_RUN) for i in passing}
     lost = {i: event for i, event in sorted(events.items()) if event["outcome"] != "passed"}
-    return {
-        "cpu": _counts(cpu),
-        "neuron": _counts(neuron),
-        "passed_on_cpu": len(passing),
-        "passed_on_both": len(passing) - len(lost),
-        "lost": [
-            {
-                "id": identity,
-                "outcome": event["outcome"],
-                "error": _CHECKOUT.sub("", event["error"]),
-            }
-            for identity, event in lost.items()
-        ],
+    score: dict[str, Any] = {
+        "date": datetime.date.today().isoformat(),
+        "commits": list(tested.commits),
+        "covered": round(min(share_of_tests(reference), share_of_tests(tested)), 4),
+        "reference": _counts(before),
+        "tested": _counts(after),
+        "passed_in_reference": len(passing),
+        "passed_in_both": len(passing) - len(lost),
+        "lost": [_loss(identity, event) for identity, event in lost.items()],
     }
+    if aside:
+        score["aside"] = len(aside)
+    return score
 
 
-def scoreboard(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Counts in total, the score, and the lost tests grouped by cause, of ``file_scores``.
+def _loss(identity: str, event: Mapping[str, Any]) -> dict[str, str]:
+    error = _FOLDERS.sub("", event["error"])
+    return {"id": identity, "outcome": event["outcome"], "error": error}
 
-    Upstream skips some tests by the name of the platform: the second share leaves out what is
-    skipped on neuron.
+
+def add_reasons(units: Mapping[str, dict[str, Any]], reasons: Mapping[str, str]) -> None:
+    """Notes with every lost test what it is due to: ``reasons`` by test id, or unexplained."""
+    for unit in units.values():
+        for event in unit["lost"]:
+            event["because"] = reasons.get(event["id"], "unexplained")
+
+
+def section(units: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Counts in total, the score, and the lost tests grouped by cause, of ``unit_scores``.
+
+    Projects skip some tests by the name of the platform: the second share leaves out what is
+    skipped under test alone.
     """
-    lost = [event for file in files.values() for event in file["lost"]]
-    passing = sum(file["passed_on_cpu"] for file in files.values())
+    lost = [event for unit in units.values() for event in unit["lost"]]
+    passing = sum(unit["passed_in_reference"] for unit in units.values())
     skipped = sum(event["outcome"] == "skipped" for event in lost)
     kept = passing - len(lost)
-    return {
-        "totals": {
-            platform: dict(sum((Counter(file[platform]) for file in files.values()), Counter()))
-            for platform in PLATFORMS
-        },
+    body: dict[str, Any] = {
+        "totals": {side: _total(units, side) for side in ("reference", "tested")},
         "score": {
-            "files": len(files),
-            "passed_on_cpu": passing,
-            "passed_on_both": kept,
-            "skipped_on_neuron": skipped,
+            "units": len(units),
+            "passed_in_reference": passing,
+            "passed_in_both": kept,
+            "aside": sum(unit.get("aside", 0) for unit in units.values()),
+            "skipped_under_test": skipped,
             "share": _share(kept, passing),
             "share_of_not_skipped": _share(kept, passing - skipped),
         },
         "causes": _by_cause(lost),
-        "files": files,
+        "units": dict(sorted(units.items())),
     }
+    reasons = Counter(event["because"] for event in lost if "because" in event)
+    return body | ({"reasons": dict(reasons.most_common())} if reasons else {})
+
+
+def _total(units: Mapping[str, dict[str, Any]], side: str) -> dict[str, int]:
+    return dict(sorted(sum((Counter(unit[side]) for unit in units.values()), Counter()).items()))
 
 
 def _share(part: int, whole: int) -> float | None:
     return round(part / whole, 5) if whole else None
 
 
-def _counts(tests: Outcomes) -> dict[str, int]:
+def _counts(tests: Events) -> dict[str, int]:
     return dict(sorted(Counter(event["outcome"] for event in tests.values()).items()))
 
 
@@ -127,15 +155,12 @@ def _by_cause(lost: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"cause": name, "count": count} for name, count in ranked]
 
 
-def write(path: Path, work: Path, x64: bool, cases: int) -> None:
-    """Writes the scoreboard to the JSON file ``path``: the files recorded under ``work``, and those
-    that an earlier scoreboard there has of the same versions."""
-    head = {
-        "versions": {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
-        "x64": x64,
-        "devices": suite_runner.DEVICES,
-    }
-    earlier = json.loads(path.read_text()) if path.exists() else {}
-    kept = earlier["files"] if head.items() <= earlier.items() else {}
-    body = head | scoreboard(dict(sorted((kept | file_scores(read(work, x64), cases)).items())))
-    path.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n")
+def update(path: Path, name: str, head: Mapping[str, Any], units: dict[str, Any]) -> None:
+    """Writes section ``name`` of the scoreboard ``path``: ``units``, and those that it has already,
+    if they were run under the same ``head``. Other sections stay as they are."""
+    board = json.loads(path.read_text()) if path.exists() else {}
+    earlier = board.get(name, {})
+    kept = earlier["units"] if head.items() <= earlier.items() else {}
+    board[name] = {**head, **section(kept | units)}
+    text = json.dumps(dict(sorted(board.items())), indent=1, ensure_ascii=False)
+    path.write_text(text + "\n")

@@ -1,24 +1,26 @@
-"""Runs one file of JAX's tests in this process and records every test as it starts and ends.
+"""Runs tests of another project in this process and records every test as it starts and ends.
 
-Started as a script by suite_runner, so that nothing of this project is imported here:
-`python -P suite_worker.py CHECKOUT FILE RECORD [TAG …]`. Upstream runs some tests only on devices
-with a tag such as `cpu`; the device under test gets the TAGs besides its own name. RECORD holds one
-JSON object per line:
+Started as a script by suite_runner: `python -P suite_worker.py JOB`. JOB is a JSON file with the
+fields of suite_runner's `Unit` and `Run`, and the path of the record, which holds one JSON object
+per line:
 
-  {"event": "collected", "count": n}                          number of tests the file has
+  {"event": "collected", "count": n}                          number of tests there are
   {"event": "start", "id": ...}                               a test begins
   {"event": "outcome", "id": ..., "outcome": passed | failed | skipped, "error": line,
-   "seconds": s}                                              it has ended
-  {"event": "end"}                                            the file has no more tests
+   "seconds": s, "types": [...]}                              it has ended
+  {"event": "end", "sample": [k, n]}                          there are no more tests in this part
 
-Tests with an outcome already in RECORD are not run again.
+Tests with an outcome already in the record are not run again. `types` are the element types of the
+programs that the test compiled, of those that no engine of a NeuronCore has.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,14 @@ import pytest
 _SEVERITY = {"passed": 0, "skipped": 1, "failed": 2}
 _ERROR_CHARACTERS = 300
 _ORDERLY = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+_ATTRIBUTE_DATA = re.compile(r" = (array<|dense<[^>]*> : tensor<[^>]*>)")
+_FOREIGN_TYPE = re.compile(r"tensor<[0-9x?]*(complex<f\d+>|f64|u?i64)")
+
+
+def in_sample(identity: str, part: int, parts: int) -> bool:
+    """Whether the test belongs to part ``part`` of ``parts``, counted from 1."""
+    return zlib.crc32(identity.encode()) % parts == part - 1
 
 
 def first_error_line(report: pytest.TestReport | pytest.CollectReport) -> str:
@@ -41,12 +51,16 @@ def first_error_line(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 class Recorder:
-    """A pytest plugin that appends to `record` and leaves out what it already holds."""
+    """A pytest plugin that appends to the job's record and leaves out what it already holds."""
 
-    def __init__(self, record: Path) -> None:
+    def __init__(self, job: dict[str, Any], types: set[str]) -> None:
+        record = Path(job["record"])
         lines = record.read_text().splitlines() if record.exists() else []
         events = [json.loads(line) for line in lines]
         self._done = {event["id"] for event in events if event["event"] == "outcome"}
+        self._only = None if job["only"] is None else frozenset(job["only"])
+        self._sample: list[int] = job["sample"]
+        self._types = types
         self._file = record.open("a", buffering=1)
         self._outcome = "passed"
         self._error = ""
@@ -62,18 +76,27 @@ class Recorder:
 
     def _finish(self, identity: str) -> None:
         seconds = round(time.monotonic() - self._started, 3)
-        fields = {"outcome": self._outcome, "error": self._error, "seconds": seconds}
-        self._write("outcome", id=identity, **fields)
+        fields: dict[str, Any] = {"outcome": self._outcome, "error": self._error}
+        if self._types:
+            fields["types"] = sorted(self._types)
+        self._write("outcome", id=identity, **fields, seconds=seconds)
 
     def _begin(self) -> None:
         self._outcome, self._error, self._started = "passed", "", time.monotonic()
+        self._types.clear()
+
+    def _is_due(self, identity: str) -> bool:
+        if self._only is not None and identity not in self._only:
+            return False
+        return in_sample(identity, *self._sample) and identity not in self._done
 
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
         self._write("collected", count=len(items))
-        config.hook.pytest_deselected(items=[i for i in items if i.nodeid in self._done])
-        items[:] = [item for item in items if item.nodeid not in self._done]
+        due = [item for item in items if self._is_due(item.nodeid)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(due)])
+        items[:] = due
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.outcome != "passed":
@@ -94,7 +117,46 @@ class Recorder:
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         if exitstatus in _ORDERLY or self._collection_failed:
-            self._write("end")
+            self._write("end", sample=self._sample)
+
+
+class DefaultPlatform:
+    """A pytest plugin that takes back a choice of platform made by the tests' own configuration."""
+
+    def pytest_collection_finish(self) -> None:
+        import jax  # after the tests' own configuration
+
+        jax.config.update("jax_platform_name", None)
+
+
+def foreign_types(module: str) -> set[str]:
+    """Element types of the program's values that no engine of a NeuronCore has: complex numbers,
+    FP64 and 64-bit integers."""
+    return set(_FOREIGN_TYPE.findall(_ATTRIBUTE_DATA.sub("", module)))
+
+
+def watch_types() -> set[str]:
+    """A set that gets the foreign types of every program that JAX compiles from now on."""
+    from jax._src import compiler  # imported only where types are asked for: a heavy module
+
+    seen: set[str] = set()
+    compile_one = compiler.backend_compile_and_load
+
+    def watched(backend: Any, module: Any, *arguments: Any, **options: Any) -> Any:
+        seen.update(foreign_types(str(module)))
+        return compile_one(backend, module, *arguments, **options)
+
+    compiler.backend_compile_and_load = watched
+    return seen
+
+
+def leave_out_deviations(names: Sequence[str]) -> None:
+    """Makes the platform compute without the rows ``names`` of its table of deviations."""
+    from neuronjax.legalize import numerics  # a process of its own: it measures what a row does
+
+    kept = tuple(row for row in numerics.DEVIATIONS if row.name not in names)
+    assert len(kept) == len(numerics.DEVIATIONS) - len(names), f"no such deviation among {names}"
+    numerics.DEVIATIONS = kept
 
 
 def add_device_tags(tags: Sequence[str]) -> None:
@@ -106,16 +168,18 @@ def add_device_tags(tags: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    checkout, name, record, *tags = arguments
-    if tags:
-        add_device_tags(tags)
-    tests = Path(checkout).resolve() / "tests"
-    sys.argv = [name]  # absl flags of the tests read it
+    job = json.loads(Path(arguments[0]).read_text())
+    if job["tags"]:
+        add_device_tags(job["tags"])
+    if job["without"]:
+        leave_out_deviations(job["without"])
+    types = watch_types() if job["watch_types"] else set()
+    sys.argv = [job["name"]]  # absl flags of the tests read it
     # capture=sys lets the last words of dying C++ code through.
     flags = ["-q", "--tb=short", "--capture=sys", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    settings = ["-c", str(tests.parent / "pyproject.toml"), "--rootdir", str(tests)]
-    recorder = Recorder(Path(record))
-    return int(pytest.main([*flags, *settings, str(tests / name)], plugins=[recorder]))
+    where = ["-c", job["config"], "--rootdir", job["root"]]
+    plugins = [Recorder(job, types), DefaultPlatform()]
+    return int(pytest.main([*flags, *where, *job["options"], *job["paths"]], plugins=plugins))
 
 
 if __name__ == "__main__":

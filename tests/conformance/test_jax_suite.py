@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax import lax
 
-from tests.conformance import suite_files, suite_runner, suite_score
-from tests.conformance.suite_runner import Settings
+from tests.conformance import (
+    suite_files,
+    suite_reference,
+    suite_runner,
+    suite_score,
+    suite_settings,
+    suite_worker,
+)
+from tests.conformance.suite_runner import WHOLE, Record, Run, Unit
 
 PYPROJECT = '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\n'
 
@@ -46,52 +61,55 @@ OUTCOMES = {
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    checkout = tmp_path / "checkout"
+def checkout(tmp_path: Path) -> Path:
     for name, text in FILES.items():
-        path = checkout / "tests" / name
+        path = tmp_path / "checkout" / "tests" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (checkout / "pyproject.toml").write_text(PYPROJECT)
-    return Settings(
-        checkout=checkout,
-        platform="cpu",
-        x64=False,
-        work=tmp_path / "work",
-        cases=1,
-        timeout=10.0,
-        crashes=10,
-    )
+    (tmp_path / "checkout" / "pyproject.toml").write_text(PYPROJECT)
+    return tmp_path / "checkout"
 
 
-def short_outcomes(settings: Settings, name: str) -> dict[str, str]:
-    record = suite_runner.record_path(settings.folder(), name)
-    found = suite_runner.outcomes(record)
-    return {identity.split("::")[-1]: event["outcome"] for identity, event in found.items()}
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(environment=os.environ, records=tmp_path / "records", timeout=10.0, crashes=10)
 
 
-def test_every_test_of_a_crashing_file_gets_its_outcome(settings: Settings) -> None:
-    counts = suite_runner.run_file(settings, "lax_test.py")
-    assert short_outcomes(settings, "lax_test.py") == OUTCOMES
+def unit(checkout: Path, name: str) -> Unit:
+    tests = checkout / "tests"
+    return Unit(name, tests, checkout / "pyproject.toml", (str(tests / name),), tests)
+
+
+def outcomes(run: Run, name: str) -> dict[str, dict[str, str]]:
+    record = suite_runner.read(suite_runner.record_path(run.records, name))
+    return {identity.split("::")[-1]: event for identity, event in record.outcomes.items()}
+
+
+def short_outcomes(run: Run, name: str) -> dict[str, str]:
+    return {identity: event["outcome"] for identity, event in outcomes(run, name).items()}
+
+
+def test_every_test_of_a_crashing_file_gets_its_outcome(run: Run, checkout: Path) -> None:
+    counts = suite_runner.run_unit(run, unit(checkout, "lax_test.py"))
+    assert short_outcomes(run, "lax_test.py") == OUTCOMES
     assert counts == {"passed": 2, "crashed": 2, "timeout": 1, "failed": 2, "skipped": 1}
-    record = suite_runner.record_path(settings.folder(), "lax_test.py")
-    errors = {i.split("::")[-1]: e["error"] for i, e in suite_runner.outcomes(record).items()}
+    errors = {i: event["error"] for i, event in outcomes(run, "lax_test.py").items()}
     assert errors["test2_aborts"].startswith("SIGABRT")
     assert errors["test4_fails"] == "AssertionError: 1 != 2"
     assert errors["test5_skips"] == "Skipped: no such device"
 
 
-def test_a_broken_off_run_goes_on_without_repeating(settings: Settings) -> None:
+def test_a_broken_off_run_goes_on_without_repeating(run: Run, checkout: Path) -> None:
     name = "lax_test.py"
-    record = suite_runner.record_path(settings.folder(), name)
+    record = suite_runner.record_path(run.records, name)
     record.parent.mkdir(parents=True)
     done = '{"event": "outcome", "id": "lax_test.py::Cases::%s", "outcome": "passed"}\n'
     slow = [test for test, outcome in OUTCOMES.items() if outcome in ("crashed", "timeout")]
     record.write_text("".join(done % test for test in slow) + '{"event": "sta')
-    suite_runner.run_file(settings, name)
-    assert short_outcomes(settings, name) == OUTCOMES | dict.fromkeys(slow, "passed")
+    suite_runner.run_unit(run, unit(checkout, name))
+    assert short_outcomes(run, name) == OUTCOMES | dict.fromkeys(slow, "passed")
     before = record.read_bytes()
-    suite_runner.run_file(settings, name)
+    suite_runner.run_unit(run, unit(checkout, name))
     assert record.read_bytes() == before
 
 
@@ -103,28 +121,49 @@ def test_a_broken_off_run_goes_on_without_repeating(settings: Settings) -> None:
     ],
 )
 def test_faults_outside_of_tests_are_recorded(
-    settings: Settings, name: str, expected: dict[str, str]
+    run: Run, checkout: Path, name: str, expected: dict[str, str]
 ) -> None:
-    suite_runner.run_file(settings, name)
-    assert short_outcomes(settings, name) == expected
+    suite_runner.run_unit(run, unit(checkout, name))
+    assert short_outcomes(run, name) == expected
 
 
-def test_a_file_is_given_up_after_too_many_crashes(settings: Settings) -> None:
-    (settings.checkout / "tests" / "lax_test.py").write_text(
+def test_a_file_is_given_up_after_too_many_crashes(run: Run, checkout: Path) -> None:
+    (checkout / "tests" / "lax_test.py").write_text(
         "import os, pytest\n@pytest.mark.parametrize('n', range(9))\ndef test(n): os.abort()\n"
     )
-    few = Settings(**{**vars(settings), "crashes": 2})
-    assert suite_runner.run_file(few, "lax_test.py") == {"crashed": 2}
+    few = replace(run, crashes=2)
+    assert suite_runner.run_unit(few, unit(checkout, "lax_test.py")) == {"crashed": 2}
 
 
-def test_excluded_files_are_not_listed_and_the_telling_come_first(settings: Settings) -> None:
-    names = suite_files.test_files(settings.checkout / "tests", "*")
+def test_parts_of_a_file_add_up(run: Run, checkout: Path) -> None:
+    (checkout / "tests" / "lax_test.py").write_text(
+        "import pytest\n@pytest.mark.parametrize('n', range(9))\ndef test(n): pass\n"
+    )
+    passed = [
+        suite_runner.run_unit(replace(run, sample=(part, 3)), unit(checkout, "lax_test.py"))
+        for part in (1, 2, 3)
+    ]
+    counts = [each["passed"] for each in passed]
+    assert 0 < counts[0] < counts[1] < counts[2] == 9
+    record = suite_runner.read(suite_runner.record_path(run.records, "lax_test.py"))
+    assert suite_score.share_of_tests(record) == pytest.approx(1)
+
+
+def test_chosen_tests_run_alone(run: Run, checkout: Path) -> None:
+    only = ("lax_test.py::Cases::test8_passes",)
+    chosen = replace(run, only=only)
+    assert suite_runner.run_unit(chosen, unit(checkout, "lax_test.py")) == {"passed": 1}
+
+
+def test_excluded_files_are_not_listed_and_the_telling_come_first(checkout: Path) -> None:
+    names = suite_files.test_files(checkout / "tests", ["*"])
     assert names == ["lax_test.py", "exit_test.py", "missing_test.py"]
+    assert suite_files.test_files(checkout / "tests", ["m*", "e*"]) == names[1:]
 
 
 def test_a_folder_without_tests_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="jax_repo"):
-        suite_files.test_files(tmp_path, "*")
+        suite_files.test_files(tmp_path, ["*"])
 
 
 @pytest.mark.parametrize(
@@ -139,23 +178,26 @@ def test_errors_of_one_cause_look_alike(one: str, other: str) -> None:
     assert suite_score.cause(one) != suite_score.cause("another " + one)
 
 
-def test_the_message_of_a_failed_check_is_kept(settings: Settings) -> None:
+def test_the_message_of_a_failed_check_is_kept(run: Run, checkout: Path) -> None:
     message = "F1120 20:00:34.613474 24449 client.cc:139] no such handle"
-    (settings.checkout / "tests" / "lax_test.py").write_text(
+    (checkout / "tests" / "lax_test.py").write_text(
         f"import os\ndef test():\n  os.write(2, b'{message}')\n  os.abort()\n"
     )
-    suite_runner.run_file(settings, "lax_test.py")
-    record = suite_runner.record_path(settings.folder(), "lax_test.py")
-    (found,) = suite_runner.outcomes(record).values()
-    assert found["error"].startswith("SIGABRT: client.cc:139] no such handle")
+    suite_runner.run_unit(run, unit(checkout, "lax_test.py"))
+    (event,) = outcomes(run, "lax_test.py").values()
+    assert event["error"].startswith("SIGABRT: client.cc:139] no such handle")
 
 
-def event(outcome: str, error: str = "") -> dict[str, str]:
-    return {"outcome": outcome, "error": error}
+def event(outcome: str, error: str = "", types: Sequence[str] = ()) -> dict[str, Any]:
+    return {"outcome": outcome, "error": error, "types": types}
 
 
-def test_score_counts_what_passes_on_cpu_only() -> None:
-    cpu = {i: event("passed") for i in "abcdei"} | {"f": event("failed"), "g": event("skipped")}
+def record(events: dict[str, dict[str, Any]], sample: tuple[int, int] = WHOLE) -> Record:
+    return Record(events, frozenset({sample}))
+
+
+def test_score_counts_what_passes_in_the_reference_only() -> None:
+    cpu = {i: event("passed") for i in "abcdeij"} | {"f": event("failed"), "g": event("skipped")}
     neuron = {
         "a": event("passed"),
         "b": event("failed", "ValueError: shape [1, 2] at 0x7f"),
@@ -164,44 +206,105 @@ def test_score_counts_what_passes_on_cpu_only() -> None:
         "f": event("failed", "not counted"),
         "g": event("passed"),
         "i": event("skipped", "Skipped: cpu only"),
+        "j": event("failed", "not counted", types=["f64"]),
     }
-    results = {"cpu": {"x": cpu, "y": {"h": event("passed")}}, "neuron": {"x": neuron}}
-    board = suite_score.scoreboard(suite_score.file_scores(results, cases=3))
+    reference = {"x": record(cpu), "y": record({"h": event("passed")})}
+    units = suite_score.unit_scores(reference, {"x": record(neuron)}, {"cases": 1})
+    suite_score.add_reasons(units, {"b": "int64"})
+    board = suite_score.section(units)
     assert board["score"] == {
-        "files": 1,
-        "passed_on_cpu": 6,
-        "passed_on_both": 1,
-        "skipped_on_neuron": 1,
+        "units": 1,
+        "passed_in_reference": 6,
+        "passed_in_both": 1,
+        "aside": 1,
+        "skipped_under_test": 1,
         "share": 0.16667,
         "share_of_not_skipped": 0.2,
     }
     assert [(group["cause"], group["count"]) for group in board["causes"]] == [
         ("failed: ValueError: shape […] at #", 2),
         ("crashed: SIGSEGV: ", 1),
-        ("not run: the file was given up, or has no such test", 1),
+        ("not run: the unit was given up, or has no such test", 1),
         ("skipped: Skipped: cpu only", 1),
     ]
-    assert board["totals"]["neuron"] == {"crashed": 1, "failed": 3, "passed": 2, "skipped": 1}
+    assert board["totals"]["tested"] == {"crashed": 1, "failed": 4, "passed": 2, "skipped": 1}
+    assert board["reasons"] == {"unexplained": 4, "int64": 1}
 
 
-def test_a_scoreboard_keeps_the_files_of_earlier_runs(tmp_path: Path) -> None:
-    def record(work: Path, name: str, outcome: str) -> None:
-        for platform in suite_score.PLATFORMS:
-            folder = suite_runner.records_folder(work, platform, False)
-            folder.mkdir(parents=True, exist_ok=True)
-            lines = [{"event": "outcome", "id": f"{name}::t", **event(outcome)}, {"event": "end"}]
-            text = "".join(json.dumps(line) + "\n" for line in lines)
-            suite_runner.record_path(folder, f"{name}.py").write_text(text)
+def test_a_sample_is_compared_with_the_same_tests_of_the_reference() -> None:
+    names = [f"test{n}" for n in range(40)]
+    part = [name for name in names if suite_worker.in_sample(name, 1, 4)]
+    units = suite_score.unit_scores(
+        {"x": record({name: event("passed") for name in names})},
+        {"x": record({name: event("passed") for name in part[1:]}, (1, 4))},
+        {},
+    )
+    assert units["x"]["passed_in_reference"] == len(part) < 20
+    assert [loss["id"] for loss in units["x"]["lost"]] == part[:1]
+    assert units["x"]["covered"] == 0.25
 
+
+def test_a_scoreboard_keeps_the_units_of_earlier_runs(tmp_path: Path) -> None:
     board = tmp_path / "board.json"
     for run, names in enumerate([{"a": "passed", "b": "failed"}, {"b": "passed", "c": "passed"}]):
-        for name, outcome in names.items():
-            record(tmp_path / str(run), name, outcome)
-        suite_score.write(board, tmp_path / str(run), False, cases=run + 1)
-    written = json.loads(board.read_text())
-    assert {name: file["cases"] for name, file in written["files"].items()} == {
-        "a": 1,
-        "b": 2,
-        "c": 2,
+        reference = {name: record({"t": event("passed")}) for name in names}
+        tested = {
+            name: Record({"t": event(outcome)}, frozenset({WHOLE}), (str(run),))
+            for name, outcome in names.items()
+        }
+        suite_score.update(board, "one", {"v": 1}, suite_score.unit_scores(reference, tested, {}))
+        suite_score.update(board, "other", {"v": run}, {})
+    written = json.loads(board.read_text())["one"]
+    assert {name: score["commits"] for name, score in written["units"].items()} == {
+        "a": ["0"],
+        "b": ["1"],
+        "c": ["1"],
     }
-    assert written["score"]["passed_on_both"] == 3
+    assert written["score"]["passed_in_both"] == 3
+
+
+def test_the_reference_is_kept_of_the_same_versions_only(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json.xz"
+    outcomes = {"x::a": event("passed"), "x::b": event("skipped")}
+    kept = {"x": record(outcomes), "half": record({"half::a": event("passed")}, (1, 2))}
+    suite_reference.write(path, {"jax": "1"}, kept)
+    (read,) = suite_reference.read(path, {"jax": "1"}).values()
+    assert {i: e["outcome"] for i, e in read.outcomes.items()} == {
+        "x::a": "passed",
+        "x::b": "skipped",
+    }
+    assert suite_reference.read(path, {"jax": "2"}) == {}
+    assert suite_reference.read(tmp_path / "missing", {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "types"),
+    [
+        (lambda x: x[1:, ::2] + 1, (np.zeros((4, 8), np.float32),), set()),
+        (lambda x: lax.rev(x, (0,)), (np.zeros(4, np.float32),), set()),
+        (jnp.fft.fft, (np.zeros(4, np.float32),), {"complex<f32>"}),
+        (lambda x: x * 2, (np.zeros(4, np.float64),), {"f64"}),
+        (lambda: jnp.arange(4), (), {"i64"}),
+        (lambda x: x.astype(jnp.uint64), (np.int32(3),), {"ui64"}),
+    ],
+)
+def test_types_that_no_engine_has_are_seen(
+    function: Callable[..., Any], arguments: tuple[Any, ...], types: set[str]
+) -> None:
+    with jax.enable_x64(True):
+        text = jax.jit(function).lower(*arguments).as_text()
+    assert suite_worker.foreign_types(text) == types
+
+
+def test_a_setting_starts_from_nothing_of_ours() -> None:
+    inherited = {
+        "NEURONJAX_NUMERICS": "ieee",
+        "XLA_FLAGS": "-x",
+        "JAX_ENABLE_X64": "1",
+        "HOME": "/",
+    }
+    for setting, own in suite_settings.SETTINGS.items():
+        environment = suite_settings.environment(inherited, setting, 4)
+        assert environment.items() >= {"HOME": "/", **own}.items()
+        assert "JAX_ENABLE_X64" not in environment
+        assert ("NEURONJAX_NUMERICS" in environment) == ("NEURONJAX_NUMERICS" in own)
