@@ -8,7 +8,13 @@ from typing import Any
 from neuronjax.jaxlib_api.mlir import ir
 
 PYTHON_CALLBACK = "xla_ffi_python_cpu_callback"
-CALLBACK_TARGETS = frozenset({PYTHON_CALLBACK, "xla_ffi_partitioned_python_cpu_callback"})
+CALLBACK_TARGETS = frozenset(
+    {
+        PYTHON_CALLBACK,
+        "xla_ffi_partitioned_python_cpu_callback",
+        "xla_buffer_python_cpu_callback",
+    }
+)
 """How JAX calls Python functions from a program."""
 
 

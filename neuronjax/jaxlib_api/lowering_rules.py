@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from jax._src import buffer_callback as jax_buffer_callback
 from jax._src import callback as jax_callback
 from jax._src import debugging as jax_debugging
 from jax._src.cudnn import scaled_matmul_stablehlo
@@ -16,6 +17,7 @@ CALLBACKS = (
     jax_callback.io_callback_p,
     jax_debugging.debug_callback_p,
     jax_debugging.debug_print_p,
+    jax_buffer_callback.buffer_callback_p,
 )
 """Primitives whose rules put a Python function into the module's list of host callbacks."""
 

@@ -60,6 +60,10 @@ def _as_cpu(rule: Any) -> Any:
     return lower
 
 
+def _entry_as_cpu(entry: Any) -> Any:
+    return dataclasses.replace(entry, rule=_as_cpu(entry.rule))
+
+
 class NeuronRules(dict[Any, Any]):
     """Primitive -> rule; what is missing is taken from ``cpu``."""
 
@@ -67,8 +71,7 @@ class NeuronRules(dict[Any, Any]):
         super().__init__()
         self._cpu = cpu_rules
         for primitive in lowering_rules.CALLBACKS:
-            entry = cpu_rules.get(primitive) or common_rules[primitive]
-            self[primitive] = dataclasses.replace(entry, rule=_as_cpu(entry.rule))
+            self[primitive] = _entry_as_cpu(cpu_rules.get(primitive) or common_rules[primitive])
         for primitive, rule in CHIP_RULES.items():
             self[primitive] = rule
 
@@ -78,7 +81,7 @@ class NeuronRules(dict[Any, Any]):
         )
 
     def __missing__(self, primitive: Any) -> Any:
-        return self._cpu[primitive]
+        return _entry_as_cpu(self._cpu[primitive])
 
 
 def register() -> None:

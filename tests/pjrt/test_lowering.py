@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import io_callback
+from jax.experimental.buffer_callback import buffer_callback
+from jax.experimental.sparse import linalg as sparse_linalg
 from jax.scipy import special
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -19,6 +21,11 @@ GENERATOR = np.random.default_rng(0)
 SQUARE = GENERATOR.standard_normal((6, 6), dtype=np.float32)
 POSITIVE = SQUARE @ SQUARE.T + 6 * np.eye(6, dtype=np.float32)
 ROW = GENERATOR.standard_normal(32, dtype=np.float32)
+
+
+def doubled_in_place(context: Any, out: Any, x: Any) -> None:
+    np.asarray(out)[...] = 2 * np.asarray(x)
+
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "cholesky": (jnp.linalg.cholesky, (POSITIVE,)),
@@ -55,6 +62,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "ragged dot": (
         lambda x: lax.ragged_dot(x, x.reshape(2, 3, 6)[:, :, :3].reshape(2, 3, 3).repeat(2, 1),
                                  jnp.array([2, 4], jnp.int32)), (SQUARE,)
+    ),
+    "sparse solve": (
+        lambda data, b: sparse_linalg.spsolve(data, jnp.arange(32), jnp.arange(33), b),
+        (ROW + 4, ROW),
+    ),
+    "buffer callback": (
+        lambda x: buffer_callback(doubled_in_place, jax.ShapeDtypeStruct(x.shape, x.dtype))(x),
+        (ROW,),
     ),
     "custom gradient": (jax.grad(lambda x: jax.nn.logsumexp(x)), (ROW,)),
     "multi platform": (
