@@ -7,6 +7,12 @@ classes of their own, too, for those who filter them.
 from __future__ import annotations
 
 
+def quoted(value: object) -> str:
+    """What somebody gave, for a message of one line: a long text without its middle."""
+    shown = repr(value)
+    return shown if len(shown) <= 120 else f"{shown[:80]} … {shown[-20:]}"
+
+
 class NeuronError(Exception):
     """Base of all errors of the project."""
 

@@ -13,7 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from neuronjax.errors import ConfigurationError, ConfigurationWarning, VisibleCoresError
+from neuronjax.errors import (
+    ConfigurationError,
+    ConfigurationWarning,
+    VisibleCoresError,
+    quoted,
+)
 from neuronjax.notices import warned
 
 logger = logging.getLogger("neuronjax")
@@ -91,7 +96,7 @@ def _choice(*allowed: str) -> Callable[[str, str], str]:
 
 
 def _refused(variable: str, text: object, allowed: str) -> ConfigurationError:
-    return ConfigurationError(f"{variable}={text!r} is not allowed; it must be {allowed}.")
+    return ConfigurationError(f"{variable}={quoted(text)} is not allowed; it must be {allowed}.")
 
 
 def _text(variable: str, text: str) -> str:
@@ -100,38 +105,31 @@ def _text(variable: str, text: str) -> str:
     return text.strip()
 
 
-def _positive(variable: str, text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise _refused(variable, text, "a whole number of at least 1")
-    return number
+def _whole(least: int, most: int, allowed: str) -> Callable[[str, str], int]:
+    def parse(variable: str, text: str) -> int:
+        number = parse_whole(text.strip())
+        if number is None or not least <= number <= most:
+            raise _refused(variable, text, allowed)
+        return number
+
+    return parse
 
 
-def _port(variable: str, text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
-        raise _refused(variable, text, "a port from 1 to 65535")
-    return int(text)
+def parse_whole(text: str) -> int | None:
+    """The number that decimal digits stand for; ``None``: other text, or 20 digits and more."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
 
 
-def _logical_cores(variable: str, text: str) -> int:
-    if text not in ("1", "2"):
-        raise _refused(variable, text, "1 or 2 (physical cores per logical core)")
-    return int(text)
+_positive = _whole(1, (1 << 31) - 1, "a whole number of at least 1")
+_port = _whole(1, (1 << 16) - 1, "a port from 1 to 65535")
+_logical_cores = _whole(1, 2, "1 or 2 (physical cores per logical core)")
+_seed = _whole(0, (1 << 32) - 1, "a whole number below 2^32")
 
 
 def _switch(variable: str, text: str) -> bool:
     if text not in ("0", "1"):
         raise _refused(variable, text, "0 or 1")
     return text == "1"
-
-
-def _seed(variable: str, text: str) -> int:
-    if not text.isdecimal() or int(text) >= 1 << 32:
-        raise _refused(variable, text, "a whole number below 2^32")
-    return int(text)
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -155,24 +153,42 @@ def _critical(variable: str, text: str) -> bool:
     return text == "critical"
 
 
+MOST_CORES = 1 << 16
+"""More logical cores than any machine has: a list of more is refused before it is written out."""
+
+
 def parse_core_list(variable: str, text: str) -> tuple[int, ...]:
-    """``"0-3"`` or ``"0,2,5-6"`` as core ids. Raises ``VisibleCoresError``: malformed, repeated."""
-    cores: list[int] = []
+    """``"0-3"`` or ``"0,2,5-6"`` as core ids.
+
+    Raises:
+      VisibleCoresError: malformed, repeated, or more than any machine has.
+    """
+    cores: dict[int, None] = {}
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise VisibleCoresError(
-                f"{variable}={text!r} is malformed at {part!r}; write core ids and ranges such as "
-                '"0-3" or "0,2,5-6".'
-            )
-        span = range(int(first), int(last if dash else first) + 1)
-        if not span:
-            raise VisibleCoresError(f"{variable}={text!r}: the range {part!r} runs backwards.")
-        cores.extend(span)
-    repeated = sorted({core for core in cores if cores.count(core) > 1})
-    if repeated:
-        raise VisibleCoresError(f"{variable}={text!r} overlaps: core {repeated[0]} occurs twice.")
+        for core in _core_range(variable, text, part.strip()):
+            if core in cores:
+                raise VisibleCoresError(
+                    f"{variable}={quoted(text)} overlaps: core {core} occurs twice."
+                )
+            cores[core] = None
     return tuple(cores)
+
+
+def _core_range(variable: str, text: str, part: str) -> range:
+    first, dash, last = part.partition("-")
+    begin, end = parse_whole(first), parse_whole(last if dash else first)
+    if begin is None or end is None:
+        raise VisibleCoresError(
+            f"{variable}={quoted(text)} is malformed at {quoted(part)}; write core ids and "
+            'ranges such as "0-3" or "0,2,5-6".'
+        )
+    if end < begin:
+        raise VisibleCoresError(f"{variable}={quoted(text)}: the range {part!r} runs backwards.")
+    if end >= MOST_CORES:
+        raise VisibleCoresError(
+            f"{variable}={quoted(text)} names core {end}; no machine has more than {MOST_CORES}."
+        )
+    return range(begin, end + 1)
 
 
 CC_FLAGS = frozenset({
@@ -203,9 +219,9 @@ def parse_cc_flags(variable: str, text: str) -> tuple[tuple[str, str], ...]:
         elif pairs and not pairs[-1][1]:
             pairs[-1] = (pairs[-1][0], word)
         else:
-            raise _refused(variable, text, f"flags that begin with '-'; found {word!r}")
+            raise _refused(variable, text, f"flags that begin with '-'; found {quoted(word)}")
     for flag in sorted({flag for flag, _ in pairs} - CC_FLAGS):
-        _warn_unknown(f"{variable}: unknown compiler flag {flag!r} is ignored.")
+        _warn_unknown(f"{variable}: unknown compiler flag {quoted(flag)} is ignored.")
     return tuple(pairs)
 
 

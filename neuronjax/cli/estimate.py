@@ -6,6 +6,7 @@ import argparse
 
 import jax
 
+from neuronjax.cli.arguments import whole
 from neuronjax.cli.command import Command
 from neuronjax.cli.workloads import add_workload, depths, settings
 from neuronjax.planning.estimate import DEFAULT_TARGET, of_factory, setting_of
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload(parser)
     parser.add_argument("--target", default=DEFAULT_TARGET, help="(default: %(default)s)")
     parser.add_argument("--mesh", help="sizes by axis, such as data=4,model=8 (default: one core)")
-    parser.add_argument("--batch", type=int)
+    parser.add_argument("--batch", type=whole(1))
     parser.add_argument("--dtype")
 
 

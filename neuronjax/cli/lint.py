@@ -9,6 +9,7 @@ import jax
 
 from neuronjax import options
 from neuronjax.cli import lint_report, scripts
+from neuronjax.cli.arguments import seconds
 from neuronjax.cli.command import Command
 from neuronjax.legalize.report import Finding, logger
 from neuronjax.legalize.rules.rule import Severity
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=lint_report.FORMATS, default="text")
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds(0),
         default=_DEFAULT_TIMEOUT_SECONDS,
         metavar="SECONDS",
         help="stop the script after so long (default: %(default)s; 0: never)",
@@ -74,16 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("script", metavar="SCRIPT", help="the script, or a module with -m")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if seconds < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
 
 
 def run(arguments: argparse.Namespace) -> int:

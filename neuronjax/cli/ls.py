@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from neuronjax import options
+from neuronjax.cli.arguments import whole
 from neuronjax.cli.command import Command
 from neuronjax.machine.machine import Machine
 from neuronjax.planning import what_if
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--topology", action="store_true", help="draw the links")
     parser.add_argument("-j", "--json-output", action="store_true", help="one list of devices")
     parser.add_argument("--target", help="machine, such as trn1.32xlarge (default: as configured)")
-    parser.add_argument("--lnc", type=int, help="physical cores per logical core")
+    parser.add_argument("--lnc", type=whole(1), help="physical cores per logical core")
     parser.add_argument("--machine", metavar="FILE", help="TOML file that changes the target")
 
 

@@ -69,4 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return parsed.command.run(parsed)
     except NeuronError as error:
         print(f"neuronjax: {error}", file=sys.stderr)
-        return EXIT_ERROR
+    except OSError as error:  # a file that cannot be read or written
+        print(f"neuronjax: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
+    return EXIT_ERROR

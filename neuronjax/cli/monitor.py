@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from neuronjax.cli import arguments
 from neuronjax.cli.command import Command
 from neuronjax.errors import MonitorError
 
@@ -30,19 +31,18 @@ Example: NEURONJAX_MONITOR_PORT=8000 JAX_PLATFORMS=neuron python train.py &
 def add_port(parser: argparse.ArgumentParser, period: float) -> None:
     """Arguments that `top` has, too."""
     parser.add_argument(
-        "--port", type=int, required=True, help="NEURONJAX_MONITOR_PORT of the process"
+        "--port", type=arguments.port, required=True, help="NEURONJAX_MONITOR_PORT of the process"
     )
     parser.add_argument(
-        "--period", type=_seconds, default=period, metavar="SECONDS", help="(default: %(default)s)"
+        "--period",
+        type=arguments.seconds(0.01),
+        default=period,
+        metavar="SECONDS",
+        help="(default: %(default)s)",
     )
-    parser.add_argument("--count", type=int, default=0, help="reports; 0: until the process ends")
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError("a period is more than 0 seconds")
-    return value
+    parser.add_argument(
+        "--count", type=arguments.whole(0), default=0, help="reports; 0: until the process ends"
+    )
 
 
 def ask(port: int, period: float) -> dict[str, Any]:
@@ -61,26 +61,26 @@ def ask(port: int, period: float) -> dict[str, Any]:
     return found
 
 
-def reports(arguments: argparse.Namespace) -> Any:
+def reports(given: argparse.Namespace) -> Any:
     """One report after the other; the process's end ends them."""
     number = 0
     while True:
         try:
-            yield ask(arguments.port, arguments.period)
+            yield ask(given.port, given.period)
         except MonitorError:
             if not number:
                 raise
             return
         number += 1
-        if number == arguments.count:
+        if number == given.count:
             return
-        time.sleep(arguments.period)
+        time.sleep(given.period)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> int:
     """Prints reports until the process ends."""
     try:
-        for each in reports(arguments):
+        for each in reports(given):
             print(json.dumps(each), flush=True)
     except KeyboardInterrupt:
         pass

@@ -11,10 +11,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
+from neuronjax.cli.arguments import amount, whole
 from neuronjax.cli.command import Command
-from neuronjax.errors import ConfigurationError, TopologyError
+from neuronjax.errors import ConfigurationError, TopologyError, quoted
+from neuronjax.machine.axes import MOST_RANKS
 from neuronjax.machine.machine import Machine
 from neuronjax.planning import what_if
 from neuronjax.planning.estimate import DEFAULT_TARGET
@@ -22,6 +25,7 @@ from neuronjax.timing.calibration import Calibration
 from neuronjax.timing.network import Op, collective_time
 
 GIB = 1 << 30
+_MOST_ROWS = 1_000
 
 OPS: Mapping[str, Op] = {
     "all_reduce": Op.ALL_REDUCE,
@@ -67,30 +71,32 @@ class Row:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("op", choices=OPS)
-    parser.add_argument("-r", "--nworkers", type=int, required=True, help="ranks")
-    parser.add_argument("-N", "--nnodes", type=int, default=1, help="machines the ranks are on")
+    parser.add_argument("-r", "--nworkers", type=whole(1, MOST_RANKS), required=True, help="ranks")
+    parser.add_argument(
+        "-N", "--nnodes", type=whole(1, MOST_RANKS), default=1, help="machines the ranks are on"
+    )
     parser.add_argument("-b", "--minbytes", type=_size, default=32 << 20, help="(default: 32MB)")
     parser.add_argument("-e", "--maxbytes", type=_size, help="(default: as --minbytes)")
-    parser.add_argument("-f", "--stepfactor", type=float, default=2.0, help="(default: 2)")
+    parser.add_argument("-f", "--stepfactor", type=amount, default=2.0, help="(default: 2)")
     parser.add_argument("-i", "--stepbytes", type=_size, help="step between sizes, not a factor")
     parser.add_argument("-d", "--datatype", choices=DTYPES, default="uint8")
-    parser.add_argument("-n", "--iters", type=int, default=20, help="accepted; all are alike")
-    parser.add_argument("-w", "--warmup_iters", type=int, default=5, help="accepted")
+    parser.add_argument("-n", "--iters", type=whole(1), default=20, help="accepted; all are alike")
+    parser.add_argument("-w", "--warmup_iters", type=whole(0), default=5, help="accepted")
     parser.add_argument("--show-algorithm", action="store_true", help="one more column")
     parser.add_argument("--report-to-json-file", metavar="FILE")
     parser.add_argument("--target", default=DEFAULT_TARGET, help="(default: %(default)s)")
-    parser.add_argument("--lnc", type=int)
+    parser.add_argument("--lnc", type=whole(1))
     parser.add_argument("--machine", metavar="FILE", help="TOML file that changes the target")
 
 
-_SIZE = re.compile(r"(\d+)\s*([KMG]?)i?B?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,15})\s*([KMG]?)i?B?", re.IGNORECASE | re.ASCII)
 
 
 def _size(text: str) -> int:
     """``8``, ``64KB``, ``1GB`` in bytes; units are binary, as there."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 8, 64KB or 1GB")
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is no size such as 8, 64KB or 1GB")
     return int(found[1]) << 10 * " KMG".index(found[2].upper() or " ")
 
 
@@ -98,7 +104,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the table."""
     machine, calibration = what_if.machine_of(arguments.target, arguments.lnc, arguments.machine)
     ranks = _ranks(arguments.nworkers, arguments.nnodes, machine)
-    rows = [_row(arguments, size, ranks, machine, calibration) for size in _sizes(arguments)]
+    sizes = list(islice(_sizes(arguments), _MOST_ROWS + 1))
+    if len(sizes) > _MOST_ROWS:
+        raise ConfigurationError(
+            f"the table would have more than {_MOST_ROWS} rows; take a larger step with -f or -i."
+        )
+    rows = [_row(arguments, size, ranks, machine, calibration) for size in sizes]
     print(text(rows, arguments.show_algorithm))
     if arguments.report_to_json_file:
         report = {"target": machine.target, "ranks": len(ranks), "op": arguments.op}
@@ -109,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _ranks(workers: int, nodes: int, machine: Machine) -> list[int]:
     """The cores of the ranks; those of machine i come after all of those before it."""
-    if nodes < 1 or workers % nodes:
+    if workers % nodes:
         raise TopologyError(f"{workers} ranks do not divide over {nodes} machines.")
     each = workers // nodes
     cores = machine.core_count

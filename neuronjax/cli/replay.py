@@ -8,6 +8,7 @@ from collections import deque
 
 import numpy as np
 
+from neuronjax.cli.arguments import whole
 from neuronjax.cli.command import Command
 from neuronjax.emulate.core import Executed
 from neuronjax.emulate.record import Replay
@@ -36,14 +37,18 @@ _SHOWN = 8
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("record", metavar="RECORD", help="a file that NEURONJAX_RECORD_TO made")
     parser.add_argument(
-        "--to", type=int, metavar="N", help="stop after N instructions of all ranks together"
+        "--to", type=whole(0), metavar="N", help="stop after N instructions of all ranks together"
     )
     parser.add_argument(
         "--print", dest="buffers", action="append", default=[], metavar="BUFFER",
         help="print a buffer then: its name, or KERNEL/NAME for a tile; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--rank", type=int, default=0, help="whose buffer (default: %(default)s)")
-    parser.add_argument("--slot", type=int, default=0, help="which slot (default: %(default)s)")
+    parser.add_argument(
+        "--rank", type=whole(0), default=0, help="whose buffer (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--slot", type=whole(0), default=0, help="which slot (default: %(default)s)"
+    )
     parser.add_argument("--list", action="store_true", help="list the buffers, and run nothing")
 
 

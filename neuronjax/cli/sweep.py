@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jax
 
+from neuronjax.cli.arguments import whole
 from neuronjax.cli.command import Command
 from neuronjax.cli.workloads import add_workload, depths, settings
 from neuronjax.planning.estimate import DEFAULT_TARGET
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    return [whole(1)(part) for part in text.split(",")]
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 
 from neuronjax.cli.command import Command
+from neuronjax.errors import ConfigurationError, quoted
 from neuronjax.planning.published import PROTOCOL, load_published, rows_of
 from neuronjax.timing.validation import report
 from neuronjax.timing.validation.points import POINTS
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    wanted = re.compile(arguments.only or "")
+    wanted = _pattern(arguments.only or "")
     rows = list(report.rows(points=[each for each in POINTS if wanted.match(each.name)]))
     if arguments.models:
         jax.config.update("jax_platforms", "cpu")
@@ -45,6 +46,15 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text(json.dumps(report.as_json(rows), indent=2) + "\n")
     return 0
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigurationError(
+            f"--only {quoted(text)} is no regular expression: {error}."
+        ) from None
 
 
 COMMAND = Command(

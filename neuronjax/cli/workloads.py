@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from neuronjax.errors import ConfigurationError
+from neuronjax.cli.arguments import amount, whole
+from neuronjax.errors import ConfigurationError, quoted
+from neuronjax.options import parse_whole
 from neuronjax.planning.depth import DEPTHS
 
 
@@ -16,19 +18,23 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
         "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
         help="a keyword of the function; numbers become numbers",
     )  # fmt: skip
-    parser.add_argument("--lnc", type=int, help="physical cores per logical core (default: chip's)")
+    parser.add_argument(
+        "--lnc", type=whole(1), help="physical cores per logical core (default: chip's)"
+    )
     parser.add_argument(
         "--machine", metavar="FILE", help="TOML file that changes the target's records: what if"
     )
-    parser.add_argument("--layers", type=int, help="layers of the model, if the function takes it")
+    parser.add_argument(
+        "--layers", type=whole(1), help="layers of the model, if the function takes it"
+    )
     parser.add_argument(
         "--depths", default=",".join(map(str, DEPTHS)), metavar="A,B",
         help="depths that are compiled instead of a deep model (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--price", type=float, metavar="USD", help="of an instance and hour")
+    parser.add_argument("--price", type=amount, metavar="USD", help="of an instance and hour")
     parser.add_argument("--prices", metavar="FILE", help="TOML file of prices by target")
     parser.add_argument(
-        "--while_trips", type=int, default=1, metavar="N",
+        "--while_trips", type=whole(0), default=1, metavar="N",
         help="trips of loops whose number depends on data (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--format", choices=("text", "json"), default="text")
@@ -40,7 +46,7 @@ def settings(texts: list[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            raise ConfigurationError(f"--set {text!r} is malformed; write it as NAME=VALUE.")
+            raise ConfigurationError(f"--set {quoted(text)} is malformed; write it as NAME=VALUE.")
         found[name] = _value(value)
     return found
 
@@ -57,6 +63,10 @@ def _value(text: str) -> Any:
 def depths(text: str) -> tuple[int, int]:
     """Two depths. ConfigurationError: malformed."""
     first, _, second = text.partition(",")
-    if not first.isdecimal() or not second.isdecimal():
-        raise ConfigurationError(f"--depths {text!r} is malformed; write two numbers as 2,3.")
-    return int(first), int(second)
+    shallow, deep = parse_whole(first), parse_whole(second)
+    if not shallow or not deep or shallow >= deep:
+        raise ConfigurationError(
+            f"--depths {quoted(text)} is malformed; write two numbers, the smaller one first, as "
+            "2,3."
+        )
+    return shallow, deep

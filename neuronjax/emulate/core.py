@@ -212,8 +212,13 @@ class Emulation:
         """A copy of one slot of any buffer: its name, for one of a kernel with the kernel's path.
 
         Raises:
-          MemoryAccessError: there is no such buffer.
+          MemoryAccessError: there is no such buffer or rank.
         """
+        if not 0 <= rank < len(self.cores):
+            raise MemoryAccessError(
+                f"{self.program.name} runs on ranks 0 to {len(self.cores) - 1}; there is no rank"
+                f" {rank}."
+            )
         memories = self.cores[rank].memories
         buffer, location = self._find(name, memories)
         return memories.value(buffer, location, slot)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -29,16 +28,18 @@ from neuronjax.emulate.core import (
 )
 from neuronjax.emulate.element_types import PLAIN, Rounding, numpy_dtype
 from neuronjax.emulate.unit import HostFunction
-from neuronjax.errors import RecordError
+from neuronjax.errors import NeuronError, RecordError, quoted
 from neuronjax.program.control import Host
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program
 from neuronjax.program.text import format as format_program
 from neuronjax.program.text import parse
+from neuronjax.program.verify import verify, verify_form
 
 VERSION = 1
 _ORDERS: dict[str, type] = {"program": ProgramOrder, "dataflow": DataflowOrder}
 _ENTRY = "entry"
+_T = TypeVar("_T")
 
 
 def record(
@@ -110,6 +111,18 @@ def _bytes(value: np.ndarray) -> np.ndarray:
     return np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
 
 
+def _made(kind: type[_T], given: dict[str, Any]) -> _T:
+    """A record of the fields that were given. TypeError, ValueError: they have no such values."""
+    hints = get_type_hints(kind)
+    for name, value in given.items():
+        literals = get_args(hints[name])
+        if literals and value not in literals:
+            raise ValueError(f"{name} is {quoted(value)}, not one of {', '.join(literals)}")
+        if not literals and type(value) is not hints[name]:
+            raise TypeError(f"{name} is {quoted(value)}")
+    return kind(**given)
+
+
 def digest(results: Sequence[Results]) -> str:
     """SHA-256 of results, in hexadecimal: equal for equal bits."""
     found = hashlib.sha256()
@@ -149,16 +162,19 @@ class Replay:
                 arrays = dict(archive)
             entry = json.loads(arrays[_ENTRY].tobytes())
             if entry["version"] != VERSION:
-                raise ValueError(f"its version is {entry['version']}, not {VERSION}")
+                raise ValueError(f"its version is {quoted(entry['version'])}, not {VERSION}")
             return cls._of(entry, arrays)
-        except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile) as error:
+        except Exception as error:  # damaged archives make numpy and zipfile raise anything
+            why = f"{type(error).__name__}: {error}".splitlines()[0]
             raise RecordError(
-                f"{path} cannot be read as a record of a run: {error}. Record the run again."
+                f"{path} cannot be read as a record of a run ({why[:300]}). Record the run again."
             ) from error
 
     @classmethod
     def _of(cls, entry: dict[str, Any], arrays: dict[str, np.ndarray]) -> Replay:
         program = parse(arrays["program"].tobytes().decode())
+        for finding in verify_form(program):
+            raise ValueError(str(finding))
         order = dict(entry["order"])
         wanted = [each for each in program.buffers if each.kind is Kind.ARGUMENT]
         arguments = [
@@ -174,9 +190,12 @@ class Replay:
             [arrays[f"host/{call}/{place}"] for place in range(count)]
             for call, count in enumerate(entry["answers"])
         ]
-        made: Order = _ORDERS[order.pop("kind")](**order)
-        rounding = Rounding(**entry["rounding"])
-        return cls(program, arguments, made, rounding, entry["digest"], answers)
+        made: Order = _made(_ORDERS[order.pop("kind")], order)
+        rounding = _made(Rounding, entry["rounding"])
+        found = entry["digest"]
+        if not isinstance(found, str | None):
+            raise TypeError(f"the digest is {quoted(found)}")
+        return cls(program, arguments, made, rounding, found, answers)
 
     def run(
         self,
@@ -188,14 +207,24 @@ class Replay:
         """Runs it again, to the end or until all ranks together have executed `to` instructions.
 
         Raises:
-          RecordError: it ran to its end, and the results are others.
+          RecordError: it ran to its end, and the results are others; or it cannot run, because the
+            program breaks rules of the hardware.
           Whatever the run raised that was recorded, with `checks` that find it.
         """
         emulation = Emulation(
             self.program, self.arguments, order=self.order, host=self._host(), checks=checks,
             rounding=self.rounding, observe=observe,
         )  # fmt: skip
-        emulation.run(to=to)
+        try:
+            emulation.run(to=to)
+        except NeuronError:
+            raise
+        except Exception as error:  # of what an instruction does with operands it cannot have
+            for finding in verify(self.program):
+                raise RecordError(
+                    f"{self.program.name} cannot be replayed: {finding} Record the run again."
+                ) from error
+            raise
         if to is None and self.digest not in (None, digest(emulation.results())):
             raise RecordError(
                 f"{self.program.name} gives other results than when it was recorded. Replay it with"

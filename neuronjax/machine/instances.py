@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neuronjax.errors import LogicalCoreError, UnknownTargetError
+from neuronjax.errors import LogicalCoreError, UnknownTargetError, quoted
 from neuronjax.machine.chips import INFERENTIA1, INFERENTIA2, TRAINIUM1, TRAINIUM2, TRAINIUM3
 from neuronjax.machine.specs import GIB, GIGA, ChipSpec
 from neuronjax.machine.topology import Axis, Topology, Wiring
@@ -73,12 +73,13 @@ class InstanceSpec:
         """
         if lnc is None:
             return self.chip.default_lnc
-        if lnc not in self.chip.allowed_lncs:
+        if type(lnc) is not int or lnc not in self.chip.allowed_lncs:
             allowed = " or ".join(map(str, self.chip.allowed_lncs))
             raise LogicalCoreError(
-                f"[NCC_EARG001] NEURON_LOGICAL_NC_CONFIG={lnc} is not supported by {self.name} "
-                f"({self.chip.name}, {self.chip.core.name}); allowed: {allowed}. Unset it to use "
-                f"the default {self.chip.default_lnc}; 2 exists on Trn2 and Trn3 targets only."
+                f"[NCC_EARG001] NEURON_LOGICAL_NC_CONFIG={quoted(lnc)} is not supported by "
+                f"{self.name} ({self.chip.name}, {self.chip.core.name}); allowed: {allowed}. Unset "
+                f"it to use the default {self.chip.default_lnc}; 2 exists on Trn2 and Trn3 targets "
+                "only."
             )
         return lnc
 
@@ -319,14 +320,14 @@ def find_instance(name: str) -> InstanceSpec:
 
     UnknownTargetError: there is none; the message suggests close names.
     """
-    wanted = name.strip().lower()
+    wanted = name.strip().lower() if isinstance(name, str) else ""
     instance = _BY_ANY_NAME.get(wanted)
     if instance is None:
         family = [known for known in INSTANCES if wanted and known.startswith(wanted)]
         close = family or difflib.get_close_matches(wanted, _BY_ANY_NAME, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         raise UnknownTargetError(
-            f"NEURONJAX_TARGET={name!r} is not a known instance or UltraServer.{hint} "
+            f"NEURONJAX_TARGET={quoted(name)} is not a known instance or UltraServer.{hint} "
             f"Allowed: {', '.join(INSTANCES)}."
         )
     return instance

@@ -1,19 +1,20 @@
 """`neuronjax.make_mesh`: a JAX mesh whose inner axes lie on the closest cores."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from neuronjax.errors import TopologyError
+from neuronjax.machine.axes import Axes, mesh_axes
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.placement import arrange_cores, unconnected_groups
 
 
 def make_mesh(
-    axes: Mapping[str, int],
+    axes: Axes,
     *,
     devices: Sequence[jax.Device] | None = None,
     axis_types: tuple[AxisType, ...] | None = None,
@@ -22,7 +23,8 @@ def make_mesh(
     """A `jax.sharding.Mesh` that follows the wiring of the machine.
 
     Args:
-      axes: size of each axis by name; the last one communicates most and gets the closest cores.
+      axes: size of each axis by name, or a text as "data=4,model=2"; the last one communicates
+        most and gets the closest cores.
       devices: devices to choose from; default `jax.devices()`. A mesh that needs fewer takes the
         lowest-numbered block.
       axis_types: as for `jax.sharding.Mesh`; default Auto.
@@ -35,19 +37,20 @@ def make_mesh(
     Raises TopologyError: bad sizes, too few devices, an unsupported number of cores, or devices of
     another platform without `machine`.
     """
+    sizes = mesh_axes(axes)
     devices = list(jax.devices() if devices is None else devices)
     if machine is None:
         machine = _machine_of(devices)
         by_core = {d.chip * machine.cores_per_chip + d.core_on_chip: d for d in devices}
     else:
         by_core = {device.id: device for device in devices}
-    ids = arrange_cores(machine, axes, list(by_core))
-    for name, group in unconnected_groups(machine, axes, ids).items():
+    ids = arrange_cores(machine, sizes, list(by_core))
+    for name, group in unconnected_groups(machine, sizes, ids).items():
         warnings.warn(_unconnected_message(machine, name, group), UserWarning, stacklevel=2)
     placed = np.empty(ids.shape, dtype=object)
     for index, core in np.ndenumerate(ids):
         placed[index] = by_core[int(core)]
-    return Mesh(placed, tuple(axes), axis_types=axis_types)
+    return Mesh(placed, tuple(sizes), axis_types=axis_types)
 
 
 def _machine_of(devices: Sequence[jax.Device]) -> Machine:

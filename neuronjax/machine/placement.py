@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neuronjax.errors import TopologyError
+from neuronjax.machine.axes import Axes, describe, mesh_axes
 from neuronjax.machine.group_sizes import GROUP_SIZES
 from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.machine import Machine
@@ -23,9 +24,7 @@ from neuronjax.machine.machine import Machine
 CoreIds = npt.NDArray[np.int64]
 
 
-def arrange_cores(
-    machine: Machine, axes: Mapping[str, int], cores: Sequence[int] | None = None
-) -> CoreIds:
+def arrange_cores(machine: Machine, axes: Axes, cores: Sequence[int] | None = None) -> CoreIds:
     """Core ids for a mesh, shaped as `axes` says, neighbours in the mesh on neighbouring cores.
 
     `axes` maps axis names to sizes, the axis that communicates most last. `cores` are the ids to
@@ -35,12 +34,12 @@ def arrange_cores(
     TopologyError: a size is no positive integer, the mesh needs more cores than there are, or the
     platform supports no group of that many cores.
     """
-    _check_sizes(axes)
+    sizes = mesh_axes(axes)
     available = _check_cores(machine, cores)
-    _check_capacity(machine, axes, len(available))
-    _check_groups(machine, axes)
+    _check_capacity(machine, sizes, len(available))
+    _check_groups(machine, sizes)
 
-    shape = tuple(axes.values())
+    shape = tuple(sizes.values())
     grid = (*machine.topology.shape, machine.cores_per_chip)
     start, extent = _bounding_box(available, grid)
     if math.prod(extent) == len(available):
@@ -82,20 +81,6 @@ def is_connected(machine: Machine, chips: set[int]) -> bool:
     return not unseen
 
 
-def _describe(axes: Mapping[str, int]) -> str:
-    return "mesh " + " × ".join(f"{name}={size}" for name, size in axes.items())
-
-
-def _check_sizes(axes: Mapping[str, int]) -> None:
-    if not axes:
-        raise TopologyError("a mesh needs at least one axis: make_mesh({'data': 4})")
-    for name, size in axes.items():
-        if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
-            raise TopologyError(
-                f"mesh axis {name!r} has size {size!r}; allowed: an integer of at least 1"
-            )
-
-
 def _check_cores(machine: Machine, cores: Sequence[int] | None) -> list[int]:
     if cores is None:
         return list(range(machine.core_count))
@@ -126,7 +111,7 @@ def _check_capacity(machine: Machine, axes: Mapping[str, int], available: int) -
         listed = ", ".join(f"{name} ({count} cores)" for count, name in larger)
         remedies.append(f"set NEURONJAX_TARGET to one of {listed}")
     raise TopologyError(
-        f"{_describe(axes)} needs {needed} cores; {machine} offers {available}. "
+        f"mesh {describe(axes)} needs {needed} cores; {machine} offers {available}. "
         f"What helps: {'; '.join(remedies)}."
     )
 
@@ -135,7 +120,7 @@ def _check_groups(machine: Machine, axes: Mapping[str, int]) -> None:
     """The whole mesh, and the innermost axis: the group that lies on consecutive cores."""
     supported = GROUP_SIZES[machine.chip.name, machine.lnc]
     inner = next((name for name in reversed(tuple(axes)) if axes[name] > 1), None)
-    groups = {_describe(axes): math.prod(axes.values())}
+    groups = {f"mesh {describe(axes)}": math.prod(axes.values())}
     if inner is not None:
         groups[f"mesh axis {inner}={axes[inner]}"] = axes[inner]
     for what, size in groups.items():

@@ -40,6 +40,8 @@ class Axis:
         minimum = 3 if self.wiring is Wiring.RING else 1
         if self.size < minimum:
             raise ValueError(f"axis {self.name!r}: a {self.wiring.value} of {self.size} positions")
+        if self.size > 1 and not self.link_bandwidth:
+            raise ValueError(f"axis {self.name!r}: {self.size} positions without link_bandwidth")
 
     def distance(self, a: int, b: int) -> int:
         """Hops between two positions of a line or ring."""

@@ -95,8 +95,10 @@ def TopologyDescription_Deserialize(plugin: Plugin, args: Any) -> None:
         record = json.loads(data)
         machine = Machine.create(record["target"], record["lnc"])
         devices = [Device(i, machine.core(core), machine) for i, core in enumerate(record["cores"])]
-    except (ValueError, KeyError, TypeError) as error:
-        raise SerializationError(f"these bytes are not a neuron topology: {error}") from None
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise SerializationError(
+            f"these bytes are not a neuron topology: {str(error)[:200]}"
+        ) from None
     args.topology = plugin.handles.add(_state(plugin, machine, devices))
 
 

@@ -8,13 +8,14 @@ source = "https://aws.amazon.com/ec2/pricing/on-demand/, us-east-1"
 
 from __future__ import annotations
 
-import tomllib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from neuronjax.errors import ConfigurationError
 from neuronjax.machine.instances import find_instance
+from neuronjax.planning.documents import read_toml
 from neuronjax.planning.record import Price
 
 
@@ -24,25 +25,25 @@ def read_prices(path: str | Path) -> dict[str, Price]:
     ConfigurationError: no such file, no TOML, an entry without number, date or source.
     UnknownTargetError: an entry of no known target.
     """
-    try:
-        entries = tomllib.loads(Path(path).read_text())
-    except OSError as error:
-        raise ConfigurationError(f"prices {path}: {error.strerror}; give a TOML file.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"prices {path} is no TOML: {error}") from None
+    entries = read_toml("prices", path)
     return {find_instance(name).name: _price(path, name, entries[name]) for name in entries}
 
 
 def _price(path: str | Path, name: str, entry: Any) -> Price:
     fields = ("usd_per_hour", "date", "source")
     given = entry if isinstance(entry, Mapping) else {}
-    number = given.get("usd_per_hour")
-    if set(given) != set(fields) or not isinstance(number, int | float) or number <= 0:
+    number: Any = given.get("usd_per_hour")
+    if set(given) != set(fields) or not _is_price(number):
         raise ConfigurationError(
             f'prices {path}: ["{name}"] needs {", ".join(fields)} and nothing else; target names '
             "are quoted because of their dots."
         )
     return Price(usd_per_hour=number, source=str(given["source"]), date=str(given["date"]))
+
+
+def _is_price(number: Any) -> bool:
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    return is_number and 0 < number < math.inf
 
 
 def price_for(target: str, given: float | None, prices: Mapping[str, Price]) -> Price | None:

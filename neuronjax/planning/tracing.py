@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,9 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from neuronjax.errors import TopologyError
 from neuronjax.jaxlib_api import compile_options, mlir
 from neuronjax.jaxlib_api.tracing import kept_arguments
+from neuronjax.machine.axes import Axes, mesh_axes
 from neuronjax.planning.workload import Workload
 
 PLATFORM = "neuron"
@@ -36,33 +35,18 @@ class Traced:
     """Numbers of the arguments whose memory results may take over."""
 
 
-def abstract_mesh(axes: Mapping[str, int] | str | AbstractMesh | Mesh | None) -> AbstractMesh:
+def abstract_mesh(axes: Axes | AbstractMesh | Mesh | None) -> AbstractMesh:
     """The mesh of sizes by name, of a text as ``data=4,model=8``, or of a mesh of devices.
 
-    TopologyError: sizes that are no positive numbers.
+    TopologyError: malformed, or sizes that are no positive numbers.
     """
     if isinstance(axes, Mesh):
         return axes.abstract_mesh
     if isinstance(axes, AbstractMesh):
         return axes
-    sizes = parse_mesh(axes) if isinstance(axes, str) else dict(axes or {"core": 1})
-    if any(not isinstance(size, int) or size < 1 for size in sizes.values()):
-        raise TopologyError(f"the mesh {sizes} has an axis without a positive size.")
+    sizes = {"core": 1} if axes is None else mesh_axes(axes)
     types = (AxisType.Auto,) * len(sizes)
     return AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=types)
-
-
-def parse_mesh(text: str) -> dict[str, int]:
-    """``data=4,model=8`` as sizes by name. TopologyError: malformed."""
-    sizes: dict[str, int] = {}
-    for part in text.split(","):
-        name, _, size = part.strip().partition("=")
-        if not name.isidentifier() or not size.isdecimal() or name in sizes:
-            raise TopologyError(
-                f"the mesh {text!r} is malformed at {part!r}; write it as data=4,model=8."
-            )
-        sizes[name] = int(size)
-    return sizes
 
 
 def trace(workload: Workload) -> Traced:

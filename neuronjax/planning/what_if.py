@@ -24,26 +24,22 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import re
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from neuronjax.errors import ConfigurationError
+from neuronjax.errors import ConfigurationError, quoted
 from neuronjax.machine.machine import Machine
+from neuronjax.options import MOST_CORES
+from neuronjax.planning.documents import read_toml
+from neuronjax.planning.quantity import replacement
 from neuronjax.timing.calibration import CALIBRATION, Calibration
 
 Given = str | Path | Mapping[str, Any] | None
 """A TOML file, or what it would hold."""
 
-_UNITS: Mapping[str, float] = {
-    **{f"{prefix}iB": 1 << 10 * power for power, prefix in enumerate("KMGT", 1)},
-    **{f"{prefix}B": 10 ** (3 * power) for power, prefix in enumerate("kMGT", 1)},
-    **{f"{prefix}Hz": 10 ** (3 * power) for power, prefix in enumerate("kMGT", 1)},
-}
-_WITH_UNIT = re.compile(r"\s*([\d.]+)\s*(\w+)(?:/s)?\s*")
-_FACTOR = re.compile(r"\s*x\s*([\d.]+)\s*")
+_FIXED = ("name", "version")
+"""Fields that other tables are looked up by."""
 
 _REPORTED: Mapping[str, Any] = {"published_tflops": {}, "published_dma_bandwidth": None}
 """Fields that a record checks against others, and their values without a claim."""
@@ -62,39 +58,48 @@ def machine_of(target: str, lnc: int | None, given: Given) -> tuple[Machine, Cal
     own_lnc = changes.pop("lnc", None)
     constants = changes.pop("calibration", {})
     machine = Machine.create(base, own_lnc if lnc is None else lnc)
-    instance = _changed(machine.instance, changes, "machine")
-    return Machine(instance, machine.lnc), _changed(CALIBRATION, constants, "calibration")
+    changed = Machine(_changed(machine.instance, changes, "machine"), machine.lnc)
+    if changed.core_count > MOST_CORES:
+        raise ConfigurationError(
+            f"machine has {changed.core_count} cores then; {MOST_CORES} is the most that one has "
+            "here. More are several machines: give a mesh of so many cores."
+        )
+    return changed, _changed(CALIBRATION, constants, "calibration")
 
 
 def _read(given: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(given, Mapping):
         return given
-    try:
-        return tomllib.loads(Path(given).read_text())
-    except OSError as error:
-        raise ConfigurationError(f"machine {given}: {error.strerror}; give a TOML file.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"machine {given} is no TOML: {error}") from None
+    if not isinstance(given, str | Path):
+        raise ConfigurationError(
+            f"machine {quoted(given)} is neither a TOML file nor a mapping of what it would hold."
+        )
+    return read_toml("machine", given)
 
 
 def _changed(record: Any, changes: Any, where: str) -> Any:
-    """A record, mapping, tuple or number with changes."""
-    for kind, change in _CHANGES:
-        if isinstance(record, kind):
-            return change(record, changes, where)
-    if dataclasses.is_dataclass(record) and isinstance(changes, Mapping):
-        return _record(record, changes, where)
-    return _scalar(record, changes, where)
+    """A record, mapping, tuple or single value with changes."""
+    change = next((each for kind, each in _CHANGES if isinstance(record, kind)), None)
+    if change is None and not dataclasses.is_dataclass(record):
+        return replacement(record, changes, where)
+    if not isinstance(changes, Mapping):
+        raise ConfigurationError(f"{where} is a table; {quoted(changes)} cannot replace it.")
+    return (change or _record)(record, changes, where)
 
 
 def _record(record: Any, changes: Mapping[str, Any], where: str) -> Any:
+    kind = type(record).__name__
     names = [field.name for field in dataclasses.fields(record)]
-    unknown = sorted(set(changes) - set(names))
-    if unknown:
-        raise ConfigurationError(
-            f"{where} has no field {unknown[0]!r}; a {type(record).__name__} has "
-            f"{', '.join(names)}."
-        )
+    for name in changes:
+        if name not in names:
+            raise ConfigurationError(
+                f"{where} has no field {quoted(name)}; a {kind} has {', '.join(names)}."
+            )
+        if name in _FIXED:
+            raise ConfigurationError(
+                f"{where}.{name} cannot be changed: what is documented of a {kind} is looked up by "
+                "it. Name another base."
+            )
     found = {name: _changed(getattr(record, name), each, f"{where}.{name}")
              for name, each in changes.items()}  # fmt: skip
     dropped = {name: none for name, none in _REPORTED.items() if name in names and changes}
@@ -104,27 +109,31 @@ def _record(record: Any, changes: Mapping[str, Any], where: str) -> Any:
         raise ConfigurationError(f"{where} cannot be changed so: {error}") from None
 
 
-def _mapping(record: Mapping[Any, Any], changes: Any, where: str) -> Any:
+def _mapping(record: Mapping[Any, Any], changes: Mapping[str, Any], where: str) -> Any:
     keys = {_word(key): key for key in record}
     found = dict(record)
     for word, each in changes.items():
-        if word not in keys:
-            raise ConfigurationError(f"{where} has no entry {word!r}; there are {', '.join(keys)}.")
-        found[keys[word]] = _changed(record[keys[word]], each, f"{where}.{word}")
+        key = _entry(keys, word, where)
+        found[key] = _changed(record[key], each, f"{where}.{word}")
     return found
 
 
-def _entries(record: tuple[Any, ...], changes: Any, where: str) -> Any:
-    """A tuple of named records, such as axes; any other is replaced."""
-    if not isinstance(changes, Mapping):
-        return tuple(changes)
-    names = {getattr(each, "name", str(at)): at for at, each in enumerate(record)}
+def _entries(record: tuple[Any, ...], changes: Mapping[str, Any], where: str) -> Any:
+    """A tuple of named records, such as axes; entries without a name go by their number."""
+    places = {getattr(each, "name", str(at)): at for at, each in enumerate(record)}
     found = list(record)
     for name, each in changes.items():
-        if name not in names:
-            raise ConfigurationError(f"{where} has no {name!r}; there are {', '.join(names)}.")
-        found[names[name]] = _changed(record[names[name]], each, f"{where}.{name}")
+        at = _entry(places, name, where)
+        found[at] = _changed(record[at], each, f"{where}.{name}")
     return tuple(found)
+
+
+def _entry(places: Mapping[str, Any], word: str, where: str) -> Any:
+    if word not in places:
+        raise ConfigurationError(
+            f"{where} has no entry {quoted(word)}; there are {', '.join(places)}."
+        )
+    return places[word]
 
 
 def _word(key: Any) -> str:
@@ -135,36 +144,3 @@ _CHANGES: tuple[tuple[type, Callable[[Any, Any, str], Any]], ...] = (
     (Mapping, _mapping),
     (tuple, _entries),
 )
-
-
-def _scalar(record: Any, value: Any, where: str) -> Any:
-    if isinstance(record, enum.Enum):
-        return _member(record, value, where)
-    if isinstance(value, str) and not isinstance(record, str):
-        value = _number(record, value, where)
-    if isinstance(value, Mapping) or isinstance(value, str) is not isinstance(record, str):
-        raise ConfigurationError(f"{where} is {record!r}; {value!r} cannot replace it.")
-    whole = isinstance(record, int) and float(value).is_integer()
-    return int(value) if whole and not isinstance(record, bool) else value
-
-
-def _member(record: enum.Enum, value: Any, where: str) -> enum.Enum:
-    try:
-        return type(record)(value)
-    except ValueError:
-        allowed = ", ".join(str(each.value) for each in type(record))
-        raise ConfigurationError(f"{where}={value!r}: there are {allowed}.") from None
-
-
-def _number(record: Any, text: str, where: str) -> float:
-    """A factor on the number that is there, or a number with a unit."""
-    factor = _FACTOR.fullmatch(text)
-    if factor:
-        return float(record) * float(factor[1])
-    sized = _WITH_UNIT.fullmatch(text)
-    if sized and sized[2] in _UNITS:
-        return float(sized[1]) * _UNITS[sized[2]]
-    raise ConfigurationError(
-        f'{where}={text!r} is no number; write a number, a factor as "x2", or a number with one '
-        f"of the units {', '.join(_UNITS)}."
-    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from neuronjax.errors import ProfileError
+from neuronjax.errors import ProfileError, quoted
 
 FORMAT = 2
 """Version of the JSON."""
@@ -193,11 +193,12 @@ class Profile:
         return {"format": FORMAT, **asdict(self)}
 
 
-def from_json(given: Mapping[str, Any]) -> Profile:
+def from_json(given: Any) -> Profile:
     """What `to_json` made. ProfileError: it is something else, or of another version."""
-    if given.get("format") != FORMAT:
+    version = given.get("format") if isinstance(given, Mapping) else None
+    if version != FORMAT:
         raise ProfileError(
-            f"the profile is of format {given.get('format')!r}, this version reads {FORMAT}; record"
+            f"the profile is of format {quoted(version)}, this version reads {FORMAT}; record"
             " it again."
         )
     try:

@@ -57,7 +57,7 @@ def read(folder: Path) -> Profile:
             f"there is no profile in {str(folder)!r} ({error.strerror}); give the folder of "
             "`neuronjax profile --out`, of neuronjax.profile or of NEURONJAX_PROFILE_TO."
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ProfileError(f"{str(path)!r} is no profile; record it again.") from None
     return from_json(given)
 

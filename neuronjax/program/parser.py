@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, MutableMapping
 from typing import Any, TypeVar
 
-from neuronjax.errors import MalformedProgramError, UnknownFormatError
+from neuronjax.errors import MalformedProgramError, UnknownFormatError, quoted
 from neuronjax.program.element_types import ElementType, element_type_named
 from neuronjax.program.fields import conforms, describe, field_hints
 from neuronjax.program.instruction import Instruction, Semaphore
@@ -109,7 +109,9 @@ class _Parser:
     def buffer(self) -> Buffer:
         cursor = self.cursor
         start = cursor.here
-        memory = Memory(cursor.word("a memory"))
+        if not cursor.sees(*_MEMORIES):
+            cursor.fail(f"expected {', '.join(_MEMORIES)}, found {quoted(start.text)}")
+        memory = Memory(cursor.take().text)
         cursor.expect("%")
         name = cursor.word()
         cursor.expect(":")

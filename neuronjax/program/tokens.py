@@ -6,7 +6,7 @@ import json
 import re
 from typing import NamedTuple, NoReturn
 
-from neuronjax.errors import ProgramSyntaxError
+from neuronjax.errors import ProgramSyntaxError, quoted
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*)
@@ -18,6 +18,11 @@ _TOKEN = re.compile(
     |(?P<wrong>.)""",
     re.VERBOSE | re.DOTALL,
 )
+
+_OPEN, _CLOSED = frozenset("([{"), frozenset(")]}")
+MOST_NESTED = 64
+"""Blocks and tuples within each other: far more than programs have, less than Python's stack."""
+_MOST_DIGITS = 30
 
 
 class Token(NamedTuple):
@@ -40,6 +45,15 @@ class Cursor:
         ]
         self._tokens.append(Token("end", "the end of the text", len(text)))
         self._position = 0
+        self._check_nesting()
+
+    def _check_nesting(self) -> None:
+        depth = 0
+        for token in self._tokens:
+            if token.kind == "mark":
+                depth += (token.text in _OPEN) - (token.text in _CLOSED)
+                if depth > MOST_NESTED:
+                    self.fail(f"blocks are nested more than {MOST_NESTED} deep", token)
 
     @property
     def here(self) -> Token:
@@ -76,12 +90,12 @@ class Cursor:
     def expect(self, text: str) -> None:
         """Passes the word or mark. ProgramSyntaxError: something else comes next."""
         if not self.accept(text):
-            self.fail(f"expected {text!r}, found {self.here.text!r}")
+            self.fail(f"expected {text!r}, found {quoted(self.here.text)}")
 
     def of_kind(self, kind: str, what: str) -> str:
         """Passes a token of a kind. ProgramSyntaxError: something else comes next."""
         if self.here.kind != kind:
-            self.fail(f"expected {what}, found {self.here.text!r}")
+            self.fail(f"expected {what}, found {quoted(self.here.text)}")
         return self.take().text
 
     def word(self, what: str = "a name") -> str:
@@ -97,9 +111,16 @@ class Cursor:
 
     def integer(self) -> int:
         """An integer with an optional minus."""
-        negative = self.accept("-")
-        value = int(self.of_kind("int", "an integer"))
-        return -value if negative else value
+        sign = -1 if self.accept("-") else 1
+        if self.here.kind != "int":
+            self.fail(f"expected an integer, found {quoted(self.here.text)}")
+        return sign * self.number(self.take())
+
+    def number(self, token: Token) -> int:
+        """The value of a token of digits. ProgramSyntaxError: there are too many of them."""
+        if len(token.text) > _MOST_DIGITS:
+            self.fail(f"the number has more than {_MOST_DIGITS} digits", token)
+        return int(token.text)
 
     def fail(self, reason: str, token: Token | None = None) -> NoReturn:
         """Raises ``ProgramSyntaxError`` with the line and column of a token, else the next one."""

@@ -164,7 +164,7 @@ def _immediate(cursor: Cursor, names: Names) -> Immediate:
     sign = -1 if cursor.accept("-") else 1
     token = cursor.take()
     if token.kind == "int":
-        return Immediate(sign * int(token.text))
+        return Immediate(sign * cursor.number(token))
     if token.kind == "float":
         return Immediate(sign * float(token.text))
     if token.text not in _SPECIAL:

@@ -65,18 +65,24 @@ STRUCTURE: tuple[Rule, ...] = (
     Rule("roles", structure.roles, _FORM, "Copy the value to or from HBM."),
     Rule("splits", cores.splits, _LNC, "Compile for LNC 2."),
     Rule("target", engines.target, _LNC, "Choose another target."),
+    Rule("ranks", structure.ranks, _FORM, "Name as many ranks as run the program."),
 )
 """Rules that the others rely on: with a finding here, `verify` asks no more."""
+
+MEMORY: tuple[Rule, ...] = (
+    Rule("capacity", memory.capacity, _ARCH, "Use smaller or fewer tiles."),
+    Rule("alignment", memory.alignment, _ARCH, "Round the address up."),
+    Rule("slots", memory.slots, _FORM, "Space the slots further."),
+    Rule("constants", memory.constants, _FORM, "Give the constant its bytes."),
+)
+"""Where buffers lie: the emulator relies on these, too."""
 
 RULES: tuple[Rule, ...] = (
     Rule("start partition", of_instructions(access.start_partition), _ARCH, "Move the tile."),
     Rule("partitions", of_instructions(access.partitions), _ARCH, "Split the access."),
     Rule("bounds", of_instructions(access.bounds), _ARCH, "Peel the remainder off the loop."),
     Rule("access pattern", of_instructions(access.pattern), _ARCH, "Split the access."),
-    Rule("capacity", memory.capacity, _ARCH, "Use smaller or fewer tiles."),
-    Rule("alignment", memory.alignment, _ARCH, "Round the address up."),
-    Rule("slots", memory.slots, _FORM, "Space the slots further."),
-    Rule("constants", memory.constants, _FORM, "Give the constant its bytes."),
+    *MEMORY,
     Rule("overlap", memory.overlap, _FORM, "Move one of them, or declare an alias."),
     Rule("matmul shape", of_instructions(tensor.matmul_shape), _ISA, "Split the product."),
     Rule("matmul tile", of_instructions(tensor.tile), _ISA, "Use the whole array."),
@@ -116,6 +122,11 @@ RULES: tuple[Rule, ...] = (
 def verify(program: Program) -> tuple[Finding, ...]:
     """All findings, in the order of the rules; none: a chip could run the program."""
     return _findings(program, STRUCTURE) or _findings(program, RULES)
+
+
+def verify_form(program: Program) -> tuple[Finding, ...]:
+    """Findings of what the emulator relies on; none: it can set the program up."""
+    return _findings(program, STRUCTURE) or _findings(program, MEMORY)
 
 
 def _findings(program: Program, rules: Iterable[Rule]) -> tuple[Finding, ...]:

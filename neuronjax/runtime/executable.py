@@ -14,7 +14,11 @@ import jax
 import numpy as np
 
 from neuronjax.compiler import CompiledProgram
-from neuronjax.errors import ArgumentMismatchError, DeletedBufferError, SerializationError
+from neuronjax.errors import (
+    ArgumentMismatchError,
+    DeletedBufferError,
+    SerializationError,
+)
 from neuronjax.hlo.module import Signature, TensorSpec
 from neuronjax.host.client import HostExecutable, Placement
 from neuronjax.legalize.checks import Check, Checks
@@ -239,10 +243,10 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             takes_run_number=header["takes_run_number"],
             checks=_checks_from_json(header["checks"]),
         )
-    except (ValueError, KeyError, TypeError, struct.error) as error:
+    except Exception as error:  # a header can be wrong in any way
         raise SerializationError(
-            f"these bytes are not a serialized neuron executable: {error}. Compile the program "
-            "again (delete the cache entry they came from)."
+            f"these bytes are not a serialized neuron executable: {str(error)[:200]}. Compile "
+            "the program again (delete the cache entry they came from)."
         ) from None
     return program, parts[2], parts[3]
 
@@ -252,7 +256,10 @@ def _spec_to_json(spec: TensorSpec) -> list[Any]:
 
 
 def _spec_from_json(entry: list[Any]) -> TensorSpec:
-    return TensorSpec(tuple(entry[0]), np.dtype(entry[1]))
+    shape, name = entry
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError(f"a shape is {shape}")
+    return TensorSpec(tuple(shape), np.dtype(name))
 
 
 def _checks_from_json(entry: dict[str, Any] | None) -> Checks | None:

@@ -70,7 +70,7 @@ def test_links_and_clocks_change_times() -> None:
     [
         ({"chip": {"hbm": {"size": 1}}}, r"machine.chip.hbm has no field 'size'.*capacity_bytes"),
         ({"chip": {"core": {"engines": {"tpu": {}}}}}, "no entry 'tpu'; there are vector"),
-        ({"topology": {"axes": {"z": {}}}}, "no 'z'; there are row, column"),
+        ({"topology": {"axes": {"z": {}}}}, "no entry 'z'; there are row, column"),
         ({"chip": {"hbm": {"bandwidth": "fast"}}}, "is no number"),
         ({"chip": {"hbm": {"bandwidth": {}}}}, "cannot replace"),
         ({"topology": {"axes": {"row": {"wiring": "rope"}}}}, "line, ring, switch"),

@@ -45,6 +45,7 @@ class Case:
     bad_outer: str = ""
     bad_chip: str = ""
     bad_lnc: int = 0
+    bad_ranks: int = 0
     bad_tiles: str = ""
     fill: str = FILL
 
@@ -52,10 +53,11 @@ class Case:
         chip = self.chip if good else self.bad_chip or self.chip
         lnc = self.lnc if good else self.bad_lnc or self.lnc
         tiles = self.tiles if good else self.bad_tiles or self.tiles
+        ranks = self.ranks if good else self.bad_ranks or self.ranks
         outer = self.good_outer if good else self.bad_outer
         body = self.good if good else self.bad
         return (
-            f'program "p" target {chip} lnc {lnc} ranks {self.ranks} {{\nregister $r limit 3\n'
+            f'program "p" target {chip} lnc {lnc} ranks {ranks} {{\nregister $r limit 3\n'
             f"register $s\n{BUFFERS}{outer}\n"
             f'kernel "k" {{\n{self.semaphores}\n{tiles}\n{self.fill}\n{body}\n}}\n}}'
         )
@@ -112,6 +114,7 @@ CASES = [
          f"loop k in 4 {{ {MM} start=first(j) stop=last(k) }}"),
     Case("nesting", "", "", bad_outer="register_move dst=$r src=#1"),
     Case("nesting", "", 'kernel "inner" { }'),
+    Case("ranks", "", "", bad_ranks=65537),
     Case("roles", "", "", good_outer="sbuf %o : float32[1, 1]",
          bad_outer="sbuf %o : float32[1, 1] result"),
     Case("splits", "", "", lnc=2, bad_lnc=1, good_outer=halves("16*i; 1:8", "16*i + 8; 1:8"),

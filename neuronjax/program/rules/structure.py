@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from neuronjax.options import MOST_CORES
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory, Register
 from neuronjax.program.program import Call, Kernel, Loop, Node, Program, Split
@@ -137,3 +138,9 @@ def roles(program: Program) -> Iterator[Violation]:
         if buffer.kind.value != "scratch" and (buffer.memory is not Memory.HBM or buffer.slots > 1):
             found = f"{buffer.kind.value} {buffer.name} in {buffer.memory.value}"
             yield Violation(program.name, f"{found} with {buffer.slots} slots", "hbm, 1 slot")
+
+
+def ranks(program: Program) -> Iterator[Violation]:
+    """Somebody runs it, and no more than the largest machine has."""
+    if not 1 <= program.ranks <= MOST_CORES:
+        yield Violation(program.name, f"{program.ranks} ranks", f"1 to {MOST_CORES}")

@@ -1,0 +1,58 @@
+"""Types of arguments that several commands have: numbers within bounds."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+from neuronjax.errors import quoted
+from neuronjax.options import parse_whole
+
+
+def whole(least: int, most: int = 1 << 40) -> Callable[[str], int]:
+    """A whole number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        number = parse_whole(text)
+        if number is None or not least <= number <= most:
+            raise argparse.ArgumentTypeError(
+                f"{quoted(text)} is not a whole number from {least} to {most}"
+            )
+        return number
+
+    return read
+
+
+port = whole(1, (1 << 16) - 1)
+
+
+def seconds(least: float) -> Callable[[str], float]:
+    """A number of seconds from `least` to a year."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= _YEAR:
+            raise argparse.ArgumentTypeError(
+                f"{quoted(text)} is not a number of seconds of at least {least:g}"
+            )
+        return value
+
+    return read
+
+
+_YEAR = 365 * 86_400.0
+
+
+def amount(text: str) -> float:
+    """A finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number greater than 0")
+    return value

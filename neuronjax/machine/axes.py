@@ -1,0 +1,63 @@
+"""Sizes of mesh axes, as people write them: a mapping or a text."""
+
+import numbers
+from collections.abc import Mapping
+
+from neuronjax.errors import TopologyError, quoted
+from neuronjax.options import parse_whole
+
+Axes = Mapping[str, int] | str
+"""``{"data": 4, "model": 8}`` or ``"data=4,model=8"``."""
+
+MOST_RANKS = 1 << 20
+"""More than the largest clusters have; what follows from a size is made for every core."""
+
+
+def mesh_axes(axes: Axes) -> dict[str, int]:
+    """Sizes by name, in order.
+
+    Raises:
+      TopologyError: malformed text, no axis, a size that is no positive integer, too many cores.
+    """
+    sizes = _parsed(axes) if isinstance(axes, str) else axes
+    if not isinstance(sizes, Mapping) or not sizes:
+        raise TopologyError(
+            f"a mesh needs at least one axis with a size, not {quoted(axes)}; write it as "
+            "{'data': 4, 'model': 8} or 'data=4,model=8'."
+        )
+    for name, size in sizes.items():
+        if not isinstance(name, str) or not name:
+            raise TopologyError(f"mesh axis {quoted(name)} has no name; names are texts.")
+        if not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1:
+            raise TopologyError(
+                f"mesh axis {quoted(name)} has size {quoted(size)}; allowed: an integer of at "
+                "least 1"
+            )
+    found = {name: int(size) for name, size in sizes.items()}
+    total = 1
+    for size in found.values():
+        total *= size
+        if total > MOST_RANKS:
+            raise TopologyError(
+                f"mesh {quoted(describe(found))} has more than {MOST_RANKS} cores; make it smaller."
+            )
+    return found
+
+
+def describe(sizes: Mapping[str, int]) -> str:
+    """``data=4 × model=8``."""
+    return " × ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def _parsed(text: str) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, size = part.strip().partition("=")
+        number = parse_whole(size)
+        if not name.isidentifier() or number is None or name in sizes:
+            raise TopologyError(
+                f"the mesh {quoted(text)} is malformed at {quoted(part)}; write it as "
+                "data=4,model=8."
+            )
+        sizes[name] = number
+    return sizes

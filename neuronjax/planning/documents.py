@@ -1,0 +1,24 @@
+"""Files in TOML that people write: every way in which they are wrong is one error."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from neuronjax.errors import ConfigurationError
+
+
+def read_toml(what: str, path: str | Path) -> dict[str, Any]:
+    """The tables of a file.
+
+    ConfigurationError: no such file, no UTF-8, no TOML, or nested too deep. `what` names it.
+    """
+    try:
+        return tomllib.loads(Path(path).read_bytes().decode())
+    except OSError as error:
+        raise ConfigurationError(f"{what} {path}: {error.strerror}; give a TOML file.") from None
+    except RecursionError:
+        raise ConfigurationError(f"{what} {path} is no TOML: it is nested too deep.") from None
+    except ValueError as error:  # of TOML, of UTF-8, or a NUL in the path
+        raise ConfigurationError(f"{what} {path} is no TOML: {error}") from None
