@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 _NEURON = {
     "JAX_PLATFORMS": "neuron,cpu",
     "NEURONJAX_TARGET": "trn2.3xlarge",
@@ -27,8 +29,15 @@ DEVICE_TAGS = {"cpu": (), "ieee": ("cpu",), "default": ("cpu",), "engine": ("cpu
 _OURS = ("NEURONJAX_", "NEURON_", "JAX_", "XLA_FLAGS")
 
 
-def environment(inherited: dict[str, str], setting: str, devices: int) -> dict[str, str]:
-    """``inherited`` with the variables of ``setting``, and none of those it does not name."""
+def environment(
+    inherited: Mapping[str, str], setting: str, devices: int, host_devices: bool = True
+) -> dict[str, str]:
+    """``inherited`` with the variables of ``setting``, and none of those it does not name.
+
+    ``host_devices`` says whether `cpu` gets ``devices`` devices from here; if not, tests ask for
+    them by themselves.
+    """
     plain = {name: text for name, text in inherited.items() if not name.startswith(_OURS)}
     host = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-    return {**plain, **host, **SETTINGS[setting], "NEURON_RT_NUM_CORES": str(devices)}
+    own = SETTINGS[setting] | {"NEURON_RT_NUM_CORES": str(devices)}
+    return {**plain, **(host if host_devices else {}), **own}

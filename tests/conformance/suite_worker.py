@@ -123,8 +123,8 @@ class Recorder:
 class DefaultPlatform:
     """A pytest plugin that takes back a choice of platform made by the tests' own configuration."""
 
-    def pytest_collection_finish(self) -> None:
-        import jax  # after the tests' own configuration
+    def pytest_sessionstart(self) -> None:
+        import jax  # after the tests' own conftest.py
 
         jax.config.update("jax_platform_name", None)
 

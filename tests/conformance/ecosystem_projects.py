@@ -1,0 +1,210 @@
+"""Projects that stand on JAX, where their tests are, and which of them say nothing here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib import metadata
+from pathlib import Path
+
+from tests.conformance.suite_runner import Unit
+
+
+class Source(Enum):
+    """Where the tests of the installed version come from."""
+
+    WHEEL = "installed with the package"
+    SDIST = "the source distribution on PyPI"
+    CHECKOUT = "a checkout of the repository"
+
+
+@dataclass(frozen=True)
+class Project:
+    """One project.
+
+    Attributes:
+      name: of its distribution.
+      source: where its tests come from.
+      units: name of a unit to its paths, from the root of the source.
+      repository: address of the checkout; ``{version}`` of its tag is the installed version.
+      root: folder of the project in the source.
+      import_path: folder of the source that the project is imported from, if it is not the
+        installed one that is tested.
+      devices: how many devices its tests have.
+      host_devices: whether `cpu` gets them from here; if not, its tests ask for them.
+      needs: distributions that its tests import.
+      left_out: glob of files under the root to the reason why they are not run.
+      options: more options of pytest.
+    """
+
+    name: str
+    source: Source
+    units: Mapping[str, tuple[str, ...]]
+    repository: str = ""
+    tag: str = "v{version}"
+    root: str = ""
+    import_path: str | None = None
+    devices: int = 8
+    host_devices: bool = True
+    needs: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+
+_IMPORTLIB = ("--import-mode=importlib",)
+
+PROJECTS = (
+    Project(
+        "optax",
+        Source.WHEEL,
+        {"optax": ("optax",)},
+        needs=("scikit-learn",),
+        options=_IMPORTLIB,
+    ),
+    Project(
+        "chex",
+        Source.WHEEL,
+        {
+            "chex": ("chex/_src",),
+        },
+        left_out={"chex/_src/fake_set_n_cpu_devices_test.py": "about the flags of `cpu` alone"},
+        options=_IMPORTLIB,
+    ),
+    Project(
+        "jraph",
+        Source.WHEEL,
+        {"jraph": ("jraph",)},
+        left_out={
+            "jraph/ogb_examples/*": "examples that need pandas, haiku and modules flax has no more",
+            "jraph/experimental/*": "imports jax.lib.xla_bridge, which JAX has no more",
+            "jraph/_src/utils_test.py": "imports jax.lib.xla_bridge, which JAX has no more",
+        },
+        options=_IMPORTLIB,
+    ),
+    Project(
+        "flax",
+        Source.SDIST,
+        {
+            "flax-nnx": ("tests/nnx",),
+            "flax-linen": ("tests/linen", "tests/core"),
+            "flax-rest": (
+                *("tests/checkpoints_test.py", "tests/configurations_test.py"),
+                *("tests/cursor_test.py", "tests/early_stopping_test.py"),
+                *("tests/jax_utils_test.py", "tests/pickle_test.py"),
+                *("tests/serialization_test.py", "tests/struct_test.py"),
+                *("tests/traceback_util_test.py", "tests/traverse_util_test.py"),
+            ),
+        },
+        needs=("cloudpickle", "einops"),
+    ),
+    Project(
+        "equinox",
+        Source.CHECKOUT,
+        {"equinox": ("tests",)},
+        "https://github.com/patrick-kidger/equinox",
+        devices=2,
+        host_devices=False,
+        needs=("beartype", "jaxtyping", "optax"),
+    ),
+    Project(
+        "diffrax",
+        Source.CHECKOUT,
+        {"diffrax": ("test",)},
+        "https://github.com/patrick-kidger/diffrax",
+        devices=1,
+        needs=("beartype", "optax", "scipy", "tqdm"),
+    ),
+    Project(
+        "orbax-checkpoint",
+        Source.CHECKOUT,
+        {"orbax": ("orbax/checkpoint",)},
+        "https://github.com/google/orbax",
+        root="checkpoint",
+        import_path="checkpoint",
+        left_out={
+            "*/benchmarks/*": "needs clu and cluster tools",
+            "*/tiering_service/*": "a web service with a database, no arrays",
+            "*/emergency/multihost_test.py": "several processes of a Borg cluster",
+            "*/emergency/broadcast_multislice_test.py": "several processes of a Borg cluster",
+        },
+        options=_IMPORTLIB,
+    ),
+    Project(
+        "numpyro",
+        Source.CHECKOUT,
+        {
+            "numpyro": ("test",),
+        },
+        "https://github.com/pyro-ppl/numpyro",
+        tag="{version}",
+        devices=2,
+        needs=("flax", "funsor", "graphviz", "scikit-learn", "scipy"),
+        left_out={
+            "*/test_examples.py": "runs whole examples that fetch data sets",
+            "*/test_example_utils.py": "fetches data sets",
+            "*/pyroapi/*": "needs pyro-api",
+        },
+        options=("-p", "no:randomly"),
+    ),
+    Project(
+        "blackjax",
+        Source.SDIST,
+        {"blackjax": ("tests",)},
+        needs=("pytest-benchmark",),
+        left_out={"*/test_benchmarks.py": "times, no values"},
+    ),
+)
+
+
+def tested_version(project: Project) -> str:
+    """The installed version. Raises ``PackageNotFoundError``: not installed."""
+    return metadata.version(project.name)
+
+
+def root(project: Project, sources: Path) -> Path:
+    """The folder that ids of the project's tests are relative to.
+
+    Raises:
+      FileNotFoundError: ``sources`` has no source of the project; the text says how to get it.
+    """
+    if project.source is Source.WHEEL:
+        return Path(str(metadata.distribution(project.name).locate_file(""))).resolve()
+    version = tested_version(project)
+    stem = project.name.replace("-", "_")
+    names = [f"{stem}-{version}", project.name, stem.partition("_")[0]]
+    folders = [path for name in names if (path := sources / name / project.root).is_dir()]
+    if not folders:
+        raise FileNotFoundError(
+            f"asked for the tests of {project.name} {version}, found none of {', '.join(names)} "
+            f"in {sources}; get them with: {_how_to_get(project, version)}"
+        )
+    return folders[0].resolve()
+
+
+def _how_to_get(project: Project, version: str) -> str:
+    if project.source is Source.CHECKOUT:
+        tag = project.tag.format(version=version)
+        return f"git clone --depth=1 --branch={tag} {project.repository}"
+    download = f"pip download --no-deps --no-binary={project.name} {project.name}=={version}"
+    return f"{download} && tar xzf {project.name}-{version}.tar.gz"
+
+
+def units(project: Project, sources: Path) -> list[Unit]:
+    """What is run of a project whose sources are under ``sources``."""
+    folder = root(project, sources)
+    ignored = tuple(f"--ignore-glob={folder / pattern}" for pattern in project.left_out)
+    configs = [folder / name for name in ("pytest.ini", "pyproject.toml")]
+    found = [path for path in configs if path.is_file() and project.source is not Source.WHEEL]
+    return [
+        Unit(
+            name=name,
+            root=folder,
+            config=(found or [Path(os.devnull)])[0],
+            paths=tuple(str(folder / path) for path in paths),
+            folder=folder,
+            options=(*project.options, *ignored),
+        )
+        for name, paths in project.units.items()
+    ]
