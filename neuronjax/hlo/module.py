@@ -159,7 +159,8 @@ def signature(module: ir.Module) -> Signature:
         for index, attrs in enumerate(arguments)
         if "tf.aliasing_output" in attrs or "jax.buffer_donor" in attrs
     ]
-    name = ir.StringAttr(module.operation.attributes["sym_name"]).value
+    named = "sym_name" in module.operation.attributes
+    name = ir.StringAttr(module.operation.attributes["sym_name"]).value if named else "main"
     return Signature(
         name=name,
         arguments=tuple(tensor_spec(t) for t in function.type.inputs),

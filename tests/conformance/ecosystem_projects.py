@@ -66,10 +66,9 @@ PROJECTS = (
     Project(
         "chex",
         Source.WHEEL,
-        {
-            "chex": ("chex/_src",),
-        },
-        left_out={"chex/_src/fake_set_n_cpu_devices_test.py": "about the flags of `cpu` alone"},
+        {"chex": ("chex/_src",)},
+        devices=1,  # its tests insist on it
+        left_out={"*/fake_set_n_cpu_devices_test.py": "about the flags of `cpu` alone"},
         options=_IMPORTLIB,
     ),
     Project(
@@ -134,9 +133,7 @@ PROJECTS = (
     Project(
         "numpyro",
         Source.CHECKOUT,
-        {
-            "numpyro": ("test",),
-        },
+        {"numpyro": ("test",)},
         "https://github.com/pyro-ppl/numpyro",
         tag="{version}",
         devices=2,

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from jax._src.lib import xla_client
 from jax.experimental import serialize_executable, topologies
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -103,6 +104,21 @@ def test_program_exported_for_both_platforms(
     places = (neuron_devices[0], cpu_devices[0])
     results = [again.call(jax.device_put(np.ones(3, np.float32), place)) for place in places]
     np.testing.assert_array_equal(*results)
+
+
+def test_a_module_without_a_name_is_called_as_on_cpu(
+    neuron_devices: list[jax.Device], cpu_devices: list[jax.Device]
+) -> None:
+    text = "func.func @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> }"
+    ours, theirs = (
+        device.client.compile_and_load(
+            text,
+            executable_devices=xla_client.DeviceList((device,)),
+            compile_options=xla_client.CompileOptions(),
+        )
+        for device in (neuron_devices[0], cpu_devices[0])
+    )
+    assert ours.hlo_modules()[0].name == theirs.hlo_modules()[0].name
 
 
 def test_persistent_cache_is_hit_by_another_process(run_python: RunPython, tmp_path: Path) -> None:
