@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TypeVar
 
 import hypothesis
 import pytest
@@ -44,6 +45,10 @@ JAX_NOTICE = (
     "Platform 'neuron' is experimental and not all JAX functionality may be correctly supported!\n"
 )
 """What JAX prints about every platform that it does not know by name."""
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+CONTINUOUS_INTEGRATION = os.environ.get("CI") == "true"
 
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -87,3 +92,21 @@ def run_python() -> RunPython:
         return done
 
     return run
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return _not_skipped_silently((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return _not_skipped_silently((yield))
+
+
+def _not_skipped_silently(report: Report) -> Report:
+    """In continuous integration what is missing there is a failure; elsewhere it is a message."""
+    if CONTINUOUS_INTEGRATION and report.outcome == "skipped":
+        report.outcome = "failed"
+        report.longrepr = f"skipped where CI=true, which counts as a failure: {report.longrepr}"
+    return report
