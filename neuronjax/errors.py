@@ -203,6 +203,18 @@ class SerializationError(NeuronError):
     status = "DATA_LOSS"
 
 
+class PeerError(NeuronError):
+    """Another process of the job is missing, has ended, or was started for something else."""
+
+    status = "UNAVAILABLE"
+
+
+class NotAddressableError(NeuronError, ValueError):
+    """A device belongs to another process."""
+
+    status = "INVALID_ARGUMENT"
+
+
 class ScriptError(NeuronError):
     """The command line names a script that cannot be run."""
 

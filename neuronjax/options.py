@@ -80,6 +80,10 @@ class Options:
     """A gather or scatter index outside its operand ends the run with status 1006."""
     log_level: str = "warning"
     """Least severity of messages on logger ``neuronjax``."""
+    process_devices: tuple[int, ...] | None = None
+    """Logical cores of each process, if several run together."""
+    peer_timeout: int = 30
+    """Seconds after which a process that is missing, or gives no sign of life, ends the others."""
     native_stubs: bool = True
     """Answer the hottest PJRT getters from generated machine code where the host allows it."""
     cc_flags: tuple[tuple[str, str], ...] = ()
@@ -130,6 +134,10 @@ def _switch(variable: str, text: str) -> bool:
     if text not in ("0", "1"):
         raise _refused(variable, text, "0 or 1")
     return text == "1"
+
+
+def _counts(variable: str, text: str) -> tuple[int, ...]:
+    return tuple(_positive(variable, part.strip()) for part in text.split(","))
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -249,6 +257,8 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_RT_NUMERICAL_ERRORS_VERBOSITY": ("fail_on_nan", _critical),
     "NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": ("fail_on_out_of_bounds", _switch),
     "NEURONJAX_LOG_LEVEL": ("log_level", _choice("debug", "info", "warning", "error")),
+    "NEURON_PJRT_PROCESSES_NUM_DEVICES": ("process_devices", _counts),
+    "NEURONJAX_PEER_TIMEOUT": ("peer_timeout", _positive),
     "NEURONJAX_NATIVE_STUBS": ("native_stubs", _switch),
     "NEURON_CC_FLAGS": ("cc_flags", parse_cc_flags),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,9 @@ from neuronjax.pjrt.client_state import PLATFORM_NAME, ClientState, memory_at, p
 from neuronjax.pjrt.element_types import dtype_of
 from neuronjax.pjrt.executable import LoadedState
 from neuronjax.pjrt.handles import array_type, read_bytes, read_int64s
+from neuronjax.pjrt.key_value_store import KeyValueStore
 from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.processes.roster import Process
 from neuronjax.runtime.client import Client
 
 
@@ -32,12 +35,6 @@ def Plugin_Attributes(plugin: Plugin, args: Any) -> None:
 def Client_Create(plugin: Plugin, args: Any) -> None:
     chosen = options.load()
     given = plugin.read_named_values(args.create_options, args.num_options)
-    if (processes := given.get("num_nodes", 1)) > 1:
-        raise ConfigurationError(
-            f"jax.distributed.initialize joined {processes} processes, and platform neuron runs "
-            "in one: every process would be alone with its devices. Leave the call out, and "
-            "emulate several hosts in one process (NEURONJAX_TARGET=trn2-ultraserver)."
-        )
     for name, value in given.items():
         if name in ("target", "lnc", "num_cores"):
             chosen = replace(chosen, **{name: value})
@@ -45,7 +42,16 @@ def Client_Create(plugin: Plugin, args: Any) -> None:
             raise ConfigurationError(
                 f"unknown client option {name!r}; known are target, lnc and num_cores"
             )
-    state = ClientState(plugin, Client(chosen))
+    process = None
+    if given.get("num_nodes", 1) > 1:
+        process = Process(
+            index=given["node_id"],
+            count=given["num_nodes"],
+            store=KeyValueStore(plugin, args),
+            timeout=chosen.peer_timeout,
+            generation=next(plugin.generations),
+        )
+    state = ClientState(plugin, Client(chosen, process))
     options.seal()
     plugin.clients.append(state)
     args.client = plugin.handles.add(state)
@@ -70,7 +76,7 @@ def Client_PlatformVersion(plugin: Plugin, args: Any) -> None:
 
 
 def Client_ProcessIndex(plugin: Plugin, args: Any) -> None:
-    args.process_index = 0
+    args.process_index = plugin.handles[args.client].client.job.index
 
 
 def Client_TopologyDescription(plugin: Plugin, args: Any) -> None:
@@ -85,23 +91,23 @@ def Client_Devices(plugin: Plugin, args: Any) -> None:
 
 def Client_AddressableDevices(plugin: Plugin, args: Any) -> None:
     state = plugin.handles[args.client]
-    args.addressable_devices = ctypes.addressof(state.devices)
-    args.num_addressable_devices = len(state.device_handles)
+    args.addressable_devices = ctypes.addressof(state.local_devices)
+    args.num_addressable_devices = len(state.local_handles)
 
 
-def _device_handle(state: ClientState, number: int) -> int:
-    if not 0 <= number < len(state.device_handles):
-        raise IndexError(f"there is no device {number}; there are {len(state.device_handles)}")
-    return state.device_handles[number]
+def _device_handle(handles: Sequence[int], number: int) -> int:
+    if not 0 <= number < len(handles):
+        raise IndexError(f"there is no device {number}; there are {len(handles)}")
+    return handles[number]
 
 
 def Client_LookupDevice(plugin: Plugin, args: Any) -> None:
-    args.device = _device_handle(plugin.handles[args.client], args.id)
+    args.device = _device_handle(plugin.handles[args.client].device_handles, args.id)
 
 
 def Client_LookupAddressableDevice(plugin: Plugin, args: Any) -> None:
-    state = plugin.handles[args.client]
-    args.addressable_device = _device_handle(state, args.local_hardware_id)
+    handles = plugin.handles[args.client].local_handles
+    args.addressable_device = _device_handle(handles, args.local_hardware_id)
 
 
 def Client_AddressableMemories(plugin: Plugin, args: Any) -> None:
@@ -111,12 +117,14 @@ def Client_AddressableMemories(plugin: Plugin, args: Any) -> None:
 
 
 def Client_UpdateGlobalProcessInfo(plugin: Plugin, args: Any) -> None:
-    """There is one process: nothing to learn of others."""
+    """Processes learn of each other through their own links."""
 
 
 def Client_DefaultDeviceAssignment(plugin: Plugin, args: Any) -> None:
     state = plugin.handles[args.client]
     count = args.num_replicas * args.num_partitions
+    local = state.client.job.local_devices
+    first = local[0].id if count <= len(local) else 0
     if count > len(state.device_handles):
         raise ValueError(
             f"{args.num_replicas} replicas of {args.num_partitions} partitions need {count} "
@@ -124,7 +132,7 @@ def Client_DefaultDeviceAssignment(plugin: Plugin, args: Any) -> None:
         )
     table = array_type(ctypes.c_int, args.default_assignment_size)
     out = table.from_address(args.default_assignment)
-    out[:count] = range(count)
+    out[:count] = range(first, first + count)
 
 
 def Client_DmaMap(plugin: Plugin, args: Any) -> None:

@@ -45,7 +45,10 @@ class ClientState:
         self._templates: dict[ValueSpec, bytes] = {}
         for device in client.devices:
             self._add_device(device)
+        local = [device.id for device in client.job.local_devices]
         self.devices = pointer_array(self.device_handles)
+        self.local_handles = [self.device_handles[id] for id in local]
+        self.local_devices = pointer_array(self.local_handles)
         self.memories = pointer_array(list(self.memory_handles.values()))
         self.topology = TopologyState(plugin, client.machine, client.devices, client.policy)
         self.topology_handle = plugin.handles.add(self.topology)
@@ -54,12 +57,19 @@ class ClientState:
         handles = self.plugin.handles
         self.device_handles.append(handles.add(device))
         self.description_handles[device.id] = handles.add(DeviceDescription(self.plugin, device))
+        if not self.is_local(device):
+            self.memories_of[device.id] = pointer_array([])
+            return
         for memory in device.memories:
             words = self.plugin.strings(memory.kind)
             self.memory_handles[device.id, memory.kind] = handles.add(memory, words)
         self.memories_of[device.id] = pointer_array(
             [self.memory_handles[device.id, kind] for kind in MEMORY_KINDS]
         )
+
+    def is_local(self, device: Device) -> bool:
+        """Whether this process has the device."""
+        return device.process_index == self.client.job.index
 
     def dims(self, shape: tuple[int, ...]) -> int:
         """Address of a shape as C numbers, alive as long as the client."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from neuronjax.errors import NotAddressableError
 from neuronjax.pjrt import abi
+from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.runtime.device import MEMORY_KINDS
+from neuronjax.runtime.device import MEMORY_KINDS, Device
 
 _OPTIONAL_STATS = tuple(
     name.removesuffix("_is_set")
@@ -21,7 +23,7 @@ def DeviceDescription_Id(plugin: Plugin, args: Any) -> None:
 
 
 def DeviceDescription_ProcessIndex(plugin: Plugin, args: Any) -> None:
-    args.process_index = 0
+    args.process_index = plugin.handles[args.device_description].device.process_index
 
 
 def DeviceDescription_Attributes(plugin: Plugin, args: Any) -> None:
@@ -51,33 +53,47 @@ def Device_GetDescription(plugin: Plugin, args: Any) -> None:
 
 
 def Device_IsAddressable(plugin: Plugin, args: Any) -> None:
-    args.is_addressable = True
+    device = plugin.handles[args.device]
+    args.is_addressable = plugin.client_of(device).is_local(device)
 
 
 def Device_LocalHardwareId(plugin: Plugin, args: Any) -> None:
-    args.local_hardware_id = plugin.handles[args.device].id
+    args.local_hardware_id = plugin.handles[args.device].local_id
 
 
 def Device_AddressableMemories(plugin: Plugin, args: Any) -> None:
     device = plugin.handles[args.device]
-    args.memories = ctypes.addressof(plugin.client_of(device).memories_of[device.id])
-    args.num_memories = len(MEMORY_KINDS)
+    state = plugin.client_of(device)
+    args.memories = ctypes.addressof(state.memories_of[device.id])
+    args.num_memories = len(MEMORY_KINDS) if state.is_local(device) else 0
 
 
 def Device_DefaultMemory(plugin: Plugin, args: Any) -> None:
     device = plugin.handles[args.device]
-    args.memory = plugin.client_of(device).memory_handles[device.id, MEMORY_KINDS[0]]
+    state = plugin.client_of(device)
+    _check_local(state, device, "memory")
+    args.memory = state.memory_handles[device.id, MEMORY_KINDS[0]]
 
 
 def Device_MemoryStats(plugin: Plugin, args: Any) -> None:
     device = plugin.handles[args.device]
-    stats = plugin.client_of(device).client.ledger.stats(device.id)
+    state = plugin.client_of(device)
+    _check_local(state, device, "memory statistics")
+    stats = state.client.ledger.stats(device.id)
     args.bytes_in_use = stats.bytes_in_use
     for field in _OPTIONAL_STATS:
         known = hasattr(stats, field)
         setattr(args, f"{field}_is_set", known)
         if known:
             setattr(args, field, getattr(stats, field))
+
+
+def _check_local(state: ClientState, device: Device, what: str) -> None:
+    if not state.is_local(device):
+        raise NotAddressableError(
+            f"the {what} of {device} are known to process {device.process_index} alone; this is "
+            f"process {state.client.job.index}. Ask jax.local_devices()."
+        )
 
 
 def Device_PoisonExecution(plugin: Plugin, args: Any) -> None:

@@ -104,7 +104,7 @@ class LoadedState:
         self.client = state
         self.loaded = loaded
         client = state.client
-        analysis = Analysis(loaded.program, len(loaded.placement), client.machine, loaded.host)
+        analysis = Analysis(loaded.program, loaded.assignment.size, client.machine, loaded.host)
         self.executable = ExecutableState(
             state.plugin,
             loaded.program,

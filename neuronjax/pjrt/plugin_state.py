@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -46,6 +47,8 @@ class Plugin:
         self.last_error = self.handles.add(last_error())
         """Handle of the error that C gets when no other could be made."""
         self.clients: list[Any] = []
+        self.generations = itertools.count()
+        """Numbers of the clients that work with other processes."""
         self.external_references: list[tuple[int, Any]] = []
         self.attributes = self.named_values({"xla_version": 2, **_STABLEHLO})
         self.layouts: dict[int, int] = {}

@@ -10,7 +10,8 @@ from neuronjax import __version__, options
 from neuronjax.errors import ConfigurationError, SerializationError
 from neuronjax.jaxlib_api import compile_options
 from neuronjax.legalize.policy import policy_of
-from neuronjax.machine.machine import Machine
+from neuronjax.machine.hosts import core_of
+from neuronjax.machine.machine import LogicalCore, Machine
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import PLATFORM_NAME, TopologyState, platform_version
 from neuronjax.pjrt.executable import ExecutableState
@@ -18,7 +19,7 @@ from neuronjax.pjrt.handles import read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime.analysis import Analysis
 from neuronjax.runtime.client import compile_ahead
-from neuronjax.runtime.device import Device
+from neuronjax.runtime.device import Device, devices_of
 
 
 def _state(plugin: Plugin, machine: Machine, devices: list[Device]) -> TopologyState:
@@ -26,7 +27,7 @@ def _state(plugin: Plugin, machine: Machine, devices: list[Device]) -> TopologyS
 
 
 def _add(plugin: Plugin, machine: Machine) -> int:
-    devices = [Device(i, core, machine) for i, core in enumerate(machine.logical_cores)]
+    devices = devices_of(machine, [machine.logical_cores])
     return plugin.handles.add(_state(plugin, machine, devices))
 
 
@@ -79,6 +80,7 @@ def TopologyDescription_Serialize(plugin: Plugin, args: Any) -> None:
             "target": topology.machine.target,
             "lnc": topology.machine.lnc,
             "cores": [device.core.id for device in topology.devices],
+            "processes": [device.process_index for device in topology.devices],
         }
     )
     (
@@ -94,7 +96,10 @@ def TopologyDescription_Deserialize(plugin: Plugin, args: Any) -> None:
     try:
         record = json.loads(data)
         machine = Machine.create(record["target"], record["lnc"])
-        devices = [Device(i, machine.core(core), machine) for i, core in enumerate(record["cores"])]
+        cores: dict[int, list[LogicalCore]] = {}
+        for id, process in zip(record["cores"], record["processes"], strict=True):
+            cores.setdefault(process, []).append(core_of(machine, id))
+        devices = devices_of(machine, [cores[process] for process in sorted(cores)])
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise SerializationError(
             f"these bytes are not a neuron topology: {str(error)[:200]}"

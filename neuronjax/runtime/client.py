@@ -26,10 +26,12 @@ from neuronjax.legalize.report import Reporter
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.machine.machine import Machine
 from neuronjax.options import Options
+from neuronjax.processes.executable import SharedPrograms
+from neuronjax.processes.roster import Process
 from neuronjax.program import text
 from neuronjax.program.program import Program, Target
 from neuronjax.runtime import executable
-from neuronjax.runtime.device import Device, visible_devices
+from neuronjax.runtime.device import Device
 from neuronjax.runtime.engine import EngineClient, EngineExecutable
 from neuronjax.runtime.event import Event, Waiters
 from neuronjax.runtime.executable import (
@@ -38,6 +40,7 @@ from neuronjax.runtime.executable import (
     RunObserver,
     program_memory,
 )
+from neuronjax.runtime.job import Job, take_part
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
 from neuronjax.runtime.monitor import Monitor
 from neuronjax.runtime.recording import ProcessRecording, Recording
@@ -52,16 +55,22 @@ EXECUTORS: dict[str, Callable[[int, Target, Options], HostClient]] = {
 
 
 class Client:
-    """The emulated machine of this process."""
+    """The emulated machine, and which part of it this process has.
 
-    def __init__(self, options: Options) -> None:
+    ``process`` is this process among several; ``None`` if it is alone.
+    """
+
+    def __init__(self, options: Options, process: Process | None = None) -> None:
         self.options = options
         self.machine = Machine.create(options.target, options.lnc)
         self.policy = policy_of(options, self.machine.chip)
-        self.devices: list[Device] = visible_devices(self.machine, options)
+        self.job: Job = take_part(self.machine, self.policy, options, process)
+        self.devices: list[Device] = list(self.job.devices)
         self._target = Target(self.machine.chip.name, self.machine.lnc)
         self.host = EXECUTORS[options.executor](len(self.devices), self._target, options)
         self._reporter = Reporter()
+        links = self.job.links
+        self._shared = SharedPrograms(self.host, links) if links else None
         self._dump = Dump(Path(options.dump_to)) if options.dump_to else None
         self._engine_programs: WeakValueDictionary[str, EngineExecutable] = WeakValueDictionary()
         self.waiters = Waiters()
@@ -88,6 +97,7 @@ class Client:
         """Ends what goes on beside computations."""
         if self.monitor is not None:
             self.monitor.close()
+        self.job.close()
 
     def spec(self, tensor: TensorSpec, placement: Placement, memory_kind: str) -> ValueSpec:
         """The one ``ValueSpec`` of this type, placement and memory kind."""
@@ -164,7 +174,7 @@ class Client:
         Raises:
           CompileError: see ``compile_program``; also devices that do not exist.
         """
-        assignment = device_assignment(options, default=0)
+        assignment = device_assignment(options, default=self.job.local_devices[0].id)
         self._check_assignment(assignment)
         cores = cores_of(self.devices, assignment)
         program = compile_program(
@@ -176,22 +186,33 @@ class Client:
             dump=self._dump,
             reporter=self._reporter,
         )
-        placement = self.host.placement(assignment.reshape(-1).tolist())
-        host = self.host.compile(
-            program.per_core,
-            placement,
-            program.results,
-            dict(program.xla_options),
-            program.callbacks,
-        )
+        host = self._on_cores(program, assignment)
         self._lowered(program, host)
         return self._loaded(program, host, assignment)
+
+    def _on_cores(self, program: CompiledProgram, assignment: np.ndarray) -> HostExecutable:
+        """The program for the cores of an assignment that this process has."""
+        ids = assignment.reshape(-1).tolist()
+        local = self.job.local(ids)
+        placement = self.host.placement(local)
+        code = (program.per_core, placement, program.results, dict(program.xla_options))
+        if self._shared is None or len(local) == len(ids):
+            return self.host.compile(*code, program.callbacks)
+        if not local:
+            raise CompileError(
+                f"program {program.signature.name!r} runs on devices of other processes alone; "
+                f"process {self.job.index} has {self.job.local_devices[0]} and following. Call it "
+                "on the processes that have its devices."
+            )
+        owners = self.job.owners(ids)
+        key = program.signature.name, program.fingerprint
+        return self._shared.compile(key, owners, *code, program.callbacks)
 
     def _lowered(self, program: CompiledProgram, host: HostExecutable) -> None:
         """Keeps the engine program, if there is one, for people to read; dumps it if asked for."""
         lowered = host.program if isinstance(host, EngineExecutable) else None
         if program.files is not None:
-            ranks = len(host.placement)
+            ranks = program.num_devices
             lowered = lowered or lower_program(program.per_core, self._target, ranks)
             program.files.write("lower", text.format(lowered))
         if isinstance(host, EngineExecutable):
@@ -209,10 +230,13 @@ class Client:
           SerializationError: damaged bytes.
         """
         program, host_bytes, own_options = executable.deserialize(data)
-        assignment = device_assignment(options or compile_options.parse(own_options), default=0)
+        chosen = options or compile_options.parse(own_options)
+        assignment = device_assignment(chosen, default=self.job.local_devices[0].id)
         self._check_assignment(assignment)
-        placement = self.host.placement(assignment.reshape(-1).tolist())
-        host = self.host.deserialize(host_bytes, placement, program.results)
+        ids = assignment.reshape(-1).tolist()
+        if self.job.local(ids) != ids:
+            return self._loaded(program, self._on_cores(program, assignment), assignment)
+        host = self.host.deserialize(host_bytes, self.host.placement(ids), program.results)
         return self._loaded(program, host, assignment)
 
     def _check_assignment(self, assignment: np.ndarray) -> None:

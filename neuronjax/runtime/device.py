@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -29,14 +30,19 @@ class Memory:
 
 @dataclass(eq=False)
 class Device:
-    """A logical NeuronCore that this process may use; ``id`` counts the visible ones."""
+    """A logical NeuronCore that some process may use; ``id`` counts those of all processes."""
 
     id: int
     core: LogicalCore
     machine: Machine
+    process_index: int = 0
+    local_id: int | None = None
+    """Number among the devices of its process; None: the ``id``."""
     memories: tuple[Memory, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.local_id is None:
+            self.local_id = self.id
         self.memories = tuple(
             Memory(self.id * len(MEMORY_KINDS) + index, kind, self)
             for index, kind in enumerate(MEMORY_KINDS)
@@ -73,18 +79,27 @@ class Device:
         return f"NeuronDevice(id={self.id})"
 
 
-def visible_devices(machine: Machine, options: Options) -> list[Device]:
-    """The devices of ``machine`` that ``options`` let this process see, in their order.
+def devices_of(machine: Machine, cores_by_process: Sequence[Sequence[LogicalCore]]) -> list[Device]:
+    """The devices of all processes, those of the first process first."""
+    ids = itertools.count()
+    return [
+        Device(next(ids), core, machine, process, local)
+        for process, cores in enumerate(cores_by_process)
+        for local, core in enumerate(cores)
+    ]
+
+
+def visible_cores(
+    machine: Machine, options: Options, cores: Sequence[LogicalCore]
+) -> Sequence[LogicalCore]:
+    """Those of ``cores`` that ``options`` let a process see, in their order; counted from 0.
 
     Raises:
-      VisibleCoresError: cores the machine does not have.
+      VisibleCoresError: cores that there are not.
     """
-    return [Device(i, core, machine) for i, core in enumerate(_visible_cores(machine, options))]
-
-
-def _visible_cores(machine: Machine, options: Options) -> Sequence[LogicalCore]:
-    cores = machine.logical_cores
     have = f"{machine} has logical cores 0-{len(cores) - 1}"
+    if len(cores) < machine.core_count:
+        have = f"this process has logical cores 0-{len(cores) - 1} of {machine}"
     if options.visible_cores is not None:
         missing = [core for core in options.visible_cores if core >= len(cores)]
         if missing:

@@ -9,13 +9,18 @@ import pytest
 from neuronjax.errors import VisibleCoresError
 from neuronjax.machine.machine import Machine
 from neuronjax.options import Options
-from neuronjax.runtime.device import visible_devices
+from neuronjax.runtime.device import Device, devices_of, visible_cores
+
+
+def devices_seen(options: Options) -> list[Device]:
+    machine = Machine.create(options.target, options.lnc)
+    return devices_of(machine, [visible_cores(machine, options, machine.logical_cores)])
 
 
 def seen(**switches: Any) -> list[tuple[int, int]]:
     """(device id, core of the machine) of what a process sees of one trn2 chip."""
     options = Options(target="trn2.3xlarge", lnc=1, **switches)
-    devices = visible_devices(Machine.create(options.target, options.lnc), options)
+    devices = devices_seen(options)
     return [(device.id, device.core.id) for device in devices]
 
 
@@ -51,7 +56,7 @@ def test_cores_that_are_not_there(switches: dict[str, Any], message: str) -> Non
 
 def test_memories_have_ids_of_their_own() -> None:
     options = Options(target="trn2.3xlarge", lnc=1)
-    devices = visible_devices(Machine.create(options.target, options.lnc), options)
+    devices = devices_seen(options)
     memories = [memory for device in devices for memory in device.memories]
     assert len({memory.id for memory in memories}) == len(memories) == 24
     assert {memory.kind for memory in memories} == {"device", "pinned_host", "unpinned_host"}

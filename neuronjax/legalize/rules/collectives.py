@@ -22,8 +22,13 @@ def _cores(group: Iterable[int], cores: Cores) -> list[int]:
     return [cores.ids[replica] for replica in group]
 
 
-def _chips(ids: Iterable[int], cores: Cores) -> set[int]:
-    return {cores.machine.core(core).chip for core in ids}
+def _chips(ids: Iterable[int], cores: Cores) -> list[set[int]]:
+    """The chips of cores, for each target of the kind that has some; the network joins targets."""
+    chips: dict[int, set[int]] = {}
+    for id in ids:
+        target, core = divmod(id, cores.machine.core_count)
+        chips.setdefault(target, set()).add(cores.machine.core(core).chip)
+    return list(chips.values())
 
 
 def _unconnected(site: Site) -> str | None:
@@ -32,9 +37,9 @@ def _unconnected(site: Site) -> str | None:
         return None
     for group in _groups(site.op, "replica_groups"):
         ids = _cores(group, cores)
-        chips = _chips(ids, cores)
-        if chips and not is_connected(cores.machine, chips):
-            return f"cores {ids} lie on chips {sorted(chips)} of {cores.machine}"
+        for chips in _chips(ids, cores):
+            if not is_connected(cores.machine, chips):
+                return f"cores {ids} lie on chips {sorted(chips)} of {cores.machine}"
     return None
 
 
@@ -56,8 +61,9 @@ def _distant_pair(site: Site) -> str | None:
         return None
     for pair in _pairs(site):
         source, target = _cores(pair, cores)
-        hops = cores.machine.distance(source, target)
-        if hops > 1:
+        size = cores.machine.core_count
+        hops = cores.machine.distance(source % size, target % size)
+        if source // size == target // size and hops > 1:
             return f"cores {source} and {target} of {cores.machine} are {hops} links apart"
     return None
 

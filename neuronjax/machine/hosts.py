@@ -1,0 +1,57 @@
+"""Which cores the processes of a job have: each those of one or several hosts.
+
+A process of the Neuron SDK has the chips of its instance. As many processes as a target has hosts
+share one such target: an UltraServer has four or more, an instance is one. Twice as many processes
+have two of them, which EFA joins; and where there are fewer, each has several hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from neuronjax.errors import TopologyError
+from neuronjax.machine.machine import LogicalCore, Machine
+
+
+def cores_of_process(machine: Machine, process: int, count: int) -> Sequence[LogicalCore]:
+    """The cores of process number ``process`` of ``count``.
+
+    Their ids, chips and instances go on counting from target to target; coordinates are those in
+    their target's topology.
+
+    TopologyError: the hosts of the target do not divide over so many processes.
+    """
+    hosts = machine.instance.hosts
+    if count % hosts and hosts % count:
+        raise TopologyError(
+            f"{count} processes cannot share the {hosts} hosts of {machine}: start as many as "
+            f"divide {hosts}, {hosts}, or a multiple of it (several {machine.target}), or choose "
+            "another NEURONJAX_TARGET."
+        )
+    if count < hosts:
+        return _of_hosts(machine, range(process * hosts // count, (process + 1) * hosts // count))
+    target, host = divmod(process, hosts)
+    return [_moved(core, machine, target) for core in _of_hosts(machine, range(host, host + 1))]
+
+
+def core_of(machine: Machine, id: int) -> LogicalCore:
+    """A core by its id, which goes on counting from target to target."""
+    target, core = divmod(id, machine.core_count)
+    return _moved(machine.core(core), machine, target)
+
+
+def _of_hosts(machine: Machine, hosts: range) -> list[LogicalCore]:
+    return [core for core in machine.logical_cores if core.instance_index in hosts]
+
+
+def _moved(core: LogicalCore, machine: Machine, target: int) -> LogicalCore:
+    """The same core of another target of the kind."""
+    first = target * machine.core_count
+    return replace(
+        core,
+        id=core.id + first,
+        chip=core.chip + target * machine.instance.chips,
+        instance_index=core.instance_index + target * machine.instance.hosts,
+        physical_cores=tuple(each + first * machine.lnc for each in core.physical_cores),
+    )

@@ -1,0 +1,96 @@
+"""A program that runs on the cores of several processes: this process's part of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from neuronjax.hlo.module import TensorSpec
+from neuronjax.host.client import HostClient, HostExecutable, Placement
+from neuronjax.processes.links import Links
+from neuronjax.processes.meeting import Meetings
+from neuronjax.processes.rewrite import separate
+
+
+class SharedExecutable(HostExecutable):
+    """The replicas of one process of a program that others run with it."""
+
+    def __init__(self, own: HostExecutable, links: Links) -> None:
+        self.placement = own.placement
+        self.holds_values = own.holds_values
+        self.runs_on_host = own.runs_on_host
+        self._own = own
+        self._links = links
+        self._runs = 0
+
+    def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
+        self._links.check()
+        run = self._own.put(np.array(self._runs, np.uint32))
+        self._runs = (self._runs + 1) % (1 << 32)
+        return self._own.execute([*arguments, run], with_token)
+
+    def copied(self, array: Any, spec: TensorSpec) -> Any:
+        return self._own.copied(array, spec)
+
+    def put(self, value: np.ndarray) -> Any:
+        return self._own.put(value)
+
+    def shards(self, array: Any) -> list[np.ndarray]:
+        return self._own.shards(array)
+
+    def memory(self) -> Any:
+        return self._own.memory()
+
+    def cost(self) -> dict[str, Any]:
+        return self._own.cost()
+
+    def code_bytes(self) -> int:
+        return self._own.code_bytes()
+
+    def optimized_hlo(self) -> bytes:
+        return self._own.optimized_hlo()
+
+    def serialize(self) -> bytes:
+        """Nothing: another process has other ranks, and compiles its own part of the program."""
+        return b""
+
+
+class SharedPrograms:
+    """Compiles programs that several processes run."""
+
+    def __init__(self, host: HostClient, links: Links) -> None:
+        self._host = host
+        self._links = links
+        self._copies: Counter[str] = Counter()
+
+    def compile(
+        self,
+        key: tuple[str, str],
+        owners: Sequence[int],
+        module: bytes,
+        placement: Placement,
+        results: Sequence[TensorSpec],
+        options: dict[str, Any],
+        callbacks: Sequence[Callable[..., Any]],
+    ) -> HostExecutable:
+        """Compiles this process's part of a per-core program.
+
+        ``key`` is its name and its fingerprint, equal on all processes; ``owners[r]`` is the
+        process of rank r; ``placement`` has the cores of this process's ranks, in their order.
+
+        Raises:
+          CompileError, UnsupportedProgramError: as ``HostClient.compile``.
+        """
+        ranks = [rank for rank, owner in enumerate(owners) if owner == self._links.index]
+        code, collectives = separate(module, ranks, len(owners), len(callbacks))
+        name, fingerprint = key
+        copy = self._copies[fingerprint]
+        self._copies[fingerprint] += 1
+        title = f"program {name} ({fingerprint[:12]}.{copy})"
+        meetings = Meetings(title, collectives, owners, self._links)
+        functions = [*callbacks, *meetings.callbacks()]
+        own = self._host.compile(code, placement, results, options, functions)
+        return SharedExecutable(own, self._links)

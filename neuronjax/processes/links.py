@@ -1,0 +1,201 @@
+"""Connections to the other processes: tagged messages, signs of life, and what became of a peer.
+
+A thread per peer takes its messages as they come and keeps them until somebody asks for them, so no
+process waits because another one is late. Whoever waits for a process that has ended, or gives no
+sign of life, gets an error with its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from neuronjax.errors import PeerError
+
+logger = logging.getLogger("neuronjax")
+
+_BEAT_SECONDS = 2.0
+"""How often each process gives a sign of life."""
+_LATE_SECONDS = 30.0
+"""How long somebody waits for a process that lives before the log says so."""
+
+Tag = tuple[Any, ...]
+"""What a message belongs to; equal on both sides."""
+
+_BEAT, _END, _MESSAGE = "beat", "end", "message"
+
+
+@dataclass
+class _Peer:
+    """One other process, as seen from here."""
+
+    connection: Connection
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    heard: float = field(default_factory=time.monotonic)
+    ended: bool = False
+    """Whether it said that it will send nothing more."""
+
+
+class Links:
+    """The connections of one process.
+
+    A peer that gives no sign of life for ``timeout`` seconds counts as dead.
+    """
+
+    def __init__(self, index: int, connections: Mapping[int, Connection], timeout: float) -> None:
+        self.index = index
+        self.failure: PeerError | None = None
+        self._timeout = timeout
+        self._peers = {process: _Peer(each) for process, each in connections.items()}
+        self._arrived: dict[tuple[int, Tag], deque[list[bytes]]] = {}
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        for process, peer in self._peers.items():
+            _send_at_once(peer.connection)
+            self._start(self._listen, process, peer)
+        self._start(self._beat)
+
+    def _start(self, run: Any, *arguments: Any) -> None:
+        threading.Thread(
+            target=run, args=arguments, name="neuronjax-process-link", daemon=True
+        ).start()
+
+    def send(self, process: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+        """Sends arrays to a process; returns when they are on their way.
+
+        Raises:
+          PeerError: the process has ended.
+        """
+        self._write(process, [_MESSAGE, tag, len(arrays)], [_octets(array) for array in arrays])
+
+    def receive(self, process: int, tag: Tag, like: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Waits for the arrays that a process sends under a tag.
+
+        Raises:
+          PeerError: the process has ended or gives no sign of life.
+        """
+        key = (process, tag)
+        since = time.monotonic()
+        told = False
+        with self._changed:
+            while not self._arrived.get(key):
+                self.check()
+                if self._peers[process].ended:
+                    raise self.fail(f"process {process} has ended, and {_of(tag)} waits for it")
+                self._changed.wait(1.0)
+                if not told and time.monotonic() - since > _LATE_SECONDS:
+                    told = True
+                    logger.warning(
+                        "%s on process %d has waited %.0f seconds for process %d, which lives",
+                        _of(tag), self.index, time.monotonic() - since, process,
+                    )  # fmt: skip
+            parts = self._arrived[key].popleft()
+            if not self._arrived[key]:
+                del self._arrived[key]
+        return [
+            np.frombuffer(bytearray(part), array.dtype).reshape(array.shape)
+            for part, array in zip(parts, like, strict=True)
+        ]
+
+    def check(self) -> None:
+        """Raises ``PeerError`` if the processes can no longer work together."""
+        if self.failure is not None:
+            raise self.failure
+
+    def fail(self, text: str) -> PeerError:
+        """Notes that the processes can no longer work together; returns the first such error."""
+        with self._changed:
+            if self.failure is None:
+                self.failure = PeerError(
+                    f"{text}. The job cannot go on: end the processes that are left, look at the "
+                    "log of that one, and start again, from a checkpoint if there is one."
+                )
+                if not self._closing.is_set():
+                    logger.error("%s", self.failure)
+            self._changed.notify_all()
+            return self.failure
+
+    def close(self) -> None:
+        """Tells the others that this process ends."""
+        self._closing.set()
+        for process in self._peers:
+            with contextlib.suppress(PeerError):
+                self._write(process, [_END], [])
+
+    def _write(self, process: int, header: list[Any], parts: Sequence[Any]) -> None:
+        peer = self._peers[process]
+        try:
+            with peer.lock:
+                peer.connection.send_bytes(json.dumps(header).encode())
+                for part in parts:
+                    peer.connection.send_bytes(part)
+        except OSError as error:
+            if peer.ended:
+                raise self.fail(f"process {process} has ended") from None
+            raise self.fail(f"process {process} has died ({error})") from None
+
+    def _listen(self, process: int, peer: _Peer) -> None:
+        try:
+            while True:
+                kind, *rest = json.loads(peer.connection.recv_bytes())
+                if kind == _MESSAGE:
+                    tag, count = rest
+                    parts = [peer.connection.recv_bytes() for _ in range(count)]
+                    with self._changed:
+                        key = (process, _tuple(tag))
+                        self._arrived.setdefault(key, deque()).append(parts)
+                        self._changed.notify_all()
+                elif kind == _END:
+                    with self._changed:
+                        peer.ended = True
+                        self._changed.notify_all()
+                peer.heard = time.monotonic()
+        except (OSError, EOFError):
+            if not peer.ended and not self._closing.is_set():
+                self.fail(f"process {process} has died")
+
+    def _beat(self) -> None:
+        while not self._closing.wait(_BEAT_SECONDS):
+            for process, peer in self._peers.items():
+                if peer.ended:
+                    continue
+                with contextlib.suppress(PeerError):
+                    self._write(process, [_BEAT], [])
+                silent = time.monotonic() - peer.heard
+                if silent > self._timeout:
+                    self.fail(
+                        f"process {process} has given no sign of life for {silent:.0f} seconds"
+                    )
+
+
+def _tuple(tag: Any) -> Any:
+    return tuple(map(_tuple, tag)) if isinstance(tag, list) else tag
+
+
+def _of(tag: Tag) -> str:
+    return str(tag[0]) if tag else "a message"
+
+
+def _octets(array: np.ndarray) -> memoryview:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).data
+
+
+def _send_at_once(connection: Connection) -> None:
+    """Small messages must not wait for more."""
+    twin = socket.socket(fileno=connection.fileno())
+    try:
+        twin.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    finally:
+        twin.detach()

@@ -1,0 +1,97 @@
+"""The job that a client takes part in: the devices of all processes, and the way to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+
+import neuronjax
+from neuronjax.errors import ConfigurationError
+from neuronjax.legalize.policy import Policy
+from neuronjax.machine.hosts import cores_of_process
+from neuronjax.machine.machine import LogicalCore, Machine
+from neuronjax.options import Options
+from neuronjax.processes.links import Links
+from neuronjax.processes.roster import Description, Process, join
+from neuronjax.runtime.device import Device, devices_of, visible_cores
+
+_COUNTS = "NEURON_PJRT_PROCESSES_NUM_DEVICES"
+
+
+@dataclass(frozen=True)
+class Job:
+    """All devices, and which of them this process has; ``links`` if there are other processes."""
+
+    index: int
+    devices: Sequence[Device]
+    links: Links | None
+
+    @property
+    def local_devices(self) -> list[Device]:
+        """The devices of this process, in the order of their ids."""
+        return [device for device in self.devices if device.process_index == self.index]
+
+    def local(self, ids: Iterable[int]) -> list[int]:
+        """Those of the devices ``ids`` that this process has, in their order."""
+        return [id for id in ids if self.devices[id].process_index == self.index]
+
+    def owners(self, ids: Iterable[int]) -> list[int]:
+        """The process of each device."""
+        return [self.devices[id].process_index for id in ids]
+
+    def close(self) -> None:
+        """Tells the other processes that this one ends."""
+        if self.links is not None:
+            self.links.close()
+
+
+def take_part(machine: Machine, policy: Policy, options: Options, process: Process | None) -> Job:
+    """The job of this process, alone or with those that ``process`` knows of.
+
+    Raises:
+      VisibleCoresError, ConfigurationError: cores that the process does not have.
+      TopologyError: so many processes cannot share the machine.
+      PeerError: another process is missing, or was started for something else.
+    """
+    index, count = (process.index, process.count) if process else (0, 1)
+    cores = visible_cores(machine, _own(options, index, count), _cores(machine, index, count))
+    if process is None:
+        return Job(0, devices_of(machine, [cores]), None)
+    first = _cores(machine, index, count)[0].id
+    description = Description(
+        agreed={
+            "version of neuronjax": neuronjax.__version__,
+            "version of jaxlib": version("jaxlib"),
+            "target": machine.target,
+            "logical core size": str(machine.lnc),
+            "executor": options.executor,
+            "options of numerics and legality": policy.digest(),
+            _COUNTS: str(options.process_devices),
+        },
+        cores=[core.id - first for core in cores],
+    )
+    roster = join(process, description)
+    cores_by_process = [
+        [_cores(machine, other, count)[core] for core in each.cores]
+        for other, each in enumerate(roster.descriptions)
+    ]
+    return Job(index, devices_of(machine, cores_by_process), roster.links)
+
+
+def _cores(machine: Machine, index: int, count: int) -> Sequence[LogicalCore]:
+    return cores_of_process(machine, index, count)
+
+
+def _own(options: Options, index: int, count: int) -> Options:
+    """The options of one process; the number of its cores may stand in a list for all."""
+    counts = options.process_devices
+    if counts is None:
+        return options
+    if len(counts) != count:
+        raise ConfigurationError(
+            f"{_COUNTS} has the devices of {len(counts)} processes, and there are {count}. "
+            "Name one number for each process, and let every process call "
+            "jax.distributed.initialize."
+        )
+    return replace(options, num_cores=counts[index])
