@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from neuronjax.processes.reduction import Reduction, begin, finish, take
+from neuronjax.processes.reduction import Reduction, begin, take
 
 Operands = Mapping[int, Sequence[np.ndarray]]
 """Rank -> its operands, for the members of a group that this process has, in the group's order."""
@@ -98,10 +98,9 @@ def reduced(
             channel.send(stretches[position + 1][0], position + 1, totals)
     others = [process for process in processes_of(group, channel) if process != last]
     if channel.index == last:
-        results = [finish(total, array.dtype) for total, array in zip(totals, like, strict=True)]
         for process in others:
-            channel.send(process, 0, results)
-        return results
+            channel.send(process, 0, totals)
+        return totals
     return channel.receive(last, 0, like)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
 Combine = Callable[[np.ndarray, np.ndarray], None]
@@ -81,35 +80,14 @@ OF_TRUTH_VALUES: Mapping[str, Reduction] = {
 }
 """The same for truth values."""
 
-_WIDE: Mapping[np.dtype, np.dtype] = {np.dtype(ml_dtypes.bfloat16): np.dtype(np.float32)} | {
-    np.dtype(getattr(ml_dtypes, name)): np.dtype(np.float16)
-    for name in (
-        "float8_e3m4", "float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz",
-        "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn",
-    )
-}  # fmt: skip
-"""Narrow types that XLA:CPU reduces in a wider one, and rounds at the end."""
-
-
-def wide(dtype: np.dtype) -> np.dtype:
-    """The type in which values of ``dtype`` are reduced."""
-    return _WIDE.get(dtype, dtype)
-
 
 def begin(reduction: Reduction, like: np.ndarray) -> np.ndarray:
-    """The neutral value in the shape of ``like`` and the type of its reduction."""
-    dtype = wide(like.dtype)
-    return np.full(like.shape, reduction.neutral(dtype), dtype)
+    """The neutral value in the shape and type of ``like``."""
+    return np.full(like.shape, reduction.neutral(like.dtype), like.dtype)
 
 
 def take(reduction: Reduction, total: np.ndarray, values: Iterable[np.ndarray]) -> None:
     """Takes the values of ranks, in order, into ``total``."""
     with np.errstate(all="ignore"):
         for value in values:
-            reduction.combine(total, value.astype(total.dtype, copy=False))
-
-
-def finish(total: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The result of a reduction of values of ``dtype``."""
-    with np.errstate(all="ignore"):
-        return total.astype(dtype, copy=False)
+            reduction.combine(total, value)

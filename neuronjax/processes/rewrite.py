@@ -102,12 +102,15 @@ class _Writer:
         self.collectives.append(make(op, self._total))
         number = self._first + len(self.collectives) - 1
         with ir.InsertionPoint(op), op.location:
-            operands = [_as_bytes(value) for value in op.operands]
-            types = [_byte_type(result.type) for result in op.results]
+            is_reduced = op.name in _REDUCING
+            operands = [
+                _converted(value, _carried(value.type, is_reduced)) for value in op.operands
+            ]
+            types = [_carried(result.type, is_reduced) for result in op.results]
             call = _callback(number, [*operands, self._replica, run], [*types, _ui32()])
             results = list(call.results)
             for old, new in zip(op.results, results, strict=False):
-                old.replace_all_uses_with(_from_bytes(new, old.type))
+                old.replace_all_uses_with(_converted(new, old.type))
         op.erase()
         return results[-1]
 
@@ -146,19 +149,22 @@ def _has_collective(op: Any) -> bool:
 _PACKED = {"i2": "i8", "i4": "i8", "ui2": "ui8", "ui4": "ui8", "f4E2M1FN": "f32"}
 """Types of less than a byte travel as others that hold their values."""
 
+_PROMOTED = {"bf16": "f32"} | dict.fromkeys(
+    ("f4E2M1FN", "f8E3M4", "f8E4M3", "f8E4M3FN", "f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E5M2",
+     "f8E5M2FNUZ"), "f16",
+)  # fmt: skip
+"""Narrow types are reduced as others and rounded at the end, as XLA:CPU does."""
 
-def _byte_type(type_: ir.Type) -> ir.Type:
+
+def _carried(type_: ir.Type, is_reduced: bool) -> ir.Type:
+    """The type in which the values of a collective come to its function."""
     tensor = ir.RankedTensorType(type_)
-    other = _PACKED.get(str(tensor.element_type))
+    table = _PACKED | _PROMOTED if is_reduced else _PACKED
+    other = table.get(str(tensor.element_type))
     return ir.RankedTensorType.get(tensor.shape, ir.Type.parse(other)) if other else type_
 
 
-def _as_bytes(value: Any) -> Any:
-    wanted = _byte_type(value.type)
-    return value if wanted == value.type else stablehlo.convert(wanted, value)
-
-
-def _from_bytes(value: Any, wanted: ir.Type) -> Any:
+def _converted(value: Any, wanted: ir.Type) -> Any:
     return value if value.type == wanted else stablehlo.convert(wanted, value)
 
 
@@ -259,3 +265,5 @@ _MEANINGS: Mapping[str, Callable[[Any, int], Collective]] = {
     "stablehlo.reduce_scatter": _reduce_scatter,
 }
 """Collective of StableHLO -> what it means, among so many ranks."""
+
+_REDUCING = frozenset({"stablehlo.all_reduce", "stablehlo.reduce_scatter"})
