@@ -233,6 +233,12 @@ class MonitorError(NeuronError):
     status = "UNAVAILABLE"
 
 
+class ForkedProcessError(NeuronError):
+    """A child process after ``fork`` cannot compute on the platform that its parent uses."""
+
+    status = "FAILED_PRECONDITION"
+
+
 class NotImplementedCallError(NeuronError):
     """A PJRT call this backend does not provide."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import logging
+import os
 import time
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from neuronjax import options
 from neuronjax.jaxlib_api import platforms
 from neuronjax.pjrt import interrupt, lowering
 from neuronjax.pjrt.client_state import PLATFORM_NAME
+from neuronjax.pjrt.fork import refuse_work
 from neuronjax.pjrt.guard import CALLBACK_CODES
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.program_text import engine_text
@@ -45,6 +47,7 @@ def initialize() -> None:
         _hold_interrupts()
     else:  # nobody asked for the platform yet
         table.plugin.first_run = _hold_interrupts
+    os.register_at_fork(after_in_child=partial(refuse_work, table))
     atexit.register(_let_callbacks_end)
 
 
