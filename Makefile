@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train generate test parity lint bench suite clean
+.PHONY: train generate test parity lint bench suite ecosystem clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -40,6 +40,13 @@ suite: $(STAMP)
 	  $(BIN)/python -m tests.conformance.jax_suite --jax_repo=$(JAX_REPO) --setting=$$setting \
 	    $(SUITE_FLAGS) || exit 1; done
 	$(BIN)/python -m tests.conformance.jax_suite --jax_repo=$(JAX_REPO) --explain --write_scoreboard
+
+# The suites of projects that stand on JAX (hours): make ecosystem SOURCES=<folder for their sources>
+# A part of each: SUITE_FLAGS="--sample=1/16".
+ecosystem: $(STAMP)
+	$(BIN)/python -m pip install --quiet -e ".[dev,ecosystem]"
+	$(BIN)/python -m tests.conformance.ecosystem --sources=$(SOURCES) --fetch --write_scoreboard \
+	  $(SUITE_FLAGS)
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -4,7 +4,8 @@
   python -m tests.conformance.ecosystem --sources=DIR --projects=flax,optax --sample=1/8
   python -m tests.conformance.ecosystem --write_scoreboard
 
-The installed versions are tested, on `neuron` as users get it, with as many devices on both sides.
+The extra `ecosystem` installs the projects. They run on `neuron` as users get it, with as many
+devices as on `cpu`.
 Tests that do not come with the installed package are under DIR: unpacked source distributions
 (NAME-VERSION) and checkouts (NAME); what is missing is said with the command that gets it, and
 --fetch downloads source distributions from PyPI. Results are kept under --work_dir, and a later
@@ -35,7 +36,7 @@ _SETTINGS = flags.DEFINE_list("settings", ["cpu", "default"], "Settings to run i
 _SAMPLE = flags.DEFINE_string("sample", "1/1", "K/N: part K of N of the tests.")
 _TIMEOUT = flags.DEFINE_float("timeout", 600.0, "Seconds one test may take.")
 _CRASHES = flags.DEFINE_integer("crashes", 20, "Crashes after which a unit is given up.")
-_WORK = flags.DEFINE_string("work_dir", "ecosystem_results", "Folder of the records.")
+_WORK = flags.DEFINE_string("work_dir", "runs/ecosystem", "Folder of the records.")
 _FETCH = flags.DEFINE_bool("fetch", False, "Download missing source distributions from PyPI.")
 _SCORE = flags.DEFINE_bool("write_scoreboard", False, "Write scoreboard.json from the records.")
 
@@ -51,9 +52,8 @@ def _run(project: Project, setting: str, sources: Path) -> Run:
     environment = suite_settings.environment(
         os.environ, setting, project.devices, project.host_devices
     )
-    if project.import_path is not None:
-        folder = ecosystem_projects.root(project, sources)
-        environment["PYTHONPATH"] = str(folder)
+    if project.imports_source:
+        environment["PYTHONPATH"] = str(ecosystem_projects.root(project, sources))
     part, parts = _SAMPLE.value.split("/")
     return Run(
         environment=environment,
@@ -75,14 +75,16 @@ def _run_project(project: Project, sources: Path) -> None:
 
 
 def _fetch(project: Project, sources: Path) -> None:
-    """Downloads and unpacks the source distribution of the installed version."""
-    version = ecosystem_projects.tested_version(project)
+    """Downloads and unpacks the source distribution of the installed version, if it is missing."""
+    version = metadata.version(project.name)
+    stem = f"{project.name.replace('-', '_')}-{version}"
+    if (sources / stem).is_dir():
+        return
     wanted = [f"--no-binary={project.name}", f"{project.name}=={version}"]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *wanted]
     sources.mkdir(parents=True, exist_ok=True)
     subprocess.run([*command, f"--dest={sources}"], check=True)
-    (archive,) = sources.glob(f"{project.name.replace('-', '_')}-{version}.tar.gz")
-    with tarfile.open(archive) as file:
+    with tarfile.open(sources / f"{stem}.tar.gz") as file:
         file.extractall(sources, filter="data")
 
 
@@ -91,9 +93,9 @@ def _run_all(chosen: Sequence[Project], sources: Path) -> bool:
     print(f"{'':30s}" + "".join(f"{column:>9s}" for column in _COLUMNS), flush=True)
     complete = True
     for project in chosen:
-        if _FETCH.value and project.source is Source.SDIST:
-            _fetch(project, sources)
         try:
+            if _FETCH.value and project.source is Source.SDIST:
+                _fetch(project, sources)
             _run_project(project, sources)
         except (FileNotFoundError, metadata.PackageNotFoundError) as problem:
             print(f"{project.name}: {problem}", file=sys.stderr)
@@ -107,10 +109,10 @@ def _scores() -> dict[str, dict[str, Any]]:
     units: dict[str, dict[str, Any]] = {}
     for project in PROJECTS:
         names = reference.keys() & tested.keys() & project.units.keys()
-        version = {"version": ecosystem_projects.tested_version(project)} if names else {}
-        facts = {**version, "devices": project.devices}
         units |= suite_score.unit_scores(
-            {name: reference[name] for name in names}, {name: tested[name] for name in names}, facts
+            {name: reference[name] for name in names},
+            {name: tested[name] for name in names},
+            {"devices": project.devices},
         )
     return units
 

@@ -1,8 +1,12 @@
-"""Projects that stand on JAX, where their tests are, and which of them say nothing here."""
+"""Projects that stand on JAX, where their tests are, and which of them say nothing here.
+
+The extra `ecosystem` of pyproject.toml installs them, and what their tests import.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -30,11 +34,9 @@ class Project:
       units: name of a unit to its paths, from the root of the source.
       repository: address of the checkout; ``{version}`` of its tag is the installed version.
       root: folder of the project in the source.
-      import_path: folder of the source that the project is imported from, if it is not the
-        installed one that is tested.
+      imports_source: its tests import the source; if not, the installed package.
       devices: how many devices its tests have.
       host_devices: whether `cpu` gets them from here; if not, its tests ask for them.
-      needs: distributions that its tests import.
       left_out: glob of files under the root to the reason why they are not run.
       options: more options of pytest.
     """
@@ -45,10 +47,9 @@ class Project:
     repository: str = ""
     tag: str = "v{version}"
     root: str = ""
-    import_path: str | None = None
+    imports_source: bool = False
     devices: int = 8
     host_devices: bool = True
-    needs: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
 
@@ -60,7 +61,6 @@ PROJECTS = (
         "optax",
         Source.WHEEL,
         {"optax": ("optax",)},
-        needs=("scikit-learn",),
         options=_IMPORTLIB,
     ),
     Project(
@@ -96,7 +96,6 @@ PROJECTS = (
                 *("tests/traceback_util_test.py", "tests/traverse_util_test.py"),
             ),
         },
-        needs=("cloudpickle", "einops"),
     ),
     Project(
         "equinox",
@@ -105,7 +104,6 @@ PROJECTS = (
         "https://github.com/patrick-kidger/equinox",
         devices=2,
         host_devices=False,
-        needs=("beartype", "jaxtyping", "optax"),
     ),
     Project(
         "diffrax",
@@ -113,7 +111,6 @@ PROJECTS = (
         {"diffrax": ("test",)},
         "https://github.com/patrick-kidger/diffrax",
         devices=1,
-        needs=("beartype", "optax", "scipy", "tqdm"),
     ),
     Project(
         "orbax-checkpoint",
@@ -121,7 +118,7 @@ PROJECTS = (
         {"orbax": ("orbax/checkpoint",)},
         "https://github.com/google/orbax",
         root="checkpoint",
-        import_path="checkpoint",
+        imports_source=True,
         left_out={
             "*/benchmarks/*": "needs clu and cluster tools",
             "*/tiering_service/*": "a web service with a database, no arrays",
@@ -137,26 +134,26 @@ PROJECTS = (
         "https://github.com/pyro-ppl/numpyro",
         tag="{version}",
         devices=2,
-        needs=("flax", "funsor", "graphviz", "scikit-learn", "scipy"),
         left_out={
             "*/test_examples.py": "runs whole examples that fetch data sets",
             "*/test_example_utils.py": "fetches data sets",
             "*/pyroapi/*": "needs pyro-api",
         },
-        options=("-p", "no:randomly"),
     ),
     Project(
         "blackjax",
         Source.SDIST,
         {"blackjax": ("tests",)},
-        needs=("pytest-benchmark",),
         left_out={"*/test_benchmarks.py": "times, no values"},
     ),
 )
 
 
-def tested_version(project: Project) -> str:
-    """The installed version. Raises ``PackageNotFoundError``: not installed."""
+def revision(project: Project, folder: Path) -> str:
+    """Which version of the project is tested: the installed one, or that of a checkout."""
+    describe = ["git", "-C", str(folder), "describe", "--tags", "--always"]
+    if project.source is Source.CHECKOUT:
+        return subprocess.run(describe, capture_output=True, text=True).stdout.strip()
     return metadata.version(project.name)
 
 
@@ -165,10 +162,11 @@ def root(project: Project, sources: Path) -> Path:
 
     Raises:
       FileNotFoundError: ``sources`` has no source of the project; the text says how to get it.
+      PackageNotFoundError: the project is not installed.
     """
     if project.source is Source.WHEEL:
         return Path(str(metadata.distribution(project.name).locate_file(""))).resolve()
-    version = tested_version(project)
+    version = metadata.version(project.name)
     stem = project.name.replace("-", "_")
     names = [f"{stem}-{version}", project.name, stem.partition("_")[0]]
     folders = [path for name in names if (path := sources / name / project.root).is_dir()]
@@ -202,6 +200,7 @@ def units(project: Project, sources: Path) -> list[Unit]:
             paths=tuple(str(folder / path) for path in paths),
             folder=folder,
             options=(*project.options, *ignored),
+            version=revision(project, folder),
         )
         for name, paths in project.units.items()
     ]

@@ -55,7 +55,7 @@ _TIMEOUT = flags.DEFINE_float("timeout", 300.0, "Seconds one test may take.")
 _CRASHES = flags.DEFINE_integer("crashes", 40, "Crashes after which a file is given up.")
 _CASES = flags.DEFINE_integer("cases", 1, "Cases per generated test (JAX_NUM_GENERATED_CASES).")
 _X64 = flags.DEFINE_bool("x64", False, "Run with JAX_ENABLE_X64=1; upstream's default is 0.")
-_WORK = flags.DEFINE_string("work_dir", "jax_suite_results", "Folder of the records.")
+_WORK = flags.DEFINE_string("work_dir", "runs/jax_suite", "Folder of the records.")
 _EXPLAIN = flags.DEFINE_bool("explain", False, "Find what the losses in `default` are due to.")
 _REFERENCE = flags.DEFINE_bool("write_reference", False, "Write jax_cpu.json.xz from the records.")
 _SCORE = flags.DEFINE_bool("write_scoreboard", False, "Write scoreboard.json from the records.")
@@ -101,7 +101,9 @@ def _run(setting: str) -> Run:
 
 def _unit(checkout: Path, name: str) -> Unit:
     tests = checkout.resolve() / "tests"
-    return Unit(name, tests, tests.parent / "pyproject.toml", (str(tests / name),), tests)
+    config = tests.parent / "pyproject.toml"
+    version = metadata.version("jax")
+    return Unit(name, tests, config, (str(tests / name),), tests, version=version)
 
 
 def _run_and_report(run: Run, unit: Unit) -> None:

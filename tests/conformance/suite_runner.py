@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class Unit:
       paths: files and folders of tests.
       folder: where the process runs.
       options: more options of pytest.
+      version: of the project whose tests they are.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Unit:
     paths: tuple[str, ...]
     folder: Path
     options: tuple[str, ...] = ()
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,13 @@ class Record:
       outcomes: test id to its last outcome event.
       samples: the parts that were run to their end.
       commits: the states of this project that ran them.
+      versions: of the project whose tests they are.
     """
 
     outcomes: Mapping[str, dict[str, Any]]
     samples: frozenset[tuple[int, int]] = frozenset()
-    commits: tuple[str, ...] = field(default=())
+    commits: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
 
 
 def record_path(records: Path, name: str) -> Path:
@@ -123,6 +127,7 @@ def read(record: Path) -> Record:
         {event["id"]: event for event in events if event["event"] == "outcome"},
         frozenset((k, n) for k, n in (e["sample"] for e in events if e["event"] == "end")),
         tuple(dict.fromkeys(e["commit"] for e in events if e["event"] == "run")),
+        tuple(dict.fromkeys(e["version"] for e in events if e["event"] == "run")),
     )
 
 
@@ -155,7 +160,7 @@ def run_unit(run: Run, unit: Unit) -> Mapping[str, int]:
     lost = 0
     while run.sample not in read(record).samples:
         if not lost:
-            _append(record, {"event": "run", "commit": commit()})
+            _append(record, {"event": "run", "commit": commit(), "version": unit.version})
         fault = _run_process(run, unit, record)
         if fault is None:
             continue

@@ -85,6 +85,7 @@ def _unit_score(reference: Record, tested: Record) -> dict[str, Any]:
     score: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "commits": list(tested.commits),
+        "versions": list(tested.versions),
         "covered": round(min(share_of_tests(reference), share_of_tests(tested)), 4),
         "reference": _counts(before),
         "tested": _counts(after),
