@@ -17,6 +17,7 @@ import numpy as np
 from neuronjax.dump import Dump, ProgramDump
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.garbage import seldom_collected
+from neuronjax.hlo import chlo
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.hlo.module import Signature, TensorSpec
@@ -257,6 +258,7 @@ def _per_core(
     with hlo.context():
         module = hlo.load(code)
         strip_memory_placement(module)
+        chlo.without_composites(module)
         signature = hlo.signature(module)
         program = hlo.dump(module)
     partitions = options.executable_build_options.num_partitions

@@ -14,7 +14,7 @@ from neuronjax.emulate.rule import Rules
 from neuronjax.emulate.unit import Array, Read, Run, Unit
 from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
 from neuronjax.formats import FLOAT32
-from neuronjax.program.element_types import Integer
+from neuronjax.program.element_types import ElementType, Integer
 from neuronjax.program.gpsimd_engine import (
     AffineSelect,
     CoreBarrier,
@@ -206,8 +206,7 @@ def custom_op(each: CustomOp, unit: Unit) -> Run:
     """dst = function(srcs)."""
     if each.function is CustomFunction.SELECT:
         return _select(each, unit)
-    domain = next((a.element_type for a in each.srcs if isinstance(a, Access)), None)
-    domain = domain or each.dst.element_type
+    domain = _domain(each, unit)
     integer = isinstance(domain, Integer)
     table = INTEGER if integer else FLOAT
     if each.function not in table:
@@ -225,6 +224,17 @@ def custom_op(each: CustomOp, unit: Unit) -> Run:
         write(values, np.broadcast_to(result, shape))
 
     return run
+
+
+def _domain(each: CustomOp, unit: Unit) -> ElementType:
+    """The type that it computes in."""
+    found = next((src.element_type for src in each.srcs if src.element_type), None)
+    if found is None:
+        raise UnsupportedProgramError(
+            f"{unit.place.path}: {each.function.value} of constants without a type. Write the type"
+            " of one of them behind it, such as #1 as int32."
+        )
+    return found
 
 
 def _operand(unit: Unit, operand: Access | Immediate, dtype: np.dtype) -> Read:

@@ -1,4 +1,4 @@
-"""Operations of the CHLO dialect in terms of StableHLO: the expansions that XLA itself uses."""
+"""Operations of the CHLO dialect: out of composites, and in terms of StableHLO as XLA has them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,44 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from neuronjax.hlo.custom_calls import custom_call_target
-from neuronjax.jaxlib_api.mlir import PassManager, ir
+from neuronjax.jaxlib_api.mlir import PassManager, func, ir
 
 _PASSES = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 _MARK = "neuronjax.keep."
 _TARGET = "call_target_name"
+
+_COMPOSED = frozenset({
+    "chlo.acos", "chlo.acosh", "chlo.asin", "chlo.asinh", "chlo.atanh", "chlo.cosh", "chlo.erf",
+    "chlo.mulhi", "chlo.ragged_dot", "chlo.sinh", "chlo.top_k",
+})  # fmt: skip
+"""Operations that reach a plugin as composites of their name, and that XLA turns back."""
+
+
+def without_composites(module: ir.Module) -> None:
+    """Replaces composites by the operations of CHLO that they stand for, or by calls; in place."""
+    composites = _found(module, lambda op: op.name == "stablehlo.composite")
+    for op in composites:
+        name = ir.StringAttr(op.attributes["name"]).value
+        if name in _COMPOSED:
+            _replace(op, name, _composite_attributes(op))
+        else:
+            _call(op)
+    if composites:
+        manager = PassManager.parse("builtin.module(symbol-dce)", context=module.context)
+        manager.run(module.operation)
+
+
+def _composite_attributes(op: Any) -> dict[str, ir.Attribute]:
+    if "composite_attributes" not in op.attributes:
+        return {}
+    return {each.name: each.attr for each in ir.DictAttr(op.attributes["composite_attributes"])}
+
+
+def _call(op: Any) -> None:
+    callee = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+    with op.context, op.location, ir.InsertionPoint(op):
+        call = func.CallOp([result.type for result in op.results], callee, list(op.operands))
+    _hand_over(op, call)
 
 
 def expand(module: ir.Module, kept: Collection[str]) -> None:
@@ -18,12 +51,13 @@ def expand(module: ir.Module, kept: Collection[str]) -> None:
     if not _found(module, lambda op: op.name.startswith("chlo.") and op.name not in kept):
         return
     for op in _found(module, lambda op: op.name in kept and op.name.startswith("chlo.")):
-        _replace(op, "stablehlo.custom_call", {_TARGET: ir.StringAttr.get(_MARK + op.name)})
+        mark = {_TARGET: ir.StringAttr.get(_MARK + op.name)}
+        _replace(op, "stablehlo.custom_call", _attributes(op) | mark)
     PassManager.parse(_PASSES, context=module.context).run(module.operation)
     for op in _found(module, lambda op: (custom_call_target(op) or "").startswith(_MARK)):
         target = custom_call_target(op)
         assert target is not None
-        _replace(op, target.removeprefix(_MARK), {})
+        _replace(op, target.removeprefix(_MARK), _attributes(op))
 
 
 def _found(module: ir.Module, wanted: Callable[[Any], bool]) -> list[Any]:
@@ -38,16 +72,24 @@ def _found(module: ir.Module, wanted: Callable[[Any], bool]) -> list[Any]:
     return found
 
 
-def _replace(op: Any, name: str, more: dict[str, ir.Attribute]) -> None:
+def _attributes(op: Any) -> dict[str, ir.Attribute]:
+    return {key: op.attributes[key] for key in op.attributes if key != _TARGET}
+
+
+def _replace(op: Any, name: str, attributes: dict[str, ir.Attribute]) -> None:
     with op.context, op.location:
-        attributes = {key: op.attributes[key] for key in op.attributes if key != _TARGET}
         new = ir.Operation.create(
             name,
             results=[result.type for result in op.results],
             operands=list(op.operands),
-            attributes={**attributes, **more},
+            attributes=attributes,
             ip=ir.InsertionPoint(op),
         )
+    _hand_over(op, new)
+
+
+def _hand_over(op: Any, new: Any) -> None:
+    """Gives the users of an operation the results of another one."""
     for old, result in zip(op.results, new.results, strict=True):
         old.replace_all_uses_with(result)
     op.erase()

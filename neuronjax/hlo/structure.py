@@ -9,13 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from neuronjax.hlo import module as hlo
-from neuronjax.hlo.calls import CallGraph
+from neuronjax.hlo.calls import CallGraph, callee_of
 from neuronjax.jaxlib_api.mlir import ir
 
 LOOP = "stablehlo.while"
 BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
-_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
-"""Ops that call a function of the module -> the attribute that names it."""
 
 
 def terminator(block: Any) -> Any:
@@ -60,8 +58,7 @@ def inline_calls(module: ir.Module) -> None:
     inlined: set[str] = set()
     while calls := _calls(main):
         for call, name in calls:
-            library = call.name == "func.call" and graph.is_library(call)
-            inline(call, functions[name], keep_locations=not library)
+            inline(call, functions[name], keep_locations=not graph.is_library(call))
             inlined.add(name)
     for name in inlined:
         functions[name].erase()
@@ -71,9 +68,8 @@ def _calls(main: Any) -> list[tuple[Any, str]]:
     found: list[tuple[Any, str]] = []
 
     def visit(op: Any) -> ir.WalkResult:
-        if op.name in _CALLS:
-            name = ir.FlatSymbolRefAttr(op.attributes[_CALLS[op.name]]).value
-            found.append((op, name))
+        if op.name == "func.call":
+            found.append((op, callee_of(op)))
         return ir.WalkResult.ADVANCE
 
     main.operation.walk(visit)

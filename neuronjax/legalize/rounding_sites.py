@@ -171,7 +171,6 @@ class _Threading:
     def __init__(self, module: ir.Module, seed: int) -> None:
         self._seed = seed
         self._numbers: Iterator[int] = itertools.count(1)
-        _call_composites(module)
         self._functions = {
             op.name.value: op for op in module.body.operations if op.operation.name == "func.func"
         }
@@ -259,15 +258,6 @@ class _Threading:
             if any(self._is_stateful(b) for region in op.regions for b in region.blocks):
                 return True
         return False
-
-
-def _call_composites(module: ir.Module) -> None:
-    """Replaces composites by calls of their decompositions, which can take one more argument."""
-    for op in ops_of(module, frozenset({"stablehlo.composite"})):
-        with at(op):
-            callee = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
-            call = func.CallOp([result.type for result in op.results], callee, list(op.operands))
-        _replace(op, call.operation)
 
 
 def _replace(op: Any, twin: Any) -> None:

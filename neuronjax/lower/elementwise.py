@@ -59,6 +59,13 @@ class Work:
     def emit(self, instruction: Any) -> None:
         self.builder.emit(instruction)
 
+    def custom(self, function: CustomFunction, *srcs: Scalar) -> None:
+        """dst = a function of GpSimd's processors; constants alone carry their type."""
+        if not any(isinstance(src, Access) for src in srcs):
+            own = storage_of(self.operand).dtype
+            srcs = tuple(Immediate(src.value, own) for src in srcs if isinstance(src, Immediate))
+        self.emit(CustomOp(dst=self.dst, function=function, srcs=srcs))
+
 
 Rule = Callable[[Work], None]
 
@@ -91,7 +98,7 @@ def _is_narrow_float(dtype: np.dtype) -> bool:
 
 def _custom(function: CustomFunction) -> Rule:
     def rule(work: Work) -> None:
-        work.emit(CustomOp(dst=work.dst, function=function, srcs=work.srcs))
+        work.custom(function, *work.srcs)
 
     return rule
 
@@ -132,7 +139,8 @@ def fill(builder: KernelBuilder, dst: Access, value: Scalar) -> None:
     """dst = a constant, or a copy."""
     if isinstance(value, Immediate):
         if dst.element_type.storage_bits > 32:
-            builder.emit(CustomOp(dst=dst, function=CustomFunction.CONVERT, srcs=(value,)))
+            own = replace(value, element_type=dst.element_type)
+            builder.emit(CustomOp(dst=dst, function=CustomFunction.CONVERT, srcs=(own,)))
         elif _is_byte_float(dst.element_type):
             builder.emit(Memset(dst=as_bits(dst), value=_encoded(value, dst.element_type)))
         else:
@@ -213,7 +221,7 @@ def _not(work: Work) -> None:
             TensorScalar(dst=work.dst, data=src, op0=AluOp.BITWISE_XOR, operand0=Immediate(1))
         )
     else:
-        work.emit(CustomOp(dst=work.dst, function=CustomFunction.NOT, srcs=work.srcs))
+        work.custom(CustomFunction.NOT, *work.srcs)
 
 
 def _shift(op: AluOp, function: CustomFunction) -> Rule:
@@ -268,7 +276,7 @@ def _divide(work: Work) -> None:
     """a / b = a * (1 / b): the engines have no division. Integers divide on GpSimd."""
     left, right = work.srcs
     if not is_float(work.operand):
-        work.emit(CustomOp(dst=work.dst, function=CustomFunction.DIVIDE, srcs=work.srcs))
+        work.custom(CustomFunction.DIVIDE, *work.srcs)
         return
     inverse: Scalar
     if isinstance(right, Immediate):
@@ -301,11 +309,11 @@ def _with(work: Work, *srcs: Scalar) -> Work:
 
 def _select(work: Work) -> None:
     predicate, on_true, on_false = work.srcs
-    if work.result.itemsize > 4:
-        work.emit(CustomOp(dst=work.dst, function=CustomFunction.SELECT, srcs=work.srcs))
-        return
     if isinstance(predicate, Immediate):
         fill(work.builder, work.dst, on_true if predicate.value else on_false)
+        return
+    if work.result.itemsize > 4:
+        work.custom(CustomFunction.SELECT, *work.srcs)
         return
     dst = work.dst
     if _is_narrow_float(work.result):
@@ -314,7 +322,7 @@ def _select(work: Work) -> None:
             as_bits(each) if isinstance(each, Access) else each for each in (on_true, on_false)
         )
         if Immediate in {type(on_true), type(on_false)}:
-            work.emit(CustomOp(dst=work.dst, function=CustomFunction.SELECT, srcs=work.srcs))
+            work.custom(CustomFunction.SELECT, *work.srcs)
             return
     at_once = selection(work)
     if at_once is not None:
@@ -372,7 +380,7 @@ def _compare(work: Work) -> None:
     exact = CustomFunction(f"compare_{direction.lower()}")
     if work.attributes.get("compare_type") == "TOTALORDER" and is_float(work.operand):
         keys = tuple(_ordered(work, src) for src in work.srcs)
-        work.emit(CustomOp(dst=work.dst, function=exact, srcs=keys))
+        work.custom(exact, *keys)
         return
     tensors = [src for src in work.srcs if isinstance(src, Access)]
     if work.operand.name in _SMALL or (
@@ -386,7 +394,7 @@ def _compare(work: Work) -> None:
         op = _COMPARISONS[direction]
         work.emit(TensorTensor(dst=work.dst, data1=left, data2=right, op=op, engine=Engine.GPSIMD))
         return
-    work.emit(CustomOp(dst=work.dst, function=exact, srcs=work.srcs))
+    work.custom(exact, *work.srcs)
 
 
 def _ordered(work: Work, src: Scalar) -> Access:
@@ -406,17 +414,16 @@ def _ordered(work: Work, src: Scalar) -> Access:
 
 def _convert(work: Work) -> None:
     (src,) = work.srcs
-    if isinstance(src, Immediate):
-        work.emit(CustomOp(dst=work.dst, function=CustomFunction.CONVERT, srcs=(src,)))
-    elif work.result == np.bool_:
-        different = CustomFunction.COMPARE_NE
-        work.emit(CustomOp(dst=work.dst, function=different, srcs=(src, Immediate(0))))
+    if work.result == np.bool_:
+        work.custom(CustomFunction.COMPARE_NE, src, Immediate(0))
+    elif isinstance(src, Immediate):
+        work.custom(CustomFunction.CONVERT, src)
     elif work.operand == work.result:
         copy(work.builder, work.dst, src)
     elif _engines_convert(work.operand, work.result):
         work.emit(TensorCopy(dst=work.dst, src=src))
     else:
-        work.emit(CustomOp(dst=work.dst, function=CustomFunction.CONVERT, srcs=(src,)))
+        work.custom(CustomFunction.CONVERT, src)
 
 
 def _engines_convert(operand: np.dtype, result: np.dtype) -> bool:

@@ -146,7 +146,8 @@ class CustomOp(Instruction):
     """dst = function(srcs), element by element: a C++ operator on the engine's own processors.
 
     What no other instruction computes exactly: 64-bit and wrapping integers, roundings, remainders.
-    Integers are exact in the type of dst; floating-point functions are rounded once, on write.
+    It computes in the type of the first source that has one; among constants one must carry its
+    type. Integers are exact, floating-point functions are rounded once, on write.
     """
 
     mnemonic: ClassVar[str] = "custom_op"

@@ -148,15 +148,20 @@ class RegisterOffset:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Immediate:
-    """A number within the instruction. NaN equals NaN here, and 0.0, -0.0 and 0 differ."""
+    """A number within the instruction. NaN equals NaN here, and 0.0, -0.0 and 0 differ.
+
+    `element_type` is needed where no operand beside it has the type that is computed in.
+    """
 
     value: float | int
+    element_type: ElementType | None = None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Immediate) and repr(self.value) == repr(other.value)
+        same = isinstance(other, Immediate) and repr(self.value) == repr(other.value)
+        return same and self.element_type == other.element_type
 
     def __hash__(self) -> int:
-        return hash(repr(self.value))
+        return hash((repr(self.value), self.element_type))
 
 
 @dataclass(frozen=True, slots=True)

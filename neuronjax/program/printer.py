@@ -176,6 +176,10 @@ def _dim(dim: Dim) -> str:
     return f"{dim.stride}:{dim.size}"
 
 
+def _immediate(number: Immediate) -> str:
+    return f"#{number.value!r}" + (f" as {number.element_type.name}" if number.element_type else "")
+
+
 def _tuple(values: tuple[Any, ...]) -> str:
     return f"({', '.join(map(_value, values))})"
 
@@ -185,7 +189,7 @@ _PRINTERS: dict[type, Callable[[Any], str]] = {
     Affine: _affine,
     Dim: _dim,
     First: lambda flag: f"first({', '.join(flag.variables)})",
-    Immediate: lambda immediate: f"#{immediate.value!r}",
+    Immediate: _immediate,
     Last: lambda flag: f"last({', '.join(flag.variables)})",
     Register: lambda register: f"${register.name}",
     Signal: lambda signal: f"!{signal.semaphore.name} += {signal.by}",

@@ -161,15 +161,26 @@ def _access(cursor: Cursor, names: Names) -> Access:
 
 def _immediate(cursor: Cursor, names: Names) -> Immediate:
     cursor.take()
+    value = _signed_number(cursor)
+    if not cursor.accept("as"):
+        return Immediate(value)
+    start = cursor.here
+    try:
+        return Immediate(value, element_type_named(cursor.word("an element type")))
+    except UnknownFormatError as error:
+        cursor.fail(str(error).rstrip("."), start)
+
+
+def _signed_number(cursor: Cursor) -> int | float:
     sign = -1 if cursor.accept("-") else 1
     token = cursor.take()
     if token.kind == "int":
-        return Immediate(sign * cursor.number(token))
+        return sign * cursor.number(token)
     if token.kind == "float":
-        return Immediate(sign * float(token.text))
+        return sign * float(token.text)
     if token.text not in _SPECIAL:
         cursor.fail(f"expected a number, found {token.text!r}", token)
-    return Immediate(sign * _SPECIAL[token.text])
+    return sign * _SPECIAL[token.text]
 
 
 def _register(cursor: Cursor, names: Names) -> Register:

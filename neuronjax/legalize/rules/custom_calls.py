@@ -51,7 +51,7 @@ def _is_topk(site: Site) -> bool:
     target = custom_call_target(site.op)
     if target is not None:
         return target in TOPK_TARGETS
-    return site.op.name in _TOPK_OPS or "chlo.top_k" in str(site.op.attributes["name"])
+    return site.op.name in _TOPK_OPS
 
 
 def _topk_on_integers(site: Site) -> str | None:
@@ -69,7 +69,7 @@ def _topk_too_long(site: Site) -> str | None:
     return f"Found k={k}" if k > MAX_TOPK else None
 
 
-_TOPK = stablehlo("composite", "custom_call") | _TOPK_OPS
+_TOPK = stablehlo("custom_call") | _TOPK_OPS
 
 RULES = (
     Rule(

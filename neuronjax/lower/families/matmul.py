@@ -232,7 +232,7 @@ class _OnGpSimd:
         total, part = (self.builder.tile((rows, columns), storage, name="acc") for _ in range(2))
         dst, product = tile_access(total, [columns], [1]), tile_access(part, [columns], [1])
         convert = CustomFunction.CONVERT
-        self.builder.emit(CustomOp(dst=dst, function=convert, srcs=(Immediate(0),)))
+        self.builder.emit(CustomOp(dst=dst, function=convert, srcs=(Immediate(0, storage),)))
 
         def step(at: dict[int, Affine]) -> None:
             left = self.builder.tile((rows, 1), self.left.dtype, name="left")

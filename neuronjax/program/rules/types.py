@@ -21,6 +21,7 @@ from neuronjax.formats import (
     Format,
 )
 from neuronjax.program.element_types import INTEGERS, PACKED, ElementType, Integer
+from neuronjax.program.gpsimd_engine import CustomOp
 from neuronjax.program.operators import BITVECTOR, COMPARISONS, REDUCTIONS, UNARY, AluOp
 from neuronjax.program.rules.site import Complaint, Site
 
@@ -153,6 +154,10 @@ def element_types(site: Site) -> Iterator[Complaint]:
             yield f"{name} of {found.name} on {site.core.name}", _names(known)
         elif allowed is not None and found not in allowed:
             yield f"{name} of {found.name}", _names(allowed)
+    if isinstance(site.instruction, CustomOp) and not any(
+        src.element_type for src in site.instruction.srcs
+    ):
+        yield "srcs of constants without a type", "a constant with its type, such as #1 as int32"
     operands = dict(site.accesses())
     one, other = (operands.get(name) for name in SAME.get(mnemonic, ("", "")))
     if one and other and one.element_type != other.element_type:
