@@ -44,7 +44,10 @@ class Value:
 
 @dataclass(eq=False, slots=True)
 class Op:
-    """One operation. `name` is StableHLO's without the dialect; other dialects keep theirs."""
+    """One operation. `name` is StableHLO's without the dialect; other dialects keep theirs.
+
+    Functions that a custom call names are regions of it.
+    """
 
     name: str
     operands: tuple[Value, ...]
@@ -161,7 +164,10 @@ class _Reader:
         return ()
 
     def operation(self, operation: Any, operands: tuple[Value, ...], known: Any) -> Op:
-        regions = (region.blocks[0] for region in operation.regions if len(region.blocks))
+        regions = [region.blocks[0] for region in operation.regions if len(region.blocks)]
+        if "called_computations" in operation.attributes:
+            names = attribute_value(operation.attributes["called_computations"])
+            regions += [self.functions[name] for name in names]
         op = Op(
             name=operation.name.removeprefix("stablehlo."),
             operands=operands,
@@ -244,9 +250,9 @@ _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 _IDENTITIES = frozenset({
     "sdy.sharding_constraint", "sdy.propagation_barrier", "Sharding", "SPMDFullToShardShape",
     "SPMDShardToFullShape", "xla.sdy.Sharding", "xla.sdy.FuncResultSharding", "LayoutConstraint",
-    "annotate_device_placement",
+    "annotate_device_placement", "mhlo.copy",
 })  # fmt: skip
-"""Operations and targets of custom calls that say something to a partitioner only."""
+"""Copies, and operations and targets of custom calls that say something to a partitioner only."""
 
 
 def _is_identity(operation: Any) -> bool:
@@ -298,7 +304,7 @@ def _elements(attribute: Any) -> np.ndarray:
         array = np.asarray(attribute)
     except TypeError:  # numpy lacks the type
         array = _parsed(str(attribute), spec)
-    if attribute.is_splat and spec.shape:
+    if attribute.is_splat and spec.shape and array.size:
         one = np.array(array[(0,) * array.ndim])
         return np.broadcast_to(one.view(spec.dtype), spec.shape)
     return np.array(array).view(spec.dtype)

@@ -42,6 +42,17 @@ def read_portable_artifact(code: bytes) -> ir.Module:
     return _jax.mlir.deserialize_portable_artifact(code, ir.Context.current)
 
 
+def portable_artifact(module: ir.Module) -> bytes:
+    """The module as JAX sends it to a plugin: CHLO expanded, or in composites.
+
+    Relies on ``_jax.mlir.serialize_portable_artifact``, which the client of the C API calls as
+    well. Without it: ``stablehlo.serialize_portable_artifact_str`` after the pass
+    ``chlo-legalize-to-stablehlo``.
+    """
+    newest, _ = stablehlo_versions()
+    return _jax.mlir.serialize_portable_artifact(bytecode(module), newest)
+
+
 def stablehlo_versions() -> tuple[str, str]:
     """The newest and the oldest version of StableHLO artifacts that are read, such as ``1.9.0``."""
     return stablehlo.get_current_version(), stablehlo.get_minimum_version()

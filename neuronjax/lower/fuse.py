@@ -29,7 +29,7 @@ SMALL = 1 << 16
 """Elements of a value that may be made long before it is read."""
 
 VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse",
-                   "optimization_barrier", "mhlo.copy"})  # fmt: skip
+                   "optimization_barrier"})  # fmt: skip
 """Operations that may only change where a value is seen to lie."""
 
 Map = tuple[int | None, ...]
@@ -300,7 +300,8 @@ def _early_first(operations: Sequence[Op]) -> list[Op]:
 
 def _acts(op: Op) -> bool:
     """Whether an operation does something beyond its results."""
-    return bool(op.attributes.get("has_side_effect")) or bool(op.regions)
+    inside = (_acts(each) for region in op.regions for each in region.operations)
+    return bool(op.attributes.get("has_side_effect")) or any(inside)
 
 
 def _identity(shape: Sequence[int]) -> Map:

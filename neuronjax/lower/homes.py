@@ -17,7 +17,7 @@ from neuronjax.program.operand import Buffer
 
 IN_PLACE = frozenset({"dynamic_update_slice", "scatter", "while"})
 """Operations that make results in the memory of as many operands, the first ones."""
-_DENSE = frozenset({"reshape", "optimization_barrier", "mhlo.copy"})
+_DENSE = frozenset({"reshape", "optimization_barrier"})
 """Views that keep elements in their order."""
 
 

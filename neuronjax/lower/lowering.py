@@ -10,11 +10,20 @@ from neuronjax.hlo import graph as hlo_graph
 from neuronjax.hlo import module as hlo
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.lower import elementwise
+from neuronjax.lower.composed import COMPOSED
+from neuronjax.lower.empty import EMPTY
 from neuronjax.lower.families.expansions import REWRITES
 from neuronjax.lower.families.table import EPILOGUES, RULES
 from neuronjax.lower.homes import Home
 from neuronjax.lower.moves import move
-from neuronjax.lower.native import LATER, NATIVE, ROUNDED, with_own_widenings, without_unused
+from neuronjax.lower.native import (
+    CANONICAL,
+    LATER,
+    NATIVE,
+    ROUNDED,
+    with_own_widenings,
+    without_unused,
+)
 from neuronjax.lower.rebuild import on_buffers
 from neuronjax.lower.rewrite import rewrite
 from neuronjax.lower.scope import Scope, Unit
@@ -48,7 +57,11 @@ def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main")
     known = (*RULES, *elementwise.RULES, *LATER)
     chlo.expand(module, [name for name in known if name.startswith("chlo.")])
     graph = hlo_graph.read(module)
+    rewrite(graph, EMPTY)
     rewrite(graph, REWRITES)
+    rewrite(graph, CANONICAL)
+    rewrite(graph, COMPOSED)
+    without_unused(graph)
     rewrite(graph, NATIVE)
     with_own_widenings(graph)
     without_unused(graph)

@@ -15,11 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from neuronjax.hlo import chlo
-from neuronjax.hlo import graph as hlo_graph
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.lower.composed import expanded
 from neuronjax.lower.families.slide import windows_of
 from neuronjax.lower.fuse import is_splat, is_widening, reducer
 from neuronjax.lower.rewrite import Rewrite, Writer
@@ -319,9 +317,11 @@ NATIVE: Mapping[str, Rewrite] = {
     "dot_general": product,
     "divide": divide,
     "multiply": multiply,
-    "select": select,
 }
 """Operation -> what the engines do instead."""
+
+CANONICAL: Mapping[str, Rewrite] = {"select": select}
+"""Selections of an engine's own NaN; they stand between the operations of others."""
 
 
 def rounded_erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
@@ -336,21 +336,9 @@ def rounded_erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 def erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
     """In terms of StableHLO, where it is no part of anything that engines have."""
-    element = op.mlir.results[0].type.element_type
-    spec = ir.RankedTensorType.get(op.result.shape, element, loc=op.mlir.location)
-    module = ir.Module.parse(
-        f"func.func @main(%x: {spec}) -> {spec} {{\n"
-        f"  %y = chlo.erfc %x : {spec} -> {spec}\n  return %y : {spec}\n}}",
-        context=op.mlir.context,
-    )
-    chlo.expand(module, ())
-    made = hlo_graph.read(module)
-    (parameter,) = made.parameters
-    for each in made.operations:
-        operands = (op.operands[0] if value is parameter else value for value in each.operands)
-        each.operands, each.source = tuple(operands), op.source
-        writer.operations.append(each)
-    return made.results
+    (x,) = op.operands
+    wide = writer.convert(x, np.float32)
+    return [writer.convert(expanded(writer, op.name, wide), op.result.dtype)]
 
 
 ROUNDED: Mapping[str, Rewrite] = {"convert": rounded_erfc}

@@ -68,7 +68,7 @@ _ARITHMETIC: Mapping[str, Callable[[int, int], int]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "maximum": max,
     "minimum": min,
 }  # fmt: skip
-_SAME = frozenset({"reshape", "broadcast_in_dim", "convert", "optimization_barrier", "mhlo.copy"})
+_SAME = frozenset({"reshape", "broadcast_in_dim", "convert", "optimization_barrier"})
 
 
 @dataclass

@@ -61,7 +61,7 @@ def trace(workload: Workload) -> Traced:
     names = _parameters(workload.fn)
     return Traced(
         name=str(module.operation.attributes["sym_name"]).strip('"'),
-        code=mlir.bytecode(module),
+        code=mlir.portable_artifact(module),
         options=_options(partitions),
         ranks=partitions,
         arguments=tuple(_path(names, flat[index][0]) for index in kept),

@@ -61,7 +61,14 @@ class EngineExecutable(HostExecutable):
         self._run = runs.of(program, host)
 
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
-        """Runs all cores to the end; the token, if asked for, is ready."""
+        """Runs all cores to the end; the token, if asked for, is ready.
+
+        What moves between the emulator and the private client is no transfer of the user's.
+        """
+        with jax.transfer_guard("allow"):
+            return self._executed(arguments, with_token)
+
+    def _executed(self, arguments: list[Any], with_token: bool) -> tuple[list[Any], Any]:
         shards = [self.shards(argument) for argument in arguments]
         given = [
             {f"arg{i}": stored(each[rank]) for i, each in enumerate(shards) if each[rank].size}

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
 import ml_dtypes
 import numpy as np
 from jax._src.lib import xla_client
+from jaxlib.xla_client import CompileOptions
 
+from neuronjax.compiler import compile_program
 from neuronjax.emulate.core import DataflowOrder, Order, run
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TOKEN
+from neuronjax.host.client import HostClient
+from neuronjax.jaxlib_api import mlir
+from neuronjax.legalize.policy import policy_of
 from neuronjax.lower.lowering import lower
 from neuronjax.lower.storage import restored, stored
+from neuronjax.machine.chips import CHIPS
+from neuronjax.options import Options
 from neuronjax.program.control import Host
 from neuronjax.program.program import Program, Target
 from neuronjax.program.walk import instructions
@@ -53,9 +61,25 @@ def lowered(code: bytes, ranks: int = 1, chip: str = CHIP) -> Program:
 
 
 def lowered_function(function: Callable[..., Any], *arguments: Any) -> tuple[Program, bytes]:
-    """The program of a jax function, and its StableHLO."""
-    code = jax.jit(function).lower(*arguments).as_text(debug_info=True).encode()
+    """The program of a jax function, and what it was lowered from: its StableHLO as users' comes.
+
+    Platform `cpu` would get operations of CHLO, which JAX sends to no plugin.
+    """
+    code = sent(jax.jit(function).trace(*arguments))
     return lowered(code), code
+
+
+def sent(traced: Any) -> bytes:
+    """The program of one core as lowering gets it when JAX sends it to the platform."""
+    module = traced.lower(lowering_platforms=("neuron",)).compiler_ir("stablehlo")
+    policy = policy_of(Options(numerics="ieee", legality="off"), CHIPS[CHIP])
+    host = _private_client()
+    return compile_program(mlir.portable_artifact(module), CompileOptions(), host, policy).per_core
+
+
+@cache
+def _private_client() -> HostClient:
+    return HostClient(1)
 
 
 def host_operations(program: Program) -> list[str]:
@@ -101,7 +125,7 @@ def run_on_host(instruction: Host, operands: list[np.ndarray]) -> list[np.ndarra
 def on_cpu(code: bytes, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
     """A StableHLO program on XLA:CPU."""
     device = jax.devices("cpu")[0]
-    options = xla_client.CompileOptions()
+    options = CompileOptions()
     options.env_option_overrides = list(QUICK_COMPILE.items())
     executable = device.client.compile_and_load(code, xla_client.DeviceList((device,)), options)
     values = [jax.device_put(np.asarray(a), device) for a in arguments]
@@ -116,12 +140,15 @@ def check(
 
     Unless `host`, no operation may be left to the host.
     """
-    program, code = lowered_function(function, *arguments)
+    traced = jax.jit(function).trace(*arguments)
+    code = sent(traced)
+    program = lowered(code)
     if not host:
         assert host_operations(program) == []
     arrays = [np.asarray(a) for a in jax.tree.leaves(arguments)]
     (found,) = emulated(program, code, [arrays])
-    for got, want in zip(found, on_cpu(code, arrays), strict=True):
+    judge = traced.lower(lowering_platforms=("cpu",)).as_text().encode()
+    for got, want in zip(found, on_cpu(judge, arrays), strict=True):
         assert_close(got, want, tolerance)
     return program
 

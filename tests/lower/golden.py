@@ -20,7 +20,7 @@ from jax import lax
 from neuronjax.compiler import lower_program
 from neuronjax.program import text
 from neuronjax.program.program import Target
-from tests.lower.differential import CHIP
+from tests.lower.differential import CHIP, sent
 
 FOLDER = Path(__file__).parent / "golden"
 F32, BF16, I32 = np.dtype(np.float32), np.dtype(jnp.bfloat16), np.dtype(np.int32)
@@ -96,7 +96,7 @@ def lowered(name: str) -> str:
     case = CASES[name]
     shapes = [jax.ShapeDtypeStruct(*each) for each in case.arguments]
     donated = {"cache_update": 0}.get(name)
-    code = jax.jit(case.function, donate_argnums=donated).lower(*shapes).as_text().encode()
+    code = sent(jax.jit(case.function, donate_argnums=donated).trace(*shapes))
     return text.format(lower_program(code, Target(CHIP), 1))
 
 

@@ -33,6 +33,7 @@ from tests.lower.differential import (
     host_operations,
     on_cpu,
     orders,
+    sent,
 )
 from tests.lower.ranks import per_core, shards
 from tests.models.parity.media_cases import RESNET, VISION
@@ -157,8 +158,7 @@ def on_one_core(name: str, lnc: int = 1) -> Built:
     """A model on one logical core of so many physical ones."""
     model = MODELS[name]()
     arguments = (model.parameters, *model.inputs)
-    lowered = jax.jit(model.function, keep_unused=True).lower(*arguments)
-    code = lowered.as_text(debug_info=True).encode()
+    code = sent(jax.jit(model.function, keep_unused=True).trace(*arguments))
     arrays = [np.asarray(each) for each in jax.tree.leaves(arguments)]
     program = lower_program(code, Target(CHIP, lnc), 1)
     return Built(program, code, [arrays], [on_cpu(code, arrays)], model.tolerance)

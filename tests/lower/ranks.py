@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.interpreters import mlir
 from jax._src.lib import xla_client
 
 from neuronjax.compiler import compile_program
 from neuronjax.host.client import HostClient
+from neuronjax.jaxlib_api import mlir
 from neuronjax.legalize.policy import Policy
 from neuronjax.program.program import Program
 from neuronjax.program.verify import verify
@@ -36,8 +36,9 @@ def per_core(lowered_function: Any, host: HostClient, policy: Policy | None = No
     build.allow_spmd_sharding_propagation_to_parameters = [False]
     build.allow_spmd_sharding_propagation_to_output = [True]
     build.device_assignment = xla_client.DeviceAssignment.create(np.arange(RANKS)[None])
-    code = mlir.module_to_bytecode(module)
-    return compile_program(code, options, host, policy or Policy()).per_core
+    return compile_program(
+        mlir.portable_artifact(module), options, host, policy or Policy()
+    ).per_core
 
 
 def shards(arrays: Sequence[jax.Array], order: Sequence[jax.Device]) -> list[list[np.ndarray]]:

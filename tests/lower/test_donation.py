@@ -14,7 +14,15 @@ from neuronjax.program.dma import DmaCopy
 from neuronjax.program.program import Alias, Program
 from neuronjax.program.verify import verify
 from neuronjax.program.walk import instructions, kernels
-from tests.lower.differential import SUM, assert_close, emulated, host_operations, lowered, on_cpu
+from tests.lower.differential import (
+    SUM,
+    assert_close,
+    emulated,
+    host_operations,
+    lowered,
+    on_cpu,
+    sent,
+)
 
 ROWS = np.random.default_rng(0).standard_normal((40, 16)).astype(np.float32)
 CACHE = np.zeros((200, 16), np.float32)
@@ -55,12 +63,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] = 
 def donated(name: str) -> Program:
     function, arguments, numbers = CASES[name]
     jitted = jax.jit(function, donate_argnums=numbers, keep_unused=True)
-    code = jitted.lower(*arguments).as_text().encode()
+    code = sent(jitted.trace(*arguments))
     program = lowered(code)
     assert host_operations(program) == []
     arrays = [np.array(each) for each in arguments]
     (found,) = emulated(program, code, [arrays])
-    plain = jax.jit(function, keep_unused=True).lower(*arguments).as_text().encode()
+    plain = sent(jax.jit(function, keep_unused=True).trace(*arguments))
     for got, want in zip(found, on_cpu(plain, arrays), strict=True):
         assert_close(got, want, SUM)
     assert verify(program) == ()

@@ -11,7 +11,7 @@ from neuronjax.lower.allocate import allocate
 from neuronjax.lower.synchronise import synchronise
 from neuronjax.program.verify import verify
 from tests.lower import test_control_flow, test_donation, test_gather, test_pairs, test_scatter
-from tests.lower.differential import EXACT, assert_close, emulated, lowered
+from tests.lower.differential import EXACT, assert_close, emulated, lowered, sent
 
 CASES = {
     "gather": (test_gather, ("rows", "windows in parts", "vmapped great windows", "columns")),
@@ -40,7 +40,7 @@ def test_same_values(family: str, name: str) -> None:
     function, arguments, *rest = CASES[family][0].CASES[name]
     donated = rest[0] if rest else ()
     jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
-    code = jitted.lower(*arguments).as_text().encode()
+    code = sent(jitted.trace(*arguments))
     program = lowered(code)
     finished = synchronise(allocate(program))
     assert verify(finished) == ()
@@ -58,5 +58,5 @@ def test_generations(family: str, chip: str) -> None:
     module, names = CASES[family]
     for name in names:
         function, arguments = module.CASES[name]
-        code = jax.jit(function).lower(*arguments).as_text().encode()
+        code = sent(jax.jit(function).trace(*arguments))
         assert verify(lowered(code, chip=chip)) == ()

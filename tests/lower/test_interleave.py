@@ -27,7 +27,7 @@ from neuronjax.program.program import Kernel, Program, Target
 from neuronjax.program.text import format, parse
 from neuronjax.program.verify import verify
 from neuronjax.program.walk import kernels
-from tests.lower.differential import CHIP, emulated, lowered
+from tests.lower.differential import CHIP, emulated, lowered, sent
 from tests.lower.nests import programs
 from tests.lower.unrolled import Byte, Step, steps, touched
 
@@ -78,7 +78,7 @@ def test_values_stay_the_same(name: str, lnc: int) -> None:
     """In any order of execution, without a race."""
     function, arguments = CASES[name]
     donated = 0 if name == "donated" else None
-    code = jax.jit(function, donate_argnums=donated).lower(*arguments).as_text().encode()
+    code = sent(jax.jit(function, donate_argnums=donated).trace(*arguments))
     program = lower_program(code, Target(CHIP, lnc), 1)
     assert verify(program) == ()
     assert parse(format(program)) == program

@@ -15,7 +15,7 @@ from neuronjax.emulate.core import DataflowOrder
 from neuronjax.errors import NeuronError
 from neuronjax.program.program import Program, Target
 from neuronjax.program.verify import verify
-from tests.lower.differential import CHIP, emulated
+from tests.lower.differential import CHIP, emulated, sent
 from tests.lower.mutations import FAULTS
 
 SEEDS = range(8)
@@ -50,7 +50,7 @@ Built = tuple[Program, bytes, list[list[np.ndarray]]]
 def on_one_core() -> Built:
     shapes = ((256, 256), (256, 1024), (1024, 64))
     arrays = [0.1 * RNG.standard_normal(shape, np.float32) for shape in shapes]
-    code = jax.jit(network).lower(*arrays).as_text().encode()
+    code = sent(jax.jit(network).trace(*arrays))
     return lower_program(code, Target(CHIP), 1), code, [arrays]
 
 

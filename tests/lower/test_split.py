@@ -35,6 +35,7 @@ from tests.lower.differential import (
     assert_close,
     emulated,
     on_cpu,
+    sent,
 )
 from tests.lower.nests import accesses, programs
 from tests.lower.unrolled import Byte, steps, touched
@@ -99,7 +100,7 @@ def splits(program: Program) -> list[Split]:
 def test_two_cores_give_what_one_gives(name: str) -> None:
     """Close to XLA:CPU, and in any order the same bits as on one core, without a race."""
     function, arguments, tolerance = CASES[name]
-    code = jax.jit(function).lower(*arguments).as_text(debug_info=True).encode()
+    code = sent(jax.jit(function).trace(*arguments))
     one, two = (lower_program(code, Target(CHIP, lnc), 1) for lnc in (1, 2))
     assert splits(one) == []
     assert splits(two) != []

@@ -15,6 +15,7 @@ from neuronjax.program.walk import count_instructions
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.roofline import roofline
 from neuronjax.timing.schedule import kernel_time, schedule
+from tests.lower.differential import sent
 
 
 def kernel(name: str, trips: int) -> str:
@@ -65,7 +66,7 @@ def layer(lnc: int) -> Program:
         jax.ShapeDtypeStruct(each, jnp.bfloat16)
         for each in ((512, 1024), (1024, 2048), (2048, 1024))
     ]
-    code = jax.jit(function).lower(*shapes).as_text().encode()
+    code = sent(jax.jit(function).trace(*shapes))
     return lower_program(code, Target("trainium2", lnc), 1)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower import elementwise
-from neuronjax.lower.families import random, windows
+from neuronjax.lower.families import random, top_k, windows
 from neuronjax.lower.fuse import PACKED
 from neuronjax.lower.region import is_emittable
 from neuronjax.lower.rewrite import Rewrite, Writer
@@ -269,6 +269,7 @@ _PACKED_OPERATIONS = (
 REWRITES: dict[str, Rewrite] = {
     **random.REWRITES,
     **windows.REWRITES,
+    **top_k.REWRITES,
     **dict.fromkeys(_PACKED_OPERATIONS, packed),
     "batch_norm_grad": batch_norm_grad,
     "batch_norm_inference": batch_norm_inference,

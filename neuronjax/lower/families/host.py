@@ -6,27 +6,28 @@ runs on engines all the same.
 
 from __future__ import annotations
 
-from neuronjax.hlo.graph import Op, Value, result_types
-from neuronjax.hlo.module import ELEMENT_TYPES, TOKEN
+from collections.abc import Mapping
+
+from neuronjax.hlo import module as hlo
+from neuronjax.hlo.graph import Op, Value
+from neuronjax.hlo.module import TOKEN
 from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
 from neuronjax.lower.builder import KernelBuilder
+from neuronjax.lower.families.printing import created, tensor_type
+from neuronjax.lower.fuse import is_constant
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.view import View, whole_view
 from neuronjax.program.control import Host
 from neuronjax.program.operand import Buffer
 
-_NAMES = {dtype: name for name, dtype in ELEMENT_TYPES.items()}
-
 
 def lower(scope: Scope, op: Op) -> None:
     """The operation as it is, on dense values; empty ones are not passed."""
-    captured = [value for region in op.regions for value in region.captured()]
-    operands = list(dict.fromkeys((*op.operands, *captured)))
-    present = [value for value in operands if not value.is_empty]
+    present = [value for value in _needed(op) if _is_given(op, value) and not value.is_empty]
     results = [value for value in op.results if not value.is_empty]
     views = [whole_view(scope.dense(value), value.shape) for value in present]
     buffers = [scope.result(value) for value in results]
-    text = module_text(op, operands)
+    text = module_text(op)
 
     def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
         builder.emit(
@@ -41,34 +42,64 @@ def lower(scope: Scope, op: Op) -> None:
     scope.kernel(op.name.replace(".", "_"), [op], ("host", text), views, buffers, write)
 
 
-def module_text(op: Op, operands: list[Value]) -> str:
-    """A module whose `main` is this operation of `operands`, as MLIR text.
+def _needed(op: Op) -> list[Value]:
+    """The operands, and values from around that regions use."""
+    captured = (value for region in op.regions for value in region.captured())
+    return list(dict.fromkeys((*op.operands, *captured)))
 
-    Tokens are neither taken nor returned: they order nothing within one operation.
+
+def module_text(op: Op) -> str:
+    """A module whose `main` is this operation of its operands, as MLIR text.
+
+    Tokens are neither taken nor returned: they order nothing within one operation. Constants that
+    regions use stay constants.
     """
     twin = op.mlir
-    with twin.context, ir.Location.unknown():
-        types = [_type(value) for value in operands if value.dtype != TOKEN]
-        found = result_types(twin)
-        kept = [i for i, value in enumerate(op.results) if value.dtype != TOKEN]
+    with twin.context if twin is not None else hlo.context(), ir.Location.unknown():
         module = ir.Module.create()
         module.operation.attributes["sym_name"] = ir.StringAttr.get(op.name)
         with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", (types, [found[i] for i in kept]))
-            block = function.add_entry_block()
-            with ir.InsertionPoint(block):
-                given = iter(block.arguments)
-                stands = [
-                    stablehlo.CreateTokenOp().result if value.dtype == TOKEN else next(given)
-                    for value in operands
+            operands = _needed(op)
+            given = [value for value in operands if _is_given(op, value)]
+            function = func.FuncOp("main", ([tensor_type(each) for each in given], []))
+            with ir.InsertionPoint(function.add_entry_block()):
+                stands = dict(zip(given, function.arguments, strict=True))
+                for value in operands:
+                    if value not in stands:
+                        stands[value] = _made_inside(value)
+                made = _elements(_placed(op, stands), len(op.results))
+                results = [
+                    new for new, old in zip(made, op.results, strict=True) if old.dtype != TOKEN
                 ]
-                clone = twin.clone()
-                _strip(clone)
-                for old, new in zip(_outer_values(twin), stands, strict=True):
-                    _replace(clone, old, new)
-                made = _elements(clone, len(found))
-                func.ReturnOp([made[i] for i in kept])
+                func.ReturnOp(results)
+            types = [value.type for value in function.arguments], [each.type for each in results]
+            kind = ir.FunctionType.get(*types)
+            function.operation.attributes["function_type"] = ir.TypeAttr.get(kind)
         return str(module)
+
+
+def _is_given(op: Op, value: Value) -> bool:
+    """Whether `main` takes a value."""
+    return value.dtype != TOKEN and (value in op.operands or not is_constant(value))
+
+
+def _made_inside(value: Value) -> ir.Value:
+    """A token, or a constant."""
+    if value.dtype == TOKEN:
+        return stablehlo.CreateTokenOp().result
+    assert value.producer is not None
+    return created(value.producer, ()).results[0]
+
+
+def _placed(op: Op, stands: Mapping[Value, ir.Value]) -> ir.Operation:
+    """The operation, at the insertion point, with what stands for its operands."""
+    if op.mlir is None:
+        return created(op, [stands[value] for value in op.operands])
+    clone = op.mlir.clone()
+    _strip(clone)
+    for old, value in zip(_outer_values(op.mlir), _needed(op), strict=True):
+        _replace(clone, old, stands[value])
+    return clone
 
 
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
@@ -81,15 +112,11 @@ def _strip(operation: ir.Operation) -> None:
             del operation.attributes[name]
 
 
-def _elements(clone: ir.Operation, count: int) -> list[ir.Value]:
+def _elements(operation: ir.Operation, count: int) -> list[ir.Value]:
     """The results of an operation, or the elements of its tuple."""
-    if not any(isinstance(result.type, ir.TupleType) for result in clone.results):
-        return list(clone.results)
-    return [stablehlo.get_tuple_element(clone.results[0], index) for index in range(count)]
-
-
-def _type(value: Value) -> ir.Type:
-    return ir.RankedTensorType.get(value.shape, ir.Type.parse(_NAMES[value.dtype]))
+    if not any(isinstance(result.type, ir.TupleType) for result in operation.results):
+        return list(operation.results)
+    return [stablehlo.get_tuple_element(operation.results[0], index) for index in range(count)]
 
 
 def _outer_values(twin: ir.Operation) -> list[ir.Value]:

@@ -1,9 +1,12 @@
-"""`chlo.top_k`: sorted rows with the numbers of their elements; long rows in parts first."""
+"""The first K of sorted rows: `chlo.top_k`, and the custom call `ApproxTopK`.
+
+`chlo.top_k` sorts rows with the numbers of their elements; long rows in parts first.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,6 +16,7 @@ from neuronjax.lower import elementwise
 from neuronjax.lower.builder import PARTITIONS
 from neuronjax.lower.families import host
 from neuronjax.lower.families.sort import longest_row, sort_views
+from neuronjax.lower.rewrite import Rewrite, Writer
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.view import View, whole_view
 
@@ -87,5 +91,23 @@ def _greater(dtype: np.dtype) -> Graph:
     return Graph(parameters, [answer.producer], (answer,))
 
 
+def approximate(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """`ApproxTopK` is exact here: rows in the order of its comparator, cut to their first K.
+
+    Its operands are values and then an initial value of each, which exact results do not need.
+    """
+    if op.attributes.get("call_target_name") != "ApproxTopK":
+        return None
+    values = op.operands[: len(op.results)]
+    axis = op.attributes["mhlo.backend_config"]["reduction_dim"]
+    order = {"dimension": axis, "is_stable": True}
+    rows = writer.several("sort", values, [value.spec for value in values], op.regions, order)
+    count = op.results[0].shape[axis]
+    return [writer.slice(row, axis, 0, count) for row in rows]
+
+
 RULES = {"chlo.top_k": top_k}
 """Operation -> rule."""
+
+REWRITES: Mapping[str, Rewrite] = {"custom_call": approximate}
+"""Operation -> what it is in terms of others."""
