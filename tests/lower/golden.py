@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from neuronjax.compiler import lower_program
+from neuronjax.hlo import module as hlo
 from neuronjax.program import text
 from neuronjax.program.program import Target
 from tests.lower.differential import CHIP, sent
@@ -97,6 +98,8 @@ def lowered(name: str) -> str:
     shapes = [jax.ShapeDtypeStruct(*each) for each in case.arguments]
     donated = {"cache_update": 0}.get(name)
     code = sent(jax.jit(case.function, donate_argnums=donated).trace(*shapes))
+    with hlo.context():
+        code = str(hlo.load(code)).encode()  # lines of this text instead of those of this file
     return text.format(lower_program(code, Target(CHIP), 1))
 
 
