@@ -1,15 +1,14 @@
-"""What a running process tells of itself: neuron-monitor's JSON, and Prometheus' text.
+"""What a running process tells of itself: neuron-monitor's JSON.
 
 Percentages of cores are of simulated time: how long the busiest engine is busy while programs run.
 `simulated_time` says how much of it there was in a period.
 
-Sources: Neuron docs, tools/neuron-sys-tools, neuron-monitor user guide; the metrics of
-neuron-monitor-prometheus.py.
+Source: Neuron docs, tools/neuron-sys-tools, neuron-monitor user guide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,76 +160,3 @@ def _memory(facts: Facts) -> dict[str, Any]:
         },
         "loaded_models": [dict(each) for each in facts.loaded],
     }
-
-
-def prometheus(now: Snapshot, facts: Facts) -> str:
-    """The metrics of neuron-monitor-prometheus.py, as far as they have a meaning here."""
-    lines: list[str] = []
-    for name, kind, rows in _metrics(now, facts):
-        lines.append(f"# TYPE {name} {kind}")
-        for labels, value in rows:
-            text = ",".join(f'{key}="{_escaped(str(each))}"' for key, each in labels.items())
-            lines.append(f"{name}{{{text}}} {value}")
-    return "\n".join([*lines, ""])
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-Rows = list[tuple[dict[str, Any], float]]
-
-
-def _metrics(now: Snapshot, facts: Facts) -> Iterator[tuple[str, str, Rows]]:
-    tag = {"runtime_tag": facts.tag}
-    cores = now.cores.items()
-    busy = [({**tag, "neuroncore": core}, _ratio(each)) for core, each in cores]
-    simulated = [({**tag, "neuroncore": core}, each.simulated_ns * 1e-9) for core, each in cores]
-    yield "neuroncore_utilization_ratio", "gauge", busy
-    yield "neuroncore_simulated_seconds_total", "counter", simulated
-    yield (
-        "neuroncore_flops_total",
-        "counter",
-        [({**tag, "neuroncore": core}, each.flops) for core, each in cores],
-    )
-    yield (
-        "execution_status_total",
-        "counter",
-        [({**tag, "status_type": name}, count) for name, count in now.status.items()],
-    )
-    yield (
-        "execution_errors_total",
-        "counter",
-        [({**tag, "error_type": name}, count) for name, count in now.errors.items()],
-    )
-    yield (
-        "execution_latency_seconds",
-        "gauge",
-        [
-            ({**tag, "percentile": name, "latency_type": kind}, value)
-            for kind, seconds in (("total", facts.total_latency), ("device", facts.device_latency))
-            for name, value in (percentiles(seconds) or {}).items()
-        ],
-    )
-    device = float(sum(sum(each.values()) for each in facts.memory.values()))
-    yield (
-        "neuron_runtime_memory_used_bytes",
-        "gauge",
-        [
-            ({**tag, "memory_location": "host"}, float(facts.host_bytes)),
-            ({**tag, "memory_location": "neuron_device"}, device),
-        ],
-    )
-    for kind in MEMORY:
-        yield (
-            f"neuroncore_memory_usage_{kind}",
-            "gauge",
-            [
-                ({**tag, "neuroncore": core}, float(usage[kind]))
-                for core, usage in facts.memory.items()
-            ],
-        )
-
-
-def _ratio(counters: CoreCounters) -> float:
-    return counters.busy_ns / counters.simulated_ns if counters.simulated_ns else 0.0

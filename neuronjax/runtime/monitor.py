@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import math
 import os
 import queue
 import threading
@@ -16,12 +17,19 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 from urllib.request import urlopen
 
-from neuronjax.errors import ConfigurationError, ExecutionError, NumericalError, OutOfBoundsError
+from neuronjax.errors import (
+    ConfigurationError,
+    ExecutionError,
+    MonitorError,
+    NumericalError,
+    OutOfBoundsError,
+    quoted,
+)
 from neuronjax.machine.machine import Machine
 from neuronjax.profiling.counters import (
     ERRORS,
@@ -29,15 +37,15 @@ from neuronjax.profiling.counters import (
     CoreCounters,
     Facts,
     Snapshot,
-    prometheus,
     report,
 )
+from neuronjax.profiling.prometheus import exposition
 from neuronjax.runtime.analysis import Analysis
 from neuronjax.runtime.event import Event
 from neuronjax.runtime.executable import LoadedProgram
 from neuronjax.runtime.memory import HbmLedger
+from neuronjax.runtime.monitor_server import HOST, Answer, MonitorServer, refusal
 
-HOST = "127.0.0.1"
 DEFAULT_PERIOD = 5.0
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 600
 _log = logging.getLogger("neuronjax.monitor")
@@ -89,8 +97,8 @@ class Monitor:
         self._new: queue.SimpleQueue[tuple[_Loaded, Analysis]] = queue.SimpleQueue()
         self._samples: deque[Snapshot] = deque(maxlen=_SAMPLES)
         self._samples.append(self.snapshot())
-        self._server: ThreadingHTTPServer | None = None
-        self._threads: list[threading.Thread] = []
+        self._server: MonitorServer | None = None
+        self._timer: threading.Thread | None = None
         self._stopped = False
 
     # Counting
@@ -176,11 +184,22 @@ class Monitor:
         before = old[-1] if old else self._samples[0]
         return report(before, now, self.facts())
 
-    def metrics(self) -> str:
-        """For Prometheus."""
-        return prometheus(self.snapshot(), self.facts())
-
     # Serving
+
+    def answer(self, target: str) -> Answer:
+        """``/`` and ``/json?period=5``: neuron-monitor's JSON; ``/metrics``: Prometheus."""
+        path, _, query = target.partition("?")
+        try:
+            if path == "/metrics":
+                return Answer(HTTPStatus.OK, *exposition(self.snapshot(), self.facts()))
+            if path in ("/", "/json"):
+                body = json.dumps(self.report(_period(query))) + "\n"
+                return Answer(HTTPStatus.OK, "application/json", body.encode())
+        except ConfigurationError as error:
+            return refusal(HTTPStatus.BAD_REQUEST, str(error))
+        except MonitorError as error:
+            return refusal(HTTPStatus.NOT_IMPLEMENTED, str(error))
+        return refusal(HTTPStatus.NOT_FOUND, "there are /json?period=SECONDS and /metrics")
 
     def serve(self, port: int) -> None:
         """Answers on a port of this machine, from threads that end with the process.
@@ -189,7 +208,7 @@ class Monitor:
         ConfigurationError: somebody else has the port.
         """
         try:
-            server = ThreadingHTTPServer((HOST, port), lambda *given: _Handler(self, *given))
+            self._server = MonitorServer(port, self.answer)
         except OSError as error:
             if _is_own(port):
                 _log.warning("port %d goes on to tell of the first client of this process", port)
@@ -198,12 +217,8 @@ class Monitor:
                 f"NEURONJAX_MONITOR_PORT={port} cannot be used: {error.strerror}. Each process "
                 "needs a free port of its own."
             ) from None
-        server.daemon_threads = True
-        self._server = server
-        for name, work in (("serve", server.serve_forever), ("time", self._work)):
-            thread = threading.Thread(target=work, name=f"neuronjax-monitor-{name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._timer = threading.Thread(target=self._work, name="neuronjax-timing", daemon=True)
+        self._timer.start()
         atexit.register(self.close)
 
     def close(self) -> None:
@@ -211,10 +226,9 @@ class Monitor:
         atexit.unregister(self.close)
         self._stopped = True
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-        for thread in self._threads:
-            thread.join()
+            self._server.close()
+        if self._timer is not None:
+            self._timer.join()
 
     def _work(self) -> None:
         """Times new programs, and takes samples."""
@@ -227,6 +241,18 @@ class Monitor:
             except queue.Empty:
                 continue
             loaded.times = _times(analysis)
+
+
+def _period(query: str) -> float:
+    """Seconds of ``period=5``. ConfigurationError: something else."""
+    text = parse_qs(query).get("period", [str(DEFAULT_PERIOD)])[0]
+    try:
+        period = float(text)
+    except ValueError:
+        period = math.nan
+    if not 0 < period < math.inf:
+        raise ConfigurationError(f"period={quoted(text)} is no number of seconds above 0.")
+    return period
 
 
 def _is_own(port: int) -> bool:
@@ -264,38 +290,3 @@ def _resident() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """``/`` and ``/json?period=5``: neuron-monitor's JSON; ``/metrics``: Prometheus."""
-
-    def __init__(self, monitor: Monitor, *given: Any) -> None:
-        self._monitor = monitor
-        super().__init__(*given)
-
-    def do_GET(self) -> None:
-        """One answer."""
-        asked = urlsplit(self.path)
-        if asked.path == "/metrics":
-            self._answer(200, "text/plain; version=0.0.4", self._monitor.metrics())
-        elif asked.path in ("/", "/json"):
-            period = parse_qs(asked.query).get("period", [str(DEFAULT_PERIOD)])[0]
-            try:
-                found = self._monitor.report(float(period))
-            except ValueError:
-                self._answer(400, "text/plain", f"period={period!r} is no number of seconds\n")
-                return
-            self._answer(200, "application/json", json.dumps(found) + "\n")
-        else:
-            self._answer(404, "text/plain", "there are /json?period=SECONDS and /metrics\n")
-
-    def _answer(self, status: int, kind: str, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not news."""

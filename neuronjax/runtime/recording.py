@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -103,12 +104,18 @@ class ProcessRecording:
         self.recording = recording
         self._folder = folder
         self._profile: Profile | None = None
-        atexit.register(self.end)
+        self._process = os.getpid()
+        atexit.register(self._end_of_process)
+
+    def _end_of_process(self) -> None:
+        """Forked children end, too, and the folder is not theirs."""
+        if os.getpid() == self._process:
+            self.end()
 
     def end(self) -> Profile:
         """The profile, written to the folder; a second call gives the same one."""
         if self._profile is None:
-            atexit.unregister(self.end)
+            atexit.unregister(self._end_of_process)
             self._profile = self.recording.profile()
             store.write(self._profile, self._folder)
         return self._profile

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import prometheus_client
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 JOB = """
 import jax, jax.numpy as jnp, sys
@@ -91,11 +94,17 @@ def test_reports_are_neuron_monitors(port: int) -> None:
 
 def test_metrics_are_prometheus_text(port: int) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        lines = answer.read().decode().splitlines()
-    shape = re.compile(r'(# TYPE \w+ (gauge|counter))|(\w+\{(\w+="[^"]*",?)+\} [\d.e+-]+)')
-    assert [line for line in lines if not shape.fullmatch(line)] == []
-    assert any(line.startswith("neuroncore_utilization_ratio{") for line in lines)
+        assert answer.headers["Content-Type"] == prometheus_client.CONTENT_TYPE_LATEST
+        families = {
+            each.name: each for each in text_string_to_metric_families(answer.read().decode())
+        }
+    busy = families["neuroncore_utilization_ratio"].samples
+    assert {each.labels["neuroncore"] for each in busy} == {"0", "1", "2", "3"}
+    assert 0 < busy[0].value <= 1
+    status = {each.labels["status_type"]: each for each in families["execution_status"].samples}
+    assert status["completed"].name == "execution_status_total"
+    assert status["completed"].value >= 20
+    assert families["neuroncore_memory_usage_tensors"].samples[0].value >= 256 * 256 * 2
 
 
 def test_top_is_a_table(port: int) -> None:
@@ -106,12 +115,69 @@ def test_top_is_a_table(port: int) -> None:
     assert "jit__lambda" in done.stdout
 
 
-@pytest.mark.parametrize(("path", "status"), [("/nothing", 404), ("/json?period=x", 400)])
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nothing", 404),
+        ("/json?period=x", 400),
+        ("/json?period=nan", 400),
+        ("/json?period=-1", 400),
+        ("/json?period=inf", 400),
+        (f"/json?period={'9' * 9000}", 431),
+    ],
+    ids=lambda value: str(value)[:20],
+)
 def test_bad_requests(port: int, path: str, status: int) -> None:
     with pytest.raises(urllib.error.HTTPError) as failed:
         get(port, path)
     assert failed.value.code == status
     failed.value.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST /json HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /json\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\xff\r\n\r\n", b"400"),
+        (b"x" * 20_000, b"431"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_is_no_request(port: int, sent: bytes, status: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(sent)
+        assert connection.recv(64).split(b" ")[1] == status
+
+
+def test_half_sent_requests_hold_nobody_up(port: int) -> None:
+    """200 connections that never come to their end, and one that is answered beside them."""
+    with contextlib.ExitStack() as opened:
+        halves = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            for _ in range(200)
+        ]
+        for connection in halves:
+            connection.sendall(b"GET /json HTTP/1.1\r\nHost:")
+        began = time.monotonic()
+        get(port, "/json")
+        assert time.monotonic() - began < 1
+        assert {dropped(connection) for connection in halves} == {True}
+
+
+def dropped(connection: socket.socket) -> bool:
+    """Whether the other side ends the connection without an answer."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_many_requests_at_once(port: int) -> None:
+    with ThreadPoolExecutor(200) as threads:
+        found = list(threads.map(lambda _: get(port, "/json?period=600"), range(200)))
+    pids = {each["neuron_runtime_data"][0]["pid"] for each in found}
+    assert len(pids) == 1
 
 
 def test_nobody_answers() -> None:

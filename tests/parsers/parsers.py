@@ -32,7 +32,11 @@ from neuronjax.profiling import store
 from neuronjax.program.text import parse
 from neuronjax.program.verify import verify
 from neuronjax.runtime import executable
-from neuronjax.runtime.device import visible_devices
+from neuronjax.runtime.device import visible_cores
+from neuronjax.runtime.event import Event
+from neuronjax.runtime.memory import HbmLedger
+from neuronjax.runtime.monitor import Monitor
+from neuronjax.runtime.monitor_server import answered
 from neuronjax.timing.network import Op, collective_time
 from tests.emulate.programs import CASES, golden
 from tests.parsers.inputs import altered, contents, damaged, scalars, texts, values
@@ -73,7 +77,8 @@ FIELDS = st.sampled_from([*options.Options.__dataclass_fields__, "nothing"])
 
 def environment(variables: dict[str, str], _: Path) -> None:
     chosen = options.load(variables)
-    visible_devices(Machine.create(chosen.target, chosen.lnc), chosen)
+    machine = Machine.create(chosen.target, chosen.lnc)
+    visible_cores(machine, chosen, machine.logical_cores)
 
 
 def one_variable(name: str, *samples: str) -> Parser:
@@ -114,7 +119,7 @@ mesh_share = 0.5
 PRICES = '["trn1.32xlarge"]\nusd_per_hour = 21.5\ndate = "2026-08-01"\nsource = "a page"\n'
 
 
-def machine(given: Any, _: Path | None = None) -> None:
+def changed_machine(given: Any, _: Path | None = None) -> None:
     """A machine that is accepted has times."""
     changed, calibration = what_if.machine_of("trn2.48xlarge", None, given)
     found = collective_time(
@@ -237,6 +242,21 @@ def command(words: list[str], folder: Path) -> None:
         assert main(words) in (0, 1, 2)
 
 
+REQUESTS = contents("GET /json?period=5 HTTP/1.1\r\nHost: x\r\n\r\n", "GET /metrics HTTP/1.0\r\n")
+
+
+@cache
+def monitor() -> Monitor:
+    """That of a machine on which nothing ran."""
+    machine = Machine.create()
+    ledger = HbmLedger(["core"], [1 << 30], 0)
+    return Monitor(machine, ledger, lambda _: Event())
+
+
+def request(head: bytes, _: Path) -> None:
+    assert answered(head, monitor().answer).status.value in (200, 400, 404, 405)
+
+
 PARSERS: dict[str, Parser] = {
     "environment": Parser(
         st.dictionaries(NAMES, texts(*VALUES.values(), "1"), min_size=1, max_size=3), environment
@@ -250,8 +270,8 @@ PARSERS: dict[str, Parser] = {
     "mesh": Parser(
         texts("data=4,model=2") | values | st.dictionaries(st.sampled_from("abc"), scalars), mesh
     ),
-    "machine files": Parser(contents(WHAT_IF), in_file("machine.toml", machine)),
-    "machines": Parser(altered(tomllib.loads(WHAT_IF)), machine),
+    "machine files": Parser(contents(WHAT_IF), in_file("machine.toml", changed_machine)),
+    "machines": Parser(altered(tomllib.loads(WHAT_IF)), changed_machine),
     "prices": Parser(contents(PRICES), in_file("prices.toml", read_prices)),
     "programs": Parser(texts(*[path.read_text() for path in GOLDEN]), program),
     "records": Parser(records() | archives(), in_file("run.npz", Replay.load)),
@@ -262,5 +282,6 @@ PARSERS: dict[str, Parser] = {
     "executables": Parser(
         st.binary(max_size=80) | HEADERS.map(sealed), lambda data, _: executable.deserialize(data)
     ),
+    "requests": Parser(REQUESTS, request),
     "command lines": Parser(lines(), command),
 }  # fmt: skip

@@ -19,7 +19,7 @@ from neuronjax.emulate.record import Replay
 from neuronjax.errors import ConfigurationError, NeuronError, RecordError
 from neuronjax.machine.machine import Machine
 from neuronjax.planning import what_if
-from neuronjax.runtime.device import visible_devices
+from neuronjax.runtime.device import visible_cores
 from tests.parsers.parsers import environment, recorded
 
 
@@ -53,7 +53,7 @@ def test_variables(variables: dict[str, str], message: str, tmp_path: Path) -> N
 def test_a_long_list_of_cores_is_read() -> None:
     chosen = options.load({"NEURON_RT_VISIBLE_CORES": "0-255"})
     machine = Machine.create("trn2-ultraserver")
-    assert len(visible_devices(machine, chosen)) == machine.core_count == 256
+    assert len(visible_cores(machine, chosen, machine.logical_cores)) == machine.core_count == 256
 
 
 def with_part(folder: Path, name: str, text: str) -> Path:

@@ -1,0 +1,128 @@
+"""A small HTTP server on 127.0.0.1: one thread, bounded connections, headers and time.
+
+Whoever connects gets one answer to one GET. A request that does not come to its end is dropped, so
+nobody can hold the port, or the process, by sending half of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+HOST = "127.0.0.1"
+MOST_CONNECTIONS = 512
+_HEADER_BYTES = 8 << 10
+_PATIENCE_SECONDS = 2.0
+"""For a whole request and its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request gets."""
+
+    status: http.HTTPStatus
+    content_type: str
+    body: bytes
+
+
+def refusal(status: http.HTTPStatus, reason: str) -> Answer:
+    """An answer of one line."""
+    return Answer(status, "text/plain; charset=utf-8", f"{reason}\n".encode())
+
+
+class MonitorServer:
+    """Answers GET requests for paths on a port, from a thread of its own.
+
+    OSError: the port is taken.
+    """
+
+    def __init__(self, port: int, answer: Callable[[str], Answer]) -> None:
+        self._answer = answer
+        self._socket = socket.create_server((HOST, port), backlog=MOST_CONNECTIONS)
+        self._open = 0
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._is_parents = False
+        self._thread = threading.Thread(target=self._run, name="neuronjax-monitor", daemon=True)
+        self._thread.start()
+        os.register_at_fork(after_in_child=_Leave(weakref.ref(self)))
+
+    def close(self) -> None:
+        """Gives the port back, and waits for the thread."""
+        if not self._is_parents and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    def leave_to_parent(self) -> None:
+        """For a forked child: the port is the parent's alone."""
+        self._is_parents = True
+        self._socket.close()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connected, sock=self._socket, limit=_HEADER_BYTES)
+        async with server:
+            await self._stop.wait()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                writer.write(_response(await self._answer_to(reader)))
+                await writer.drain()
+            writer.close()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            writer.transport.abort()
+        finally:
+            self._open -= 1
+
+    async def _answer_to(self, reader: asyncio.StreamReader) -> Answer:
+        if self._open > MOST_CONNECTIONS:
+            return refusal(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            too_large = http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            return refusal(too_large, f"a request has at most {_HEADER_BYTES} bytes of headers")
+        return answered(head, self._answer)
+
+
+def answered(head: bytes, answer: Callable[[str], Answer]) -> Answer:
+    """What `answer` says to the path that the head of a request asks for, if it asks for one."""
+    words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return refusal(http.HTTPStatus.BAD_REQUEST, "that is no request of HTTP/1")
+    if words[0] != "GET":
+        return refusal(http.HTTPStatus.METHOD_NOT_ALLOWED, "there is nothing but GET")
+    return answer(words[1])
+
+
+class _Leave:
+    """Tells a server, if it still lives, that its process is a forked child."""
+
+    def __init__(self, server: weakref.ref[MonitorServer]) -> None:
+        self._server = server
+
+    def __call__(self) -> None:
+        server = self._server()
+        if server is not None:
+            server.leave_to_parent()
+
+
+def _response(answer: Answer) -> bytes:
+    head = (
+        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
+        f"Content-Type: {answer.content_type}\r\n"
+        f"Content-Length: {len(answer.body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + answer.body
