@@ -40,7 +40,11 @@ IEEE = Change(SEVERAL, suite_settings.SETTINGS["ieee"])
 
 
 def reasons(
-    run: Run, units: Mapping[str, Unit], lost: Mapping[str, Sequence[str]], work: Path
+    run: Run,
+    units: Mapping[str, Unit],
+    lost: Mapping[str, Sequence[str]],
+    work: Path,
+    changes: Sequence[Change] = CHANGES,
 ) -> Iterator[tuple[str, str]]:
     """Test id and reason of every test in ``lost``, the lost tests of each unit.
 
@@ -49,12 +53,13 @@ def reasons(
       units: by name.
       lost: unit name to test ids.
       work: folder for the records of these runs; the same folder continues.
+      changes: what is tried, in this order.
     """
     for name, identities in lost.items():
         passes = _passing(run, units[name], work)
         left = set(passes(IEEE, identities))
         yield from ((identity, PLATFORM) for identity in identities if identity not in left)
-        for change in CHANGES:
+        for change in changes:
             if left:
                 explained = passes(change, sorted(left))
                 yield from ((identity, change.reason) for identity in explained)
