@@ -82,6 +82,10 @@ class Options:
     """Least severity of messages on logger ``neuronjax``."""
     process_devices: tuple[int, ...] | None = None
     """Logical cores of each process, if several run together."""
+    process_index: int | None = None
+    """Which of them this is, where ``jax.distributed`` does not say it."""
+    root_address: str | None = None
+    """Where process 0 meets the others then: ``host:port``."""
     peer_timeout: int = 30
     """Seconds after which a process that is missing, or gives no sign of life, ends the others."""
     native_stubs: bool = True
@@ -134,6 +138,17 @@ def _switch(variable: str, text: str) -> bool:
     if text not in ("0", "1"):
         raise _refused(variable, text, "0 or 1")
     return text == "1"
+
+
+_index = _whole(0, (1 << 16) - 1, "the number of a process, from 0 on")
+
+
+def _address(variable: str, text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host:
+        raise _refused(variable, text, "an address and a port, such as 10.0.0.1:46820")
+    _port(variable, port)
+    return text
 
 
 def _counts(variable: str, text: str) -> tuple[int, ...]:
@@ -258,6 +273,8 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": ("fail_on_out_of_bounds", _switch),
     "NEURONJAX_LOG_LEVEL": ("log_level", _choice("debug", "info", "warning", "error")),
     "NEURON_PJRT_PROCESSES_NUM_DEVICES": ("process_devices", _counts),
+    "NEURON_PJRT_PROCESS_INDEX": ("process_index", _index),
+    "NEURON_RT_ROOT_COMM_ID": ("root_address", _address),
     "NEURONJAX_PEER_TIMEOUT": ("peer_timeout", _positive),
     "NEURONJAX_NATIVE_STUBS": ("native_stubs", _switch),
     "NEURON_CC_FLAGS": ("cc_flags", parse_cc_flags),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from neuronjax import __version__
 from neuronjax.cli import (
     estimate,
+    launch,
     lint,
     lower,
     ls,
@@ -25,6 +26,7 @@ from neuronjax.errors import NeuronError
 
 COMMANDS: dict[str, Command] = {
     "estimate": estimate.COMMAND,
+    "launch": launch.COMMAND,
     "lint": lint.COMMAND,
     "lower": lower.COMMAND,
     "ls": ls.COMMAND,

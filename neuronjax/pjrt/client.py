@@ -19,7 +19,8 @@ from neuronjax.pjrt.executable import LoadedState
 from neuronjax.pjrt.handles import array_type, read_bytes, read_int64s
 from neuronjax.pjrt.key_value_store import KeyValueStore
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.processes.roster import Process
+from neuronjax.processes.root_store import RootStore
+from neuronjax.processes.roster import Process, Store
 from neuronjax.runtime.client import Client
 
 
@@ -42,19 +43,37 @@ def Client_Create(plugin: Plugin, args: Any) -> None:
             raise ConfigurationError(
                 f"unknown client option {name!r}; known are target, lnc and num_cores"
             )
-    process = None
-    if given.get("num_nodes", 1) > 1:
-        process = Process(
-            index=given["node_id"],
-            count=given["num_nodes"],
-            store=KeyValueStore(plugin, args),
-            timeout=chosen.peer_timeout,
-            generation=next(plugin.generations),
-        )
-    state = ClientState(plugin, Client(chosen, process))
+    state = ClientState(plugin, Client(chosen, _process(plugin, args, chosen, given)))
     options.seal()
     plugin.clients.append(state)
     args.client = plugin.handles.add(state)
+
+
+def _process(
+    plugin: Plugin, args: Any, chosen: options.Options, given: dict[str, Any]
+) -> Process | None:
+    """This process among those that ``jax.distributed`` joined, or Neuron's variables describe."""
+    store: Store
+    index, count = given.get("node_id", 0), given.get("num_nodes", 1)
+    named = chosen.process_index
+    if count > 1:
+        if named not in (None, index):
+            raise ConfigurationError(
+                f"NEURON_PJRT_PROCESS_INDEX={named}, and jax.distributed.initialize was told that "
+                f"this is process {index}; make them equal."
+            )
+        store = KeyValueStore(plugin, args)
+    elif named is not None and len(chosen.process_devices or ()) > 1:
+        index, count = named, len(chosen.process_devices or ())
+        if index >= count or chosen.root_address is None:
+            raise ConfigurationError(
+                f"NEURON_PJRT_PROCESS_INDEX={index} of {count} processes needs "
+                f"NEURON_RT_ROOT_COMM_ID=host:port of process 0, and a number below {count}."
+            )
+        store = RootStore(chosen.root_address, index, chosen.peer_timeout)
+    else:
+        return None
+    return Process(index, count, store, chosen.peer_timeout, next(plugin.generations))
 
 
 def Client_Destroy(plugin: Plugin, args: Any) -> None:

@@ -1,0 +1,247 @@
+"""``neuronjax launch``: the processes of a job on this machine, one for each host of the target."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from neuronjax import options
+from neuronjax.cli import scripts
+from neuronjax.cli.arguments import whole
+from neuronjax.cli.command import Command
+from neuronjax.errors import ConfigurationError
+from neuronjax.machine.hosts import cores_of_process
+from neuronjax.machine.machine import Machine
+
+_MOST_HOSTS = 1_000
+_LOOK_SECONDS = 0.05
+_LAST_WORDS_SECONDS = 3.0
+"""What the others get, when one has ended badly, to say so themselves."""
+_GRACE_SECONDS = 10.0
+"""Between being told to end and being ended."""
+_LOOPBACK = "127.0.0.1"
+
+_DESCRIPTION = """\
+Runs a script in several processes on this machine, as a cluster runs it on as many hosts: each has
+the chips of one instance, or of one instance of an UltraServer. The script calls
+jax.distributed.initialize() without arguments, and everything else is as on several machines:
+jax.devices() has the cores of all processes, jax.local_devices() those of one.
+
+Lines of output begin with the number of their process; --logs keeps them in files besides. When a
+process ends with an error, the others are ended, and the command says which it was.
+
+Example: neuronjax launch --hosts=4 --target=trn2.48xlarge train.py --steps=20
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    hosts, ports = whole(1, _MOST_HOSTS), whole(1, (1 << 16) - 1)
+    add("--hosts", type=hosts, required=True, metavar="N", help="processes to start")
+    add("--target", help="machine, such as trn2.48xlarge (default: as configured)")
+    add("--port", type=ports, help="where process 0 meets the others (default: a free one)")
+    add("--logs", type=Path, metavar="FOLDER", help="keep the output in files of this folder too")
+    add("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+    add("script", metavar="SCRIPT", help="the script, or a module with -m")
+    add("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
+
+
+@dataclass
+class _Worker:
+    """One process, and the thread that passes its output on."""
+
+    index: int
+    process: subprocess.Popen[str]
+    reader: threading.Thread
+
+    def describe(self) -> str:
+        code = self.process.returncode
+        if code < 0:
+            return f"process {self.index} was killed by {signal.Signals(-code).name}"
+        return f"process {self.index} ended with status {code}"
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    switches = {"target": parsed.target} if parsed.target else {}
+    chosen = options.load(**switches)
+    cores_of_process(Machine.create(chosen.target, chosen.lnc), 0, parsed.hosts)
+    scripts.check(parsed.script, parsed.module)
+    command = [*(["-m"] if parsed.module else []), parsed.script, *parsed.arguments]
+    environment = {"JAX_PLATFORMS": "neuron", **os.environ, "NEURONJAX_TARGET": chosen.target}
+    with _logs(parsed.logs, parsed.hosts) as logs, _lifeline() as lifeline:
+        address = f"{_LOOPBACK}:{_port(parsed.port)}"
+        workers = [
+            _start(index, parsed.hosts, address, lifeline, command, environment, logs[index])
+            for index in range(parsed.hosts)
+        ]
+        return _attend(workers, parsed.logs)
+
+
+def _start(
+    index: int,
+    count: int,
+    address: str,
+    lifeline: int,
+    command: Sequence[str],
+    environment: dict[str, str],
+    log: IO[str] | None,
+) -> _Worker:
+    words = [str(word) for word in (lifeline, address, index, count)]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "neuronjax.cli.worker", *words, *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        pass_fds=(lifeline,),
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    reader = threading.Thread(target=_pass_on, args=(index, process.stdout, log), daemon=True)
+    reader.start()
+    return _Worker(index, process, reader)
+
+
+def _pass_on(index: int, source: IO[str], log: IO[str] | None) -> None:
+    for line in source:
+        print(f"[{index}] {line}", end="", flush=True)
+        if log is not None:
+            log.write(line)
+            log.flush()
+
+
+def _attend(workers: Sequence[_Worker], logs: Path | None) -> int:
+    """Waits for all; ends all when one ends badly or somebody asks for it. The exit code."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        _signal(workers, number)
+
+    with _handlers(ask):
+        while (failed := _failed(workers)) is None and _running(workers):
+            if len(asked) and not _wait(workers, _GRACE_SECONDS):
+                _end(workers)
+            time.sleep(_LOOK_SECONDS)
+        if failed is None:
+            _read_out(workers)
+            return 0
+        if not asked:
+            _wait(workers, _LAST_WORDS_SECONDS)
+        _end(workers)
+    _read_out(workers)
+    if asked:
+        return 128 + asked[0]
+    where = f" Its log: {logs / f'process-{failed.index}.log'}." if logs else ""
+    print(f"neuronjax launch: {failed.describe()}; the others were ended.{where}", file=sys.stderr)
+    return failed.process.returncode if failed.process.returncode > 0 else 1
+
+
+def _running(workers: Sequence[_Worker]) -> list[_Worker]:
+    return [worker for worker in workers if worker.process.poll() is None]
+
+
+def _failed(workers: Sequence[_Worker]) -> _Worker | None:
+    """The process that ended badly; of several the one that was killed, which others only miss."""
+    bad = [worker for worker in workers if worker.process.poll()]
+    return min(bad, key=lambda worker: worker.process.returncode, default=None)
+
+
+def _wait(workers: Sequence[_Worker], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while _running(workers) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    return not _running(workers)
+
+
+def _end(workers: Sequence[_Worker]) -> None:
+    _signal(workers, signal.SIGTERM)
+    if not _wait(workers, _GRACE_SECONDS):
+        _signal(workers, signal.SIGKILL)
+
+
+def _signal(workers: Sequence[_Worker], number: int) -> None:
+    for worker in _running(workers):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker.process.pid, number)
+
+
+def _read_out(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        worker.process.wait()
+        worker.reader.join(_GRACE_SECONDS)
+
+
+@contextlib.contextmanager
+def _handlers(ask: object) -> Iterator[None]:
+    """Passes signals on to the processes."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, ask) for number in numbers}  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _lifeline() -> Iterator[int]:
+    """The end of a pipe that closes when this process is gone."""
+    read, write = os.pipe()
+    try:
+        yield read
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+@contextlib.contextmanager
+def _logs(folder: Path | None, count: int) -> Iterator[list[IO[str] | None]]:
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            yield [None] * count
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            paths = [folder / f"process-{index}.log" for index in range(count)]
+            yield [stack.enter_context(path.open("w", encoding="utf-8")) for path in paths]
+        except OSError as error:
+            raise ConfigurationError(
+                f"--logs={str(folder)!r} cannot be written to: {error.strerror}"
+            ) from None
+
+
+def _port(wanted: int | None) -> int:
+    """The port asked for, or one that is free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_LOOPBACK, wanted or 0))
+        except OSError as error:
+            raise ConfigurationError(
+                f"--port={wanted} cannot be used on {_LOOPBACK}: {error.strerror}. Leave it out, "
+                "or name one that is free."
+            ) from None
+        return probe.getsockname()[1]
+
+
+COMMAND = Command(
+    help="run a script in several processes, one for each host",
+    description=_DESCRIPTION,
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,41 @@
+"""One process of ``neuronjax launch``: a script, with its launcher's word on who takes part.
+
+``python -m neuronjax.cli.worker LIFELINE ADDRESS INDEX COUNT [-m] SCRIPT [ARG ...]``
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from neuronjax.jaxlib_api import clusters
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the script as ``python SCRIPT ARG ...`` would."""
+    lifeline, address, index, count, *script = arguments
+    threading.Thread(target=_end_with_launcher, args=(int(lifeline),), daemon=True).start()
+    clusters.announce(address, int(index), int(count))
+    if script[0] == "-m":
+        sys.argv = script[1:]
+        sys.path.insert(0, "")
+        runpy.run_module(script[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = script
+        sys.path.insert(0, str(Path(script[0]).resolve().parent))
+        runpy.run_path(script[0], run_name="__main__")
+
+
+def _end_with_launcher(lifeline: int) -> None:
+    """The pipe closes when the launcher is gone, however it went."""
+    os.read(lifeline, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
