@@ -29,8 +29,10 @@ _MOST_HOSTS = 1_000
 _LOOK_SECONDS = 0.05
 _LAST_WORDS_SECONDS = 3.0
 """What the others get, when one has ended badly, to say so themselves."""
-_GRACE_SECONDS = 10.0
-"""Between being told to end and being ended."""
+_END_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL then."""
+_GRACE_SECONDS = 30.0
+"""What all get to end by themselves after a signal to the launcher, as Kubernetes gives it."""
 _LOOPBACK = "127.0.0.1"
 
 _DESCRIPTION = """\
@@ -134,7 +136,7 @@ def _attend(workers: Sequence[_Worker], logs: Path | None) -> int:
 
     with _handlers(ask):
         while (failed := _failed(workers)) is None and _running(workers):
-            if len(asked) and not _wait(workers, _GRACE_SECONDS):
+            if asked and not _wait(workers, _GRACE_SECONDS):
                 _end(workers)
             time.sleep(_LOOK_SECONDS)
         if failed is None:
@@ -170,7 +172,7 @@ def _wait(workers: Sequence[_Worker], seconds: float) -> bool:
 
 def _end(workers: Sequence[_Worker]) -> None:
     _signal(workers, signal.SIGTERM)
-    if not _wait(workers, _GRACE_SECONDS):
+    if not _wait(workers, _END_SECONDS):
         _signal(workers, signal.SIGKILL)
 
 
@@ -183,7 +185,7 @@ def _signal(workers: Sequence[_Worker], number: int) -> None:
 def _read_out(workers: Sequence[_Worker]) -> None:
     for worker in workers:
         worker.process.wait()
-        worker.reader.join(_GRACE_SECONDS)
+        worker.reader.join(_END_SECONDS)
 
 
 @contextlib.contextmanager

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from jax._src import compiler as jax_compiler
 from jax._src import stages, xla_bridge
-from jax._src.lib import _profiler
+from jax._src.lib import _profiler, xla_client
+
+from neuronjax.jaxlib_api import coordinator
 
 
 def register(platform: str, priority: int, c_api: Any) -> None:
@@ -16,8 +19,25 @@ def register(platform: str, priority: int, c_api: Any) -> None:
     Relies on ``xla_bridge.register_plugin``, which JAX documents for plugins, and on
     ``_profiler.register_plugin_profiler``, which JAX calls for plugins in shared libraries alone.
     """
-    xla_bridge.register_plugin(platform, priority=priority, c_api=c_api)
+    xla_bridge.register_plugin(
+        platform, priority=priority, c_api=c_api, factory=partial(_client, platform)
+    )
     _profiler.register_plugin_profiler(c_api)
+
+
+def _client(platform: str) -> Any:
+    """A client that is told which process this is, and nothing of the others, as for TPUs.
+
+    JAX's own factory also gives jaxlib the coordinator, which it goes on asking for the state of
+    all processes, and complains about when the coordinator ends before it.
+
+    Relies on what ``xla_bridge.make_pjrt_c_api_client`` does. Without it: leave the factory out.
+    """
+    if not xla_client.pjrt_plugin_initialized(platform):
+        xla_client.initialize_pjrt_plugin(platform)
+    index, count = coordinator.process()
+    options = {"node_id": index, "num_nodes": count} if count > 1 else {}
+    return xla_client.make_c_api_client(platform, options, None)
 
 
 def compile_topologies_apart(platform: str) -> None:

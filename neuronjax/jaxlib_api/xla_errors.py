@@ -18,3 +18,14 @@ def unknown_custom_call(text: str) -> str | None:
 def is_unimplemented(text: str) -> bool:
     """Whether an error has the status UNIMPLEMENTED: XLA knows the program, but lacks code."""
     return text.startswith("UNIMPLEMENTED")
+
+
+_OF_CALLBACK = re.compile(
+    r"CpuCallback error calling callback: Traceback .*\n(?:[\w.]+\.)?(\w+): (.*)\Z", re.DOTALL
+)
+
+
+def raised_in_callback(text: str) -> tuple[str, str] | None:
+    """Class and message of the Python exception that ended a host callback, if one did."""
+    match = _OF_CALLBACK.search(text)
+    return (match[1], match[2].strip()) if match else None

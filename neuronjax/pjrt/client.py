@@ -11,13 +11,12 @@ import numpy as np
 
 from neuronjax import __version__, options
 from neuronjax.errors import ConfigurationError
-from neuronjax.jaxlib_api import compile_options
+from neuronjax.jaxlib_api import compile_options, coordinator
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import PLATFORM_NAME, ClientState, memory_at, platform_version
 from neuronjax.pjrt.element_types import dtype_of
 from neuronjax.pjrt.executable import LoadedState
 from neuronjax.pjrt.handles import array_type, read_bytes, read_int64s
-from neuronjax.pjrt.key_value_store import KeyValueStore
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.processes.root_store import RootStore
 from neuronjax.processes.roster import Process, Store
@@ -43,15 +42,13 @@ def Client_Create(plugin: Plugin, args: Any) -> None:
             raise ConfigurationError(
                 f"unknown client option {name!r}; known are target, lnc and num_cores"
             )
-    state = ClientState(plugin, Client(chosen, _process(plugin, args, chosen, given)))
+    state = ClientState(plugin, Client(chosen, _process(plugin, chosen, given)))
     options.seal()
     plugin.clients.append(state)
     args.client = plugin.handles.add(state)
 
 
-def _process(
-    plugin: Plugin, args: Any, chosen: options.Options, given: dict[str, Any]
-) -> Process | None:
+def _process(plugin: Plugin, chosen: options.Options, given: dict[str, Any]) -> Process | None:
     """This process among those that ``jax.distributed`` joined, or Neuron's variables describe."""
     store: Store
     index, count = given.get("node_id", 0), given.get("num_nodes", 1)
@@ -62,7 +59,7 @@ def _process(
                 f"NEURON_PJRT_PROCESS_INDEX={named}, and jax.distributed.initialize was told that "
                 f"this is process {index}; make them equal."
             )
-        store = KeyValueStore(plugin, args)
+        store = coordinator.Store()
     elif named is not None and len(chosen.process_devices or ()) > 1:
         index, count = named, len(chosen.process_devices or ())
         if index >= count or chosen.root_address is None:

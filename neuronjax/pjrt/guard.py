@@ -14,7 +14,9 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
+from neuronjax import errors
 from neuronjax.errors import NeuronError
+from neuronjax.jaxlib_api import xla_errors
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.handles import c_string, encoded
 
@@ -55,12 +57,23 @@ def describe(error: BaseException) -> ErrorRecord:
     text = _text(error)
     if isinstance(error, NeuronError):
         status = error.status
+    elif own := _raised_in_callback(text):
+        status, text = own
     elif (prefix := _STATUS_PREFIX.match(text)) and prefix[1] in abi.ERROR_CODES:
         status, text = prefix[1], text[prefix.end() :]
     else:
         status = next((name for kind, name in _STATUS_OF if isinstance(error, kind)), "INTERNAL")
         text = f"{type(error).__name__}: {text}{_place(error.__traceback__)}"
     return ErrorRecord(abi.ERROR_CODES.get(status, abi.ERROR_CODES["INTERNAL"]), text)
+
+
+def _raised_in_callback(text: str) -> tuple[str, str] | None:
+    """Status and message of an error of the project that ended a host callback of a run."""
+    name, message = xla_errors.raised_in_callback(text) or ("", "")
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, NeuronError):
+        return kind.status, message
+    return None
 
 
 def _text(error: BaseException) -> str:

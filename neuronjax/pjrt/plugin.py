@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from neuronjax import options
-from neuronjax.jaxlib_api import platforms
+from neuronjax.jaxlib_api import coordinator, platforms
 from neuronjax.pjrt import interrupt, lowering
 from neuronjax.pjrt.client_state import PLATFORM_NAME
 from neuronjax.pjrt.fork import refuse_work
@@ -49,6 +49,17 @@ def initialize() -> None:
         table.plugin.first_run = _hold_interrupts
     os.register_at_fork(after_in_child=partial(refuse_work, table))
     atexit.register(_let_callbacks_end)
+    atexit.register(_part_from_processes, table.plugin)
+
+
+def _part_from_processes(plugin: Plugin) -> None:
+    """Tells other processes of the end, and waits for none where one of them has died."""
+    jobs = [state.client.job for state in plugin.clients]
+    for job in jobs:
+        job.close()
+    if any(job.has_failed for job in jobs):
+        for kept in coordinator.leave():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
 def _let_callbacks_end() -> None:

@@ -40,6 +40,11 @@ class Job:
         """The process of each device."""
         return [self.devices[id].process_index for id in ids]
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the processes can no longer work together."""
+        return self.links is not None and self.links.failure is not None
+
     def close(self) -> None:
         """Tells the other processes that this one ends."""
         if self.links is not None:
