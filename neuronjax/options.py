@@ -345,6 +345,11 @@ def _with_compiler_lnc(options: Options) -> Options:
     return options
 
 
+def environment(target: str) -> dict[str, str]:
+    """The environment of a further process like this one, on the platform and a target."""
+    return {"JAX_PLATFORMS": "neuron", **os.environ, "NEURONJAX_TARGET": target}
+
+
 def configure(**switches: Any) -> None:
     """Sets options from Python, by the field names of ``Options``; they win over the environment.
 

@@ -81,7 +81,7 @@ def _run(parsed: argparse.Namespace) -> int:
     cores_of_process(Machine.create(chosen.target, chosen.lnc), 0, parsed.hosts)
     scripts.check(parsed.script, parsed.module)
     command = [*(["-m"] if parsed.module else []), parsed.script, *parsed.arguments]
-    environment = {"JAX_PLATFORMS": "neuron", **os.environ, "NEURONJAX_TARGET": chosen.target}
+    environment = options.environment(chosen.target)
     with _logs(parsed.logs, parsed.hosts) as logs, _lifeline() as lifeline:
         address = f"{_LOOPBACK}:{_port(parsed.port)}"
         workers = [
