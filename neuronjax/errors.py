@@ -257,3 +257,7 @@ class LegalityWarning(NeuronWarning):
 
 class ConfigurationWarning(NeuronWarning):
     """A variable or a compiler flag that nobody knows, and that is ignored."""
+
+
+class LifetimeError(NeuronError):
+    """Somebody wrote to memory that had been given back: a defect of the backend."""

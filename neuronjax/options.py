@@ -90,6 +90,8 @@ class Options:
     """Seconds after which a process that is missing, or gives no sign of life, ends the others."""
     native_stubs: bool = True
     """Answer the hottest PJRT getters from generated machine code where the host allows it."""
+    stress: int | None = None
+    """Seed of delays and watched memory, for tests of the backend itself."""
     cc_flags: tuple[tuple[str, str], ...] = ()
     """NEURON_CC_FLAGS as (flag, value) pairs; a flag without a value has the value ``""``."""
 
@@ -277,6 +279,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_RT_ROOT_COMM_ID": ("root_address", _address),
     "NEURONJAX_PEER_TIMEOUT": ("peer_timeout", _positive),
     "NEURONJAX_NATIVE_STUBS": ("native_stubs", _switch),
+    "NEURONJAX_STRESS": ("stress", _seed),
     "NEURON_CC_FLAGS": ("cc_flags", parse_cc_flags),
 }
 """Environment variable -> (field, parser). Earlier rows win where two name one field."""

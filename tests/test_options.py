@@ -53,6 +53,7 @@ def fresh_options(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": "1"}, Options(fail_on_out_of_bounds=True)),
         ({"NEURONJAX_LOG_LEVEL": "debug"}, Options(log_level="debug")),
         ({"NEURONJAX_NATIVE_STUBS": "0"}, Options(native_stubs=False)),
+        ({"NEURONJAX_STRESS": "7"}, Options(stress=7)),
         (
             {"NEURON_CC_FLAGS": "--auto-cast=none --model-type gpt -O1"},
             Options(cc_flags=(("--auto-cast", "none"), ("--model-type", "gpt"), ("-O1", ""))),

@@ -64,8 +64,9 @@ def Buffer_ReadyEvent(plugin: Plugin, args: Any) -> None:
     if value.event is not None:
         args.event = plugin.new_event(value.event)
         return
-    if not array.is_ready():
-        args.event = plugin.new_event(plugin.client_of_value(value).when_ready(array))
+    client = plugin.client_of_value(value)
+    if not client.is_ready(array):
+        args.event = plugin.new_event(client.when_ready(array))
         return
     event = Event()
     event.set(_failure(array))
@@ -125,14 +126,15 @@ def Buffer_OpaqueDeviceMemoryDataPointer(plugin: Plugin, args: Any) -> None:
 
 def Buffer_IncreaseExternalReferenceCount(plugin: Plugin, args: Any) -> None:
     value, _ = plugin.values.find(args.buffer)
-    plugin.external_references.append((args.buffer, value.array))
+    plugin.external_references.setdefault(args.buffer, []).append(value.array)
 
 
 def Buffer_DecreaseExternalReferenceCount(plugin: Plugin, args: Any) -> None:
-    for position, (handle, _) in enumerate(plugin.external_references):
-        if handle == args.buffer:
-            del plugin.external_references[position]
-            return
+    arrays = plugin.external_references.get(args.buffer)
+    if arrays:
+        arrays.pop()
+    if not arrays:
+        plugin.external_references.pop(args.buffer, None)
 
 
 def Buffer_CopyToDevice(plugin: Plugin, args: Any) -> None:
@@ -187,7 +189,8 @@ def _when_copied(plugin: Plugin, value: ShardedValue, shard: Any, write: Any) ->
     """Runs ``write(numpy value)`` now if the shard is ready, else when it is; the copy's event."""
     if value.error is not None:  # a copy: the value outlives frames that the traceback would keep
         raise type(value.error)(*value.error.args)
-    if shard.is_ready():
+    client = plugin.client_of_value(value)
+    if client.is_ready(shard):
         write(np.asarray(shard))
         return plugin.ready_event
     event = Event()
@@ -200,7 +203,7 @@ def _when_copied(plugin: Plugin, value: ShardedValue, shard: Any, write: Any) ->
         else:
             event.set()
 
-    plugin.client_of_value(value).waiters.submit(job)
+    client.waiters.submit(job)
     return plugin.new_event(event)
 
 

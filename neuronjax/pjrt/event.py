@@ -12,12 +12,12 @@ from neuronjax.runtime.event import Event
 
 
 def Event_Create(plugin: Plugin, args: Any) -> None:
-    args.event = plugin.handles.add(Event())
+    args.event = plugin.event_handle(Event())
 
 
 def Event_Set(plugin: Plugin, args: Any) -> None:
     message = read_bytes(args.error_message, args.error_message_size).decode(errors="replace")
-    plugin.set_event(args.event, ExecutionError(message) if args.error_code else None)
+    plugin.handles[args.event].set(ExecutionError(message) if args.error_code else None)
 
 
 def Event_Destroy(plugin: Plugin, args: Any) -> None:

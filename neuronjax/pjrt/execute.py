@@ -55,7 +55,7 @@ class Runner:
         )
         work = results[0].array if results else token
         failed = results[0].event if results else None
-        done = failed is None and (work is None or (token is None and _succeeded(work)))
+        done = failed is None and (work is None or (token is None and self._succeeded(work)))
         templates = self._ready_templates if done else self._templates
         add = self._values.add
         bases = [add(*pair) for pair in zip(results, templates, strict=True)]
@@ -157,22 +157,21 @@ class Runner:
             value.event = event
 
         def mark(error: BaseException | None) -> None:
-            for base, value in zip(bases, results, strict=True):
-                if error is None and self._values.values.get(base) is value:
-                    self._values.mark(base, range(self._devices), "ready")
+            if error is None:
+                for base, value in zip(bases, results, strict=True):
+                    self._values.mark_ready(base, value)
 
         event.on_ready(mark)
         if events:
             out: Any = array_type(ctypes.c_uint64, self._devices).from_address(events)
             out[:] = [plugin.new_event(event) for _ in range(self._devices)]
 
-
-def _succeeded(array: Any) -> bool:
-    """Whether a run with this result is over already, and without an error."""
-    if not array.is_ready():
-        return False
-    try:
-        array.block_until_ready()
-    except Exception:  # the event of the run will carry it
-        return False
-    return True
+    def _succeeded(self, array: Any) -> bool:
+        """Whether a run with this result is over already, and without an error."""
+        if not self._state.client.is_ready(array):
+            return False
+        try:
+            array.block_until_ready()
+        except Exception:  # the event of the run will carry it
+            return False
+        return True

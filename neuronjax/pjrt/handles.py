@@ -2,25 +2,85 @@
 
 JAX holds a handle as an opaque pointer. Each points at a small record of its own, so that getters
 generated as machine code can read from it.
+
+Who owns what, and until when:
+
+=================== ============================ ===============================================
+memory              owner                        ends
+=================== ============================ ===============================================
+record of a handle  the table of handles, and    with the last of them: JAX's ``…_Destroy`` ends
+                    whoever will write to it     the table's share, a writer keeps its own
+record of a buffer  the slab (``values.py``),    never; it is given to another value when JAX has
+                    lent to one value            destroyed every shard, under the table's lock
+flag "ready" of an  the event, which sets it     with the event's last function
+event's record      before it calls anybody
+flags of a buffer's the caller, who holds the    when the call returns; the end of a run holds no
+record              buffer during the call       buffer and asks the table under its lock
+``PJRT_Error``      JAX, from the return or the  ``Error_Destroy``; the last error never ends
+                    callback that brought it
+argument records    JAX                          when the call returns
+strings             the process                  never, one per distinct text
+C arrays of getters the object of the handle     with its handle
+bytes that are lent JAX                          when it calls the deleter that came with them
+destination of a    JAX                          when the event of the copy is set
+copy to the host
+a value's memory    its ``ShardedValue``         the last shard is deleted, donated or destroyed,
+                                                 and no run reads it any more
+=================== ============================ ===============================================
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from collections import Counter
+import sys
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
-from neuronjax.errors import NeuronError
+from neuronjax.errors import LifetimeError, NeuronError
+from neuronjax.runtime.stress import POISON
+
+_REFERENCES_OF_A_LAST_OWNER = 3
+"""A variable here, one of the caller, and the argument of ``getrefcount``."""
+
+
+class Graveyard:
+    """Records whose handles ended, filled with a pattern: finds who writes to them later."""
+
+    _MOST = 4096
+
+    def __init__(self) -> None:
+        self._records: deque[Any] = deque()
+
+    def bury(self, record: Any) -> None:
+        """Fills a record with the pattern and keeps it for a while, unless a writer owns it too."""
+        if sys.getrefcount(record) > _REFERENCES_OF_A_LAST_OWNER:
+            return
+        ctypes.memset(record, POISON, ctypes.sizeof(record))
+        self._records.append(record)
+        if len(self._records) > self._MOST:
+            check_poison(bytes(self._records.popleft()))
+
+    def inspect(self) -> None:
+        """Raises ``LifetimeError`` if somebody wrote to a record that is still kept."""
+        for record in list(self._records):
+            check_poison(bytes(record))
+
+
+def check_poison(data: bytes) -> None:
+    """Raises ``LifetimeError`` unless memory is as it was left when it was freed."""
+    if data.strip(bytes([POISON])):
+        raise LifetimeError(f"freed memory of {len(data)} bytes was written to: {data.hex(' ')}")
 
 
 class Handles:
     """Address -> object, for everything but buffers."""
 
-    def __init__(self) -> None:
+    def __init__(self, graveyard: Graveyard | None = None) -> None:
         self._objects: dict[int, Any] = {}
         self._records: dict[int, Any] = {}
+        self._graveyard = graveyard
 
     def add(self, obj: Any, words: Sequence[int] = (0,)) -> int:
         """A new handle for ``obj``; ``words`` fill its record (64 bits each)."""
@@ -29,6 +89,10 @@ class Handles:
         self._objects[address] = obj
         self._records[address] = record
         return address
+
+    def record(self, address: int) -> Any:
+        """The C array of words behind a handle; whoever keeps it may write to it for ever."""
+        return self._records[address]
 
     def __getitem__(self, address: int | None) -> Any:
         try:
@@ -43,8 +107,16 @@ class Handles:
 
     def drop(self, address: int) -> Any:
         """Ends a handle; returns its object or ``None``."""
-        self._records.pop(address, None)
-        return self._objects.pop(address, None)
+        obj = self._objects.pop(address, None)
+        record = self._records.pop(address, None)
+        if self._graveyard is not None and record is not None:
+            self._graveyard.bury(record)
+        return obj
+
+    def inspect(self) -> None:
+        """Raises ``LifetimeError`` if freed records are watched and one was written to."""
+        if self._graveyard is not None:
+            self._graveyard.inspect()
 
     def counts(self) -> Counter[str]:
         """Live handles by the class of their objects."""

@@ -34,7 +34,7 @@ def initialize() -> None:
     """Registers platform ``neuron`` with JAX; selected by ``JAX_PLATFORMS=neuron``."""
     chosen = options.load()
     logging.getLogger("neuronjax").setLevel(chosen.log_level.upper())
-    table = Table(Plugin(), chosen.native_stubs)
+    table = Table(Plugin(watched=chosen.stress is not None), chosen.native_stubs)
     _tables.append(table)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
     capsule = _capsule(table)

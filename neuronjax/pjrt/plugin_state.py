@@ -12,7 +12,7 @@ from neuronjax.errors import NeuronError
 from neuronjax.jaxlib_api.mlir import stablehlo_versions
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.guard import describe, last_error
-from neuronjax.pjrt.handles import Handles, Strings, array_type, c_string
+from neuronjax.pjrt.handles import Graveyard, Handles, Strings, array_type, c_string
 from neuronjax.pjrt.values import ValueTable
 from neuronjax.runtime.client import Client
 from neuronjax.runtime.event import Event
@@ -37,9 +37,10 @@ _STABLEHLO = {
 class Plugin:
     """The state behind one PJRT_Api table."""
 
-    def __init__(self) -> None:
-        self.handles = Handles()
-        self.values = ValueTable()
+    def __init__(self, watched: bool = False) -> None:
+        """``watched`` keeps an eye on memory that was freed, see ``runtime/stress.py``."""
+        self.handles = Handles(Graveyard() if watched else None)
+        self.values = ValueTable(watched)
         self.strings = Strings()
         ready = Event()
         ready.set()
@@ -49,7 +50,8 @@ class Plugin:
         self.clients: list[Any] = []
         self.generations = itertools.count()
         """Numbers of the clients that work with other processes."""
-        self.external_references: list[tuple[int, Any]] = []
+        self.external_references: dict[int, list[Any]] = {}
+        """Buffer -> its array, as often as it was lent to others."""
         self.attributes = self.named_values({"xla_version": 2, **_STABLEHLO})
         self.layouts: dict[int, int] = {}
         """Rank -> handle of its layout."""
@@ -85,12 +87,6 @@ class Plugin:
         handle = self.handles.add(buffer)
         return ctypes.addressof(buffer), len(data), handle, self.deleter
 
-    def set_event(self, address: int, error: BaseException | None) -> None:
-        """Sets the event of a handle, and its record's flag if there was no error."""
-        self.handles[address].set(error)
-        if error is None:
-            ctypes.c_uint8.from_address(address + EVENT_READY).value = 1
-
     def new_error(self, error: BaseException) -> int:
         """A PJRT_Error for an exception; never raises."""
         try:
@@ -102,11 +98,20 @@ class Plugin:
         """A PJRT_Event for an event; the shared one if it is ready without error."""
         if event.is_ready() and event.error is None:
             return self.ready_event
+        return self.event_handle(event)
+
+    def event_handle(self, event: Event) -> int:
+        """A handle of its own for an event.
+
+        The flag of its record is written before anybody hears of the event's end, who may destroy
+        the handle thereupon, and the writer keeps the record.
+        """
         address = self.handles.add(event)
+        record = self.handles.record(address)
 
         def mark(error: BaseException | None) -> None:
-            if error is None and address in self.handles:
-                ctypes.c_uint8.from_address(address + EVENT_READY).value = 1
+            if error is None:
+                record[0] = 1 << 8 * EVENT_READY
 
         event.on_ready(mark)
         return address

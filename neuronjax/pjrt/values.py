@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import NeuronError
+from neuronjax.pjrt.handles import check_poison
+from neuronjax.runtime.stress import POISON
 from neuronjax.runtime.value import ShardedValue
 
 RECORD_BYTES = 64
@@ -62,8 +64,10 @@ def ready_template(records: bytes) -> bytes:
 class ValueTable:
     """Values by the address of their first record."""
 
-    def __init__(self) -> None:
+    def __init__(self, watched: bool = False) -> None:
+        """``watched`` finds out who writes to records of values that were forgotten."""
         self.values: dict[int, ShardedValue] = {}
+        self._watched = watched
         self._slabs: list[Any] = []
         self._free: dict[int, list[int]] = {}
         self._next = self._end = 0
@@ -76,6 +80,9 @@ class ValueTable:
             base = self._free[size].pop()
         except (KeyError, IndexError):
             base = self._carve(size)
+        else:
+            if self._watched:
+                check_poison(ctypes.string_at(base, size))
         ctypes.memmove(base, records, size)
         self.values[base] = value
         return base
@@ -112,12 +119,22 @@ class ValueTable:
 
     def forget(self, base: int) -> None:
         """Ends a value all of whose shards are destroyed."""
-        value = self.values.pop(base)
-        self._free.setdefault(len(value.spec.placement) * RECORD_BYTES, []).append(base)
+        with self._lock:
+            value = self.values.pop(base)
+            size = len(value.spec.placement) * RECORD_BYTES
+            if self._watched:
+                ctypes.memset(base, POISON, size)
+            self._free.setdefault(size, []).append(base)
         value.release()
 
     def mark(self, base: int, shards: range, field: str) -> None:
-        """Sets the flag ``deleted`` or ``ready`` of some shards."""
+        """Sets the flag ``deleted`` or ``ready`` of some shards, which the caller holds."""
         where = offset(field)
         for shard in shards:
             ctypes.c_uint8.from_address(base + shard * RECORD_BYTES + where).value = 1
+
+    def mark_ready(self, base: int, value: ShardedValue) -> None:
+        """Sets the flag ``ready`` of all shards of a value, unless it was forgotten meanwhile."""
+        with self._lock:
+            if self.values.get(base) is value:
+                self.mark(base, range(len(value.spec.placement)), "ready")

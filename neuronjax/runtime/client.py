@@ -44,6 +44,7 @@ from neuronjax.runtime.job import Job, take_part
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
 from neuronjax.runtime.monitor import Monitor
 from neuronjax.runtime.recording import ProcessRecording, Recording
+from neuronjax.runtime.stress import Stress
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
 EXECUTORS: dict[str, Callable[[int, Target, Options], HostClient]] = {
@@ -73,7 +74,8 @@ class Client:
         self._shared = SharedPrograms(self.host, links) if links else None
         self._dump = Dump(Path(options.dump_to)) if options.dump_to else None
         self._engine_programs: WeakValueDictionary[str, EngineExecutable] = WeakValueDictionary()
-        self.waiters = Waiters()
+        self.stress = None if options.stress is None else Stress(options.stress)
+        self.waiters = Waiters(self.stress)
         self.ledger = HbmLedger(
             labels=[device.label for device in self.devices],
             limits=[device.core.hbm_bytes for device in self.devices],
@@ -161,6 +163,11 @@ class Client:
         gathered = ShardedValue(array, spec, self.ledger)
         gathered.inherit(value for value, _ in shards)
         return gathered
+
+    def is_ready(self, work: Any) -> bool:
+        """Whether ``work`` (an array or a token) is done; under stress at times not although it
+        is."""
+        return work.is_ready() and (self.stress is None or not self.stress.pretends_pending())
 
     def when_ready(self, work: Any) -> Event:
         """An event that is set when ``work`` (an array or a token) is done, with its error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from pathlib import Path
@@ -13,7 +14,13 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from neuronjax.errors import LifetimeError
+from neuronjax.pjrt import abi
+from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.pjrt.table import Table
+from neuronjax.runtime.event import Event
 from tests.conftest import RunPython
+from tests.pjrt import stress
 from tests.pjrt.conftest import Calls
 
 CALLS = int(os.environ.get("LEAK_TEST_CALLS", "2000"))
@@ -146,3 +153,42 @@ def test_platform_starts_again_after_clear_backends(run_python: RunPython) -> No
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == ["3.0", "8", "3.0", "2"]
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
+@pytest.mark.parametrize("origin", ["JAX", "runtime"])
+def test_a_function_that_waits_for_an_event_may_destroy_it(origin: str, native: bool) -> None:
+    """It finds the event ready, and nobody writes to the record afterwards."""
+    calls = Calls(Table(Plugin(watched=True), native))
+    event = Event()
+    handle = calls("Event_Create").event if origin == "JAX" else calls.plugin.new_event(event)
+    seen = []
+
+    def destroy(error: int | None, argument: int | None) -> None:
+        seen.append((error, calls("Event_IsReady", event=handle).is_ready))
+        calls("Event_Destroy", event=handle)
+
+    callback = abi.EVENT_CALLBACK(destroy)
+    calls("Event_OnReady", event=handle, callback=ctypes.cast(callback, ctypes.c_void_p).value)
+    calls("Event_Set", event=handle) if origin == "JAX" else event.set()
+    assert seen == [(None, True)]
+    assert handle not in calls.plugin.handles
+    calls.plugin.handles.inspect()
+
+
+def test_writing_to_a_freed_record_is_found_out() -> None:
+    handles = Plugin(watched=True).handles
+    handle = handles.add(object())
+    handles.drop(handle)
+    handles.inspect()
+    ctypes.c_uint8.from_address(handle).value = 1
+    with pytest.raises(LifetimeError, match="freed memory of 8 bytes was written to: 01 5a"):
+        handles.inspect()
+
+
+@pytest.mark.parametrize("native", [True], ids=["native"])
+def test_everything_at_once(native: bool) -> None:
+    """A few seconds of what `python -m tests.pjrt.stress` does for as long as one likes."""
+    report, errors = stress.run(seconds=3, threads=4, seed=0, native_stubs=native)
+    assert report["ended"] == 0, errors[:4000]
+    assert report["steps"] > 0
