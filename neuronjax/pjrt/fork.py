@@ -28,6 +28,8 @@ _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 def refuse_work(table: Table) -> None:
     """For the child: calls of a table that was in use fail from now on, and so do values that
     were still being computed."""
+    if table.native is not None:
+        table.native.forget_threads()
     if not table.plugin.clients:
         return
     table.replace(dict.fromkeys(REFUSED, _refuse))

@@ -1,144 +1,213 @@
-"""Machine code for the hottest calls, generated at start: no compiled code is shipped.
+"""Machine code around the Python callbacks: loaded here, described in ``native_ir.py``.
 
-JAX asks every result of every call for its device, memory and memory kind, waits for it and
-destroys it. Each of these is a few loads from a record of known layout (``values.py``), so a page
-of generated code answers them without the interpreter. Where a record does not hold the answer the
-code jumps to the Python callback. The instruction sets are in ``code_x86_64`` and ``code_aarch64``;
-hosts of another kind, or that refuse executable pages, use the Python callbacks alone.
+The code for the architectures that jaxlib has wheels for comes with the package, compiled by LLVM
+from the description (``native_build.py``). On other hosts it is compiled at the start where
+llvmlite is installed. Hosts that have neither, or refuse executable pages, use the Python callbacks
+alone.
 """
 
 from __future__ import annotations
 
+import base64
 import ctypes
+import importlib
+import importlib.util
+import json
+import logging
 import mmap
 import platform
 import sys
-from dataclasses import dataclass
-from types import ModuleType
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
 
-from neuronjax.pjrt import abi, code_aarch64, code_x86_64
-from neuronjax.pjrt.plugin_state import EVENT_READY, EVENT_STATIC
-from neuronjax.pjrt.values import offset
+from neuronjax.pjrt import abi, layouts, profiler
+from neuronjax.pjrt.native_ir import (
+    BUFFER_DESTROY_LAST,
+    DELETER,
+    FIXED_WORDS,
+    STUBS,
+    description,
+)
 
-INSTRUCTION_SETS: dict[str, ModuleType] = {
-    "x86_64": code_x86_64,
-    "AMD64": code_x86_64,
-    "aarch64": code_aarch64,
-    "arm64": code_aarch64,
+logger = logging.getLogger("neuronjax")
+
+CODE_FILE = Path(__file__).with_name("native_code.json")
+
+_ARCHITECTURES = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+"""``platform.machine()`` -> architecture in the code file."""
+
+RELOCATIONS: dict[str, tuple[int, int | None]] = {
+    "word": (1, None),  # R_X86_64_64: eight bytes
+    "bits 0-15": (264, 0),  # R_AARCH64_MOVW_UABS_G0_NC and so on: 16 bits of a movz or movk
+    "bits 16-31": (266, 16),
+    "bits 32-47": (268, 32),
+    "bits 48-63": (269, 48),
 }
-"""``platform.machine()`` -> code generator."""
+"""Where code holds the table's address: number of the ELF relocation, and the first bit of it that
+an instruction takes; ``None`` for the whole."""
+
+_END_SECONDS = 30
+"""How long the end of the process waits for threads that are inside a call."""
 
 
-def instruction_set() -> ModuleType | None:
-    """The code generator for this host; ``None`` if there is none."""
-    if sys.platform not in ("linux", "darwin"):
-        return None
-    return INSTRUCTION_SETS.get(platform.machine())
+def entries() -> tuple[str, ...]:
+    """The names of the Python callbacks, in the order of the table."""
+    return (*abi.CALLS, BUFFER_DESTROY_LAST, DELETER, *layouts.CALLS, *profiler.CALLS)
 
 
-def _field(call: str, field: str) -> int:
-    return getattr(abi.args(call), field).offset
+class Code(Protocol):
+    """Functions in executable memory, which ends with this object."""
+
+    addresses: dict[str, int]
 
 
-def _python_api(name: str) -> int:
-    function = getattr(ctypes.pythonapi, name)
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
+Source = Callable[[int], Code | None]
+"""Code for this host whose table is at an address, if there is any."""
 
 
-def into_python(code: ModuleType, callback: int) -> bytes:
-    """A call of a Python callback, with two things that ctypes leaves out.
+class NativeCode:
+    """The code in this process, with its table; must never be freed."""
 
-    A pending Python exception is put aside meanwhile: one on its way up drops frames and with them
-    arrays, whose buffers JAX then destroys while the exception is set. And once the interpreter is
-    shutting down the call does nothing: a thread of JAX that asked for the interpreter then would
-    be ended in the middle of its work, and whoever joins it would wait for ever.
-    """
-    public = hasattr(ctypes.pythonapi, "Py_IsFinalizing")  # from Python 3.13 on
-    return code.bracket(
-        callback,
-        closed=_python_api("Py_IsFinalizing" if public else "_Py_IsFinalizing"),
-        ensure=_python_api("PyGILState_Ensure"),
-        fetch=_python_api("PyErr_Fetch"),
-        restore=_python_api("PyErr_Restore"),
-        release=_python_api("PyGILState_Release"),
-    )
+    def __init__(
+        self,
+        callbacks: Mapping[str, int],
+        handles: Mapping[str, int],
+        sources: Sequence[Source] | None = None,
+    ) -> None:
+        """``callbacks`` are addresses by the names of ``entries()``, ``handles`` those of the
+        shared event and error by the names of the table's words; the first of ``sources`` that has
+        code for this host is used.
 
+        Raises:
+          OSError: there is no code for this host, or the host refuses executable pages.
+        """
+        words = {**_python_words(), **handles}
+        order = entries()
+        self._table = (ctypes.c_uint64 * (len(FIXED_WORDS) + len(order)))()
+        address = ctypes.addressof(self._table)
+        found = (source(address) for source in sources or SOURCES)
+        self._code = next((code for code in found if code is not None), None)
+        if self._code is None:
+            raise OSError(f"there is no machine code for {platform.machine()} on {sys.platform}")
+        functions = self._code.addresses
+        words["enter"] = functions["enter"]
+        self._at = {name: index for index, name in enumerate((*FIXED_WORDS, *order))}
+        for name, word in {**words, **callbacks}.items():
+            self._table[self._at[name]] = word
+        self.entries = {name: functions[f"enter_{name}"] for name in order}
+        """Ways into the Python callbacks."""
+        self.stubs = {name: functions[f"call_{name}"] for name in STUBS}
+        """Answers without Python."""
 
-@dataclass(frozen=True)
-class Slow:
-    """Addresses of the Python callbacks that the generated code falls back to."""
+    def redirect(self, name: str, callback: int) -> None:
+        """Leads a call into another Python callback from now on."""
+        self._table[self._at[name]] = callback
 
-    buffer_destroy_last: int
-    by_call: dict[str, int]
+    def forget_threads(self) -> None:
+        """For a forked child, which has one thread: the main one."""
+        self._table[self._at["inside"]] = 0
+        self._table[self._at["main_thread"]] = threading.get_ident()
 
+    def close(self) -> None:
+        """Lets nobody in any more but the main thread, and waits for those who are inside.
 
-_GETTERS: dict[str, tuple[tuple[str, int, int], ...]] = {
-    "Buffer_Device": (("device", offset("device"), 8),),
-    "Buffer_Memory": (("memory", offset("memory"), 8),),
-    "Buffer_ElementType": (("type", offset("type"), 4),),
-    "Buffer_Dimensions": (("dims", offset("dims"), 8), ("num_dims", offset("rank"), 8)),
-    "Buffer_UnpaddedDimensions": (
-        ("unpadded_dims", offset("dims"), 8),
-        ("num_dims", offset("rank"), 8),
-    ),
-    "Buffer_IsDeleted": (("is_deleted", offset("deleted"), 1),),
-    "Memory_Kind": (("kind", 0, 8), ("kind_size", 8, 8)),
-    "Executable_NumReplicas": (("num_replicas", 0, 8),),
-    "Executable_NumPartitions": (("num_partitions", 8, 8),),
-    "Executable_NumOutputs": (("num_outputs", 16, 8),),
-}
-"""Call -> fields: (name in the arguments, offset in the object's record, width)."""
-
-
-def stubs(code: ModuleType, slow: Slow, ready_event: int) -> dict[str, bytes]:
-    """Code by call."""
-    found = {
-        call: code.getter([(at, _field(call, name), width) for name, at, width in fields])
-        for call, fields in _GETTERS.items()
-    }
-    null, slot = code.RETURN_NULL, slow.by_call
-    event = code.store_pointer(ready_event, _field("Buffer_ReadyEvent", "event"))
-    is_ready = code.store_true(_field("Event_IsReady", "is_ready"))
-    on_ready = code.call_back(
-        _field("Event_OnReady", "callback"), _field("Event_OnReady", "user_arg")
-    )
-    flagged = {
-        "Buffer_ReadyEvent": (offset("ready"), event + null),
-        "Event_IsReady": (EVENT_READY, is_ready + null),
-        "Event_Error": (EVENT_READY, null),
-        "Event_Await": (EVENT_READY, null),
-        "Event_OnReady": (EVENT_READY, on_ready),
-        "Event_Destroy": (EVENT_STATIC, null),
-    }
-    for call, (flag, then) in flagged.items():
-        found[call] = code.if_flag(flag, then, slot[call])
-    found["Error_Destroy"] = code.if_object(slot["Error_Destroy"])
-    found["Buffer_Destroy"] = code.count_down(
-        offset("back"), offset("live"), slow.buffer_destroy_last
-    )
-    return found
+        From then on no other thread can be in Python, or on its way into it, through a call.
+        """
+        self._table[self._at["closed"]] = 1
+        end = time.monotonic() + _END_SECONDS
+        while self._table[self._at["inside"]]:
+            if time.monotonic() > end:
+                logger.warning("the process ends while threads still wait in calls of the platform")
+                return
+            time.sleep(0.0005)
 
 
-def install(code: ModuleType, pieces: dict[str, bytes]) -> tuple[mmap.mmap, dict[str, int]] | None:
-    """Puts code into executable memory: the page, to be kept for ever, and addresses by name.
-
-    Returns ``None`` where the host refuses executable pages.
-    """
-    pad = code.PADDING
-    aligned = {name: body + pad * (-len(body) % 16 // len(pad)) for name, body in pieces.items()}
-    text = b"".join(aligned.values())
+def load(
+    callbacks: Mapping[str, int],
+    handles: Mapping[str, int],
+    sources: Sequence[Source] | None = None,
+) -> NativeCode | None:
+    """The code for these callbacks; ``None`` where there is none for this host."""
     try:
-        page = mmap.mmap(-1, len(text), prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        page.write(text)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(page))
-        libc = ctypes.CDLL(None, use_errno=True)
-        protection = mmap.PROT_READ | mmap.PROT_EXEC
-        if libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(len(text)), protection):
-            return None
-    except (OSError, ValueError):
+        return NativeCode(callbacks, handles, sources)
+    except (OSError, ValueError) as error:
+        logger.info("every PJRT call is answered by ctypes alone: %s", error)
         return None
-    addresses, position = {}, base
-    for name, body in aligned.items():
-        addresses[name] = position
-        position += len(body)
-    return page, addresses
+
+
+def _python_words() -> dict[str, int]:
+    """Addresses of what the code calls in Python."""
+    public = hasattr(ctypes.pythonapi, "Py_IsFinalizing")  # from Python 3.13 on
+    names = {
+        "thread_ident": "PyThread_get_thread_ident",
+        "is_finalizing": "Py_IsFinalizing" if public else "_Py_IsFinalizing",
+        "ensure": "PyGILState_Ensure",
+        "fetch": "PyErr_Fetch",
+        "restore": "PyErr_Restore",
+        "release": "PyGILState_Release",
+    }
+    words = {
+        word: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+        for word, name in names.items()
+    }
+    return words | {"main_thread": threading.main_thread().ident or 0}
+
+
+class _Shipped:
+    """Code of the package in executable memory."""
+
+    def __init__(self, code: bytes, offsets: Mapping[str, int]) -> None:
+        """Raises ``OSError`` or ``ValueError`` where the host refuses executable pages."""
+        self._page = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        self._page.write(code)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+        protection = mmap.PROT_READ | mmap.PROT_EXEC
+        if protect(ctypes.c_void_p(base), ctypes.c_size_t(len(code)), protection):
+            raise OSError(ctypes.get_errno(), "executable pages are refused")
+        self.addresses = {name: base + at for name, at in offsets.items()}
+
+
+def shipped(table: int) -> Code | None:
+    """The package's code for this host, if there is any."""
+    record = shipped_code()["architectures"].get(_ARCHITECTURES.get(platform.machine()))
+    if record is None or sys.platform not in ("linux", "darwin"):
+        return None
+    return _Shipped(linked(record, table), record["functions"])
+
+
+@cache
+def shipped_code() -> dict[str, Any]:
+    """What ``native_build`` wrote."""
+    return json.loads(CODE_FILE.read_text())
+
+
+def linked(record: Mapping[str, Any], table: int) -> bytes:
+    """The code of an architecture with the address of the table in its places."""
+    code = bytearray(base64.b64decode(record["code"]))
+    for at, kind, addend in record["table"]:
+        _, first_bit = RELOCATIONS[kind]
+        value = table + addend
+        if first_bit is None:
+            code[at : at + 8] = value.to_bytes(8, "little")
+        else:
+            instruction = int.from_bytes(code[at : at + 4], "little")
+            instruction |= (value >> first_bit & 0xFFFF) << 5
+            code[at : at + 4] = instruction.to_bytes(4, "little")
+    return bytes(code)
+
+
+def compiled_now(table: int) -> Code | None:
+    """Code that LLVM makes for this host, if llvmlite is installed."""
+    if importlib.util.find_spec("llvmlite") is None:
+        return None
+    build = importlib.import_module("neuronjax.pjrt.native_build")
+    return build.Jitted(description(entries()), table)
+
+
+SOURCES: tuple[Source, ...] = (shipped, compiled_now)
+"""Where code comes from: the first that has some is taken. Shipped code costs no compilation."""

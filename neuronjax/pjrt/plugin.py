@@ -6,7 +6,6 @@ import atexit
 import ctypes
 import logging
 import os
-import time
 from functools import partial
 from typing import Any
 
@@ -24,8 +23,6 @@ from neuronjax.pjrt.table import Table
 
 PRIORITY = -100
 """Below JAX's own platforms: installing the package must not take over anybody's CPU or GPU."""
-
-_EXIT_PAUSES, _EXIT_PAUSE_SECONDS = 5, 0.002
 
 _tables: list[Table] = []
 
@@ -48,7 +45,7 @@ def initialize() -> None:
     else:  # nobody asked for the platform yet
         table.plugin.first_run = _hold_interrupts
     os.register_at_fork(after_in_child=partial(refuse_work, table))
-    atexit.register(_let_callbacks_end)
+    atexit.register(table.close)  # after every run that is pending: its waiter is joined before
     atexit.register(_part_from_processes, table.plugin)
 
 
@@ -60,12 +57,6 @@ def _part_from_processes(plugin: Plugin) -> None:
     if any(job.has_failed for job in jobs):
         for kept in coordinator.leave():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-
-
-def _let_callbacks_end() -> None:
-    """Threads of JAX that wait for the interpreter get it before it shuts down."""
-    for _ in range(_EXIT_PAUSES):
-        time.sleep(_EXIT_PAUSE_SECONDS)
 
 
 def _platforms() -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from neuronjax.errors import NeuronError
 from neuronjax.jaxlib_api.mlir import stablehlo_versions
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.guard import describe, last_error
+from neuronjax.pjrt.guard import ErrorRecord, describe, last_error
 from neuronjax.pjrt.handles import Graveyard, Handles, Strings, array_type, c_string
 from neuronjax.pjrt.values import ValueTable
 from neuronjax.runtime.client import Client
@@ -45,7 +45,7 @@ class Plugin:
         ready = Event()
         ready.set()
         self.ready_event = self.handles.add(ready, (0x0101,))
-        self.last_error = self.handles.add(last_error())
+        self.last_error = self._add_error(last_error())
         """Handle of the error that C gets when no other could be made."""
         self.clients: list[Any] = []
         self.generations = itertools.count()
@@ -90,9 +90,13 @@ class Plugin:
     def new_error(self, error: BaseException) -> int:
         """A PJRT_Error for an exception; never raises."""
         try:
-            return self.handles.add(describe(error))
+            return self._add_error(describe(error))
         except BaseException:
             return self.last_error
+
+    def _add_error(self, error: ErrorRecord) -> int:
+        text = error.message
+        return self.handles.add(error, (ctypes.addressof(text), len(text) - 1, error.code))
 
     def new_event(self, event: Event) -> int:
         """A PJRT_Event for an event; the shared one if it is ready without error."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +24,7 @@ from neuronjax.pjrt import (
     transfer,
 )
 from neuronjax.pjrt.guard import guarded
+from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, DELETER
 from neuronjax.pjrt.plugin_state import Plugin
 
 MODULES: tuple[ModuleType, ...] = (
@@ -54,61 +55,54 @@ class Table:
     """The api record and everything its pointers lead to; it must never be freed."""
 
     def __init__(
-        self, plugin: Plugin, native_stubs: bool, functions: Mapping[str, Call] | None = None
+        self,
+        plugin: Plugin,
+        native_stubs: bool,
+        functions: Mapping[str, Call] | None = None,
+        sources: Sequence[native.Source] | None = None,
     ) -> None:
-        """``functions`` are the implementations by call; ``None`` stands for the backend's own."""
+        """``functions`` are the implementations by call, ``sources`` those of machine code;
+        ``None`` stands for the backend's own."""
         self.plugin = plugin
-        own = implementations() | {_LAST: buffer.buffer_destroy_last}
+        own = implementations() | {BUFFER_DESTROY_LAST: buffer.buffer_destroy_last}
         functions = own if functions is None else functions
-        self._kept: list[Any] = []
-        self._code = native.instruction_set() if native_stubs else None
-        addresses = self._callbacks(
-            {name: (abi.args(name), functions.get(name) or _unimplemented(name))
-             for name in abi.CALLS}
-            | {_LAST: (abi.args("Buffer_Destroy"), functions[_LAST])}
-            | {_DELETER: (Lent, _delete_lent)}
-        )  # fmt: skip
-        self.slots = addresses | self._stubs(addresses)
-        plugin.deleter = self.slots[_DELETER]
-        self.layouts = layouts.extension(self._callbacks(layouts.calls()))
-        self.profiler = profiler.extension(self.slots | self._callbacks(profiler.calls()))
+        calls = {
+            **{name: (abi.args(name), functions.get(name) or _unimplemented(name))
+               for name in abi.CALLS},
+            BUFFER_DESTROY_LAST: (abi.args("Buffer_Destroy"), functions[BUFFER_DESTROY_LAST]),
+            DELETER: (Lent, _delete_lent),
+            **layouts.calls(),
+            **profiler.calls(),
+        }  # fmt: skip
+        self._callbacks = {
+            name: guarded(plugin, structure, name, function)
+            for name, (structure, function) in calls.items()
+        }
+        self.slots = {name: _address(callback) for name, callback in self._callbacks.items()}
+        shared = {"ready_event": plugin.ready_event, "refusal": plugin.last_error}
+        self.native = native.load(self.slots, shared, sources)
+        if self.native is not None:
+            self.slots |= self.native.entries | (self.native.stubs if native_stubs else {})
+        plugin.deleter = self.slots[DELETER]
+        self.layouts = layouts.extension(self.slots)
+        self.profiler = profiler.extension(self.slots)
         self.layouts.next = ctypes.addressof(self.profiler)
         self.api = self._api()
 
-    def _callbacks(self, calls: dict[str, tuple[Any, Call]]) -> dict[str, int]:
-        """Addresses of C callbacks for functions, by name."""
-        callbacks = {
-            name: guarded(self.plugin, structure, name, function)
-            for name, (structure, function) in calls.items()
-        }
-        self._kept.append(callbacks)
-        plain = {name: _address(callback) for name, callback in callbacks.items()}
-        if self._code is None:
-            return plain
-        code = self._code
-        return plain | self._install(
-            {name: native.into_python(code, address) for name, address in plain.items()}
-        )
+    def close(self) -> None:
+        """For the end of the process: from now on only the main thread gets into Python."""
+        if self.native is not None:
+            self.native.close()
 
-    def _stubs(self, addresses: dict[str, int]) -> dict[str, int]:
-        if self._code is None:
-            return {}
-        slow = native.Slow(buffer_destroy_last=addresses[_LAST], by_call=addresses)
-        return self._install(native.stubs(self._code, slow, self.plugin.ready_event))
-
-    def _install(self, pieces: dict[str, bytes]) -> dict[str, int]:
-        """Addresses of installed machine code; none where the host refuses it."""
-        installed = native.install(self._code, pieces) if self._code else None
-        if installed is None:
-            return {}
-        self._kept.append(installed[0])
-        return installed[1]
-
-    def replace(self, functions: dict[str, Call]) -> None:
+    def replace(self, functions: Mapping[str, Call]) -> None:
         """Lets calls be served by other functions from now on."""
-        given = {name: (abi.args(name), function) for name, function in functions.items()}
-        for name, address in self._callbacks(given).items():
-            setattr(self.api, name, address)
+        for name, function in functions.items():
+            callback = guarded(self.plugin, abi.args(name), name, function)
+            self._callbacks[name] = callback
+            if self.native is not None:
+                self.native.redirect(name, _address(callback))
+            else:
+                setattr(self.api, name, _address(callback))
 
     def _api(self) -> abi.Api:
         api = abi.Api()
@@ -119,10 +113,6 @@ class Table:
         for name in abi.CALLS:
             setattr(api, name, self.slots[name])
         return api
-
-
-_LAST = "buffer_destroy_last"
-_DELETER = "deleter"
 
 
 class Lent(ctypes.Structure):

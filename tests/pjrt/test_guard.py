@@ -92,7 +92,7 @@ def raising(request: pytest.FixtureRequest) -> Raising:
 ANSWERED_WITHOUT_PYTHON = {
     "Buffer_Device", "Buffer_Memory", "Buffer_ElementType", "Buffer_Dimensions",
     "Buffer_UnpaddedDimensions", "Buffer_IsDeleted", "Memory_Kind", "Executable_NumReplicas",
-    "Executable_NumPartitions", "Executable_NumOutputs",
+    "Executable_NumPartitions", "Executable_NumOutputs", "Error_Message", "Error_GetCode",
 }  # fmt: skip
 
 

@@ -186,7 +186,7 @@ def test_writing_to_a_freed_record_is_found_out() -> None:
         handles.inspect()
 
 
-@pytest.mark.parametrize("native", [True], ids=["native"])
+@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
 def test_everything_at_once(native: bool) -> None:
     """A few seconds of what `python -m tests.pjrt.stress` does for as long as one likes."""
     report, errors = stress.run(seconds=3, threads=4, seed=0, native_stubs=native)

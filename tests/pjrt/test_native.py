@@ -1,11 +1,13 @@
-"""Generated machine code answers as the Python callbacks do."""
+"""Machine code answers as the Python callbacks do, and leads into them safely."""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import sys
-from collections import defaultdict
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,14 @@ import jax
 import numpy as np
 import pytest
 
-from neuronjax.pjrt import abi, code_x86_64, native
+from neuronjax.pjrt import abi, native, native_build
 from neuronjax.pjrt.guard import guarded
-from neuronjax.pjrt.table import implementations
+from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, STUBS, description
+from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.pjrt.table import Table, implementations
 from neuronjax.runtime.event import Event
 from tests.conftest import RunPython
 from tests.pjrt.conftest import CallError, Calls
-
-pytestmark = pytest.mark.skipif(
-    native.instruction_set() is None, reason="no machine code for this kind of host"
-)
-
-
-STUBS = tuple(native.stubs(code_x86_64, native.Slow(0, defaultdict(int)), ready_event=0))
 
 
 class Both:
@@ -227,6 +224,11 @@ def test_errors(both: Both) -> None:
     """Destroying no error is allowed."""
     for destroy in (both.fast, both.python):
         error = both.calls.plugin.new_error(ValueError("x"))
+        assert (
+            both.same("Error_GetCode", error=error)["code"] == abi.ERROR_CODES["INVALID_ARGUMENT"]
+        )
+        text = both.same("Error_Message", error=error)
+        assert ctypes.string_at(text["message"], text["message_size"]) == b"ValueError: x"
         destroy("Error_Destroy", error=error)
         assert error not in both.calls.plugin.handles
         destroy("Error_Destroy", error=None)
@@ -294,8 +296,104 @@ PENDING = """
 """
 
 
-def test_an_exception_on_its_way_survives_the_destruction_of_arrays(run_python: RunPython) -> None:
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_an_exception_on_its_way_survives_the_destruction_of_arrays(
+    switch: str, run_python: RunPython
+) -> None:
     """The arrays on the stack of a failing expression die while the exception is set."""
-    done = run_python(PENDING)
+    done = run_python(PENDING, {"NEURONJAX_NATIVE_STUBS": switch})
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["refused", "float TypeError"] * 5 + ["[2. 2. 2.]"]
+
+
+def test_shipped_code_is_of_the_present_description() -> None:
+    """After a change of it: python -m neuronjax.pjrt.native_build"""
+    digest = hashlib.sha256(description(native.entries()).encode()).hexdigest()
+    assert native.shipped_code()["description"] == digest
+
+
+@pytest.mark.parametrize("architecture", native_build.TARGETS)
+def test_the_table_stands_wherever_the_code_looks_for_it(architecture: str) -> None:
+    """The bytes that linking changes are those which hold the address, on every architecture."""
+    record = native_build.compiled(description(native.entries()), architecture)
+    assert (
+        record["functions"].keys()
+        == native.shipped_code()["architectures"][architecture]["functions"].keys()
+    )
+    address, first_bits = 0x123456789AB8, dict(native.RELOCATIONS.values())
+    code = native.linked(record, address)
+    assert len(record["table"]) >= 2 * len(native.entries())
+    for at, kind, addend in record["table"]:
+        expected = address + addend
+        word = int.from_bytes(code[at : at + 8], "little")
+        first_bit = first_bits[native.RELOCATIONS[kind][0]]
+        if first_bit is None:
+            assert word == expected
+        else:  # movz and movk take 16 bits, from their bit 5 on
+            assert word >> 5 & 0xFFFF == expected >> first_bit & 0xFFFF
+
+
+SOURCES = {"shipped": native.shipped, "compiled now": native.compiled_now}
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def own_table(request: pytest.FixtureRequest) -> Calls:
+    """A table of its own with code from one source."""
+    return Calls(Table(Plugin(), True, sources=[SOURCES[request.param]]))
+
+
+def test_code_of_every_source_answers(own_table: Calls) -> None:
+    assert own_table.table.native is not None
+    event, seen = own_table("Event_Create").event, []
+    callback = abi.EVENT_CALLBACK(lambda error, user: seen.append((error, user)))
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    assert own_table("Event_IsReady", event=event).is_ready is False
+    own_table("Event_OnReady", event=event, callback=address, user_arg=5)
+    own_table("Event_Set", event=event)
+    assert own_table("Event_IsReady", event=event).is_ready is True
+    own_table("Event_OnReady", event=event, callback=address, user_arg=6)
+    assert seen == [(None, 5), (None, 6)]
+    own_table("Event_Destroy", event=event)
+    nothing = ctypes.c_uint64(0)
+    with pytest.raises(CallError, match="does not exist or was destroyed"):
+        own_table("Event_Await", event=ctypes.addressof(nothing))
+
+
+def test_at_the_end_threads_leave_and_none_comes_in() -> None:
+    """``close`` returns when those inside have returned; later ones are refused, the main thread
+    is not."""
+    inside, leave, order = threading.Event(), threading.Event(), []
+
+    def wait(plugin: Plugin, args: Any) -> None:
+        inside.set()
+        leave.wait(20)
+        order.append("left")
+
+    calls = Calls(
+        Table(Plugin(), True, implementations() | {"Event_Await": wait, BUFFER_DESTROY_LAST: wait})
+    )
+    event = calls("Event_Create").event
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(calls, "Event_Await", event=event)
+        assert inside.wait(20)
+        threading.Timer(0.05, leave.set).start()
+        calls.table.close()
+        order.append("closed")
+        waiting.result(20)
+        assert order == ["left", "closed"]
+        refused = pool.submit(calls, "Event_Create")
+        with pytest.raises(CallError, match="failed"):
+            refused.result(20)
+        pool.submit(calls, "Event_Destroy", event=event).result(20)
+    assert event in calls.plugin.handles
+    calls("Event_Destroy", event=event)
+    assert event not in calls.plugin.handles
+
+
+def test_without_machine_code_ctypes_answers() -> None:
+    calls = Calls(Table(Plugin(), True, sources=[lambda table: None]))
+    assert calls.table.native is None
+    event = calls("Event_Create").event
+    calls("Event_Set", event=event)
+    calls("Event_Await", event=event)
+    calls.table.close()

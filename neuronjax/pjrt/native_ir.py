@@ -1,0 +1,260 @@
+"""The machine code around the Python callbacks, described once for every architecture: LLVM IR.
+
+Two kinds of functions, all with the signature of a PJRT call (argument record in, error out):
+
+* ``enter_<call>`` goes into Python. It does what ctypes leaves out. A pending exception is put
+  aside meanwhile: one on its way up drops frames and with them arrays, whose buffers JAX then
+  destroys while the exception is set. And once the process ends, no thread but the main one gets
+  in: it would be ended in the middle of its work, and whoever joins it would wait for ever.
+* ``call_<call>`` answers without Python, a few loads from the record of a handle, or goes on as
+  ``enter_<call>`` where the record does not hold the answer.
+
+The code knows one address, that of ``@table``: words that ``native.py`` fills in. So it is the same
+in every process and can be compiled long before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neuronjax.pjrt import abi
+from neuronjax.pjrt.plugin_state import EVENT_READY, EVENT_STATIC
+from neuronjax.pjrt.values import offset
+
+OBJECT = 16
+"""Every argument record has its object right behind the two header words."""
+
+FIXED_WORDS = (
+    "closed",  # 1 when the process ends
+    "inside",  # calls of threads other than the main one that have not returned
+    "main_thread",  # PyThread_get_thread_ident() of it
+    "thread_ident",  # from here on addresses of functions
+    "is_finalizing",
+    "ensure",
+    "fetch",
+    "restore",
+    "release",
+    "enter",
+    "ready_event",  # handles
+    "refusal",
+)
+"""The first words of the table; behind them the callbacks, in the order of ``ENTRIES``."""
+
+BUFFER_DESTROY_LAST = "buffer_destroy_last"
+DELETER = "deleter"
+
+_GETTERS: dict[str, tuple[tuple[str, int, int], ...]] = {
+    "Buffer_Device": (("device", offset("device"), 64),),
+    "Buffer_Memory": (("memory", offset("memory"), 64),),
+    "Buffer_ElementType": (("type", offset("type"), 32),),
+    "Buffer_Dimensions": (("dims", offset("dims"), 64), ("num_dims", offset("rank"), 64)),
+    "Buffer_UnpaddedDimensions": (
+        ("unpadded_dims", offset("dims"), 64),
+        ("num_dims", offset("rank"), 64),
+    ),
+    "Buffer_IsDeleted": (("is_deleted", offset("deleted"), 8),),
+    "Memory_Kind": (("kind", 0, 64), ("kind_size", 8, 64)),
+    "Executable_NumReplicas": (("num_replicas", 0, 64),),
+    "Executable_NumPartitions": (("num_partitions", 8, 64),),
+    "Executable_NumOutputs": (("num_outputs", 16, 64),),
+    "Error_Message": (("message", 0, 64), ("message_size", 8, 64)),
+    "Error_GetCode": (("code", 16, 32),),
+}
+"""Call -> fields: (name in the arguments, offset in the object's record, bits)."""
+
+_FLAGGED: dict[str, tuple[int, str]] = {
+    "Buffer_ReadyEvent": (offset("ready"), "ready_event"),
+    "Event_IsReady": (EVENT_READY, "is_ready"),
+    "Event_Error": (EVENT_READY, "nothing"),
+    "Event_Await": (EVENT_READY, "nothing"),
+    "Event_OnReady": (EVENT_READY, "on_ready"),
+    "Event_Destroy": (EVENT_STATIC, "nothing"),
+}
+"""Call -> offset of the flag in the object's record that allows the answer, and the answer."""
+
+STUBS = (*_GETTERS, *_FLAGGED, "Error_Destroy", "Buffer_Destroy")
+"""The calls that are answered without Python."""
+
+_ENTER = """
+define ptr @enter(ptr %args, ptr %callback, ptr %refusal) #0 {{
+  %ident_f = load ptr, ptr {thread_ident}
+  %ident = call i64 %ident_f()
+  %main = load i64, ptr {main_thread}
+  %is_main = icmp eq i64 %ident, %main
+  br i1 %is_main, label %main_thread, label %other_thread
+
+main_thread:
+  %finalizing_f = load ptr, ptr {is_finalizing}
+  %finalizing = call i32 %finalizing_f()
+  %torn_down = icmp ne i32 %finalizing, 0
+  br i1 %torn_down, label %torn_down_process, label %python
+
+other_thread:
+  %before = atomicrmw add ptr {inside}, i64 1 seq_cst
+  %closed = load atomic i64, ptr {closed} seq_cst, align 8
+  %open = icmp eq i64 %closed, 0
+  br i1 %open, label %python, label %refused
+
+python:
+  %type = alloca ptr
+  %value = alloca ptr
+  %traceback = alloca ptr
+  %ensure_f = load ptr, ptr {ensure}
+  %state = call i32 %ensure_f()
+  %fetch_f = load ptr, ptr {fetch}
+  call void %fetch_f(ptr %type, ptr %value, ptr %traceback)
+  %result = call ptr %callback(ptr %args)
+  %type_v = load ptr, ptr %type
+  %value_v = load ptr, ptr %value
+  %traceback_v = load ptr, ptr %traceback
+  %restore_f = load ptr, ptr {restore}
+  call void %restore_f(ptr %type_v, ptr %value_v, ptr %traceback_v)
+  %release_f = load ptr, ptr {release}
+  call void %release_f(i32 %state)
+  br i1 %is_main, label %done, label %leave
+
+leave:
+  %after = atomicrmw sub ptr {inside}, i64 1 seq_cst
+  br label %done
+
+done:
+  ret ptr %result
+
+refused:
+  %undone = atomicrmw sub ptr {inside}, i64 1 seq_cst
+  ret ptr %refusal
+
+torn_down_process:
+  ret ptr null
+}}
+"""
+
+
+def description(entries: Sequence[str]) -> str:
+    """The module; ``entries`` are the names of the Python callbacks."""
+    words = {name: _word(index) for index, name in enumerate(FIXED_WORDS)}
+    callbacks = {name: _word(len(FIXED_WORDS) + index) for index, name in enumerate(entries)}
+    parts = [
+        f"@table = external dso_local global [{len(FIXED_WORDS) + len(entries)} x i64]",
+        _ENTER.format_map(words),
+        *(
+            _function(f"enter_{name}", _go_on(words, callback, name))
+            for name, callback in callbacks.items()
+        ),
+        *(
+            _function(f"call_{name}", _OBJECT_LINE + "".join(_getter(name, fields)))
+            for name, fields in _GETTERS.items()
+        ),
+        *(
+            _function(f"call_{name}", _flagged(name, flag, answer, words, callbacks[name]))
+            for name, (flag, answer) in _FLAGGED.items()
+        ),
+        _function("call_Error_Destroy", _if_object(words, callbacks["Error_Destroy"])),
+        _function("call_Buffer_Destroy", _count_down(words, callbacks[BUFFER_DESTROY_LAST])),
+        'attributes #0 = { nounwind uwtable "frame-pointer"="all" }',
+    ]
+    return "\n".join(parts) + "\n"
+
+
+_OBJECT_LINE = f"  %object_p = getelementptr i8, ptr %args, i64 {OBJECT}\n" + (
+    "  %object = load ptr, ptr %object_p\n"
+)
+
+
+def _word(index: int) -> str:
+    return f"getelementptr (i64, ptr @table, i64 {index})"
+
+
+def _function(name: str, body: str) -> str:
+    return f"\ndefine ptr @{name}(ptr %args) #0 {{\n{body}}}"
+
+
+def _go_on(words: dict[str, str], callback: str, call: str) -> str:
+    """Into Python. Who comes too late gets an error, or nothing where something is to end."""
+    ends = call.endswith(("_Destroy", "_Delete")) or call in (BUFFER_DESTROY_LAST, DELETER)
+    refusal = "  %refusal = inttoptr i64 0 to ptr\n"
+    if not ends:
+        refusal = f"  %refusal = load ptr, ptr {words['refusal']}\n"
+    return (
+        f"{refusal}  %callback = load ptr, ptr {callback}\n"
+        f"  %enter = load ptr, ptr {words['enter']}\n"
+        "  %error = tail call ptr %enter(ptr %args, ptr %callback, ptr %refusal)\n"
+        "  ret ptr %error\n"
+    )
+
+
+def _at(call: str, field: str) -> int:
+    return getattr(abi.args(call), field).offset
+
+
+def _getter(call: str, fields: Sequence[tuple[str, int, int]]) -> list[str]:
+    """Copies fields of the object's record into the arguments."""
+    copies = [
+        f"  %from{n} = getelementptr i8, ptr %object, i64 {source}\n"
+        f"  %value{n} = load i{bits}, ptr %from{n}\n"
+        f"  %to{n} = getelementptr i8, ptr %args, i64 {_at(call, name)}\n"
+        f"  store i{bits} %value{n}, ptr %to{n}\n"
+        for n, (name, source, bits) in enumerate(fields)
+    ]
+    return [*copies, "  ret ptr null\n"]
+
+
+def _flagged(call: str, flag: int, answer: str, words: dict[str, str], callback: str) -> str:
+    """The answer if the flag is set, else Python."""
+    return (
+        _OBJECT_LINE + f"  %flag_p = getelementptr i8, ptr %object, i64 {flag}\n"
+        "  %flag = load atomic i8, ptr %flag_p acquire, align 1\n"
+        "  %unset = icmp eq i8 %flag, 0\n"
+        "  br i1 %unset, label %python, label %known\n"
+        f"known:\n{_answer(call, answer, words)}  ret ptr null\n"
+        f"python:\n{_go_on(words, callback, call)}"
+    )
+
+
+def _answer(call: str, answer: str, words: dict[str, str]) -> str:
+    if answer == "ready_event":
+        return (
+            f"  %event = load ptr, ptr {words['ready_event']}\n"
+            f"  %to = getelementptr i8, ptr %args, i64 {_at(call, 'event')}\n"
+            "  store ptr %event, ptr %to\n"
+        )
+    if answer == "is_ready":
+        return (
+            f"  %to = getelementptr i8, ptr %args, i64 {_at(call, 'is_ready')}\n"
+            "  store i8 1, ptr %to\n"
+        )
+    if answer == "on_ready":
+        return (
+            f"  %function_p = getelementptr i8, ptr %args, i64 {_at(call, 'callback')}\n"
+            "  %function = load ptr, ptr %function_p\n"
+            f"  %argument_p = getelementptr i8, ptr %args, i64 {_at(call, 'user_arg')}\n"
+            "  %argument = load ptr, ptr %argument_p\n"
+            "  call void %function(ptr null, ptr %argument)\n"
+        )
+    return ""
+
+
+def _if_object(words: dict[str, str], callback: str) -> str:
+    """Nothing for NULL."""
+    return (
+        _OBJECT_LINE + "  %none = icmp eq ptr %object, null\n"
+        "  br i1 %none, label %nothing, label %python\n"
+        "nothing:\n  ret ptr null\n"
+        f"python:\n{_go_on(words, callback, 'Error_Destroy')}"
+    )
+
+
+def _count_down(words: dict[str, str], callback: str) -> str:
+    """One live shard less in the record of shard 0; Python hears of the last."""
+    return (
+        _OBJECT_LINE + f"  %back_p = getelementptr i8, ptr %object, i64 {offset('back')}\n"
+        "  %back = load i64, ptr %back_p\n"
+        "  %distance = sub i64 0, %back\n"
+        "  %first = getelementptr i8, ptr %object, i64 %distance\n"
+        f"  %live_p = getelementptr i8, ptr %first, i64 {offset('live')}\n"
+        "  %live = atomicrmw sub ptr %live_p, i64 1 acq_rel\n"
+        "  %last = icmp eq i64 %live, 1\n"
+        "  br i1 %last, label %python, label %others\n"
+        "others:\n  ret ptr null\n"
+        f"python:\n{_go_on(words, callback, BUFFER_DESTROY_LAST)}"
+    )
