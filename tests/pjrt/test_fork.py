@@ -68,9 +68,10 @@ def test_a_fork_before_jax_is_used(run_python: RunPython) -> None:
         import os
         import jax, jax.numpy as jnp
         child = os.fork()
-        print(jnp.arange(3) + 1, flush=True)
+        computed = jnp.arange(3) + 1
         if child:
             assert os.waitpid(child, 0)[1] == 0
+        print(computed, flush=True)
         """
     )
     assert done.returncode == 0, done.stderr
