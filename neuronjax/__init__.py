@@ -7,6 +7,7 @@ Contents:
 * ``neuronjax.nan_report``: the op that made the first NaN or infinity.
 * ``neuronjax.estimate``: time, memory and price of a function on a machine, without running it.
 * ``neuronjax.profile``: records what runs within it: a report, a trace, tables, findings.
+* ``neuronjax.program_text``: the engine instructions of a compiled function.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.testing``: assertions for users' tests: would a function compile for the device?
@@ -33,6 +34,7 @@ _LAZY = {
     "mx": "neuronjax.mx",
     "nan_report": "neuronjax.accuracy.nans",
     "profile": "neuronjax.recording",
+    "program_text": "neuronjax.pjrt.program_text",
     "testing": "neuronjax.testing",
 }
 
@@ -46,6 +48,7 @@ __all__ = [
     "mx",
     "nan_report",
     "profile",
+    "program_text",
     "testing",
 ]
 
@@ -55,3 +58,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'neuronjax' has no attribute {name!r}; it has {__all__}")
     module = importlib.import_module(_LAZY[name])
     return getattr(module, name) if module.__name__ != f"{__name__}.{name}" else module
+
+
+def initialize() -> None:
+    """Registers platform ``neuron``. JAX calls this in every process, when it looks for platforms.
+
+    Nothing but this file and ``jaxlib_api`` is loaded before somebody uses the platform.
+    """
+    importlib.import_module("neuronjax.jaxlib_api").register(
+        load=lambda: importlib.import_module("neuronjax.pjrt.plugin"),
+        asked_for=lambda: importlib.import_module("neuronjax.options").load().emulate,
+    )

@@ -88,6 +88,8 @@ class Options:
     """Where process 0 meets the others then: ``host:port``."""
     peer_timeout: int = 30
     """Seconds after which a process that is missing, or gives no sign of life, ends the others."""
+    emulate: bool = False
+    """Have platform ``neuron`` emulated where AWS's plugin is installed, too."""
     native_stubs: bool = True
     """Answer the hottest PJRT getters from generated machine code where the host allows it."""
     stress: int | None = None
@@ -278,6 +280,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_PJRT_PROCESS_INDEX": ("process_index", _index),
     "NEURON_RT_ROOT_COMM_ID": ("root_address", _address),
     "NEURONJAX_PEER_TIMEOUT": ("peer_timeout", _positive),
+    "NEURONJAX_EMULATE": ("emulate", _switch),
     "NEURONJAX_NATIVE_STUBS": ("native_stubs", _switch),
     "NEURONJAX_STRESS": ("stress", _seed),
     "NEURON_CC_FLAGS": ("cc_flags", parse_cc_flags),

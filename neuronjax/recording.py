@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 
 from neuronjax.errors import ConfigurationError
-from neuronjax.pjrt.client_state import PLATFORM_NAME
+from neuronjax.jaxlib_api import PLATFORM
 from neuronjax.pjrt.plugin import tables
 from neuronjax.profiling import store, text
 from neuronjax.profiling.findings import Finding, findings
@@ -75,10 +75,10 @@ def end_process_recording() -> Profile | None:
 def _client() -> Client:
     """The client of the platform, started if need be."""
     try:
-        jax.devices(PLATFORM_NAME)
+        jax.devices(PLATFORM)
     except RuntimeError as error:
         raise ConfigurationError(
-            f"there is nothing to record: JAX does not use the platform {PLATFORM_NAME!r} "
+            f"there is nothing to record: JAX does not use the platform {PLATFORM!r} "
             f"({error}). Set JAX_PLATFORMS=neuron."
         ) from None
     return clients()[-1]

@@ -16,14 +16,13 @@ from neuronjax import options
 from neuronjax.compiler import find_illegal
 from neuronjax.errors import ConfigurationError, TopologyError
 from neuronjax.host.client import HostClient
-from neuronjax.jaxlib_api import compile_options
+from neuronjax.jaxlib_api import compile_options, tracing
 from neuronjax.jaxlib_api.mlir import bytecode, ir
 from neuronjax.legalize.policy import policy_of
 from neuronjax.legalize.report import Finding
 from neuronjax.legalize.rules.rule import Cores, Severity
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.placement import arrange_cores
-from neuronjax.pjrt import lowering
 
 SEVERITIES = {severity.label: severity for severity in Severity}
 
@@ -97,13 +96,11 @@ def _severity(name: str) -> Severity:
 
 
 def _lower(fn: Any, args: tuple[Any, ...], mesh: AnyMesh | None, in_shardings: Any) -> Any:
-    jax.devices()  # plugins register their rules when JAX first looks for a platform
-    lowering.register()
     if in_shardings is not None:
         fn = jax.jit(fn, in_shardings=_over(mesh, in_shardings))
     elif not hasattr(fn, "trace"):
         fn = jax.jit(fn)
-    return fn.trace(*args).lower(lowering_platforms=(lowering.PLATFORM,))
+    return tracing.lower(fn, args)
 
 
 def _over(mesh: AnyMesh | None, shardings: Any) -> Any:

@@ -41,11 +41,6 @@ import jax  # noqa: E402
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
-JAX_NOTICE = (
-    "Platform 'neuron' is experimental and not all JAX functionality may be correctly supported!\n"
-)
-"""What JAX prints about every platform that it does not know by name."""
-
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 CONTINUOUS_INTEGRATION = os.environ.get("CI") == "true"
@@ -73,14 +68,14 @@ def cpu_devices() -> list[jax.Device]:
 def run_python() -> RunPython:
     """Runs code in a process of its own, on the machine of the tests unless ``env`` says else.
 
-    A variable whose value is ``None`` is unset. Standard error comes without JAX's notice.
+    A variable whose value is ``None`` is unset.
     """
 
     def run(
         code: str, env: dict[str, str | None] | None = None, timeout: float = 60
     ) -> subprocess.CompletedProcess[str]:
         environment = os.environ | (env or {})
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
             env={name: value for name, value in environment.items() if value is not None},
             cwd=PROJECT,
@@ -88,8 +83,6 @@ def run_python() -> RunPython:
             text=True,
             timeout=timeout,
         )
-        done.stderr = done.stderr.replace(JAX_NOTICE, "")
-        return done
 
     return run
 

@@ -20,8 +20,6 @@ from neuronjax.jaxlib_api.mlir import bytecode
 from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.machine.instances import find_instance
 
-PLATFORM = "neuron"
-
 
 def policy_for(target: str | None, switches: Mapping[str, Any]) -> Policy:
     """The policy of the options and ``switches`` on ``target``, with the chip's numerics.
@@ -56,9 +54,9 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
       UnsupportedProgramError: the function has ordered effects.
     """
     jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
-    lowered = jitted.trace(*arguments).lower(lowering_platforms=(PLATFORM,))
+    lowered = tracing.lower(jitted, arguments)
     if not isinstance(lowered, jax.stages.Lowered):  # jitted by another library
-        lowered = jax.jit(function).trace(*arguments).lower(lowering_platforms=(PLATFORM,))
+        lowered = tracing.lower(jax.jit(function), arguments)
     facts = tracing.facts(lowered)
     if facts.ordered_effects:
         raise UnsupportedProgramError(

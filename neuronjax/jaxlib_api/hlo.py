@@ -11,9 +11,14 @@ from typing import Any
 
 from jax._src import op_shardings
 from jax._src.lib import xla_client
-from jaxlib import _hlo, _jax
+from jaxlib import _jax
 
 from neuronjax import protobuf
+
+try:
+    from jaxlib import _hlo
+except ImportError:  # until jaxlib 0.10.1
+    _hlo = _jax
 
 
 def computation(module: bytes) -> Any:

@@ -38,14 +38,6 @@ def common_rules() -> dict[Any, Any]:
     return mlir._lowerings
 
 
-def set_platform_rules(platform: str, rules: dict[Any, Any]) -> None:
-    """Makes ``rules`` those of a platform.
-
-    Without the table: ``jax.interpreters.mlir.register_lowering`` for each primitive.
-    """
-    mlir._platform_specific_lowerings[platform] = rules
-
-
 def rule_of(function: Rule) -> Any:
     """The rule that traces ``function`` of jax.numpy, of one result, in place of a primitive."""
     return mlir.LoweringRuleEntry(mlir.lower_fun(function, multiple_results=False), inline=True)

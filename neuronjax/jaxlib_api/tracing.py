@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 from jax._src import compiler as jax_compiler
 from jax._src import config as jax_config
 from jax._src.interpreters import pxla
 
-from neuronjax.jaxlib_api import compile_options
+from neuronjax.jaxlib_api import PLATFORM, compile_options
+
+
+def lower(jitted: Any, arguments: Sequence[Any]) -> Any:
+    """A ``jax.stages.Lowered`` for the platform, which need not be in use.
+
+    ``jitted`` is what ``jax.jit`` returned. JAX knows the platform once it has looked for plugins,
+    as it does for its first device.
+    """
+    jax.default_backend()
+    return jitted.trace(*arguments).lower(lowering_platforms=(PLATFORM,))
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 
 from neuronjax import __version__, options
 from neuronjax.errors import ConfigurationError
-from neuronjax.jaxlib_api import compile_options, coordinator
+from neuronjax.jaxlib_api import PLATFORM, compile_options, coordinator
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.client_state import PLATFORM_NAME, ClientState, memory_at, platform_version
+from neuronjax.pjrt.client_state import ClientState, memory_at, platform_version
 from neuronjax.pjrt.element_types import dtype_of
 from neuronjax.pjrt.executable import LoadedState
 from neuronjax.pjrt.handles import array_type, read_bytes, read_int64s
@@ -82,7 +82,7 @@ def Client_Destroy(plugin: Plugin, args: Any) -> None:
 
 
 def Client_PlatformName(plugin: Plugin, args: Any) -> None:
-    args.platform_name, args.platform_name_size = plugin.strings(PLATFORM_NAME)
+    args.platform_name, args.platform_name_size = plugin.strings(PLATFORM)
 
 
 def Client_PlatformVersion(plugin: Plugin, args: Any) -> None:

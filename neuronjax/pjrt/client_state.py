@@ -18,8 +18,6 @@ from neuronjax.runtime.client import Client
 from neuronjax.runtime.device import MEMORY_KINDS, Attribute, Device, Memory
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
-PLATFORM_NAME = "neuron"
-
 
 class DeviceDescription:
     """What is known of a device without a client."""

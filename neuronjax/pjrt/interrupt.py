@@ -19,15 +19,16 @@ from typing import Any
 RETRY_SECONDS = 0.002
 
 
-def install(callback_codes: frozenset[CodeType]) -> None:
+def install(callback_codes: frozenset[CodeType]) -> bool:
     """Installs the handler in place of Python's own; a handler set by the user stays.
 
-    ``callback_codes`` are the code objects of functions that C calls.
+    ``callback_codes`` are the code objects of functions that C calls. False if it must be called
+    again: only the main thread can install handlers.
     """
     if threading.current_thread() is not threading.main_thread():
-        return
+        return False
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return
+        return True
     held: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put may interrupt itself
     threading.Thread(target=_repeat, args=(held,), name="neuronjax-ctrl-c", daemon=True).start()
 
@@ -38,6 +39,7 @@ def install(callback_codes: frozenset[CodeType]) -> None:
         return None
 
     signal.signal(signal.SIGINT, handle)
+    return True
 
 
 def _repeat(held: queue.SimpleQueue[None]) -> None:

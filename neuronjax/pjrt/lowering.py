@@ -16,7 +16,6 @@ from neuronjax import mx
 from neuronjax.host import callbacks
 from neuronjax.jaxlib_api import lowering_rules
 
-PLATFORM = "neuron"
 FALLBACK = "cpu"
 
 COMMON_PRIMITIVES = frozenset({lowering_rules.DOT_GENERAL})
@@ -84,7 +83,6 @@ class NeuronRules(dict[Any, Any]):
         return _entry_as_cpu(self._cpu[primitive])
 
 
-def register() -> None:
-    """Makes the rules known to JAX."""
-    rules = NeuronRules(lowering_rules.platform_rules(FALLBACK), lowering_rules.common_rules())
-    lowering_rules.set_platform_rules(PLATFORM, rules)
+def rules() -> NeuronRules:
+    """The platform's row in JAX's table of rules."""
+    return NeuronRules(lowering_rules.platform_rules(FALLBACK), lowering_rules.common_rules())

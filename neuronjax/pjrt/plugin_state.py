@@ -56,7 +56,7 @@ class Plugin:
         self.layouts: dict[int, int] = {}
         """Rank -> handle of its layout."""
         self._orders: dict[int, Any] = {}
-        self.first_run: Callable[[], None] | None = None
+        self.first_run: Callable[[], object] | None = None
         """What is left to do when a program runs for the first time."""
         self.deleter = 0
         """Address of the C function that takes back what was lent; the table sets it."""

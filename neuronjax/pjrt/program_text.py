@@ -1,22 +1,32 @@
-"""``compiled.as_text()`` of a jitted function: the engine program, where the executor made one."""
+"""The engine program behind one of JAX's compiled functions."""
 
 from __future__ import annotations
 
-from typing import Any
+import jax
 
-from neuronjax.pjrt.client_state import PLATFORM_NAME
-from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.errors import ArgumentMismatchError
+from neuronjax.jaxlib_api.executables import fingerprint
+from neuronjax.pjrt.plugin import tables
 from neuronjax.program import text
 
 
-def engine_text(plugin: Plugin, loaded: Any) -> str | None:
-    """The engine program of one of JAX's loaded executables, if a client of ``plugin`` made it."""
-    client = getattr(loaded, "client", None)
-    if client is None or client.platform != PLATFORM_NAME:
-        return None
-    name = bytes(loaded.fingerprint or b"").decode()
-    for state in plugin.clients:
-        program = state.client.engine_program(name)
-        if program is not None:
-            return text.format(program)
-    return None
+def program_text(compiled: jax.stages.Compiled) -> str:
+    """What a NeuronCore runs for ``compiled``, which ``jax.jit(f).lower(...).compile()`` returned.
+
+    With ``NEURONJAX_EXECUTOR=engine`` that is the program that values come from; else it is lowered
+    now. ``compiled.as_text()`` is the HLO of one core, as on JAX's other platforms.
+
+    Raises:
+      ArgumentMismatchError: it was not compiled for the platform, or its client is gone.
+      UnsupportedProgramError, SbufOverflowError, PsumOverflowError: it cannot be lowered.
+    """
+    name = fingerprint(compiled)
+    for table in tables():
+        for state in table.plugin.clients:
+            program = state.client.engine_program(name)
+            if program is not None:
+                return text.format(program)
+    raise ArgumentMismatchError(
+        "no client of platform neuron knows this executable; pass what jax.jit(f).lower(...)"
+        ".compile() returned for arguments on the platform, in this process."
+    )

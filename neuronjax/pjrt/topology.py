@@ -8,12 +8,12 @@ from typing import Any
 
 from neuronjax import __version__, options
 from neuronjax.errors import ConfigurationError, SerializationError
-from neuronjax.jaxlib_api import compile_options
+from neuronjax.jaxlib_api import PLATFORM, compile_options
 from neuronjax.legalize.policy import policy_of
 from neuronjax.machine.hosts import core_of
 from neuronjax.machine.machine import LogicalCore, Machine
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.client_state import PLATFORM_NAME, TopologyState, platform_version
+from neuronjax.pjrt.client_state import TopologyState, platform_version
 from neuronjax.pjrt.executable import ExecutableState
 from neuronjax.pjrt.handles import read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
@@ -52,12 +52,14 @@ def TopologyDescription_Destroy(plugin: Plugin, args: Any) -> None:
 
 
 def TopologyDescription_PlatformName(plugin: Plugin, args: Any) -> None:
-    args.platform_name, args.platform_name_size = plugin.strings(PLATFORM_NAME)
+    args.platform_name, args.platform_name_size = plugin.strings(PLATFORM)
 
 
 def TopologyDescription_PlatformVersion(plugin: Plugin, args: Any) -> None:
+    """Never the version of a client: JAX would compile through the client that has the same, with
+    the interpreter locked, and here a compile of another thread needs the interpreter."""
     topology = plugin.handles[args.topology]
-    text = platform_version(__version__, topology.machine, topology.policy)
+    text = platform_version(__version__, topology.machine, topology.policy) + ", ahead of time"
     args.platform_version, args.platform_version_size = plugin.strings(text)
 
 

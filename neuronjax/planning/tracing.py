@@ -13,11 +13,9 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from neuronjax.jaxlib_api import compile_options, mlir
-from neuronjax.jaxlib_api.tracing import kept_arguments
+from neuronjax.jaxlib_api.tracing import kept_arguments, lower
 from neuronjax.machine.axes import Axes, mesh_axes
 from neuronjax.planning.workload import Workload
-
-PLATFORM = "neuron"
 
 
 @dataclass(frozen=True)
@@ -51,9 +49,8 @@ def abstract_mesh(axes: Axes | AbstractMesh | Mesh | None) -> AbstractMesh:
 
 def trace(workload: Workload) -> Traced:
     """The program of one call. Meshes of any devices, or of none, are as good as real ones."""
-    jax.default_backend()  # discovers plugins, with the rules of lowering for the platform
     fn = workload.fn if hasattr(workload.fn, "trace") else jax.jit(workload.fn)
-    lowered = fn.trace(*workload.arguments).lower(lowering_platforms=(PLATFORM,))
+    lowered = lower(fn, workload.arguments)
     module = lowered.compiler_ir("stablehlo")
     partitions = _attribute(module, "mhlo.num_partitions")
     flat = jax.tree_util.tree_leaves_with_path(lowered.args_info)

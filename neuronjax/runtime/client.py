@@ -73,7 +73,7 @@ class Client:
         links = self.job.links
         self._shared = SharedPrograms(self.host, links) if links else None
         self._dump = Dump(Path(options.dump_to)) if options.dump_to else None
-        self._engine_programs: WeakValueDictionary[str, EngineExecutable] = WeakValueDictionary()
+        self._programs: WeakValueDictionary[str, LoadedProgram] = WeakValueDictionary()
         self.stress = None if options.stress is None else Stress(options.stress)
         self.waiters = Waiters(self.stress)
         self.ledger = HbmLedger(
@@ -194,7 +194,8 @@ class Client:
             reporter=self._reporter,
         )
         host = self._on_cores(program, assignment)
-        self._lowered(program, host)
+        if program.files is not None:
+            program.files.write("lower", text.format(self._lowered(program, host)))
         return self._loaded(program, host, assignment)
 
     def _on_cores(self, program: CompiledProgram, assignment: np.ndarray) -> HostExecutable:
@@ -215,20 +216,19 @@ class Client:
         key = program.signature.name, program.fingerprint
         return self._shared.compile(key, owners, *code, program.callbacks)
 
-    def _lowered(self, program: CompiledProgram, host: HostExecutable) -> None:
-        """Keeps the engine program, if there is one, for people to read; dumps it if asked for."""
-        lowered = host.program if isinstance(host, EngineExecutable) else None
-        if program.files is not None:
-            ranks = program.num_devices
-            lowered = lowered or lower_program(program.per_core, self._target, ranks)
-            program.files.write("lower", text.format(lowered))
-        if isinstance(host, EngineExecutable):
-            self._engine_programs[program.fingerprint] = host
-
     def engine_program(self, fingerprint: str) -> Program | None:
-        """The engine program of a loaded executable, if the executor made one."""
-        found = self._engine_programs.get(fingerprint)
-        return found.program if found else None
+        """The engine program of a loaded executable; ``None`` if there is no such executable.
+
+        Raises:
+          UnsupportedProgramError, SbufOverflowError, PsumOverflowError: see ``lower_program``.
+        """
+        loaded = self._programs.get(fingerprint)
+        return None if loaded is None else self._lowered(loaded.program, loaded.host)
+
+    def _lowered(self, program: CompiledProgram, host: HostExecutable) -> Program:
+        if isinstance(host, EngineExecutable):
+            return host.program
+        return lower_program(program.per_core, self._target, program.num_devices)
 
     def load(self, data: bytes, options: Any | None) -> LoadedProgram:
         """Loads a serialized program; ``options`` override the device assignment it was made for.
@@ -260,7 +260,9 @@ class Client:
                 program.signature.results, program.signature.result_memory_kinds, strict=True
             )
         ]
-        return LoadedProgram(program, host, assignment, results, self.ledger, self.observers)
+        loaded = LoadedProgram(program, host, assignment, results, self.ledger, self.observers)
+        self._programs[program.fingerprint] = loaded
+        return loaded
 
 
 def compile_ahead(

@@ -15,7 +15,7 @@ from neuronjax.cli.scripts import Outcome
 from neuronjax.hlo.location import Frame
 from neuronjax.legalize.report import Finding
 from neuronjax.legalize.rules import RULES
-from tests.conftest import JAX_NOTICE, PROJECT
+from tests.conftest import PROJECT
 
 SCRIPT = """\
 import sys
@@ -62,7 +62,7 @@ def lint(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         for name, value in os.environ.items()
         if not name.startswith(("NEURON", "JAX", "XLA"))
     }
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "neuronjax.cli", "lint", *arguments],
         env=environment | {"PYTHONPATH": str(PROJECT)},
         cwd=folder,
@@ -70,8 +70,6 @@ def lint(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=120,
     )
-    done.stderr = done.stderr.replace(JAX_NOTICE, "")
-    return done
 
 
 def test_findings(tmp_path: Path) -> None:
