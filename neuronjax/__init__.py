@@ -67,5 +67,5 @@ def initialize() -> None:
     """
     importlib.import_module("neuronjax.jaxlib_api").register(
         load=lambda: importlib.import_module("neuronjax.pjrt.plugin"),
-        asked_for=lambda: importlib.import_module("neuronjax.options").load().emulate,
+        asked_for=lambda: importlib.import_module("neuronjax.options").is_emulation_asked_for(),
     )

@@ -337,6 +337,12 @@ def load(environ: Mapping[str, str] | None = None, **switches: Any) -> Options:
     return _with_compiler_lnc(Options(**chosen))
 
 
+def is_emulation_asked_for() -> bool:
+    """Option ``emulate`` alone: nothing else is read of a process that may not use the platform."""
+    variable = "NEURONJAX_EMULATE"
+    return load({variable: os.environ[variable]} if variable in os.environ else {}).emulate
+
+
 def _with_compiler_lnc(options: Options) -> Options:
     """The runtime's and the compiler's logical core size must agree (unsupported otherwise)."""
     for flag, value in options.cc_flags:

@@ -52,6 +52,7 @@ def fresh_options(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"NEURON_RT_NUMERICAL_ERRORS_VERBOSITY": "critical"}, Options(fail_on_nan=True)),
         ({"NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": "1"}, Options(fail_on_out_of_bounds=True)),
         ({"NEURONJAX_LOG_LEVEL": "debug"}, Options(log_level="debug")),
+        ({"NEURONJAX_EMULATE": "1"}, Options(emulate=True)),
         ({"NEURONJAX_NATIVE_STUBS": "0"}, Options(native_stubs=False)),
         ({"NEURONJAX_STRESS": "7"}, Options(stress=7)),
         (
@@ -103,6 +104,7 @@ def test_environment(environ: dict[str, str], expected: Options) -> None:
         ("NEURON_RT_NUMERICAL_ERRORS_VERBOSITY", "loud", "none, info or", ConfigurationError),
         ("NEURONJAX_LEGALITY", "on", "one of off, log, warn, strict", ConfigurationError),
         ("NEURONJAX_LOG_LEVEL", "loud", "one of debug, info, warning, error", ConfigurationError),
+        ("NEURONJAX_EMULATE", "yes", "0 or 1", ConfigurationError),
         ("NEURONJAX_NATIVE_STUBS", "yes", "0 or 1", ConfigurationError),
         ("NEURON_CC_FLAGS", "--dump='", "quoted as in a shell", ConfigurationError),
         ("NEURON_CC_FLAGS", "transformer", "begin with '-'", ConfigurationError),

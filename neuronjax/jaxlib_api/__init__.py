@@ -65,9 +65,9 @@ def register(load: Callable[[], Plugin], asked_for: Callable[[], bool]) -> None:
 
 
 _LEFT_TO_LIBNEURONXLA = (
-    f"{LIBNEURONXLA}, AWS's plugin for Neuron devices, offers JAX platform {PLATFORM!r} as "
-    "neuronjax does, and gets it. Set NEURONJAX_EMULATE=1 to have the emulator instead, or "
-    f"uninstall one of the two."
+    f"{LIBNEURONXLA}, AWS's plugin for Neuron devices, is installed beside neuronjax; both offer "
+    f"platform {PLATFORM!r}, and it is left to AWS's. Set NEURONJAX_EMULATE=1 to emulate devices "
+    "instead."
 )
 
 

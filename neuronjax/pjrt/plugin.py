@@ -32,7 +32,7 @@ def make_client() -> Any:
       ConfigurationError: a variable or a call of ``neuronjax.configure`` has a wrong value.
       jax.errors.JaxRuntimeError: the machine that they describe does not exist.
     """
-    _start()
+    start()
     return platforms.make_client()
 
 
@@ -41,7 +41,7 @@ def make_topology(name: str = "", **options: Any) -> Any:
 
     Raises: as ``make_client``.
     """
-    return platforms.make_topology(_capsule(_start()), name, **options)
+    return platforms.make_topology(capsule(start()), name, **options)
 
 
 def tables() -> tuple[Table, ...]:
@@ -49,7 +49,7 @@ def tables() -> tuple[Table, ...]:
     return tuple(_tables)
 
 
-def _start() -> Table:
+def start() -> Table:
     """The table of PJRT functions that jaxlib calls; it lives as long as the process."""
     with _starting:
         if not _tables:
@@ -57,7 +57,7 @@ def _start() -> Table:
             logging.getLogger("neuronjax").setLevel(chosen.log_level.upper())
             table = Table(Plugin(watched=chosen.stress is not None), chosen.native_stubs)
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
-            platforms.load(_capsule(table))
+            platforms.load(capsule(table))
             _tables.append(table)
             if not _hold_interrupts():
                 table.plugin.first_run = _hold_interrupts
@@ -82,7 +82,7 @@ def _part_from_processes(plugin: Plugin) -> None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
-def _capsule(table: Table) -> Any:
+def capsule(table: Table) -> Any:
     make = ctypes.pythonapi.PyCapsule_New
     make.restype = ctypes.py_object
     make.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)

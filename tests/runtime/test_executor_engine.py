@@ -16,6 +16,7 @@ def test_values_are_those_of_the_cpu(run_python: RunPython) -> None:
     code = """
         import jax, jax.numpy as jnp, numpy as np
         from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+        from neuronjax import program_text
 
         def f(x, w):
             y = jax.nn.softmax(x @ w)
@@ -34,7 +35,7 @@ def test_values_are_those_of_the_cpu(run_python: RunPython) -> None:
         np.testing.assert_allclose(y[0], x @ w, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(y[1], x.sum(0), rtol=1e-5, atol=1e-5)
         print(len(y[0].addressable_shards), jax.jit(lambda x: x[:0])(x).shape)
-        print(jax.jit(lambda x: x + 1).lower(x).compile().as_text().splitlines()[0])
+        print(program_text(jax.jit(lambda x: x + 1).lower(x).compile()).splitlines()[0])
     """
     done = run_python(code, ENGINE)
     assert done.returncode == 0, done.stderr
