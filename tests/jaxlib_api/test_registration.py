@@ -123,9 +123,8 @@ def initialize():
         platform="neuron", platform_version="", device_count=lambda: 1, process_index=lambda: 0,
         local_devices=lambda: [device], devices=lambda: ["a device of AWS's plugin"],
     )
-    xla_bridge.register_backend_factory(
-        "neuron", lambda: client, priority=500, fail_quietly=False, c_api=plugin.capsule(plugin.start())
-    )
+    c_api = plugin.capsule(plugin.start())
+    xla_bridge.register_backend_factory("neuron", lambda: client, priority=500, c_api=c_api)
     print("libneuronxla")
 """
 BESIDE_AWS = """
