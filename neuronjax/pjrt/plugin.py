@@ -18,7 +18,6 @@ from neuronjax.pjrt.guard import CALLBACK_CODES
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table
 
-
 _tables: list[Table] = []
 _starting = threading.Lock()
 
