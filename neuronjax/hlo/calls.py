@@ -73,6 +73,11 @@ class CallGraph:
             self._ways[function] = list(ways)
         return self._ways[function]
 
+    def calls_of(self, function: Any) -> list[Any]:
+        """The ``func.call`` ops that call a function; none call ``main``."""
+        name = ir.StringAttr(function.attributes["sym_name"]).value
+        return [call for call, _ in self._calls.get(name, ())]
+
     def _find_paths(self, function: str) -> Iterator[Path]:
         if function == self.main:
             yield ()

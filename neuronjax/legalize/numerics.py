@@ -5,6 +5,10 @@ One row of ``DEVIATIONS`` per documented deviation from StableHLO as XLA:CPU com
 computes values sees the same graph. Ops keep XLA's speed: what is added are conversions, which XLA
 fuses.
 
+Types that the chip does not have (NCC_ESPP004) have no numbers of the chip to be compared with:
+FP64, the 64-bit integers that belong to it, and integers of 2 and 4 bits are computed as XLA:CPU
+does.
+
 Not here because AWS does not document it: the polynomials of the activation functions, the order
 in which the systolic array sums, whether the compiler divides by multiplying with a reciprocal, and
 how it rounds when a program converts a float to an integer (StableHLO truncates; the instructions
@@ -36,6 +40,7 @@ from neuronjax.legalize.emit import (
     recompute,
     with_element_type,
 )
+from neuronjax.legalize.fp64_integers import Fp64Integers
 from neuronjax.legalize.op_sets import (
     COLLECTIVES,
     INTEGER_ARITHMETIC,
@@ -44,6 +49,7 @@ from neuronjax.legalize.op_sets import (
     INTEGERS_64,
     MATMULS,
     NARROW_FLOATS,
+    PACKED_INTEGERS,
     REDUCTIONS,
     ROUNDED,
     SUMS,
@@ -103,19 +109,38 @@ def ignore_dot_algorithms(module: ir.Module) -> None:
 
 
 def _integers_in_32_bits(module: ir.Module, policy: Policy) -> None:
-    for op in ops_of(module, INTEGER_ARITHMETIC):
-        if touches(op, INTEGERS_64) and not in_closed_region(op):
-            recompute(op, INTEGERS_64)
-    for op in ops_of(module, frozenset({"stablehlo.constant"})):
-        if yields(op, INTEGERS_64):
-            _cut_constant(op)
-    for op in ops_of(module, frozenset({"stablehlo.convert"})):
-        if yields(op, INTEGERS_64) and element_type(op.operands[0]) not in INTEGERS_64:
-            _go_through(op, INTEGERS_64[element_type(op.results[0])])
-    for argument in hlo.main_function(module).entry_block.arguments:
-        if element_type(argument) in INTEGERS_64:
-            with ir.InsertionPoint.at_block_begin(argument.owner):
-                _wrap(argument)
+    of_fp64 = Fp64Integers(module)
+    arithmetic = [
+        op
+        for op in ops_of(module, INTEGER_ARITHMETIC)
+        if touches(op, INTEGERS_64) and not in_closed_region(op) and not of_fp64.has(op)
+    ]
+    constants = [
+        op
+        for op in ops_of(module, frozenset({"stablehlo.constant"}))
+        if yields(op, INTEGERS_64) and not of_fp64.has(op)
+    ]
+    conversions = [
+        op
+        for op in ops_of(module, frozenset({"stablehlo.convert"}))
+        if yields(op, INTEGERS_64)
+        and element_type(op.operands[0]) not in INTEGERS_64
+        and not of_fp64.has(op)
+    ]
+    arguments = [
+        argument
+        for argument in hlo.main_function(module).entry_block.arguments
+        if element_type(argument) in INTEGERS_64 and not of_fp64.has_value(argument)
+    ]
+    for op in arithmetic:
+        recompute(op, INTEGERS_64)
+    for op in constants:
+        _cut_constant(op)
+    for op in conversions:
+        _go_through(op, INTEGERS_64[element_type(op.results[0])])
+    for argument in arguments:
+        with ir.InsertionPoint.at_block_begin(argument.owner):
+            _wrap(argument)
 
 
 def _cut_constant(op: Any) -> None:
@@ -148,31 +173,52 @@ def _go_through(op: Any, element: str) -> None:
 
 
 def _integer_powers_in_32_bits(module: ir.Module, policy: Policy) -> None:
-    for op in ops_of(module, frozenset({"stablehlo.power"})):
-        if touches(op, INTEGERS_64):
-            recompute(op, INTEGERS_64)
+    powers = ops_of(module, frozenset({"stablehlo.power"}))
+    for op in _without_fp64(module, [op for op in powers if touches(op, INTEGERS_64)]):
+        recompute(op, INTEGERS_64)
+
+
+def _without_fp64(module: ir.Module, ops: list[Any]) -> list[Any]:
+    """Those of the ops whose 64-bit integers do not belong to FP64."""
+    if not any(touches(op, INTEGERS_64) for op in ops):
+        return ops
+    of_fp64 = Fp64Integers(module)
+    return [op for op in ops if not of_fp64.has(op)]
 
 
 def _integer_matmuls(module: ir.Module, policy: Policy) -> None:
     native = NATIVE_INTEGERS_V1 if policy.core_version == 1 else frozenset()
-    for op in ops_of(module, MATMULS):
+
+    def differs(op: Any) -> bool:
         types = {element_type(value) for value in (*op.operands, *op.results)}
-        if types & INTEGERS.keys() and not types <= native:
-            recompute(op, INTEGERS)
+        if types & PACKED_INTEGERS:
+            return False
+        return bool(types & INTEGERS.keys()) and not types <= native
+
+    for op in _without_fp64(module, [op for op in ops_of(module, MATMULS) if differs(op)]):
+        recompute(op, INTEGERS)
 
 
 def _integer_scatters(module: ir.Module, policy: Policy) -> None:
-    for op in ops_of(module, UPDATES):
-        for inner in inner_ops(op):
-            if inner.name in INTEGER_COMBINERS and touches(inner, INTEGERS):
-                recompute(inner, INTEGERS)
+    combiners = [
+        inner
+        for op in ops_of(module, UPDATES)
+        for inner in inner_ops(op)
+        if inner.name in INTEGER_COMBINERS and touches(inner, INTEGERS)
+    ]
+    for inner in _without_fp64(module, combiners):
+        recompute(inner, INTEGERS)
 
 
 def _integer_collectives(name: str) -> Callable[[ir.Module, Policy], None]:
     def rewrite(module: ir.Module, policy: Policy) -> None:
-        for op in ops_of(module, frozenset({f"stablehlo.{name}"})):
-            if touches(op, INTEGERS) and combines_with(op, INTEGER_COMBINERS):
-                recompute(op, INTEGERS)
+        collectives = [
+            op
+            for op in ops_of(module, frozenset({f"stablehlo.{name}"}))
+            if touches(op, INTEGERS) and combines_with(op, INTEGER_COMBINERS)
+        ]
+        for op in _without_fp64(module, collectives):
+            recompute(op, INTEGERS)
 
     return rewrite
 
@@ -318,7 +364,7 @@ _ISA = "NKI ISA reference"
 DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
         "int64",
-        "64-bit integers are computed in 32 bits",
+        "64-bit integers are computed in 32 bits, but for those that belong to FP64",
         "--native-int64",
         _CLI,
         lambda policy: not policy.native_int64,
@@ -334,9 +380,9 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "integer_dot",
-        "matmuls of integers go through FP32 and are exact to 2^24",
+        "matmuls of integers go through FP32: exact to 2^24, saturating in 8 and 16 bits",
         "--implicit-integer-downcast=dot",
-        _CLI,
+        f"{_CLI}; NKI release notes (FP32 to integers saturates)",
         _downcast("dot"),
         _integer_matmuls,
     ),

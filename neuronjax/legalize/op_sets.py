@@ -73,6 +73,9 @@ NARROW_FLOATS = {name: "f32" for name, dtype in ELEMENT_TYPES.items() if _is_nar
 INTEGERS = {name: "f32" for name in ELEMENT_TYPES if name[0] in "iu" and name != "i1"}
 """Integer element type -> the type of the data path it goes through."""
 
+PACKED_INTEGERS = frozenset({"i2", "i4", "ui2", "ui4"})
+"""Integer element types that no chip has (NCC_ESPP004)."""
+
 INTEGERS_64 = {"i64": "i32", "ui64": "ui32"}
 
 

@@ -138,6 +138,13 @@ CASES = {
     "int64 shift": Case(
         "int64", lambda x: x >> 33, (BIG,), BIG.astype(np.int32) >> 31, ieee=BIG >> 33
     ),
+    "int64 beside FP64": Case(
+        "int64",
+        lambda x, y: (x * 3).astype(jnp.float32) - (y >> 1).astype(float).astype(jnp.float32),
+        (BIG, BIG),
+        (BIG.astype(np.int32) * np.int32(3)).astype(np.float32) - (BIG >> 1).astype(np.float32),
+        ieee=(BIG * 3).astype(np.float32) - (BIG >> 1).astype(np.float32),
+    ),
     "int64 constant": Case(
         "int64", lambda x: x * 0 + (2**40 + 3), (BIG,), np.array([3, 3]), ieee=BIG * 0 + 2**40 + 3
     ),
@@ -175,6 +182,19 @@ CASES = {
         (np.array([[2**24, 1]], np.int32), np.ones((2, 1), np.int32)),
         [[2**24 + 1]],
         {FLAGS: "--implicit-integer-downcast=scatter,pow"},
+    ),
+    "int8 dot": Case(
+        "integer_dot",
+        matmul,
+        (np.array([[100, 27]], np.int8), np.array([[2], [1]], np.int8)),
+        [[127]],
+        ieee=[[227 - 256]],
+    ),
+    "int4 dot": Case(
+        "integer_dot",
+        matmul,
+        (np.array([[7, 7]], ml_dtypes.int4), np.array([[7], [2]], ml_dtypes.int4)),
+        [[63 - 64]],
     ),
     "int8 dot on v1": Case(
         "integer_dot",

@@ -11,6 +11,9 @@ from typing import Any
 from neuronjax.hlo.calls import CallGraph, Path
 from neuronjax.hlo.constants import Constants
 from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.legalize.demand import Demands
+from neuronjax.legalize.fp64_integers import Fp64Integers
+from neuronjax.legalize.integer_ranges import IntegerRanges
 from neuronjax.legalize.policy import Policy
 from neuronjax.machine.machine import Machine
 
@@ -63,6 +66,18 @@ class Program:
     @cached_property
     def constants(self) -> Constants:
         return Constants(self.graph)
+
+    @cached_property
+    def integer_ranges(self) -> IntegerRanges:
+        return IntegerRanges(self.graph)
+
+    @cached_property
+    def demands(self) -> Demands:
+        return Demands(self.graph)
+
+    @cached_property
+    def fp64_integers(self) -> Fp64Integers:
+        return Fp64Integers(self.module)
 
     def elements(self, values: Iterable[Any]) -> frozenset[str]:
         """The MLIR element types of values, those inside tuples too; ``DYNAMIC`` if a shape is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neuronjax.hlo.custom_calls import custom_call_target
 from neuronjax.legalize.rules.operators import KNOWN_ISSUES
-from neuronjax.legalize.rules.rule import NEVER, NEWEST_CORE, Rule, Severity, Site, stablehlo
+from neuronjax.legalize.rules.rule import NEVER, NEWEST_CORE, Rule, Site, stablehlo
 
 _ERRORS = "Neuron compiler error codes"
 _TRN3 = 4
@@ -38,19 +38,6 @@ def _e4m3fn(site: Site) -> str | None:
     return _found(site, E4M3FN)
 
 
-def _int64(site: Site) -> str | None:
-    if site.policy.native_int64 or _counts_random_bits(site):
-        return None
-    return _found(site, INT64)
-
-
-def _counts_random_bits(site: Site) -> bool:
-    """Whether 64-bit integers are the state or the counters of JAX's random generators, which are
-    there whatever the user does."""
-    users = [use.owner for result in site.op.results for use in result.uses]
-    return any(name in str(op.location) for op in (site.op, *users) for name in _RANDOM)
-
-
 def _large_uint64(site: Site) -> str | None:
     if site.policy.native_int64:
         return None
@@ -60,13 +47,10 @@ def _large_uint64(site: Site) -> str | None:
     return f"the constant is {int(values.max())}"
 
 
-_RANDOM = ("iota_2x32_shape", "rng_bit_generator")
-"""Primitives of JAX that make random bits."""
 COMPLEX = frozenset({"complex<f32>", "complex<f64>"})
 FNUZ = frozenset({"f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E5M2FNUZ"})
 E4M3FN = frozenset({"f8E4M3FN"})
 E4M3 = frozenset({"f8E4M3"})
-INT64 = frozenset({"i64", "ui64"})
 NO_CODE = frozenset({
     "f64", "f4E2M1FN", "f6E2M3FN", "f6E3M2FN", "i2", "i4", "ui2", "ui4",
 })  # fmt: skip
@@ -179,15 +163,5 @@ RULES = (
         ),
         remedy="Use uint32 for constants, or NEURON_CC_FLAGS=--native-int64=enabled on Trn2.",
         source=f"{_ERRORS}, NCC_ESFH002",
-    ),
-    Rule(
-        code="JAX_INT64",
-        what="64-bit integers in 32 bits",
-        elements=INT64,
-        check=_int64,
-        severity=Severity.NOTE,
-        message="64-bit integers are computed in 32 bits and lose values beyond 2^31",
-        remedy="Use int32, or NEURON_CC_FLAGS=--native-int64=enabled on Trn2 (SDK 2.32).",
-        source="neuronx-cc command line reference, --native-int64",
     ),
 )

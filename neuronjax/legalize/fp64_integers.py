@@ -1,0 +1,234 @@
+"""Which 64-bit integers of a program belong to FP64 work.
+
+The chip has no FP64, and a program that has it does not compile for the device (NCC_ESPP004): there
+is nothing that its numbers could be compared with, so they are those of XLA:CPU. FP64 work has
+64-bit integers inside: random bits that become a mantissa, the exponent that ``frexp`` cuts out,
+the neighbour that ``nextafter`` counts to. Computed in 32 bits, as the chip does, they would make
+garbage of the numbers around them.
+
+The rule follows the flow of data. A 64-bit integer belongs to FP64 if it is converted from or to
+FP64, bits or value; so does whatever 64-bit integer is computed from it, or computed together with
+it, through loops, branches and calls. Flow ends at indices (they choose numbers, and make none), at
+booleans, and at literals, which everybody may share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from neuronjax.hlo.calls import terminator
+from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.legalize.emit import element_type, ops_of
+from neuronjax.legalize.op_sets import CLOSED, INTEGERS_64
+
+FP64 = frozenset({"f64", "complex<f64>"})
+
+_LITERALS = frozenset({"stablehlo.constant", "stablehlo.iota"})
+_SPREADS = frozenset(
+    f"stablehlo.{name}" for name in ("broadcast_in_dim", "broadcast", "reshape", "convert", "slice")
+)
+"""Ops that make literals of literals."""
+_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+_OPAQUE = frozenset({"func.func", "func.return", "builtin.module"}) | frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "custom_call", "infeed", "outfeed", "recv", "return", "rng_bit_generator", "send", "tuple",
+        "get_tuple_element",
+    )
+)  # fmt: skip
+"""Ops that connect nothing: their values go elsewhere, or come from there."""
+
+Values = Sequence[Any]
+Connected = Iterable[Values]
+"""Values that are the same number, or are computed from each other, group by group."""
+
+
+class Fp64Integers:
+    """The 64-bit integers of a module that belong to FP64, as the module is now."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self._parents: dict[Any, Any] = {}
+        self._functions = {
+            ir.StringAttr(op.attributes["sym_name"]).value: op
+            for op in ops_of(module, frozenset({"func.func"}))
+        }
+        self._seeds: list[Any] = []
+        ops = ops_of(module)
+        self._any = any(has_fp64(op) for op in ops)
+        for op in ops if self._any else ():
+            self._read(op)
+        self._roots = {self._root(seed) for seed in self._seeds}
+
+    def has(self, op: Any) -> bool:
+        """Whether an op makes or takes such integers."""
+        return self._any and (self._computes(op) or any(map(self._serves, op.results)))
+
+    def has_value(self, value: Any) -> bool:
+        """Whether a value, no literal, is such an integer."""
+        return is_wide(value) and self._root(value) in self._roots
+
+    def _computes(self, op: Any) -> bool:
+        integers = _integers((*op.operands, *op.results))
+        return _computes_fp64(op) or any(map(self.has_value, integers))
+
+    def _serves(self, value: Any) -> bool:
+        """Whether a value is a literal that such an op uses."""
+        if not is_wide(value) or not _is_literal(value):
+            return False
+        users = [use.owner.operation for use in value.uses]
+        return any(self._computes(op) or any(map(self._serves, op.results)) for op in users)
+
+    def _read(self, op: Any) -> None:
+        for values in self._connected(op):
+            self._connect(values)
+        if _computes_fp64(op):
+            self._seeds += _integers((*op.operands, *op.results))
+
+    def _connected(self, op: Any) -> Connected:
+        if op.name in _OPAQUE:
+            return ()
+        if op.name in _CALLS:
+            name = ir.FlatSymbolRefAttr(op.attributes[_CALLS[op.name]]).value
+            return _called(op, self._functions[name])
+        return CONNECTIONS.get(op.name, _all)(op)
+
+    def _connect(self, values: Values) -> None:
+        integers = _integers(values)
+        for value in integers[1:]:
+            self._parents[self._root(value)] = self._root(integers[0])
+
+    def _root(self, value: Any) -> Any:
+        way = []
+        while (parent := self._parents.get(value, value)) != value:
+            way.append(value)
+            value = parent
+        for passed in way:
+            self._parents[passed] = value
+        return value
+
+
+def is_wide(value: Any) -> bool:
+    """Whether a value holds 64-bit integers."""
+    return element_type(value) in INTEGERS_64
+
+
+def has_fp64(op: Any) -> bool:
+    """Whether an operand or result is FP64."""
+    return any(element_type(value) in FP64 for value in (*op.operands, *op.results))
+
+
+def _computes_fp64(op: Any) -> bool:
+    """Whether an op makes FP64 of its operands or other numbers of FP64, element by element."""
+    return op.name not in CONNECTIONS and op.name not in _OPAQUE | _CALLS.keys() and has_fp64(op)
+
+
+def _integers(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if is_wide(value) and not _is_literal(value)]
+
+
+def _is_literal(value: Any) -> bool:
+    while not isinstance(value.owner, ir.Block):
+        op = value.owner
+        if op.name in _LITERALS:
+            return True
+        if op.name not in _SPREADS:
+            return False
+        value = op.operands[0]
+    return False
+
+
+# How ops connect their values
+
+
+def _columns(*lists: Iterable[Any]) -> Iterator[Values]:
+    yield from zip(*map(tuple, lists), strict=False)
+
+
+def _blocks(op: Any) -> list[Any]:
+    return [block for region in op.regions for block in region.blocks]
+
+
+def _all(op: Any) -> Connected:
+    yield (*op.operands, *op.results)
+
+
+def _everything(op: Any) -> Connected:
+    """Also what is inside the op's regions hangs on all it takes and gives."""
+    arguments = [argument for block in _blocks(op) for argument in block.arguments]
+    returned = [value for region in range(len(op.regions)) for value in _returned(op, region)]
+    yield (*op.operands, *op.results, *arguments, *returned)
+
+
+def _returned(op: Any, region: int) -> Values:
+    return tuple(terminator(op, region).operands)
+
+
+def _called(op: Any, function: Any) -> Connected:
+    yield from _columns(op.operands, function.regions[0].blocks[0].arguments)
+    yield from _columns(op.results, _returned(function, 0))
+
+
+def _while(op: Any) -> Connected:
+    condition, body = _blocks(op)
+    return _columns(op.operands, op.results, condition.arguments, body.arguments, _returned(op, 1))
+
+
+def _branches(op: Any) -> Connected:
+    return _columns(op.results, *(_returned(op, region) for region in range(len(op.regions))))
+
+
+def _each(op: Any) -> Connected:
+    return _columns(op.operands, op.results)
+
+
+def _reduce(op: Any) -> Connected:
+    count, (block,) = len(op.results), _blocks(op)
+    for index in range(count):
+        values = [*list(op.operands)[index::count], *list(block.arguments)[index::count]]
+        yield (*values, op.results[index], *_returned(op, 0)[index : index + 1])
+
+
+def _sort(op: Any) -> Connected:
+    (block,) = _blocks(op)
+    for index, result in enumerate(op.results):
+        yield (op.operands[index], result, *list(block.arguments)[2 * index : 2 * index + 2])
+
+
+def _scatter(op: Any) -> Connected:
+    count, (block,) = len(op.results), _blocks(op)
+    operands = list(op.operands)
+    data = operands[:count] + operands[count + 1 :]  # without the indices
+    for index in range(count):
+        values = [*data[index::count], *list(block.arguments)[index::count]]
+        yield (*values, op.results[index], *_returned(op, 0)[index : index + 1])
+
+
+def _data(count: int) -> Callable[[Any], Connected]:
+    """The first operands are data, the others say where."""
+
+    def connected(op: Any) -> Connected:
+        yield (*list(op.operands)[:count], *op.results)
+
+    return connected
+
+
+CONNECTIONS: dict[str, Callable[[Any], Connected]] = {
+    **dict.fromkeys(CLOSED, _everything),
+    "stablehlo.while": _while,
+    "stablehlo.case": _branches,
+    "stablehlo.if": _branches,
+    "stablehlo.optimization_barrier": _each,
+    "stablehlo.all_gather": _each,
+    "stablehlo.all_to_all": _each,
+    "stablehlo.reduce": _reduce,
+    "stablehlo.reduce_window": _reduce,
+    "stablehlo.sort": _sort,
+    "stablehlo.scatter": _scatter,
+    "stablehlo.gather": _data(1),
+    "stablehlo.dynamic_slice": _data(1),
+    "stablehlo.dynamic_update_slice": _data(2),
+    "stablehlo.dynamic_gather": _data(1),
+}
+"""Ops that carry several values side by side, or take indices. Any other op computes its results
+of all its operands."""

@@ -1,0 +1,429 @@
+"""How large the integers of a program can become, by interval arithmetic.
+
+Exact but for two things. What comes from outside (arguments, floats, other programs) is taken to be
+a number of the size of counts, labels and steps: at most ``OUTSIDE``, what FP32 holds exactly. And
+loops are looked at once: a counter ends at its bound, a sum grows as often as the loop runs, and
+any other number that a loop changes may become what one iteration can make of any number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from neuronjax.hlo.calls import CallGraph, Path, callee_of, is_carried_unchanged, terminator
+from neuronjax.hlo.constants import direction, number, numbers
+from neuronjax.hlo.module import ELEMENT_TYPES
+from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.legalize.emit import element_type, shape
+
+OUTSIDE = 1 << 24
+_BEYOND = 1 << 70
+"""Stands for all numbers that no type holds."""
+_MAX_DEPTH = 100
+
+
+class Range(NamedTuple):
+    """All integers from ``low`` to ``high``."""
+
+    low: int
+    high: int
+
+    def within(self, other: Range) -> bool:
+        return other.low <= self.low and self.high <= other.high
+
+    @property
+    def bits(self) -> int:
+        """So many bits hold the magnitude of any of them."""
+        return max(_bits(self.low), _bits(self.high))
+
+
+ANY = Range(-_BEYOND, _BEYOND)
+_FLAG = Range(0, 1)
+
+
+def _bits(number: int) -> int:
+    return (~number if number < 0 else number).bit_length()
+
+
+def _joined(ranges: Iterable[Range]) -> Range:
+    lows, highs = zip(*ranges, strict=True)
+    return Range(min(lows), max(highs))
+
+
+def limits(element: str) -> Range | None:
+    """The numbers of an integer type, ``None`` of other types."""
+    dtype = ELEMENT_TYPES.get(element)
+    if element == "i1":
+        return _FLAG
+    if dtype is None or not element.startswith(("i", "ui")):
+        return None
+    bits = int(element.lstrip("ui"))
+    return (
+        Range(0, 2**bits - 1)
+        if element[0] == "u"
+        else Range(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    )
+
+
+def _from_outside(element: str) -> Range:
+    whole = limits(element) or ANY
+    return Range(max(whole.low, -OUTSIDE), min(whole.high, OUTSIDE))
+
+
+class IntegerRanges:
+    """Ranges of the values of one module; remembers what it found."""
+
+    def __init__(self, graph: CallGraph) -> None:
+        self._graph = graph
+        self._known: dict[tuple[Any, Path], Range] = {}
+        self._depth = 0
+
+    def of(self, value: Any, path: Path) -> Range:
+        """The range of a value along a call path; what it would be without end if it does not fit
+        its type."""
+        key = (value, path)
+        if key not in self._known:
+            outside = _from_outside(element_type(value))
+            if self._depth > _MAX_DEPTH:
+                return outside
+            self._known[key] = ANY  # while a loop is looked at
+            self._depth += 1
+            try:
+                self._known[key] = self._find(value, path, outside)
+            finally:
+                self._depth -= 1
+        return self._known[key]
+
+    def _find(self, value: Any, path: Path, outside: Range) -> Range:
+        if isinstance(value, ir.BlockArgument):
+            return self._argument(value, path, outside)
+        op, index = value.owner, ir.OpResult(value).result_number
+        if op.name == "stablehlo.while":
+            return self._carried(op, index, path)
+        if op.name == "func.call":
+            function = self._graph.functions[callee_of(op)]
+            return self.of(terminator(function).operands[index], (op, *path))
+        if op.name in ("stablehlo.case", "stablehlo.if"):
+            made = [terminator(op, region).operands[index] for region in range(len(op.regions))]
+            return _joined(self.of(each, path) for each in made)
+        rule = RULES.get(op.name)
+        if rule is None or limits(element_type(value)) is None:
+            return outside
+        operands = [self._held(operand, path) for operand in op.operands]
+        return _in_type(rule(op, operands), element_type(value))
+
+    def _held(self, value: Any, path: Path) -> Range:
+        """What a value holds: as much of its range as fits its type."""
+        whole, found = limits(element_type(value)), self.of(value, path)
+        return found if whole is None or found.within(whole) else whole
+
+    def _argument(self, value: Any, path: Path, outside: Range) -> Range:
+        parent = value.owner.owner.operation
+        if parent.name == "stablehlo.while":
+            return self._carried(parent, value.arg_number, path)
+        if parent.name == "func.func" and path:
+            return self.of(path[0].operands[value.arg_number], path[1:])
+        return outside
+
+    def _carried(self, loop: Any, index: int, path: Path) -> Range:
+        """A value that a loop carries, before, in and after it."""
+        start = self.of(loop.operands[index], path)
+        if is_carried_unchanged(loop, index):
+            return start
+        body = (loop.regions[1].blocks[0].arguments[index], path)
+        self._known[body] = ANY
+        step = self._step(loop, index, path)
+        if step is None:
+            made = terminator(loop, 1).operands[index]
+            self._known[body] = _joined((start, self.of(made, path)))
+        else:
+            self._known[body] = self._counted(loop, index, path, start, step)
+        return self._known[body]
+
+    def _counted(self, loop: Any, index: int, path: Path, start: Range, step: Range) -> Range:
+        """A value to which each iteration adds ``step``."""
+        bound = self._bound(loop, index, path)
+        if bound is not None and step.low > 0:
+            return Range(start.low, max(start.high, bound.high + step.high))
+        if bound is not None and step.high < 0:
+            return Range(min(start.low, bound.low + step.low), start.high)
+        trips = self._trips(loop, path)
+        return Range(start.low + min(trips * step.low, 0), start.high + max(trips * step.high, 0))
+
+    def _trips(self, loop: Any, path: Path) -> int:
+        """How often a loop runs at most, by a counter that its condition bounds."""
+        found = [_BEYOND]
+        for index, start in enumerate(loop.operands):
+            bound = self._bound(loop, index, path)
+            step = None if bound is None else self._step(loop, index, path)
+            if bound is None or step is None:
+                continue
+            if step.low > 0:
+                found.append((bound.high - self.of(start, path).low) // step.low + 1)
+            elif step.high < 0:
+                found.append((self.of(start, path).high - bound.low) // -step.high + 1)
+        return max(0, min(found))
+
+    def _step(self, loop: Any, index: int, path: Path) -> Range | None:
+        """What each iteration adds; ``None`` if it does something else."""
+        counter = (loop.regions[1].blocks[0].arguments[index], path)
+        made, inside = self._origin(terminator(loop, 1).operands[index], path)
+        if isinstance(made.owner, ir.Block) or made.owner.name not in _STEPS:
+            return None
+        function = _STEPS[made.owner.name]
+        first, second = made.owner.operands
+        orders = [(first, second)] if function is _subtract else [(first, second), (second, first)]
+        for value, added in orders:
+            if self._origin(value, inside) == counter:
+                return _corners(function)(made.owner, [Range(0, 0), self.of(added, inside)])
+        return None
+
+    def _origin(self, value: Any, path: Path) -> tuple[Any, Path]:
+        """Where a value is made, before conversions to the type it has."""
+        while True:
+            value, path = self._graph.origin(value, path)
+            op = value.owner
+            if isinstance(op, ir.Block) or op.name != "stablehlo.convert":
+                return value, path
+            if op.operands[0].type != value.type:
+                return value, path
+            value = op.operands[0]
+
+    def _bound(self, loop: Any, index: int, path: Path) -> Range | None:
+        """What the condition compares a counter with."""
+        block = loop.regions[0].blocks[0]
+        waiting = [terminator(loop, 0).operands[0]]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value.owner, ir.Block):
+                continue
+            op = value.owner
+            if op.name == "stablehlo.and":
+                waiting += op.operands
+            elif op.name == "stablehlo.compare" and direction(op) != "EQ":
+                left, right = op.operands
+                for counter, bound in ((left, right), (right, left)):
+                    if counter == block.arguments[index]:
+                        return self.of(bound, path)
+        return None
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
+def _subtract(a: int, b: int) -> int:
+    return a - b
+
+
+_STEPS = {"stablehlo.add": _add, "stablehlo.subtract": _subtract}
+
+
+def _in_type(exact: Range, element: str) -> Range:
+    """Integers of 32 bits or less wrap; those of 64 bits are what is asked about."""
+    whole = limits(element) or ANY
+    if element in ("i64", "ui64"):
+        return Range(max(exact.low, -_BEYOND), min(exact.high, _BEYOND))
+    return exact if exact.within(whole) else whole
+
+
+# What ops make of ranges
+
+Operands = list[Range]
+
+
+def _corners(function: Callable[[int, int], int]) -> Callable[[Any, Operands], Range]:
+    """For functions that are monotonic in either operand."""
+
+    def rule(op: Any, operands: Operands) -> Range:
+        left, right = operands
+        found = [function(a, b) for a in left for b in right]
+        return Range(min(found), max(found))
+
+    return rule
+
+
+_SHORTER = {"i64": "i32", "ui64": "ui32"}
+
+
+def _constant(op: Any, _: Operands) -> Range:
+    """The limits of 64 bits, from which a minimum or maximum starts, stand for those of 32."""
+    attribute = ir.DenseElementsAttr(op.attributes["value"])
+    values = np.asarray(attribute.get_splat_value().value if attribute.is_splat else attribute)
+    if not values.size:
+        return _FLAG
+    found = Range(int(values.min()), int(values.max()))
+    element = element_type(op.results[0])
+    whole, short = limits(element), limits(_SHORTER.get(element, element))
+    if whole is None or short is None:
+        return found
+    return Range(
+        short.low if found.low == whole.low else found.low,
+        short.high if found.high == whole.high else found.high,
+    )
+
+
+def _iota(op: Any, _: Operands) -> Range:
+    return Range(0, max(0, shape(op.results[0])[number(op, "iota_dimension")] - 1))
+
+
+def _convert(op: Any, operands: Operands) -> Range:
+    element = element_type(op.results[0])
+    if limits(element_type(op.operands[0])) is None:
+        return _from_outside(element)
+    whole = limits(element) or ANY
+    return operands[0] if operands[0].within(whole) else whole
+
+
+def _bitwise(op: Any, operands: Operands) -> Range:
+    bits = max(each.bits for each in operands)
+    low = -(1 << bits) if min(each.low for each in operands) < 0 else 0
+    return Range(low, (1 << bits) - 1)
+
+
+def _and(op: Any, operands: Operands) -> Range:
+    natural = [each.high for each in operands if each.low >= 0]
+    return Range(0, min(natural)) if natural else _bitwise(op, operands)
+
+
+def _not(op: Any, operands: Operands) -> Range:
+    (value,) = operands
+    element = element_type(op.results[0])
+    ones = (limits(element) or ANY).high if element[0] == "u" or element == "i1" else -1
+    return Range(ones - value.high, ones - value.low)
+
+
+def _shift_left(op: Any, operands: Operands) -> Range:
+    value, amount = operands
+    if amount.low < 0 or amount.high >= 64:
+        return ANY
+    found = [a << b for a in value for b in amount]
+    return Range(min(found), max(found))
+
+
+def _shift_right(op: Any, operands: Operands) -> Range:
+    value, amount = operands
+    least = min(max(amount.low, 0), 64)
+    return Range(min(0, value.low >> least), max(0, value.high >> least))
+
+
+def _shift_right_logical(op: Any, operands: Operands) -> Range:
+    return _shift_right(op, operands) if operands[0].low >= 0 else ANY
+
+
+def _popcnt(op: Any, operands: Operands) -> Range:
+    return Range(0, 64) if operands[0].low >= 0 else ANY
+
+
+def _divide(op: Any, operands: Operands) -> Range:
+    value, divisor = operands
+    largest = max(map(abs, value))
+    if value.low >= 0 and divisor.low > 0:
+        return Range(value.low // divisor.high, value.high // divisor.low)
+    return Range(-largest, largest)
+
+
+def _remainder(op: Any, operands: Operands) -> Range:
+    value, divisor = operands
+    largest = max(*map(abs, divisor), 1) - 1
+    return Range(max(-largest, min(value.low, 0)), min(largest, max(value.high, 0)))
+
+
+def _power(op: Any, operands: Operands) -> Range:
+    base, exponent = operands
+    if base.low < 0 or exponent.high > 64:
+        return ANY if base != Range(1, 1) else base
+    return Range(0, max(base.high ** max(exponent.high, 0), 1))
+
+
+def _abs(op: Any, operands: Operands) -> Range:
+    (value,) = operands
+    low = 0 if value.low <= 0 <= value.high else min(map(abs, value))
+    return Range(low, max(map(abs, value)))
+
+
+def _clamp(op: Any, operands: Operands) -> Range:
+    least, value, greatest = operands
+    low = min(max(least.low, value.low), greatest.low)
+    return Range(low, max(low, min(max(least.high, value.high), greatest.high)))
+
+
+def _combined(op: Any, operands: Operands, count: int) -> Range:
+    """``count`` numbers for each result, combined by the op in a region. Of several results the
+    region is taken to choose."""
+    if len(op.results) > 1:
+        return _joined(operands)
+    values, start = operands
+    inner = [each.operation.name for each in op.regions[0].blocks[0].operations][:-1]
+    if inner == ["stablehlo.add"]:
+        return Range(start.low + count * values.low, start.high + count * values.high)
+    if inner == ["stablehlo.multiply"]:
+        return ANY if count > 1 and values.bits > 1 else _corners(int.__mul__)(op, operands)
+    if inner in (["stablehlo.and"], ["stablehlo.or"], ["stablehlo.xor"]):
+        return _bitwise(op, operands)
+    return _joined(operands)
+
+
+def _reduce(op: Any, operands: Operands) -> Range:
+    sizes, axes = shape(op.operands[0]), numbers(op, "dimensions")
+    return _combined(op, operands, math.prod(sizes[axis] for axis in axes))
+
+
+def _reduce_window(op: Any, operands: Operands) -> Range:
+    return _combined(op, operands, math.prod(numbers(op, "window_dimensions")))
+
+
+def _data(first: int, last: int | None = None) -> Callable[[Any, Operands], Range]:
+    """Numbers of these operands."""
+    return lambda op, operands: _joined(operands[first:last])
+
+
+RULES: dict[str, Callable[[Any, Operands], Range]] = {
+    "stablehlo.abs": _abs,
+    "stablehlo.add": _corners(_add),
+    "stablehlo.and": _and,
+    "stablehlo.clamp": _clamp,
+    "stablehlo.compare": lambda op, operands: _FLAG,
+    "stablehlo.constant": _constant,
+    "stablehlo.convert": _convert,
+    "stablehlo.count_leading_zeros": lambda op, operands: ANY,
+    "stablehlo.divide": _divide,
+    "stablehlo.iota": _iota,
+    "stablehlo.maximum": _corners(max),
+    "stablehlo.minimum": _corners(min),
+    "stablehlo.multiply": _corners(lambda a, b: a * b),
+    "stablehlo.negate": lambda op, operands: Range(-operands[0].high, -operands[0].low),
+    "stablehlo.not": _not,
+    "stablehlo.or": _bitwise,
+    "stablehlo.popcnt": _popcnt,
+    "stablehlo.power": _power,
+    "stablehlo.reduce": _reduce,
+    "stablehlo.reduce_window": _reduce_window,
+    "stablehlo.remainder": _remainder,
+    "stablehlo.shift_left": _shift_left,
+    "stablehlo.shift_right_arithmetic": _shift_right,
+    "stablehlo.shift_right_logical": _shift_right_logical,
+    "stablehlo.sign": lambda op, operands: Range(-1, 1),
+    "stablehlo.subtract": _corners(_subtract),
+    "stablehlo.xor": _bitwise,
+    # moves
+    "stablehlo.all_gather": _data(0),
+    "stablehlo.all_to_all": _data(0, 1),
+    "stablehlo.broadcast_in_dim": _data(0),
+    "stablehlo.collective_permute": _data(0),
+    "stablehlo.concatenate": _data(0),
+    "stablehlo.dynamic_slice": _data(0, 1),
+    "stablehlo.dynamic_update_slice": _data(0, 2),
+    "stablehlo.gather": _data(0, 1),
+    "stablehlo.pad": _data(0),
+    "stablehlo.reshape": _data(0),
+    "stablehlo.reverse": _data(0),
+    "stablehlo.select": _data(1),
+    "stablehlo.slice": _data(0),
+    "stablehlo.transpose": _data(0),
+}
+"""Op -> the range of its results. Leading zeros differ between 32 and 64 bits for every number."""
