@@ -1,0 +1,138 @@
+"""Jobs of several processes, started by ``neuronjax launch``: they compute what one does."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from neuronjax.cli.main import main
+from tests.conftest import JAX_NOTICE, PROJECT
+from tests.processes import job
+
+LAUNCH = [sys.executable, "-m", "neuronjax.cli", "launch"]
+
+
+def launch(
+    *arguments: str, env: dict[str, str], timeout: float = 180
+) -> subprocess.CompletedProcess[str]:
+    """Runs ``neuronjax launch`` on the machine of the tests."""
+    done = subprocess.run(
+        [*LAUNCH, *arguments],
+        env=env,
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    for index in range(8):
+        done.stdout = done.stdout.replace(f"[{index}] {JAX_NOTICE}", "")
+    return done
+
+
+@pytest.fixture(scope="module")
+def alone(neuron_devices: list[jax.Device]) -> dict[str, str]:
+    """What one process computes on eight devices."""
+    return {name: task(neuron_devices) for name, task in job.TASKS.items()}
+
+
+@pytest.mark.parametrize(("count", "tasks"), [(2, list(job.TASKS)), (4, ["training"])])
+def test_processes_compute_what_one_does(
+    count: int,
+    tasks: list[str],
+    alone: dict[str, str],
+    tmp_path: Path,
+    environment: dict[str, str],
+) -> None:
+    cores = 8 // count
+    environment |= {"NEURON_RT_NUM_CORES": str(cores)}
+    arguments = (f"--hosts={count}", "-m", "tests.processes.job", str(tmp_path), *tasks)
+    done = launch(*arguments, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    found = [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(count)]
+    for index, each in enumerate(found):
+        assert each == expected(index, count, cores) | {
+            "results": {task: alone[task] for task in tasks}
+        }
+
+
+def expected(index: int, count: int, cores: int) -> dict[str, Any]:
+    """What JAX's functions for several processes say in one of them."""
+    local = range(index * cores, (index + 1) * cores)
+    return {
+        "devices": [
+            [
+                device,
+                device // cores,
+                device - local[0] if device in local else None,
+                device // cores * 8 + device % cores,
+            ]
+            for device in range(8)
+        ],
+        "local": list(local),
+        "sum": float(sum(100 * p + i for p in range(count) for i in range(cores))),
+        "broadcast": 7.0,
+        "gathered": list(range(count)),
+        "bytes": [True] * cores,
+    }
+
+
+DYING = """\
+import os, signal, sys
+import jax
+from jax.experimental import multihost_utils
+
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("begin")
+if jax.process_index() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    multihost_utils.sync_global_devices("end")
+except jax.errors.JaxRuntimeError as error:
+    sys.exit(str(error).splitlines()[0])
+"""
+
+
+def test_a_process_that_dies_is_named(tmp_path: Path, environment: dict[str, str]) -> None:
+    script, logs = tmp_path / "dying.py", tmp_path / "logs"
+    script.write_text(DYING)
+    done = launch("--hosts=2", f"--logs={logs}", str(script), env=environment)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "neuronjax launch: process 1 was killed by SIGKILL; the others were ended. "
+        f"Its log: {logs / 'process-1.log'}.\n"
+    )
+    assert "[0] UNAVAILABLE: process 1 has died. The job cannot go on" in done.stdout
+    assert "UNAVAILABLE: process 1 has died" in (logs / "process-0.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--hosts=5", "--target=trn2-ultraserver"], "5 processes cannot share the 4 hosts of"),
+        (["--hosts=2", "--target=trn2.big"], "NEURONJAX_TARGET='trn2.big' is not a known"),
+        (["--hosts=2", "--port=PORT"], "--port=[0-9]+ cannot be used on 127.0.0.1: Address"),
+    ],
+    ids=["hosts", "target", "port"],
+)
+def test_what_cannot_be_launched(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    taken_port: int,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("raise SystemExit('started')")
+    given = [each.replace("PORT", str(taken_port)) for each in arguments]
+    assert main(["launch", *given, str(script)]) == 2
+    output = capfd.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
+    assert re.match(f"neuronjax: {message}", line)
