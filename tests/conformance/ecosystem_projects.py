@@ -121,6 +121,7 @@ PROJECTS = (
         imports_source=True,
         left_out={
             "*/benchmarks/*": "needs clu and cluster tools",
+            "*/_src/logging/*": "needs the client of a cloud",
             "*/tiering_service/*": "a web service with a database, no arrays",
             "*/emergency/multihost_test.py": "several processes of a Borg cluster",
             "*/emergency/broadcast_multislice_test.py": "several processes of a Borg cluster",

@@ -177,7 +177,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.argv = [job["name"]]  # absl flags of the tests read it
     # capture=sys lets the last words of dying C++ code through.
     flags = ["-q", "--tb=short", "--capture=sys", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    where = ["-c", job["config"], "--rootdir", job["root"]]
+    where = ["-c", job["config"], "--rootdir", job["root"], "--continue-on-collection-errors"]
     plugins = [Recorder(job, types), DefaultPlatform()]
     return int(pytest.main([*flags, *where, *job["options"], *job["paths"]], plugins=plugins))
 
