@@ -25,6 +25,9 @@ DOT_GENERAL = lax.dot_general_p
 SCALED_MATMUL = scaled_matmul_stablehlo._scaled_matmul_p
 """``jax.nn.scaled_matmul``; JAX has a rule for GPUs alone."""
 
+PALLAS_CALL = "pallas_call"
+"""Name of the primitive of ``pl.pallas_call``, whose module takes long to import."""
+
 Rule = Callable[..., Any]
 
 

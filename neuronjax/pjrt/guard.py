@@ -53,18 +53,30 @@ def last_error() -> ErrorRecord:
 
 
 def describe(error: BaseException) -> ErrorRecord:
-    """Status code and message of an exception."""
+    """Status code and message of an exception. A status that its text begins with is its own."""
     text = _text(error)
-    if isinstance(error, NeuronError):
-        status = error.status
-    elif own := _raised_in_callback(text):
+    own = _raised_in_callback(text) or _stated(text)
+    if own:
         status, text = own
-    elif (prefix := _STATUS_PREFIX.match(text)) and prefix[1] in abi.ERROR_CODES:
-        status, text = prefix[1], text[prefix.end() :]
+    elif isinstance(error, NeuronError):
+        status = error.status
     else:
         status = next((name for kind, name in _STATUS_OF if isinstance(error, kind)), "INTERNAL")
         text = f"{type(error).__name__}: {text}{_place(error.__traceback__)}"
     return ErrorRecord(abi.ERROR_CODES.get(status, abi.ERROR_CODES["INTERNAL"]), text)
+
+
+def _stated(text: str) -> tuple[str, str] | None:
+    """The status that a text begins with, and the text without it, however often it is there.
+
+    jaxlib writes the status in front of the message again.
+    """
+    prefix = _STATUS_PREFIX.match(text)
+    if prefix is None or prefix[1] not in abi.ERROR_CODES:
+        return None
+    while text.startswith(prefix[0]):
+        text = text[prefix.end() :]
+    return prefix[1], text
 
 
 def _raised_in_callback(text: str) -> tuple[str, str] | None:

@@ -63,23 +63,46 @@ def _entry_as_cpu(entry: Any) -> Any:
     return dataclasses.replace(entry, rule=_as_cpu(entry.rule))
 
 
+def _is_pallas(primitive: Any) -> bool:
+    return getattr(primitive, "name", None) == lowering_rules.PALLAS_CALL
+
+
+def _interpreted(entry: Any) -> Any:
+    """The rule of Pallas for kernels that are interpreted, in which it never asks for a platform;
+    of others it would say that there is no rule at all."""
+
+    def lower(ctx: Any, *args: Any, interpret: Any, **params: Any) -> Any:
+        if not interpret:
+            raise ValueError(
+                "Only interpret mode is supported on the neuron backend, as on the CPU backend: "
+                "pass interpret=True to pallas_call to compute the kernel's values, or write the "
+                "kernel in jax.numpy."
+            )
+        return entry.rule(ctx, *args, interpret=interpret, **params)
+
+    return dataclasses.replace(entry, rule=lower)
+
+
 class NeuronRules(dict[Any, Any]):
     """Primitive -> rule; what is missing is taken from ``cpu``."""
 
     def __init__(self, cpu_rules: dict[Any, Any], common_rules: dict[Any, Any]) -> None:
         super().__init__()
         self._cpu = cpu_rules
+        self._common = common_rules
         for primitive in lowering_rules.CALLBACKS:
             self[primitive] = _entry_as_cpu(cpu_rules.get(primitive) or common_rules[primitive])
         for primitive, rule in CHIP_RULES.items():
             self[primitive] = rule
 
     def __contains__(self, primitive: object) -> bool:
-        return super().__contains__(primitive) or (
-            primitive in self._cpu and primitive not in COMMON_PRIMITIVES
-        )
+        if super().__contains__(primitive) or _is_pallas(primitive):
+            return True
+        return primitive in self._cpu and primitive not in COMMON_PRIMITIVES
 
     def __missing__(self, primitive: Any) -> Any:
+        if _is_pallas(primitive):
+            return _interpreted(self._common[primitive])
         return _entry_as_cpu(self._cpu[primitive])
 
 

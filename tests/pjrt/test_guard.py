@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuronjax.errors import NeuronError
+from neuronjax.errors import CompileError, NeuronError, UnsupportedProgramError
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.guard import guarded
+from neuronjax.pjrt.guard import describe, guarded
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table
 from tests.conftest import RunPython
@@ -171,3 +171,26 @@ def test_a_path_that_is_no_utf8(run_python: RunPython) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert r"RuntimeError: no luck (at /tmp/\udcff/client.py:1)" in done.stdout
+
+
+# A status stands once in front of its message
+
+STATED: dict[str, tuple[BaseException, str, str]] = {
+    "ours": (UnsupportedProgramError("no such op"), "UNIMPLEMENTED", "no such op"),
+    "XLA's, in ours": (UnsupportedProgramError("UNIMPLEMENTED: no op"), "UNIMPLEMENTED", "no op"),
+    "XLA's, not ours": (CompileError("INTERNAL: no op"), "INTERNAL", "no op"),
+    "XLA's": (RuntimeError("NOT_FOUND: no file"), "NOT_FOUND", "no file"),
+    "twice": (RuntimeError("ABORTED: ABORTED: stop"), "ABORTED", "stop"),
+    "thrice": (CompileError("ABORTED: ABORTED: ABORTED: stop"), "ABORTED", "stop"),
+    "two of them": (RuntimeError("ABORTED: INTERNAL: stop"), "ABORTED", "INTERNAL: stop"),
+    "within": (CompileError("at INTERNAL: stop"), "INVALID_ARGUMENT", "at INTERNAL: stop"),
+    "no status": (CompileError("NOTE: INTERNAL: stop"), "INVALID_ARGUMENT", "NOTE: INTERNAL: stop"),
+    "nothing else": (CompileError("INTERNAL: "), "INTERNAL", ""),
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_status_and_message(name: str) -> None:
+    error, status, message = STATED[name]
+    record = describe(error)
+    assert (record.code, record.message.value.decode()) == (abi.ERROR_CODES[status], message)

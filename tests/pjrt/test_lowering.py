@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.experimental import io_callback
+from jax.experimental import io_callback, pallas
 from jax.experimental.buffer_callback import buffer_callback
 from jax.experimental.sparse import linalg as sparse_linalg
 from jax.scipy import special
@@ -25,6 +25,10 @@ ROW = GENERATOR.standard_normal(32, dtype=np.float32)
 
 def doubled_in_place(context: Any, out: Any, x: Any) -> None:
     np.asarray(out)[...] = 2 * np.asarray(x)
+
+
+def add_one(x: Any, out: Any) -> None:
+    out[...] = x[...] + 1
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
@@ -71,6 +75,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
         lambda x: buffer_callback(doubled_in_place, jax.ShapeDtypeStruct(x.shape, x.dtype))(x),
         (ROW,),
     ),
+    "interpreted Pallas kernel": (
+        lambda x: pallas.pallas_call(
+            add_one, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), interpret=True
+        )(x),
+        (ROW,),
+    ),
     "custom gradient": (jax.grad(lambda x: jax.nn.logsumexp(x)), (ROW,)),
     "multi platform": (
         lambda x: lax.platform_dependent(x, cpu=lambda x: x + 1, neuron=lambda x: x + 1), (ROW,)
@@ -102,6 +112,37 @@ def test_same_as_cpu(
     name: str, neuron_devices: list[jax.Device], cpu_devices: list[jax.Device]
 ) -> None:
     assert_same(*CASES[name], neuron_devices[1], cpu_devices[1])
+
+
+def test_compiled_pallas_kernels_are_refused_as_on_cpu(
+    neuron_devices: list[jax.Device], cpu_devices: list[jax.Device]
+) -> None:
+    refusals = []
+    for device in (neuron_devices[0], cpu_devices[0]):
+        kernel = pallas.pallas_call(add_one, out_shape=jax.ShapeDtypeStruct((32,), np.float32))
+        with pytest.raises(ValueError, match="Only interpret mode is supported on ") as refusal:
+            on(device, kernel, (ROW,))
+        refusals.append(str(refusal.value))
+    assert "pass interpret=True to pallas_call" in refusals[0]
+
+
+def test_what_xla_cannot_run_is_refused_as_on_cpu(
+    neuron_devices: list[jax.Device], cpu_devices: list[jax.Device]
+) -> None:
+    """The status stands once."""
+    ones = np.ones(64, np.int32)
+    refusals = []
+    for devices in (neuron_devices, cpu_devices):
+        exchange = jax.shard_map(
+            lambda x, n: lax.ragged_all_to_all(x, x, n, n, n, n, axis_name="x"),
+            mesh=jax.make_mesh((8,), ("x",), devices=devices),
+            in_specs=P("x"),
+            out_specs=P("x"),
+        )
+        with pytest.raises(jax.errors.JaxRuntimeError) as refusal:
+            jax.jit(exchange)(spread(devices, ROW[:, None].repeat(2)), spread(devices, ones))
+        refusals.append(str(refusal.value))
+    assert refusals[0] == refusals[1]
 
 
 DRAWS: dict[str, Callable[[Any], Any]] = {
