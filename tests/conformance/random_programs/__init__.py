@@ -1,0 +1,1 @@
+"""Random JAX programs: what engines compute of them against the host. See `__main__.py`."""

@@ -1,0 +1,67 @@
+"""One program under two settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+
+from tests.conformance.random_programs.compare import difference, failing, manner
+from tests.conformance.random_programs.program import RandomProgram
+from tests.conformance.random_programs.shrink import shrunk
+from tests.conformance.random_programs.workers import Worker
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A program that shows a difference, as small as it could be made."""
+
+    program: RandomProgram
+    error: str
+
+    @property
+    def manner(self) -> str:
+        return manner(self.error)
+
+    @property
+    def kinds(self) -> str:
+        return "+".join(statement.kind for statement in self.program.statements)
+
+
+class Pair:
+    """Two processes that run the same programs."""
+
+    def __init__(self, against: str, reference: str) -> None:
+        self._against, self._reference = Worker(against), Worker(reference)
+
+    def __enter__(self) -> Pair:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._against.close()
+        self._reference.close()
+
+    def check(self, program: RandomProgram) -> Finding | None:
+        """The finding that a program shows, shrunk."""
+        got, want = self._against.run(program), self._reference.run(program)
+        error = difference(program, got, want)
+        if not error:
+            return None
+        sort = manner(error)
+        small = shrunk(
+            program.returning(failing(program, got, want)),
+            lambda candidate: manner(self._difference(candidate)) == sort,
+            self._values,
+        )
+        return Finding(small, self._difference(small) or error)
+
+    def _difference(self, program: RandomProgram) -> str:
+        return difference(program, self._against.run(program), self._reference.run(program))
+
+    def _values(self, program: RandomProgram) -> list[np.ndarray] | None:
+        outcome = self._reference.run(program)
+        return None if isinstance(outcome, str) else outcome

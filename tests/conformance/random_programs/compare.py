@@ -1,0 +1,78 @@
+"""Two outcomes of one program: equal, or as close as what is known of the values allows."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tests.conformance.random_programs.facts import Facts
+from tests.conformance.random_programs.program import RandomProgram
+from tests.conformance.random_programs.workers import Outcome
+
+
+def difference(program: RandomProgram, got: Outcome, want: Outcome) -> str:
+    """What is wrong with `got`; empty if nothing is.
+
+    Programs that fail in both are no finding: they are refused alike.
+    """
+    if isinstance(want, str) and not _died(want):
+        return got if isinstance(got, str) and _died(got) else ""
+    if isinstance(want, str):
+        return f"host: {want}"
+    if isinstance(got, str):
+        return got
+    for name, one, other in zip(program.results, got, want, strict=True):
+        error = _elements(one, other, program.values[name].facts)
+        if error:
+            return f"{name}: {error}"
+    return ""
+
+
+def failing(program: RandomProgram, got: Outcome, want: Outcome) -> tuple[str, ...]:
+    """The results that differ; all of them if there are none to compare."""
+    if isinstance(got, str) or isinstance(want, str):
+        return program.results
+    values = program.values
+    return tuple(
+        name
+        for name, one, other in zip(program.results, got, want, strict=True)
+        if _elements(one, other, values[name].facts)
+    )
+
+
+def manner(error: str) -> str:
+    """The sort of a finding, without names and numbers."""
+    if not error:
+        return ""
+    lines = [line.strip() for line in error.strip().splitlines()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Crash|Hang)\b", line)]
+    text = (errors or lines)[-1]
+    if re.match(r"v\d+: ", text):
+        return "values"
+    return re.sub(r"\d+", "#", re.sub(r"'[^']*'|%\w+", "…", text))[:120]
+
+
+def _died(error: str) -> bool:
+    return error.startswith(("Crash", "Hang"))
+
+
+def _elements(got: np.ndarray, want: np.ndarray, facts: Facts) -> str:
+    if (got.shape, got.dtype) != (want.shape, want.dtype):
+        return f"{got.dtype}{got.shape} instead of {want.dtype}{want.shape}"
+    if facts.absolute == np.inf:
+        return ""
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        allowed = facts.absolute + facts.relative * np.abs(b)
+        same = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= allowed)
+    if facts.exact and not facts.any_zero:
+        same &= (np.signbit(a) == np.signbit(b)) | np.isnan(a)
+    if same.all():
+        return ""
+    at = np.unravel_index(np.flatnonzero(~same.reshape(-1))[:3], same.shape)
+    return (
+        f"{got[at].tolist()} instead of {want[at].tolist()} in {np.sum(~same)} of {same.size} "
+        f"elements of {got.dtype}{list(got.shape)}, allowed {facts.relative:.1e} of it and "
+        f"{facts.absolute:.1e}"
+    )

@@ -1,0 +1,46 @@
+"""Runs programs in a process of its own: `python -m tests.conformance.random_programs.worker`.
+
+Reads pickled requests (source, arguments) from standard input and answers each on standard output
+with a list of arrays, or with the text of an exception. What programs print goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import traceback
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+
+_LINES = 12
+
+
+def answer(source: str, arguments: list[np.ndarray]) -> list[np.ndarray] | str:
+    """The results of `program` in `source`, or what it raised."""
+    scope: dict[str, Any] = {}
+    try:
+        exec(compile(source, "<random program>", "exec"), scope)
+        return [np.asarray(each) for each in jax.jit(scope["program"])(*arguments)]
+    except Exception:
+        return "".join(traceback.format_exc().splitlines(keepends=True)[-_LINES:])
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            request = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        pickle.dump(answer(*request), replies)
+        replies.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Processes that run programs, each under options of its own, as a user's process would."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import IO
+
+import numpy as np
+
+from tests.conformance.random_programs.program import RandomProgram
+
+_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "host": {},
+    "engine": {"NEURONJAX_EXECUTOR": "engine"},
+    "dataflow": {"NEURONJAX_EXECUTOR": "engine", "NEURONJAX_ENGINE_ORDER": "dataflow"},
+    "adversarial": {"NEURONJAX_EXECUTOR": "engine", "NEURONJAX_ENGINE_ORDER": "adversarial"},
+}
+"""Name of a setting -> what differs in it from the defaults."""
+
+SETTINGS = tuple(_SETTINGS)
+
+Outcome = list[np.ndarray] | str
+"""Results, or the text of what went wrong."""
+
+
+class Worker:
+    """A process that is started again when it dies or does not answer."""
+
+    def __init__(self, setting: str, timeout: float = 120) -> None:
+        ours = ("NEURON", "JAX_", "XLA_")
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+        self._environment = inherited | {"JAX_PLATFORMS": "neuron,cpu"} | _SETTINGS[setting]
+        self._timeout = timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] = tempfile.TemporaryFile()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    def run(self, program: RandomProgram) -> Outcome:
+        """What becomes of a program; what happens to the process is part of it."""
+        return self.run_source(program.source, [each.array for each in program.arguments])
+
+    def run_source(self, source: str, arguments: Sequence[np.ndarray]) -> Outcome:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.conformance.random_programs.worker"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+                env=self._environment,
+            )  # fmt: skip
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            pickle.dump((source, list(arguments)), process.stdin)
+            process.stdin.flush()
+            readable, _, _ = select.select([process.stdout], [], [], self._timeout)
+            if not readable:
+                self.close()
+                return f"Hang: no answer within {self._timeout:g} s"
+            outcome: Outcome = pickle.load(process.stdout)
+            return outcome
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            code = process.wait()
+            self.close()
+            return f"Crash: the process ended with status {code}\n{self._last_words()}"
+
+    def _last_words(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - 1000))
+        return self._log.read().decode(errors="replace")
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
