@@ -30,7 +30,7 @@ from neuronjax.lower.homes import Home, settled
 from neuronjax.lower.layouts import orders
 from neuronjax.lower.order import ordered
 from neuronjax.lower.pairs import paired
-from neuronjax.lower.storage import storage_of
+from neuronjax.lower.storage import storage_of, stored
 from neuronjax.lower.tile_program import Input, Node, Output, Reference, TileProgram, simplified
 from neuronjax.lower.tiles import TileEmitter
 from neuronjax.lower.view import View, whole_view
@@ -84,7 +84,7 @@ class Unit:
     def constant(self, array: np.ndarray) -> Buffer:
         """A buffer with the elements of a dense array; equal constants share one."""
         storage = storage_of(array.dtype)
-        data = np.ascontiguousarray(array).tobytes()
+        data = np.ascontiguousarray(stored(array)).tobytes()
         key = (array.shape, storage, data)
         if key not in self.constants:
             shape = array.shape if storage.words == 1 else (*array.shape, storage.words)

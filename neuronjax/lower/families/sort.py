@@ -31,8 +31,8 @@ from neuronjax.program.operators import AluOp, CustomFunction
 from neuronjax.program.vector_engine import CopyPredicated, TensorCopy, TensorScalar, TensorTensor
 
 _TRUTH = INTEGERS["uint8"]
-PIECE = 512
-"""Pairs of a partition that are compared at once."""
+PIECES = (512, 256, 128, 64)
+"""Pairs of a partition that are compared at once; the fewer, the less room comparisons take."""
 _ROOM = 190 * 1024
 """Bytes of a partition that a sort may take."""
 _PLACE = 4
@@ -47,18 +47,24 @@ def sort(scope: Scope, op: Op) -> None:
     axis = op.attributes.get("dimension", -1) % len(op.operands[0].shape)
     views = [scope.view(value) for value in op.operands]
     size = op.operands[0].shape[axis]
-    if not is_emittable(comparator) or size > longest_row(views, comparator):
+    if not is_emittable(comparator) or size > longest_row(views, comparator, PIECES[-1]):
         host.lower(scope, op)
         return
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
     sort_views(scope, op, comparator, views, axis, results)
 
 
-def longest_row(views: Sequence[View], comparator: Graph) -> int:
-    """The greatest number of elements that can be sorted within a partition."""
+def longest_row(views: Sequence[View], comparator: Graph, piece: int = PIECES[0]) -> int:
+    """The greatest number of elements that can be sorted within a partition, `piece` at once."""
     width = sum(bytes_of(view.buffer.dtype) for view in views) + _PLACE
-    room = _ROOM - len(comparator.operations) * _TILES * PIECE * _PLACE
+    room = _ROOM - len(comparator.operations) * _TILES * piece * _PLACE
     return 1 << int(math.log2(max(room, width) / width))
+
+
+def _piece(views: Sequence[View], comparator: Graph, size: int) -> int:
+    """The most pairs at once with which a row of so many elements can be sorted."""
+    fitting = (piece for piece in PIECES if size <= longest_row(views, comparator, piece))
+    return next(fitting, PIECES[-1])
 
 
 def sort_views(
@@ -73,11 +79,12 @@ def sort_views(
     count, shape = len(views), views[0].shape
     kept = results[0].shape[axis]
     dims = tuple(range(len(shape)))
+    piece = _piece(views, comparator, shape[axis])
 
     def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
         swept = [Swept(view, dims) for view in seen]
         sweep = Sweep(builder, shape, frozenset({axis}), swept, words=2)
-        _Sort(sweep, comparator, count, shape[axis], kept).run()
+        _Sort(sweep, comparator, count, shape[axis], kept, piece).run()
 
     key = ("sort", fingerprint(comparator), axis, kept)
     scope.kernel(op.name.rpartition(".")[2], [op], key, [*views, *results], [], write)
@@ -92,6 +99,7 @@ class _Sort:
     count: int
     size: int
     kept: int
+    piece: int
 
     @property
     def builder(self) -> KernelBuilder:
@@ -112,7 +120,9 @@ class _Sort:
         rows = math.prod(axis.size for axis in region.free)
         tiles = [self._load(number, region, chunk.free, position) for number in range(self.count)]
         if self.size > 1:
-            network = Network(self.builder, self.comparator, tiles, rows, self.padded, self.size)
+            network = Network(
+                self.builder, self.comparator, tiles, rows, self.padded, self.size, self.piece
+            )
             network.sort()
         for number, each in enumerate(tiles):
             kept = _columns(each, rows, self.padded, 0, self.kept)
@@ -146,6 +156,7 @@ class Network:
     rows: int
     padded: int
     size: int
+    piece: int = PIECES[0]
 
     def sort(self) -> None:
         """Merges pairs of sorted blocks, then pairs of those, until a row is one block."""
@@ -156,8 +167,8 @@ class Network:
 
     def _step(self, pairs: _Pairs, places: Access) -> None:
         """All pairs, in pieces, so that comparisons take little room."""
-        within = max(1, pairs.half // PIECE)
-        together = 1 if within > 1 else _divisor(pairs.blocks, max(1, PIECE // pairs.half))
+        within = max(1, pairs.half // self.piece)
+        together = 1 if within > 1 else _divisor(pairs.blocks, max(1, self.piece // pairs.half))
         loop = self.builder.loop
         with loop(pairs.blocks // together) as block, loop(within) as part:
             self._piece(_Piece(pairs, together, pairs.half // within, block, part), places)

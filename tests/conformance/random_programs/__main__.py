@@ -60,7 +60,10 @@ def main(arguments: Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     wanted = range(_FIRST.value, _FIRST.value + _SEEDS.value)
     done = {entry["seed"] for entry in results(path)}
-    with path.open("a", buffering=1) as out, Pair(_AGAINST.value, flags.FLAGS["with"].value) as pair:
+    with (
+        path.open("a", buffering=1) as out,
+        Pair(_AGAINST.value, flags.FLAGS["with"].value) as pair,
+    ):
         for seed in wanted:
             if seed in done:
                 continue
@@ -68,7 +71,8 @@ def main(arguments: Sequence[str]) -> None:
             finding = pair.check(random_program(seed, _STATEMENTS.value))
             entry = {"seed": seed, "manner": "", "seconds": round(time.monotonic() - started, 2)}
             if finding is not None:
-                print(f"# seed {seed}: {finding.error}\n{finding.program.reproducer}", flush=True)
+                print(f"\n# seed {seed}: {finding.error.replace(chr(10), chr(10) + '# ')}")
+                print(finding.program.reproducer, flush=True)
                 entry |= {"manner": finding.manner, "kinds": finding.kinds, "error": finding.error}
             out.write(json.dumps(entry) + "\n")
     print(report([entry for entry in results(path) if entry["seed"] in wanted]))

@@ -45,12 +45,10 @@ def manner(error: str) -> str:
     """The sort of a finding, without names and numbers."""
     if not error:
         return ""
-    lines = [line.strip() for line in error.strip().splitlines()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Crash|Hang)\b", line)]
-    text = (errors or lines)[-1]
+    text = error.strip().splitlines()[0]
     if re.match(r"v\d+: ", text):
         return "values"
-    return re.sub(r"\d+", "#", re.sub(r"'[^']*'|%\w+", "…", text))[:120]
+    return re.sub(r"-?\d+", "#", re.sub(r"'[^']*'|%\w+", "…", text))[:120]
 
 
 def _died(error: str) -> bool:

@@ -76,7 +76,9 @@ def while_loop(draw: Draw) -> Line:
         "def {name}_turn(state):\n    i, c = state\n"
         f"    return i + 1, {body}"
     )
-    text = f"lax.while_loop({{name}}_more, {{name}}_turn, (np.int32({draw.integer(-2, 1)}), {x.name}))"
+    text = (
+        f"lax.while_loop({{name}}_more, {{name}}_turn, (np.int32({draw.integer(-2, 1)}), {x.name}))"
+    )
     return line(text, [x], Facts(8, 1), _loop_facts(x), definitions=definitions)
 
 

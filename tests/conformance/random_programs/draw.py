@@ -106,7 +106,10 @@ class Draw:
         else:
             reach, quantum = (4, 1.0) if dtype.itemsize == 1 else self.choice(((16, 0.25), (7, 1)))
             array = generator.integers(-reach, reach, shape, endpoint=True).astype(np.float32)
-            array, facts = np.asarray(array * quantum).astype(dtype), Facts(reach * quantum, quantum)
+            array, facts = (
+                np.asarray(array * quantum).astype(dtype),
+                Facts(reach * quantum, quantum),
+            )
         if array.size and self.chance(0.12):
             places = generator.integers(0, array.size, min(3, array.size))
             flat = array.reshape(-1).copy()

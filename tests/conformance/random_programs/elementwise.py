@@ -72,7 +72,12 @@ def _rough(bound: float, facts: Facts, relative: float = 0.0) -> Facts:
 def negate(draw: Draw) -> Line:
     x = draw.value(numeric)
     name = draw.choice(("neg", "abs"))
-    return line(f"lax.{name}({x.name})", [x], x.facts)
+    return line(f"lax.{name}({x.name})", [x], _wrapped(x, x.facts))
+
+
+def _wrapped(x: Value, facts: Facts) -> Facts:
+    """Below zero begin the greatest unsigned integers."""
+    return replace(facts, bound=UNKNOWN) if x.dtype.name.startswith("uint") else facts
 
 
 def whole(draw: Draw) -> Line:
@@ -139,7 +144,8 @@ def add(draw: Draw) -> Line:
     other, reads, facts = operand(draw, x)
     name = draw.choice(("add", "sub"))
     pair = [x.name, other] if draw.chance(0.7) else [other, x.name]
-    return line(f"lax.{name}({', '.join(pair)})", [x, *reads], added(x.facts, facts))
+    result = added(x.facts, facts)
+    return line(f"lax.{name}({', '.join(pair)})", [x, *reads], _wrapped(x, result))
 
 
 def multiply(draw: Draw) -> Line:
@@ -240,7 +246,7 @@ def where_compared(draw: Draw) -> Line:
 
 def logical(draw: Draw) -> Line:
     x = draw.value(lambda value: integral(value) or boolean(value), exact)
-    other, reads, facts = operand(draw, x, exactly=True)
+    other, reads, _ = operand(draw, x, exactly=True)
     name = draw.choice(("bitwise_and", "bitwise_or", "bitwise_xor"))
     limit = 1.0 if boolean(x) else float(jnp.iinfo(x.dtype).max) + 1
     return line(f"lax.{name}({x.name}, {other})", [x, *reads], Facts(limit, 1))

@@ -50,9 +50,7 @@ class Facts:
 
     def loosened(self, relative: float = 0.0, absolute: float = 0.0) -> Facts:
         """The same with more differences allowed."""
-        return replace(
-            self, relative=self.relative + relative, absolute=self.absolute + absolute
-        )
+        return replace(self, relative=self.relative + relative, absolute=self.absolute + absolute)
 
     def stored(self, dtype: np.dtype) -> Facts:
         """What is left of it in a type."""

@@ -64,9 +64,7 @@ def random_program(seed: int, statements: int = 12) -> RandomProgram:
         if statement is not None:
             written.append(statement)
             draw.values += statement.results
-    return RandomProgram(
-        tuple(arguments), tuple(written), _results(draw, written)
-    ).without_unused()
+    return RandomProgram(tuple(arguments), tuple(written), _results(draw, written)).without_unused()
 
 
 def _argument(draw: Draw, number: int) -> Argument:

@@ -91,7 +91,7 @@ class RandomProgram:
 
     @property
     def reproducer(self) -> str:
-        """A script that runs it on both executors' platforms."""
+        """A script that shows its results; the environment says who computes them."""
         arrays = [f"    {literal(each.array)}," for each in self.arguments]
         lines = ["arguments = (", *arrays, ")", "for result in jax.jit(program)(*arguments):"]
         return self.source + "\n\n" + "\n".join([*lines, "    print(repr(np.asarray(result)))\n"])

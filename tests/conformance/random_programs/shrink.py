@@ -15,11 +15,13 @@ Fails = Callable[[RandomProgram], bool]
 def shrunk(
     program: RandomProgram, fails: Fails, values: Callable[[RandomProgram], list[np.ndarray] | None]
 ) -> RandomProgram:
-    """A program of which no result and no statement can be taken away; arguments as plain as can be.
+    """A program of which no result and no statement can be taken away, with plain arguments.
 
     `fails` says whether a program shows the failure, `values` computes one's results.
     """
-    program = _first_failing((program.returning([name]) for name in program.results), fails, program)
+    program = _first_failing(
+        (program.returning([name]) for name in program.results), fails, program
+    )
     computed = program.returning(program.values)
     results = values(computed)
     if results is not None:

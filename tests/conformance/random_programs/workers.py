@@ -39,7 +39,7 @@ class Worker:
         self._environment = inherited | {"JAX_PLATFORMS": "neuron,cpu"} | _SETTINGS[setting]
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] = tempfile.TemporaryFile()
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as we
 
     def __enter__(self) -> Worker:
         return self
