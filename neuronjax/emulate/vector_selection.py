@@ -34,8 +34,8 @@ def tensor_copy_predicated(each: CopyPredicated, unit: Unit) -> Run:
         return (predicate(values) != 0) != each.reverse_pred
 
     if not isinstance(each.src, Access):
-        constant = unit.scalar(each.src)
-        return lambda values: dst.write(values, constant(values), chosen(values))
+        constant = unit.constant(each.src, each.dst)
+        return lambda values: dst.move(values, constant, chosen(values))
     src = unit.part(each.src)
     same = each.src.element_type == each.dst.element_type
     is_whole = each.src.free_elements == each.dst.free_elements

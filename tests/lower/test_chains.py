@@ -67,6 +67,10 @@ CASES = {
     "integers": Case(
         lambda x, y: (x * y + 3, x // y, x % y, x << 2, x > y, -x, abs(x)), (INTEGERS, POSITIVE)
     ),
+    "integers beyond what floats hold": Case(
+        lambda x, y: (jnp.where(x > 5, y, x), jnp.where(x > 5, np.int32(-195_148_322), y)),
+        (INTEGERS, np.int32(539_757_448)),
+    ),
     "functions": Case(
         lambda x: (jnp.exp(x), jnp.tanh(x), jnp.sin(x), jnp.log1p(abs(x)), lax.logistic(x)),
         (floats(20, 30),),

@@ -77,6 +77,13 @@ def test_conversions(packed: np.dtype, dtype: str) -> None:
     )
 
 
+@pytest.mark.parametrize("packed", PACKED, ids=lambda dtype: dtype.name)
+def test_constants(packed: np.dtype) -> None:
+    info = ml_dtypes.iinfo(packed)
+    table = np.array([int(info.min), 1, int(info.max)]).astype(packed)
+    _check(lambda a: (jnp.array(table).astype(np.int32) + a, table), np.arange(3, dtype=np.int32))
+
+
 NORMS = """
 module @norms {
 func.func public @main(%x: tensor<4x5x3xf32>, %s: tensor<3xf32>, %o: tensor<3xf32>,

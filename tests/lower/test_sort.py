@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from neuronjax.program.verify import verify
-from tests.lower.differential import check, host_operations, lowered_function
+from tests.lower.differential import check, host_operations
 
 RNG = np.random.default_rng(0)
 FLOATS = RNG.standard_normal((6, 37)).astype(np.float32)
@@ -44,6 +44,7 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "middle dimension": (lambda x: jnp.sort(x, 1), TIES),
     "pairs": (_pairs, FLOATS),
     "two keys": (_lexicographic, TIES),
+    "three keys of floats": (lambda x: lax.sort((x, x[::-1], x), num_keys=3), FLOATS),
     "half": (lambda x: jnp.sort(x.astype(jnp.bfloat16), 1), FLOATS),
     "bytes": (lambda x: jnp.sort((x * 50).astype(np.int8), 1), SMALL),
     "truth": (lambda x: jnp.sort(x > 0, 1), FLOATS),
@@ -65,5 +66,5 @@ def test_sort(name: str) -> None:
 
 
 def test_rows_beyond_a_partition_are_left_to_the_host() -> None:
-    program, _ = lowered_function(lambda x: jnp.sort(jnp.tile(x, (1, 8)), 1), LONG)
+    program = check(lambda x: jnp.sort(jnp.tile(x, (1, 8)), 1), LONG, host=True)
     assert host_operations(program) == ["sort"]
