@@ -7,7 +7,7 @@ from types import TracebackType
 
 import numpy as np
 
-from tests.conformance.random_programs.compare import difference, failing, manner
+from tests.conformance.random_programs.compare import difference, manner
 from tests.conformance.random_programs.program import RandomProgram
 from tests.conformance.random_programs.shrink import shrunk
 from tests.conformance.random_programs.workers import Worker
@@ -34,6 +34,7 @@ class Pair:
 
     def __init__(self, against: str, reference: str) -> None:
         self._against, self._reference = Worker(against), Worker(reference)
+        self._bits = reference != "host"
 
     def __enter__(self) -> Pair:
         return self
@@ -47,20 +48,20 @@ class Pair:
 
     def check(self, program: RandomProgram) -> Finding | None:
         """The finding that a program shows, shrunk."""
-        got, want = self._against.run(program), self._reference.run(program)
-        error = difference(program, got, want)
+        error = self._difference(program)
         if not error:
             return None
         sort = manner(error)
         small = shrunk(
-            program.returning(failing(program, got, want)),
+            program,
             lambda candidate: manner(self._difference(candidate)) == sort,
             self._values,
         )
         return Finding(small, self._difference(small) or error)
 
     def _difference(self, program: RandomProgram) -> str:
-        return difference(program, self._against.run(program), self._reference.run(program))
+        got, want = self._against.run(program), self._reference.run(program)
+        return difference(program, got, want, self._bits)
 
     def _values(self, program: RandomProgram) -> list[np.ndarray] | None:
         outcome = self._reference.run(program)

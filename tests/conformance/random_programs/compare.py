@@ -11,8 +11,8 @@ from tests.conformance.random_programs.program import RandomProgram
 from tests.conformance.random_programs.workers import Outcome
 
 
-def difference(program: RandomProgram, got: Outcome, want: Outcome) -> str:
-    """What is wrong with `got`; empty if nothing is.
+def difference(program: RandomProgram, got: Outcome, want: Outcome, bits: bool = False) -> str:
+    """What is wrong with `got`; empty if nothing is. With `bits`, all of them must be the same.
 
     Programs that fail in both are no finding: they are refused alike.
     """
@@ -23,22 +23,13 @@ def difference(program: RandomProgram, got: Outcome, want: Outcome) -> str:
     if isinstance(got, str):
         return got
     for name, one, other in zip(program.results, got, want, strict=True):
-        error = _elements(one, other, program.values[name].facts)
+        error = _elements(one, other, _SAME if bits else program.values[name].facts)
         if error:
             return f"{name}: {error}"
     return ""
 
 
-def failing(program: RandomProgram, got: Outcome, want: Outcome) -> tuple[str, ...]:
-    """The results that differ; all of them if there are none to compare."""
-    if isinstance(got, str) or isinstance(want, str):
-        return program.results
-    values = program.values
-    return tuple(
-        name
-        for name, one, other in zip(program.results, got, want, strict=True)
-        if _elements(one, other, values[name].facts)
-    )
+_SAME = Facts(0, 0)
 
 
 def manner(error: str) -> str:

@@ -15,15 +15,19 @@ from typing import Any
 import jax
 import numpy as np
 
+from tests.conformance.random_programs.laws import broken_law
+
 _CHARACTERS = 600
 
 
 def answer(source: str, arguments: list[np.ndarray]) -> list[np.ndarray] | str:
-    """The results of `program` in `source`, or what it raised."""
+    """The results of `program` in `source`, or what it raised, or the law that it breaks."""
     scope: dict[str, Any] = {}
     try:
         exec(compile(source, "<random program>", "exec"), scope)
-        return [np.asarray(each) for each in jax.jit(scope["program"])(*arguments)]
+        compiled = jax.jit(scope["program"]).lower(*arguments).compile()
+        results = [np.asarray(each) for each in compiled(*arguments)]
+        return broken_law(compiled) or results
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:_CHARACTERS]
 
