@@ -156,6 +156,10 @@ class Immediate:
     value: float | int
     element_type: ElementType | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.value, bool):  # truth is 1, also in programs' text
+            object.__setattr__(self, "value", int(self.value))
+
     def __eq__(self, other: object) -> bool:
         same = isinstance(other, Immediate) and repr(self.value) == repr(other.value)
         return same and self.element_type == other.element_type

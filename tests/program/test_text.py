@@ -7,6 +7,7 @@ from hypothesis import given, settings
 
 from neuronjax.errors import ProgramSyntaxError
 from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Immediate
 from neuronjax.program.program import Program
 from neuronjax.program.table import INSTRUCTIONS
 from neuronjax.program.text import format, parse
@@ -29,6 +30,10 @@ def test_every_instruction_is_read_back(mnemonic: str) -> None:
 @given(programs())
 def test_programs_are_read_back(program: Program) -> None:
     assert parse(format(program)) == program
+
+
+def test_a_truth_is_a_number() -> None:
+    assert Immediate(True) == Immediate(1)
 
 
 HEAD = 'program "p" target trainium2 lnc 1 {\n'
