@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train generate test parity lint bench suite ecosystem clean
+.PHONY: train generate test parity lint bench suite ecosystem fuzz clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -47,6 +47,10 @@ ecosystem: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[dev,ecosystem]"
 	$(BIN)/python -m tests.conformance.ecosystem --sources=$(SOURCES) --fetch --write_scoreboard \
 	  $(SUITE_FLAGS)
+
+# Random JAX programs, engines against the host (hours; goes on where it was interrupted).
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.conformance.random_programs --seeds=2000
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

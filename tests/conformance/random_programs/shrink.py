@@ -27,6 +27,8 @@ def shrunk(
     if results is not None:
         known = dict(zip(computed.results, results, strict=True))
         program = _without_statements(program, known, fails)
+    sooner = (program.returning([name]) for name in list(program.values)[:-1])
+    program = _first_failing(sooner, fails, program)
     return _plainer(program, fails)
 
 

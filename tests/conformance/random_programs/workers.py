@@ -33,7 +33,7 @@ Outcome = list[np.ndarray] | str
 class Worker:
     """A process that is started again when it dies or does not answer."""
 
-    def __init__(self, setting: str, timeout: float = 120) -> None:
+    def __init__(self, setting: str, timeout: float = 300) -> None:
         ours = ("NEURON", "JAX_", "XLA_")
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         self._environment = inherited | {"JAX_PLATFORMS": "neuron,cpu"} | _SETTINGS[setting]
