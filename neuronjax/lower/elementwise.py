@@ -96,6 +96,11 @@ def _is_narrow_float(dtype: np.dtype) -> bool:
     return dtype.name.startswith(("float8", "float4"))
 
 
+def _is_wide_float(dtype: np.dtype) -> bool:
+    """Whether it is a floating-point type that all engines read and write."""
+    return is_float(dtype) and not _is_narrow_float(dtype)
+
+
 def _custom(function: CustomFunction) -> Rule:
     def rule(work: Work) -> None:
         work.custom(function, *work.srcs)
@@ -189,7 +194,7 @@ def _binary(op: AluOp, function: CustomFunction, of_bool: AluOp | None = None) -
         tensors = all(isinstance(src, Access) for src in work.srcs)
         if work.operand == np.bool_ and of_bool is not None:
             arithmetic(work, of_bool)
-        elif is_float(work.operand) and not _is_narrow_float(work.operand):
+        elif _is_wide_float(work.operand):
             arithmetic(work, op)
         elif work.operand.name in _WORDS and tensors:
             left, right = (src for src in work.srcs if isinstance(src, Access))
@@ -264,7 +269,7 @@ def _unary(op: AluOp, function: CustomFunction, *, operand: Scalar | None = None
 
     def rule(work: Work) -> None:
         (src,) = work.srcs
-        if is_float(work.operand) and isinstance(src, Access):
+        if _is_wide_float(work.operand) and isinstance(src, Access):
             work.emit(TensorScalar(dst=work.dst, data=src, op0=op, operand0=operand))
         else:
             exact(work)
@@ -352,7 +357,7 @@ def selection(work: Work) -> SelectReduce | None:
 def _clamp(work: Work) -> None:
     low, data, high = work.srcs
     if (
-        is_float(work.operand)
+        _is_wide_float(work.operand)
         and isinstance(data, Access)
         and isinstance(low, Immediate)
         and isinstance(high, Immediate)
@@ -383,9 +388,7 @@ def _compare(work: Work) -> None:
         work.custom(exact, *keys)
         return
     tensors = [src for src in work.srcs if isinstance(src, Access)]
-    if work.operand.name in _SMALL or (
-        is_float(work.operand) and not _is_narrow_float(work.operand)
-    ):
+    if work.operand.name in _SMALL or _is_wide_float(work.operand):
         if tensors:
             arithmetic(work, _COMPARISONS[direction])
             return

@@ -42,6 +42,7 @@ def test_selections(dtype: np.dtype) -> None:
         lambda a, b, c: (
             lax.clamp(jnp.minimum(a, b), c, jnp.maximum(a, b)),
             lax.clamp(a[0, 0], a, a[0, 0]),
+            lax.clamp(a.dtype.type(0), a, a.dtype.type(1)),
             jnp.where(a == b, b, c),
             lax.select(a[0, 0] == a[0, 0], a, b),
         ),

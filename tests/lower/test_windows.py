@@ -78,6 +78,10 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray, Tolerance]] = {
             x, x[0, 0, 0, 0] - 9, lax.max, (1, 2, 2, 1), (1, 1, 1, 1), "VALID",
         ), IMAGES, EXACT,
     ),
+    "windows of one element": (
+        _pool(lax.min, 0, window_dimensions=(1, 1, 1, 1), window_strides=(1, 1, 1, 1)),
+        IMAGES, EXACT,
+    ),
     "three dimensions": (
         _pool(lax.add, 0, window_dimensions=(1, 2, 3, 2), window_strides=(1, 1, 2, 2)),
         VOLUME, SUM,

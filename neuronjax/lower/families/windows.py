@@ -165,7 +165,9 @@ class _Pooling:
         tiles = [self.slide.load(number, region, position) for number in range(self.count)]
         walks = [self._walk(each) for each in tiles]
         places = math.prod(self.slide.sizes(self.count))
-        if self.operator is not None:
+        if not self.slide.sliding:  # each window is an element
+            parts = tiles
+        elif self.operator is not None:
             part = tile(builder, lanes(region), (places,), tiles[0].element_type)
             (walk,) = walks
             reduced = TensorReduce(

@@ -32,6 +32,17 @@ def shrunk(
     return _plainer(program, fails)
 
 
+def _with_fewer_results(program: RandomProgram, fails: Fails) -> RandomProgram:
+    alone = _first_failing((program.returning([name]) for name in program.results), fails, program)
+    if alone is not program:
+        return alone
+    for name in program.results:
+        rest = [each for each in program.results if each != name]
+        if rest and fails(program.returning(rest)):
+            program = program.returning(rest)
+    return program
+
+
 def _first_failing(
     candidates: Iterator[RandomProgram], fails: Fails, otherwise: RandomProgram
 ) -> RandomProgram:
