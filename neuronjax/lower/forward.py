@@ -24,6 +24,7 @@ from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Dim, Memory, RegisterOffset
 from neuronjax.program.program import Kernel, Loop, Node
+from neuronjax.program.vector_engine import TensorReduce
 
 MOST_OF_SBUF = 0.9
 """Part of SBUF that tiles and such tensors may take together: the rest is lost between them."""
@@ -337,4 +338,13 @@ def _on(
         return operand if new is None else new
 
     result = node.with_operands(changed)
-    return None if failed else result
+    return None if failed else _in_form(node, result)
+
+
+def _in_form(old: Instruction, new: Instruction) -> Instruction | None:
+    """An instruction for which dimensions of a walk have a meaning, with the same meaning."""
+    if not isinstance(old, TensorReduce) or not isinstance(new, TensorReduce):
+        return new
+    if old.axes == len(old.data.dims):
+        return dataclasses.replace(new, axes=len(new.data.dims))
+    return new if new.data.sizes == old.data.sizes else None

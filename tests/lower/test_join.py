@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
+from neuronjax.emulate.core import run
 from neuronjax.lower.join import join, segments
 from neuronjax.lower.once import Walk, fill_once
 from neuronjax.program.operand import Access, Memory
@@ -251,3 +253,32 @@ def test_walks_that_fill_a_tensor_once(
     ]
     assert (sorted(seen) == list(range(elements))) == expected
     assert fill_once([Walk(*walk) for walk in walks], elements) == expected
+
+
+PAIRS = """program "pairs" target trainium2 lnc 1 {
+  hbm %x : float32[4, 16] argument
+  hbm %y : float32[4, 8] result
+  hbm %h : float32[4, 16]
+  kernel "first" {
+    sbuf %t : float32[4, 16]
+    dma_copy dst=%t<0, 4>[0; 1:16] src=%x[0; 16:4, 1:16]
+    dma_copy dst=%h[0; 16:4, 1:16] src=%t<0, 4>[0; 1:16]
+  }
+  kernel "second" {
+    sbuf %t : float32[4, 16]
+    sbuf %s : float32[4, 8]
+    dma_copy dst=%t<0, 4>[0; 1:16] src=%h[15; 16:4, -1:16]
+    tensor_reduce dst=%s<0, 4>[0; 1:8] op=add data=%t<0, 4>[0; 2:8, 1:2] axes=1
+    dma_copy dst=%y[0; 8:4, 1:8] src=%s<0, 4>[0; 1:8]
+  }
+}
+"""
+
+
+def test_reductions_keep_the_dimensions_that_they_reduce() -> None:
+    before = parse(PAIRS)
+    assert verify(before) == ()
+    assert verify(join(before)) == ()
+    given = [{"x": np.arange(64, dtype=np.float32).reshape(4, 16)}]
+    (want,), (got,) = run(before, given), run(join(before), given)
+    np.testing.assert_array_equal(got["y"], want["y"])
