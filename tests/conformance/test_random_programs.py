@@ -1,8 +1,8 @@
-"""Random programs: engines against the host, and the generator, its bounds and its shrinking."""
+"""Random programs: the generator, its bounds and its shrinking."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 
 import jax
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.conformance.random_programs import generate
-from tests.conformance.random_programs.check import Pair
 from tests.conformance.random_programs.compare import difference
 from tests.conformance.random_programs.draw import Draw, Line, Unsuitable
 from tests.conformance.random_programs.facts import Facts
@@ -20,18 +19,6 @@ from tests.conformance.random_programs.shrink import shrunk
 
 KINDS = {name: kind for family in FAMILIES.values() for name, kind in family.items()}
 F32 = np.dtype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Pair]:
-    with Pair("engine", "host") as processes:
-        yield processes
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_engines_compute_what_the_host_computes(pair: Pair, seed: int) -> None:
-    finding = pair.check(random_program(seed, statements=6))
-    assert finding is None, f"{finding.error}\n{finding.program.reproducer}"
 
 
 def test_a_seed_is_a_program() -> None:
