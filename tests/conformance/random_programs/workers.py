@@ -39,7 +39,7 @@ class Worker:
         self._environment = inherited | {"JAX_PLATFORMS": "neuron,cpu"} | _SETTINGS[setting]
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as we
+        self._log: IO[bytes] | None = None
 
     def __enter__(self) -> Worker:
         return self
@@ -56,6 +56,7 @@ class Worker:
 
     def run_source(self, source: str, arguments: Sequence[np.ndarray]) -> Outcome:
         if self._process is None:
+            self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.conformance.random_programs.worker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
@@ -74,11 +75,12 @@ class Worker:
             outcome: Outcome = pickle.load(process.stdout)
             return outcome
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-            code = process.wait()
+            code, words = process.wait(), self._last_words()
             self.close()
-            return f"Crash: the process ended with status {code}\n{self._last_words()}"
+            return f"Crash: the process ended with status {code}\n{words}"
 
     def _last_words(self) -> str:
+        assert self._log is not None
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - 1000))
         return self._log.read().decode(errors="replace")
@@ -89,3 +91,6 @@ class Worker:
             self._process.kill()
             self._process.communicate()
             self._process = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
