@@ -38,6 +38,7 @@ class Project:
       devices: how many devices its tests have.
       host_devices: whether `cpu` gets them from here; if not, its tests ask for them.
       left_out: glob of files under the root to the reason why they are not run.
+      cpu_only: test to the words in it that are true of `cpu` alone; it is not run.
       options: more options of pytest.
     """
 
@@ -51,9 +52,18 @@ class Project:
     devices: int = 8
     host_devices: bool = True
     left_out: Mapping[str, str] = field(default_factory=dict)
+    cpu_only: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
 
 
+_COLOCATED = (
+    "orbax/checkpoint/experimental/emergency/multi_tier_checkpointing/colocated_utils_test.py"
+    "::ColocatedUtilsTest"
+)
+_COMPATIBLE = (
+    "orbax/checkpoint/experimental/v1/_src/testing/v1_checkpointer_compatibility_test.py"
+    "::V1CheckpointerCompatibilityTest"
+)
 _IMPORTLIB = ("--import-mode=importlib",)
 
 PROJECTS = (
@@ -126,6 +136,10 @@ PROJECTS = (
             "*/emergency/multihost_test.py": "several processes of a Borg cluster",
             "*/emergency/broadcast_multislice_test.py": "several processes of a Borg cluster",
         },
+        cpu_only={
+            f"{_COLOCATED}::test_assert_specs_on_allowed_cpu_ids": "the first device is a CPU",
+            f"{_COMPATIBLE}::test_checkpointables_metadata": "says where its data was written",
+        },
         options=_IMPORTLIB,
     ),
     Project(
@@ -190,7 +204,8 @@ def _how_to_get(project: Project, version: str) -> str:
 def units(project: Project, sources: Path) -> list[Unit]:
     """What is run of a project whose sources are under ``sources``."""
     folder = root(project, sources)
-    ignored = tuple(f"--ignore-glob={folder / pattern}" for pattern in project.left_out)
+    ignored = [f"--ignore-glob={folder / pattern}" for pattern in project.left_out]
+    ignored += [f"--deselect={test}" for test in project.cpu_only]
     configs = [folder / name for name in ("pytest.ini", "pyproject.toml")]
     found = [path for path in configs if path.is_file() and project.source is not Source.WHEEL]
     return [
