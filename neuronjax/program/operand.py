@@ -161,11 +161,13 @@ class Immediate:
             object.__setattr__(self, "value", int(self.value))
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Immediate) and repr(self.value) == repr(other.value)
-        return same and self.element_type == other.element_type
+        return isinstance(other, Immediate) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((repr(self.value), self.element_type))
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, ElementType | None]:
+        return repr(self.value), self.element_type
 
 
 @dataclass(frozen=True, slots=True)
