@@ -20,7 +20,6 @@ from neuronjax.lower.native import (
     CANONICAL,
     LATER,
     NATIVE,
-    ROUNDED,
     with_own_widenings,
     without_unused,
 )
@@ -64,8 +63,6 @@ def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main")
     without_unused(graph)
     rewrite(graph, NATIVE)
     with_own_widenings(graph)
-    without_unused(graph)
-    rewrite(graph, ROUNDED)
     without_unused(graph)
     rewrite(graph, LATER)
     unit = Unit(target, rules=RULES, epilogues=EPILOGUES, ranks=ranks)

@@ -324,25 +324,12 @@ CANONICAL: Mapping[str, Rewrite] = {"select": select}
 """Selections of an engine's own NaN; they stand between the operations of others."""
 
 
-def rounded_erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """erfc(x) rounded to BF16 is 1 - erf(x) to the precision that the chip's erf has."""
-    found = _made_by(op.operands[0], "chlo.erfc")
-    if found is None or op.result.dtype.name != "bfloat16":
-        return None
-    (x,) = found.operands
-    erf = writer.add("chlo.erf", x)
-    return [writer.convert(writer.add("subtract", writer.constant(1.0, x), erf), op.result.dtype)]
-
-
 def erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
     """In terms of StableHLO, where it is no part of anything that engines have."""
     (x,) = op.operands
     wide = writer.convert(x, np.float32)
     return [writer.convert(expanded(writer, op.name, wide), op.result.dtype)]
 
-
-ROUNDED: Mapping[str, Rewrite] = {"convert": rounded_erfc}
-"""Conversions that let the operation before them be less exact."""
 
 LATER: Mapping[str, Rewrite] = {"chlo.erfc": erfc}
 """Operation -> what is done where nothing of `NATIVE` has taken it."""

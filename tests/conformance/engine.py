@@ -96,14 +96,19 @@ def programs(match: str, skip: str) -> Iterator[stablehlo_data.Program]:
             yield program
 
 
+def code_of(program: stablehlo_data.Program) -> bytes:
+    """The program as lowering gets it when a user's client compiles it."""
+    runnable = stablehlo_data.make_runnable(program, opaque_inputs=True)
+    return differential.compiled(runnable.module)
+
+
 def run_program(program: stablehlo_data.Program, seeds: int | None = None) -> Result:
     """Runs one program; whatever is raised becomes the error of its result."""
     started = time.monotonic()
     host: list[str] = []
     lowered: Program | None = None
     try:
-        runnable = stablehlo_data.make_runnable(program, opaque_inputs=True)
-        code = str(runnable.module).encode()
+        code = code_of(program)
         lowered = differential.lowered(code)
         host = differential.host_operations(lowered)
         error = _difference(program, lowered, code, seeds)

@@ -71,7 +71,11 @@ def lowered_function(function: Callable[..., Any], *arguments: Any) -> tuple[Pro
 
 def sent(traced: Any) -> bytes:
     """The program of one core as lowering gets it when JAX sends it to the platform."""
-    module = traced.lower(lowering_platforms=("neuron",)).compiler_ir("stablehlo")
+    return compiled(traced.lower(lowering_platforms=("neuron",)).compiler_ir("stablehlo"))
+
+
+def compiled(module: Any) -> bytes:
+    """The program of one core that a module becomes on its way through a client."""
     policy = policy_of(Options(numerics="ieee", legality="off"), CHIPS[CHIP])
     host = _private_client()
     return compile_program(mlir.portable_artifact(module), CompileOptions(), host, policy).per_core
@@ -140,7 +144,7 @@ def check(
 
     Unless `host`, no operation may be left to the host.
     """
-    traced = jax.jit(function).trace(*arguments)
+    traced = jax.jit(function, keep_unused=True).trace(*arguments)
     code = sent(traced)
     program = lowered(code)
     if not host:

@@ -91,6 +91,10 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray, Tolerance]] = {
     "next after": (lambda x: jnp.nextafter(x, -x), FLOATS, EXACT),
     "polygamma": (lambda x: jax.scipy.special.polygamma(1, jnp.abs(x) + 1), FLOATS, SUM),
     "square": (jnp.square, FLOATS, EXACT),
+    "a composite": (jax.lax.composite(lambda x: jnp.sin(x) + 1, "my.function"), FLOATS, BIG),
+    "upper halves": (
+        lambda x: lax.mulhi(x.astype(np.uint32), x.astype(np.uint32) * 977), WORDS, EXACT,
+    ),
 }  # fmt: skip
 
 

@@ -53,6 +53,10 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "top of floats": (lambda x: lax.top_k(x, 5), FLOATS),
     "top of ties": (lambda x: lax.top_k(x, 16), TIES),
     "top of half": (lambda x: lax.top_k(x.astype(jnp.bfloat16), 3), FLOATS),
+    "approximate top": (lambda x: lax.approx_max_k(x, 5), SMALL),
+    "approximate bottom of columns": (
+        lambda x: lax.approx_min_k(x, 3, reduction_dimension=0), SMALL,
+    ),
     "top of long rows": (lambda x: lax.top_k(x, 16), LONG),
     "top of long rows with a rest": (lambda x: lax.top_k(x[:, :8_301], 7), LONG),
 }  # fmt: skip
@@ -65,6 +69,13 @@ def test_sort(name: str) -> None:
     assert verify(program) == ()
 
 
-def test_rows_beyond_a_partition_are_left_to_the_host() -> None:
-    program = check(lambda x: jnp.sort(jnp.tile(x, (1, 8)), 1), LONG, host=True)
-    assert host_operations(program) == ["sort"]
+BEYOND = {
+    "sort": lambda x: jnp.sort(jnp.tile(x, (1, 8)), 1),
+    "approximate top k": lambda x: jax.lax.approx_max_k(jnp.tile(x, (1, 8)), 3),
+}
+"""Functions that sort rows longer than a partition."""
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_rows_beyond_a_partition_are_left_to_the_host(name: str) -> None:
+    assert host_operations(check(BEYOND[name], LONG, host=True)) == ["sort"]

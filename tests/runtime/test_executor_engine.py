@@ -10,6 +10,8 @@ from neuronjax.cli import main
 from tests.conftest import RunPython
 
 ENGINE = {"NEURONJAX_EXECUTOR": "engine"}
+DEFAULTS: dict[str, str | None] = {"NEURONJAX_NUMERICS": None, "NEURONJAX_LEGALITY": None}
+"""What users get where they say nothing."""
 
 
 def test_values_are_those_of_the_cpu(run_python: RunPython) -> None:
@@ -89,3 +91,57 @@ def test_an_old_core_has_no_engines_to_emulate(run_python: RunPython) -> None:
     done = run_python("import jax; jax.devices()", ENGINE | environment)
     assert done.returncode == 1
     assert "emulates NeuronCore-v2 and later" in done.stderr
+
+
+def test_a_flax_model_from_initialisation_to_a_training_step(run_python: RunPython) -> None:
+    """Losses and parameters are those of the cpu, up to sums in another order."""
+    code = """
+        import jax, jax.numpy as jnp, numpy as np, optax
+        from flax import nnx
+
+        class Model(nnx.Module):
+            def __init__(self, rngs):
+                self.embed = nnx.Embed(32, 16, rngs=rngs)
+                self.attention = nnx.MultiHeadAttention(2, 16, decode=False, rngs=rngs)
+                self.norm = nnx.LayerNorm(16, rngs=rngs)
+                self.hidden = nnx.Linear(16, 32, rngs=rngs)
+                self.dropout = nnx.Dropout(0.1, rngs=rngs)
+                self.head = nnx.Linear(32, 32, rngs=rngs)
+
+            def __call__(self, tokens):
+                x = self.embed(tokens)
+                x = self.norm(x + self.attention(x))
+                return self.head(self.dropout(nnx.gelu(self.hidden(x))))
+
+        @nnx.jit
+        def step(model, optimizer, tokens):
+            def loss(model):
+                logits = model(tokens[:, :-1])
+                return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
+            value, gradient = nnx.value_and_grad(loss)(model)
+            optimizer.update(model, gradient)
+            return value
+
+        @nnx.jit
+        def created():
+            return Model(nnx.Rngs(0))
+
+        def trained():
+            model = created()
+            optimizer = nnx.Optimizer(model, optax.adamw(1e-2, eps=1e-3), wrt=nnx.Param)
+            tokens = np.random.default_rng(0).integers(0, 32, (2, 9))
+            losses = [step(model, optimizer, tokens) for _ in range(2)]
+            return losses, jax.tree.leaves(nnx.state(model, nnx.Param))
+
+        losses, parameters = trained()
+        with jax.default_device(jax.devices("cpu")[0]):
+            expected, wanted = trained()
+        assert {x.devices().pop().platform for x in parameters} == {"neuron"}
+        np.testing.assert_allclose(losses, expected, rtol=1e-5)
+        for one, other in zip(parameters, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+        print(losses[1] < losses[0])
+    """
+    done = run_python(code, ENGINE | DEFAULTS, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True"]
