@@ -22,6 +22,7 @@ from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.in_flight import InFlight
 from neuronjax.jaxlib_api import compile_options, cpu_client, xla_errors
+from neuronjax.jaxlib_api.cpu_client import Executable
 
 _STUCK_SECONDS = 3600
 """Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
@@ -71,7 +72,11 @@ class HostExecutable:
     """Whether cost and memory are those of code for this machine."""
 
     def __init__(
-        self, loaded: Any, placement: Placement, results: Sequence[TensorSpec], in_flight: InFlight
+        self,
+        loaded: Executable,
+        placement: Placement,
+        results: Sequence[TensorSpec],
+        in_flight: InFlight,
     ) -> None:
         self.placement = placement
         self._in_flight = in_flight if len(placement) > 1 else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from jax._src import array as jax_array
@@ -11,11 +11,60 @@ from jax._src import core as jax_core
 from jax._src.lib import xla_client
 from jaxlib import _jax
 
+from neuronjax.jaxlib_api.versions import JAXLIB
+
 ALIGNMENT = 64
 """Bytes; XLA copies host arrays that begin elsewhere."""
 
 
-def create(num_devices: int) -> Any:
+class Results(Protocol):
+    """What one run of an executable returns; each part is taken once."""
+
+    def consume_token(self) -> Any:
+        """Ready, and waited for by ``block_until_ready``, when the run has ended."""
+
+    def consume_with_handlers(self, handlers: Sequence[Callable[[Any], Any]]) -> list[Any]:
+        """One array for each result, made by its ``result_handler``."""
+
+
+class Executable(Protocol):
+    """What is relied on of jaxlib's ``LoadedExecutable``."""
+
+    def execute_sharded(self, arguments: Sequence[Any], with_tokens: bool = False) -> Results:
+        """Enqueues a run over arrays with one shard for each device."""
+
+    def get_compiled_memory_stats(self) -> Any:
+        """Bytes per device, as ``temp_size_in_bytes`` and ``alias_size_in_bytes``."""
+
+    def cost_analysis(self) -> dict[str, Any]:
+        """``flops``, ``bytes accessed`` and others, per device."""
+
+    def size_of_generated_code_in_bytes(self) -> int: ...
+
+    def hlo_modules(self) -> list[Any]:
+        """One module, with ``as_serialized_hlo_module_proto``."""
+
+    def serialize(self) -> bytes: ...
+
+
+class Client(Protocol):
+    """What is relied on of jaxlib's ``Client``.
+
+    ``options`` are CompileOptions. Programs are bytecode, or a module if host callbacks are given,
+    which the program numbers in this order.
+    """
+
+    def devices(self) -> list[Any]: ...
+
+    def compile_and_load(
+        self, program: Any, devices: Any, options: Any, callbacks: Sequence[Any] = ...
+    ) -> Executable: ...
+
+    def deserialize_executable(self, data: bytes, devices: Any, options: Any) -> Executable:
+        """The inverse of ``Executable.serialize``."""
+
+
+def create(num_devices: int) -> Client:
     """A client of its own, apart from JAX's ``cpu`` backend.
 
     Relies on ``_jax.get_tfrt_cpu_client``. Without it: see how
@@ -88,6 +137,7 @@ def shards(array: Any) -> list[Any]:
 def result_handler(of: Any, sharding: Any) -> Callable[[Any], Any]:
     """Makes arrays of one result of a run; for ``consume_with_handlers``.
 
-    Relies on ``_jax.array_result_handler``.
+    Relies on ``_jax.array_result_handler``; until 0.10 it checked shapes unless told not to.
     """
-    return _jax.array_result_handler(of, sharding, True, True)
+    unchecked = (True,) if JAXLIB < (0, 11) else ()
+    return _jax.array_result_handler(of, sharding, True, *unchecked)

@@ -1,0 +1,61 @@
+"""What JAX knows of a lowered function."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from neuronjax.jaxlib_api import compile_options, mlir, tracing
+
+CLOSED_OVER = np.arange(3000.0, dtype=np.float32)
+
+
+def function(used: jax.Array, dropped: jax.Array, power: int) -> jax.Array:
+    return used[: CLOSED_OVER.size] ** power + jnp.asarray(CLOSED_OVER)
+
+
+def test_facts_of_a_lowering() -> None:
+    jitted = jax.jit(function, static_argnums=2)
+    arguments = (np.zeros(4000, np.float32), np.zeros(5), 3)
+    lowered = tracing.lower(jitted, arguments)
+    facts = tracing.facts(lowered)
+    constants = len(facts.constants)
+    assert all(np.array_equal(each, CLOSED_OVER) for each in facts.constants)
+    assert facts.devices == 1
+    assert facts.kept_arguments == {*range(constants), constants}
+    assert tracing.kept_arguments(lowered) == facts.kept_arguments
+    assert [aval.shape for aval in facts.argument_avals][-1] == (4000,)
+    assert not facts.ordered_effects
+    assert tracing.static_arguments(jitted) == (2,)
+    assert facts.compiler_options == {}
+    with mlir.make_context():
+        assert "@main" in str(facts.module)
+
+
+def test_ordered_effects_are_known() -> None:
+    ordered = jax.jit(lambda x: jax.debug.print("{}", x, ordered=True))
+    assert tracing.facts(tracing.lower(ordered, (1.0,))).ordered_effects
+
+
+def test_compile_options_of_a_lowering(cpu_devices: list[jax.Device]) -> None:
+    mesh = jax.make_mesh((8,), ("x",), (jax.sharding.AxisType.Auto,), devices=cpu_devices)
+    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    jitted = jax.jit(
+        lambda x, y: (x, y), in_shardings=(split, None), compiler_options={"xla_dump_to": ""}
+    )
+    facts = tracing.facts(tracing.lower(jitted, (np.zeros(8), np.zeros(8))))
+    assert facts.propagate_to_parameters == (False, True)
+    assert facts.propagate_to_results == (True, True)
+    options = tracing.compile_options_of(facts)
+    assert compile_options.shardings_propagated(options) == ([False, True], [True, True])
+    assert options.executable_build_options.num_partitions == 8
+    assert dict(options.env_option_overrides) == {"xla_dump_to": ""}
+
+
+def test_without_source_lines() -> None:
+    def text() -> str:
+        lowered = jax.jit(lambda x: x + 1).lower(1.0)
+        return lowered.as_text(debug_info=True)
+
+    assert __file__ in text()
+    with tracing.without_source_lines():
+        assert __file__ not in text()
