@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
@@ -115,6 +116,39 @@ TASKS: dict[str, Callable[[list[jax.Device]], str]] = {
 """Name -> what computes a hash on eight devices."""
 
 
+def state(devices: list[jax.Device]) -> dict[str, jax.Array]:
+    """Something to keep: split over all devices, over some, and not at all."""
+    mesh = Mesh(np.array(devices).reshape(4, 2), ("d", "m"))
+    specs = {"both": P("d", "m"), "one": P("m"), "none": P()}
+    value = np.arange(128, dtype=np.float32).reshape(16, 8)
+    return {name: _global(mesh, value, spec) for name, spec in specs.items()}
+
+
+def save(folder: Path, devices: list[jax.Device]) -> None:
+    """Writes a checkpoint, every process its part."""
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder, state(devices))
+
+
+def restored(folder: Path, devices: list[jax.Device]) -> bool:
+    """Whether a checkpoint, of any number of processes, has what ``save`` writes."""
+    wanted = state(devices)
+    with ocp.StandardCheckpointer() as checkpointer:
+        found = checkpointer.restore(folder, jax.tree.map(ocp.utils.to_shape_dtype_struct, wanted))
+    equal = jax.tree.map(
+        lambda a, b: (
+            a.sharding == b.sharding
+            and all(
+                np.array_equal(x.data, y.data)
+                for x, y in zip(a.addressable_shards, b.addressable_shards, strict=True)
+            )
+        ),
+        found,
+        wanted,
+    )
+    return all(jax.tree.leaves(equal))
+
+
 def _of_processes() -> dict[str, Any]:
     """What JAX's own functions for several processes say."""
     index, count = jax.process_index(), jax.process_count()
@@ -137,6 +171,8 @@ def main() -> None:
     jax.distributed.initialize()
     folder, *tasks = sys.argv[1:]
     found = _of_processes() | {"results": {task: TASKS[task](jax.devices()) for task in tasks}}
+    found["restored"] = restored(Path(folder) / "before", jax.devices())
+    save(Path(folder) / "after", jax.devices())
     path = Path(folder) / f"{jax.process_index()}.json"
     path.write_text(json.dumps(found), encoding="utf-8")
 

@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from neuronjax.cli.main import main
-from tests.conftest import JAX_NOTICE, PROJECT
+from tests.conftest import PROJECT
 from tests.processes import job
 
 LAUNCH = [sys.executable, "-m", "neuronjax.cli", "launch"]
@@ -23,7 +23,7 @@ def launch(
     *arguments: str, env: dict[str, str], timeout: float = 180
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``neuronjax launch`` on the machine of the tests."""
-    done = subprocess.run(
+    return subprocess.run(
         [*LAUNCH, *arguments],
         env=env,
         cwd=PROJECT,
@@ -31,9 +31,6 @@ def launch(
         text=True,
         timeout=timeout,
     )
-    for index in range(8):
-        done.stdout = done.stdout.replace(f"[{index}] {JAX_NOTICE}", "")
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +44,12 @@ def test_processes_compute_what_one_does(
     count: int,
     tasks: list[str],
     alone: dict[str, str],
+    neuron_devices: list[jax.Device],
     tmp_path: Path,
     environment: dict[str, str],
 ) -> None:
     cores = 8 // count
+    job.save(tmp_path / "before", neuron_devices)
     environment |= {"NEURON_RT_NUM_CORES": str(cores)}
     arguments = (f"--hosts={count}", "-m", "tests.processes.job", str(tmp_path), *tasks)
     done = launch(*arguments, env=environment)
@@ -58,8 +57,10 @@ def test_processes_compute_what_one_does(
     found = [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(count)]
     for index, each in enumerate(found):
         assert each == expected(index, count, cores) | {
-            "results": {task: alone[task] for task in tasks}
+            "results": {task: alone[task] for task in tasks},
+            "restored": True,
         }
+    assert job.restored(tmp_path / "after", neuron_devices)
 
 
 def expected(index: int, count: int, cores: int) -> dict[str, Any]:
