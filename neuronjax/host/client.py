@@ -86,13 +86,17 @@ class HostExecutable:
         ]
         self._execute = loaded.execute_sharded
 
+    def run(self, arguments: list[Any]) -> list[Any]:
+        """``execute`` on one core, without a token."""
+        return self._execute(arguments).consume_with_handlers(self._handlers)
+
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
         """Enqueues one run; arrays in, arrays out, one shard per core each.
 
         With ``with_token`` also a token that is ready when the run has ended, else ``None``.
         """
         if not with_token and self._in_flight is None:
-            return self._execute(arguments).consume_with_handlers(self._handlers), None
+            return self.run(arguments), None
         results = self._execute(arguments, with_tokens=True)
         token = results.consume_token()
         if self._in_flight is not None:

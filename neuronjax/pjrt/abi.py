@@ -333,6 +333,11 @@ def args(call: str) -> Any:
     return argument_structure(call, CALLS[call])
 
 
+def word(call: str, field: str) -> int:
+    """Number of the 64-bit word of an argument record that holds a field."""
+    return getattr(args(call), field).offset // 8
+
+
 @cache
 def record(name: str) -> Any:
     """The ctypes structure of a record that is not an argument (``"Program"``)."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from neuronjax.errors import DeletedBufferError
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.handles import read_int64s
+from neuronjax.pjrt.handles import WORDS, read_int64s
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import RECORD_BYTES, offset
 from neuronjax.runtime.event import Event
@@ -50,10 +52,13 @@ def Buffer_Destroy(plugin: Plugin, args: Any) -> None:
     plugin.values.release_shard(args.buffer)
 
 
-def buffer_destroy_last(plugin: Plugin, args: Any) -> None:
+_BUFFER = abi.word("Buffer_Destroy", "buffer")
+
+
+def buffer_destroy_last(plugin: Plugin, address: int) -> None:
     """``Buffer_Destroy`` when machine code has counted down to the last shard of a value."""
-    back = ctypes.c_uint64.from_address(args.buffer).value
-    plugin.values.forget(args.buffer - back)
+    handle = WORDS[(address >> 3) + _BUFFER]
+    plugin.values.forget(handle - WORDS[handle >> 3])
 
 
 def Buffer_ReadyEvent(plugin: Plugin, args: Any) -> None:
@@ -153,21 +158,42 @@ def _copy(plugin: Plugin, handle: int, device: Any, kind: str) -> int:
     return state.add_value(state.client.copy(value, index, device, kind))
 
 
-def Buffer_ToHostBuffer(plugin: Plugin, args: Any) -> None:
-    value, index = plugin.values.find(args.src)
+def _word(field: str) -> int:
+    return abi.word("Buffer_ToHostBuffer", field)
+
+
+_SOURCE, _LAYOUT, _EVENT = _word("src"), _word("host_layout"), _word("event")
+_TO, _TO_SIZE = _word("dst"), _word("dst_size")
+
+
+def Buffer_ToHostBuffer(plugin: Plugin, address: int) -> None:
+    at = address >> 3
+    value, index = plugin.values.find(WORDS[at + _SOURCE])
     shard = value.shard(index)
-    spec = value.spec.tensor
-    size = int(np.prod(spec.shape, dtype=np.int64)) * spec.dtype.itemsize
-    if not args.dst:
-        args.dst_size = size
+    spec, to = value.spec, WORDS[at + _TO]
+    if not to:
+        WORDS[at + _TO_SIZE] = spec.host_bytes
         return
-    if args.dst_size < size:
-        raise ValueError(f"the destination has {args.dst_size} bytes; {size} are needed")
-    order = _minor_to_major(args.host_layout, spec.shape)
-    dst = args.dst
-    args.event = _when_copied(
-        plugin, value, shard, lambda array: _write(_ordered(array, order), dst)
-    )
+    size = WORDS[at + _TO_SIZE]
+    if size < spec.host_bytes:
+        raise ValueError(f"the destination has {size} bytes; {spec.host_bytes} are needed")
+    order = _minor_to_major(WORDS[at + _LAYOUT], spec.tensor.shape)
+    if order is None and not spec.packed:
+        copy = partial(_copy_bytes, shard, to, spec.host_bytes)
+    else:
+        copy = partial(_copy_ordered, shard, to, order)
+    WORDS[at + _EVENT] = _when_copied(plugin, value, shard, copy)
+
+
+def _copy_bytes(shard: Any, to: int, size: int) -> None:
+    """Copies a single-core array that lies in memory as it should on the host."""
+    if size:
+        shard.block_until_ready()  # raises what the run raised
+        ctypes.memmove(to, shard.unsafe_buffer_pointer(), size)
+
+
+def _copy_ordered(shard: Any, to: int, minor_to_major: tuple[int, ...] | None) -> None:
+    _write(_ordered(np.asarray(shard), minor_to_major), to)
 
 
 def Buffer_CopyRawToHost(plugin: Plugin, args: Any) -> None:
@@ -178,26 +204,28 @@ def Buffer_CopyRawToHost(plugin: Plugin, args: Any) -> None:
             f"bytes {offset_}-{offset_ + size} are outside the buffer's {value.spec.shard_bytes}"
         )
 
-    def write(array: np.ndarray) -> None:
-        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    shard = value.shard(index)
+
+    def copy() -> None:
+        raw = np.ascontiguousarray(np.asarray(shard)).reshape(-1).view(np.uint8)
         _write(raw[offset_ : offset_ + size], dst)
 
-    args.event = _when_copied(plugin, value, value.shard(index), write)
+    args.event = _when_copied(plugin, value, shard, copy)
 
 
-def _when_copied(plugin: Plugin, value: ShardedValue, shard: Any, write: Any) -> int:
-    """Runs ``write(numpy value)`` now if the shard is ready, else when it is; the copy's event."""
+def _when_copied(plugin: Plugin, value: ShardedValue, shard: Any, copy: Callable[[], None]) -> int:
+    """Runs ``copy``, which waits for the shard, now if that is ready, else beside; its event."""
     if value.error is not None:  # a copy: the value outlives frames that the traceback would keep
         raise type(value.error)(*value.error.args)
     client = plugin.client_of_value(value)
     if client.is_ready(shard):
-        write(np.asarray(shard))
+        copy()
         return plugin.ready_event
     event = Event()
 
     def job() -> None:
         try:
-            write(np.asarray(shard))
+            copy()
         except Exception as error:
             event.set(error)
         else:

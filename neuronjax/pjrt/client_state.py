@@ -85,6 +85,7 @@ class ClientState:
                 dims=self.dims(spec.tensor.shape),
                 rank=len(spec.tensor.shape),
                 element_type=code_of(spec.tensor.dtype),
+                layout=self.plugin.layout(len(spec.tensor.shape)),
             )
         return self._templates[spec]
 

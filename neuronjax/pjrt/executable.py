@@ -17,7 +17,7 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.element_types import code_of
 from neuronjax.pjrt.execute import Runner
-from neuronjax.pjrt.handles import array_type, pointer_array, read_bytes
+from neuronjax.pjrt.handles import WORDS, array_type, pointer_array, read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime import executable as runtime_executable
 from neuronjax.runtime.analysis import Analysis
@@ -123,15 +123,19 @@ class LoadedState:
         self.loaded.unload()
 
 
-def LoadedExecutable_Execute(plugin: Plugin, args: Any) -> None:
+_EXECUTABLE = abi.word("LoadedExecutable_Execute", "executable")
+
+
+def LoadedExecutable_Execute(plugin: Plugin, address: int) -> None:
     if plugin.first_run is not None:
         first_run = plugin.first_run
         plugin.first_run = None
         first_run()
-    runner = plugin.handles[args.executable].runner
+    arguments = address >> 3
+    runner = plugin.handles[WORDS[arguments + _EXECUTABLE]].runner
     if runner is None:
         raise NeuronError("the executable was deleted; compile it again")
-    runner.run(args)
+    runner.run(arguments)
 
 
 def LoadedExecutable_Destroy(plugin: Plugin, args: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
-from neuronjax.pjrt.handles import array_type, read_int64s, read_pointers
+from neuronjax.pjrt.handles import WORDS, array_type, read_int64s, read_pointers
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import RECORD_BYTES, ready_template
 from neuronjax.runtime.event import Event
@@ -17,6 +17,14 @@ from neuronjax.runtime.executable import LoadedProgram
 from neuronjax.runtime.value import ShardedValue
 
 _NOTHING: frozenset[int] = frozenset()
+
+
+def _word(field: str) -> int:
+    return abi.word("LoadedExecutable_Execute", field)
+
+
+_OPTIONS, _ARGUMENTS, _COUNT = _word("options"), _word("argument_lists"), _word("num_args")
+_RESULTS, _EVENTS = _word("output_lists"), _word("device_complete_events")
 
 
 class Runner:
@@ -31,35 +39,30 @@ class Runner:
         self._devices = len(loaded.placement)
         signature = loaded.program.signature
         self._argument_list: Any = array_type(ctypes.c_uint64, len(signature.arguments))
-        self._result_list: Any = array_type(ctypes.c_uint64, len(signature.results))
         self._steps = np.arange(self._devices, dtype=np.uint64)[:, None] * np.uint64(RECORD_BYTES)
         self._templates = [state.template(spec) for spec in loaded.results]
         self._ready_templates = [ready_template(records) for records in self._templates]
         self._donated = signature.donated
+        self._stress = state.client.stress
 
-    def run(self, args: Any) -> None:
-        """Serves one call of ``LoadedExecutable_Execute``."""
-        count = args.num_args
+    def run(self, at: int) -> None:
+        """Serves one call of ``LoadedExecutable_Execute``; ``at`` is the number of the word at
+        which the arguments begin."""
+        lists = WORDS[at + _ARGUMENTS]
         if self._devices == 1:
-            first = ctypes.c_uint64.from_address(args.argument_lists).value if count else 0
-            handles = self._argument_list.from_address(first)[:] if count else []
-            values, gathered = self._single(handles)
+            handles, values, gathered = self._single(lists, WORDS[at + _COUNT])
         else:
-            handles, values, gathered = self._many(
-                read_pointers(args.argument_lists, self._devices)
-            )
-        kept = self._kept(args.options) if self._donated else _NOTHING
-        events = args.device_complete_events
-        results, token = self.loaded.execute(
-            values, kept, with_token=bool(events) and not self._templates
-        )
+            handles, values, gathered = self._many(read_pointers(lists, self._devices))
+        kept = self._kept(WORDS[at + _OPTIONS]) if self._donated else _NOTHING
+        events = WORDS[at + _EVENTS]
+        results, token = self.loaded.execute(values, kept, events != 0 and not self._templates)
         work = results[0].array if results else token
         failed = results[0].event if results else None
         done = failed is None and (work is None or (token is None and self._succeeded(work)))
         templates = self._ready_templates if done else self._templates
         add = self._values.add
-        bases = [add(*pair) for pair in zip(results, templates, strict=True)]
-        self._write(args.output_lists, bases)
+        bases = [add(*entry) for entry in zip(results, templates, strict=True)]
+        self._write(WORDS[at + _RESULTS], bases)
         for index in self._donated:
             if index not in kept:
                 self._consume(handles[index], gathered.get(index))
@@ -67,21 +70,28 @@ class Runner:
             event = failed or self._state.client.when_ready(work)
             self._watch(event, results, bases, events)
         elif events:
+            first = events >> 3
             ready = self._plugin.ready_event
-            array_type(ctypes.c_uint64, self._devices).from_address(events)[:] = [
-                ready
-            ] * self._devices
+            for word in range(first, first + self._devices):
+                WORDS[word] = ready
 
-    def _single(self, handles: list[int]) -> tuple[list[ShardedValue], dict[int, list[int]]]:
-        table, placement = self._values.values, self._placement
-        values, gathered = [], {}
-        for index, handle in enumerate(handles):
-            value = table.get(handle)
+    def _single(
+        self, lists: int, count: int
+    ) -> tuple[list[int], list[ShardedValue], dict[int, list[int]]]:
+        if not count:
+            return [], [], {}
+        first = WORDS[lists >> 3] >> 3
+        handles = WORDS[first : first + count]
+        get, placement = self._values.values.get, self._placement
+        values: list[ShardedValue] = []
+        gathered = {}
+        for handle in handles:
+            value = get(handle)
             if value is None or value.spec.placement is not placement:
-                gathered[index] = [handle]
+                gathered[len(values)] = [handle]
                 value = self._joined([handle])
             values.append(value)
-        return values, gathered
+        return handles, values, gathered
 
     def _many(self, rows: list[int]) -> tuple[list[int], list[ShardedValue], dict[int, list[int]]]:
         """Arguments that are whole values are recognised by evenly spaced handles."""
@@ -137,11 +147,9 @@ class Runner:
             self._values.mark(each, range(1), "deleted")
 
     def _write(self, output_lists: int, bases: list[int]) -> None:
-        if not bases:
-            return
         if self._devices == 1:
-            row = ctypes.c_uint64.from_address(output_lists).value
-            self._result_list.from_address(row)[:] = bases
+            for word, base in enumerate(bases, WORDS[output_lists >> 3] >> 3):
+                WORDS[word] = base
             return
         rows = read_pointers(output_lists, self._devices)
         table = np.array(bases, np.uint64)[None, :] + self._steps
@@ -168,7 +176,8 @@ class Runner:
 
     def _succeeded(self, array: Any) -> bool:
         """Whether a run with this result is over already, and without an error."""
-        if not self._state.client.is_ready(array):
+        stress = self._stress
+        if not array.is_ready() or (stress is not None and stress.pretends_pending()):
             return False
         try:
             array.block_until_ready()

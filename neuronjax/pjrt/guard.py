@@ -11,6 +11,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import CodeType, TracebackType
 from typing import Any
 
@@ -106,17 +107,22 @@ def _place(traceback: TracebackType | None) -> str:
 
 
 def guarded(plugin: Any, structure: Any, call: str, function: Callable[[Any, Any], None]) -> Any:
-    """``function(plugin, args)`` as the C callback of ``call`` with arguments ``structure``."""
-    from_address = structure.from_address
+    """``function(plugin, args)`` as the C callback of ``call`` with arguments ``structure``.
+
+    Without a structure the function gets the address of the arguments.
+    """
     shutting_down = sys.is_finalizing
     last_resort = plugin.last_error
+    serve: Callable[[Any], None] = partial(function, plugin)
+    if structure is not None:
+        serve = _viewed(serve, structure.from_address)
 
     def callback(address: int) -> int | None:
         try:
             if shutting_down():  # modules are torn down: only destructors can still arrive
                 return None
             try:
-                function(plugin, from_address(address))
+                serve(address)
             except BaseException as error:
                 _log(call)
                 return plugin.new_error(error)
@@ -125,6 +131,10 @@ def guarded(plugin: Any, structure: Any, call: str, function: Callable[[Any, Any
             return last_resort
 
     return abi.CALLBACK(callback)
+
+
+def _viewed(function: Callable[[Any], None], view: Callable[[int], Any]) -> Callable[[int], None]:
+    return lambda address: function(view(address))
 
 
 def _log(call: str) -> None:

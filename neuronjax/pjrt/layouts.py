@@ -26,20 +26,6 @@ CALLS: dict[str, str] = {
 """Slots of ``PJRT_Layouts_Extension`` (version 3) after its base, in order."""
 
 
-class RowMajor:
-    """The layout of all values of one rank."""
-
-    def __init__(self, rank: int) -> None:
-        self.text = "{" + ",".join(str(d) for d in reversed(range(rank))) + "}"
-
-
-def _layout(plugin: Plugin, rank: int) -> int:
-    """The one handle for a rank."""
-    if rank not in plugin.layouts:
-        plugin.layouts[rank] = plugin.handles.add(RowMajor(rank))
-    return plugin.layouts[rank]
-
-
 def Layouts_MemoryLayout_Destroy(plugin: Plugin, args: Any) -> None:
     """Layouts are shared and live as long as the process."""
 
@@ -50,20 +36,20 @@ def Layouts_MemoryLayout_Serialize(plugin: Plugin, args: Any) -> None:
         args.serialized_bytes_size,
         args.serialized_layout,
         args.serialized_layout_deleter,
-    ) = plugin.lend(plugin.handles[args.layout].text.encode())
+    ) = plugin.handles.record(args.layout)
 
 
 def Layouts_PJRT_Client_GetDefaultLayout(plugin: Plugin, args: Any) -> None:
-    args.layout = _layout(plugin, args.num_dims)
+    args.layout = plugin.layout(args.num_dims)
 
 
 def Layouts_PJRT_Topology_GetDefaultLayout(plugin: Plugin, args: Any) -> None:
-    args.layout = _layout(plugin, args.num_dims)
+    args.layout = plugin.layout(args.num_dims)
 
 
 def Layouts_PJRT_Buffer_MemoryLayout(plugin: Plugin, args: Any) -> None:
     value, _ = plugin.values.find(args.buffer)
-    args.layout = _layout(plugin, len(value.spec.tensor.shape))
+    args.layout = plugin.layout(len(value.spec.tensor.shape))
 
 
 def Layouts_PJRT_Executable_GetOutputLayouts(plugin: Plugin, args: Any) -> None:
@@ -71,7 +57,7 @@ def Layouts_PJRT_Executable_GetOutputLayouts(plugin: Plugin, args: Any) -> None:
     state = plugin.handles[args.executable]
     results = state.program.signature.results
     array = array_type(ctypes.c_uint64, max(1, len(results)))(
-        *(_layout(plugin, len(spec.shape)) for spec in results)
+        *(plugin.layout(len(spec.shape)) for spec in results)
     )
     state.keep.append(array)
     args.layouts = ctypes.addressof(array)

@@ -29,6 +29,7 @@ from neuronjax.pjrt.native_ir import (
     BUFFER_DESTROY_LAST,
     DELETER,
     FIXED_WORDS,
+    NOTHING,
     STUBS,
     description,
 )
@@ -56,7 +57,7 @@ _END_SECONDS = 30
 
 def entries() -> tuple[str, ...]:
     """The names of the Python callbacks, in the order of the table."""
-    return (*abi.CALLS, BUFFER_DESTROY_LAST, DELETER, *layouts.CALLS, *profiler.CALLS)
+    return (*abi.CALLS, BUFFER_DESTROY_LAST, DELETER, NOTHING, *layouts.CALLS, *profiler.CALLS)
 
 
 class Code(Protocol):

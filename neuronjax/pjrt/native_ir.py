@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neuronjax.pjrt import abi
+from neuronjax.pjrt import abi, layouts
 from neuronjax.pjrt.plugin_state import EVENT_READY, EVENT_STATIC
 from neuronjax.pjrt.values import offset
 
@@ -42,6 +42,8 @@ FIXED_WORDS = (
 
 BUFFER_DESTROY_LAST = "buffer_destroy_last"
 DELETER = "deleter"
+NOTHING = "nothing"
+"""A function for whoever needs one where nothing is to be done."""
 
 _GETTERS: dict[str, tuple[tuple[str, int, int], ...]] = {
     "Buffer_Device": (("device", offset("device"), 64),),
@@ -59,8 +61,23 @@ _GETTERS: dict[str, tuple[tuple[str, int, int], ...]] = {
     "Executable_NumOutputs": (("num_outputs", 16, 64),),
     "Error_Message": (("message", 0, 64), ("message_size", 8, 64)),
     "Error_GetCode": (("code", 16, 32),),
+    "Layouts_PJRT_Buffer_MemoryLayout": (("layout", offset("layout"), 64),),
+    "Layouts_MemoryLayout_Serialize": (
+        ("serialized_bytes", 0, 64),
+        ("serialized_bytes_size", 8, 64),
+        ("serialized_layout", 16, 64),
+        ("serialized_layout_deleter", 24, 64),
+    ),
 }
 """Call -> fields: (name in the arguments, offset in the object's record, bits)."""
+
+_CONSTANTS: dict[str, tuple[tuple[str, int], ...]] = {
+    "Buffer_IsOnCpu": (("is_on_cpu", 8),),
+    "Buffer_DynamicDimensionIndices": (("dynamic_dim_indices", 64), ("num_dynamic_dims", 64)),
+    "Layouts_MemoryLayout_Destroy": (),
+    NOTHING: (),
+}
+"""Call -> fields of the arguments that are zero, and their bits."""
 
 _FLAGGED: dict[str, tuple[int, str]] = {
     "Buffer_ReadyEvent": (offset("ready"), "ready_event"),
@@ -72,7 +89,7 @@ _FLAGGED: dict[str, tuple[int, str]] = {
 }
 """Call -> offset of the flag in the object's record that allows the answer, and the answer."""
 
-STUBS = (*_GETTERS, *_FLAGGED, "Error_Destroy", "Buffer_Destroy")
+STUBS = (*_GETTERS, *_CONSTANTS, *_FLAGGED, "Error_Destroy", "Buffer_Destroy")
 """The calls that are answered without Python."""
 
 _ENTER = """
@@ -146,6 +163,10 @@ def description(entries: Sequence[str]) -> str:
             for name, fields in _GETTERS.items()
         ),
         *(
+            _function(f"call_{name}", "".join(_zeros(name, fields)))
+            for name, fields in _CONSTANTS.items()
+        ),
+        *(
             _function(f"call_{name}", _flagged(name, flag, answer, words, callbacks[name]))
             for name, (flag, answer) in _FLAGGED.items()
         ),
@@ -171,7 +192,7 @@ def _function(name: str, body: str) -> str:
 
 def _go_on(words: dict[str, str], callback: str, call: str) -> str:
     """Into Python. Who comes too late gets an error, or nothing where something is to end."""
-    ends = call.endswith(("_Destroy", "_Delete")) or call in (BUFFER_DESTROY_LAST, DELETER)
+    ends = call.endswith(("_Destroy", "_Delete")) or call in (BUFFER_DESTROY_LAST, DELETER, NOTHING)
     refusal = "  %refusal = inttoptr i64 0 to ptr\n"
     if not ends:
         refusal = f"  %refusal = load ptr, ptr {words['refusal']}\n"
@@ -184,7 +205,10 @@ def _go_on(words: dict[str, str], callback: str, call: str) -> str:
 
 
 def _at(call: str, field: str) -> int:
-    return getattr(abi.args(call), field).offset
+    """Offset of a field in the arguments of a call."""
+    in_layouts = layouts.CALLS.get(call)
+    kind = abi.argument_structure(call, in_layouts) if in_layouts else abi.args(call)
+    return getattr(kind, field).offset
 
 
 def _getter(call: str, fields: Sequence[tuple[str, int, int]]) -> list[str]:
@@ -197,6 +221,15 @@ def _getter(call: str, fields: Sequence[tuple[str, int, int]]) -> list[str]:
         for n, (name, source, bits) in enumerate(fields)
     ]
     return [*copies, "  ret ptr null\n"]
+
+
+def _zeros(call: str, fields: Sequence[tuple[str, int]]) -> list[str]:
+    stores = [
+        f"  %to{n} = getelementptr i8, ptr %args, i64 {_at(call, name)}\n"
+        f"  store i{bits} 0, ptr %to{n}\n"
+        for n, (name, bits) in enumerate(fields)
+    ]
+    return [*stores, "  ret ptr null\n"]
 
 
 def _flagged(call: str, flag: int, answer: str, words: dict[str, str], callback: str) -> str:

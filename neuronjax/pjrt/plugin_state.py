@@ -6,6 +6,7 @@ import ctypes
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from neuronjax.errors import NeuronError
@@ -34,6 +35,13 @@ _STABLEHLO = {
 """Programs come in the newest version: the same jaxlib reads them that wrote them."""
 
 
+@dataclass(frozen=True)
+class RowMajor:
+    """The layout of all values of one rank."""
+
+    rank: int
+
+
 class Plugin:
     """The state behind one PJRT_Api table."""
 
@@ -60,6 +68,8 @@ class Plugin:
         """What is left to do when a program runs for the first time."""
         self.deleter = 0
         """Address of the C function that takes back what was lent; the table sets it."""
+        self.nothing = 0
+        """Address of a C function that does nothing, likewise."""
 
     def client_of(self, device: Any) -> Any:
         """The ``ClientState`` whose device this is."""
@@ -80,6 +90,17 @@ class Plugin:
         if rank not in self._orders:
             self._orders[rank] = array_type(ctypes.c_int64, max(1, rank))(*reversed(range(rank)))
         return ctypes.addressof(self._orders[rank])
+
+    def layout(self, rank: int) -> int:
+        """The one handle of the row-major layout of ``rank`` dimensions. Its record holds what
+        ``Layouts_MemoryLayout_Serialize`` answers: the text, its size, who owns it, and how to
+        give it back."""
+        if rank not in self.layouts:
+            text = "{" + ",".join(str(d) for d in reversed(range(rank))) + "}"
+            address = self.handles.add(RowMajor(rank), (*self.strings(text), 0, self.nothing))
+            self.handles.record(address)[2] = address
+            self.layouts[rank] = address
+        return self.layouts[rank]
 
     def lend(self, data: bytes) -> tuple[int, int, int, int]:
         """Bytes JAX owns until it calls the deleter: address, size, handle and deleter."""

@@ -24,7 +24,7 @@ from neuronjax.pjrt import (
     transfer,
 )
 from neuronjax.pjrt.guard import guarded
-from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, DELETER
+from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, DELETER, NOTHING
 from neuronjax.pjrt.plugin_state import Plugin
 
 MODULES: tuple[ModuleType, ...] = (
@@ -42,6 +42,16 @@ def implementations() -> dict[str, Call]:
             if hasattr(module, name):
                 found[name] = getattr(module, name)
     return found
+
+
+BY_ADDRESS = frozenset({"LoadedExecutable_Execute", "Buffer_ToHostBuffer"})
+"""Calls that JAX makes for every run or value: their functions get the address of the arguments,
+since making a ctypes view of it and reading its fields costs more than all that they do."""
+
+
+def view(name: str) -> Any:
+    """The structure of a call's arguments; ``None`` where its function takes their address."""
+    return None if name in BY_ADDRESS else abi.args(name)
 
 
 def _unimplemented(name: str) -> Call:
@@ -67,10 +77,11 @@ class Table:
         own = implementations() | {BUFFER_DESTROY_LAST: buffer.buffer_destroy_last}
         functions = own if functions is None else functions
         calls = {
-            **{name: (abi.args(name), functions.get(name) or _unimplemented(name))
+            **{name: (view(name), functions.get(name) or _unimplemented(name))
                for name in abi.CALLS},
-            BUFFER_DESTROY_LAST: (abi.args("Buffer_Destroy"), functions[BUFFER_DESTROY_LAST]),
+            BUFFER_DESTROY_LAST: (None, functions[BUFFER_DESTROY_LAST]),
             DELETER: (Lent, _delete_lent),
+            NOTHING: (Lent, _nothing),
             **layouts.calls(),
             **profiler.calls(),
         }  # fmt: skip
@@ -83,7 +94,7 @@ class Table:
         self.native = native.load(self.slots, shared, sources)
         if self.native is not None:
             self.slots |= self.native.entries | (self.native.stubs if native_stubs else {})
-        plugin.deleter = self.slots[DELETER]
+        plugin.deleter, plugin.nothing = self.slots[DELETER], self.slots[NOTHING]
         self.layouts = layouts.extension(self.slots)
         self.profiler = profiler.extension(self.slots)
         self.layouts.next = ctypes.addressof(self.profiler)
@@ -97,7 +108,7 @@ class Table:
     def replace(self, functions: Mapping[str, Call]) -> None:
         """Lets calls be served by other functions from now on."""
         for name, function in functions.items():
-            callback = guarded(self.plugin, abi.args(name), name, function)
+            callback = guarded(self.plugin, view(name), name, function)
             self._callbacks[name] = callback
             if self.native is not None:
                 self.native.redirect(name, _address(callback))
@@ -121,6 +132,10 @@ class Lent(ctypes.Structure):
 
 def _delete_lent(plugin: Plugin, lent: Lent) -> None:
     plugin.handles.drop(ctypes.addressof(lent))
+
+
+def _nothing(plugin: Plugin, lent: Lent) -> None:
+    """For what JAX may keep."""
 
 
 def _address(callback: Any) -> int:

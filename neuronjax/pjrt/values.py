@@ -16,20 +16,33 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import NeuronError
-from neuronjax.pjrt.handles import check_poison
+from neuronjax.pjrt.handles import WORDS, check_poison
 from neuronjax.runtime.stress import POISON
 from neuronjax.runtime.value import ShardedValue
 
 RECORD_BYTES = 64
 RECORD = np.dtype(
     {
-        "names": ["back", "live", "device", "memory", "dims", "rank", "type", "deleted", "ready"],
-        "formats": ["u8", "i8", "u8", "u8", "u8", "u8", "i4", "u1", "u1"],
-        "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 53],
+        "names": [
+            "back",
+            "live",
+            "device",
+            "memory",
+            "dims",
+            "rank",
+            "type",
+            "deleted",
+            "ready",
+            "layout",
+        ],
+        "formats": ["u8", "i8", "u8", "u8", "u8", "u8", "i4", "u1", "u1", "u8"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 53, 56],
         "itemsize": RECORD_BYTES,
     }
 )
 _RECORDS_PER_SLAB = 4096
+
+_memmove = ctypes.memmove
 
 
 def offset(field: str) -> int:
@@ -40,7 +53,12 @@ def offset(field: str) -> int:
 
 
 def template(
-    devices: Sequence[int], memories: Sequence[int], dims: int, rank: int, element_type: int
+    devices: Sequence[int],
+    memories: Sequence[int],
+    dims: int,
+    rank: int,
+    element_type: int,
+    layout: int,
 ) -> bytes:
     """The records of a fresh value with a shard on each of ``devices`` (handles)."""
     records = np.zeros(len(devices), RECORD)
@@ -51,6 +69,7 @@ def template(
     records["dims"] = dims
     records["rank"] = rank
     records["type"] = element_type
+    records["layout"] = layout
     return records.tobytes()
 
 
@@ -83,12 +102,13 @@ class ValueTable:
         else:
             if self._watched:
                 check_poison(ctypes.string_at(base, size))
-        ctypes.memmove(base, records, size)
+        _memmove(base, records, size)
         self.values[base] = value
         return base
 
     def _carve(self, size: int) -> int:
         with self._lock:
+            self._free.setdefault(size, [])
             if self._next + size > self._end:
                 slab_bytes = max(size, RECORD_BYTES * _RECORDS_PER_SLAB)
                 slab = ctypes.create_string_buffer(slab_bytes + RECORD_BYTES)
@@ -101,7 +121,7 @@ class ValueTable:
 
     def find(self, handle: int) -> tuple[ShardedValue, int]:
         """The value a handle belongs to, and the number of its shard."""
-        back = ctypes.c_uint64.from_address(handle).value
+        back = WORDS[handle >> 3]
         try:
             return self.values[handle - back], back // RECORD_BYTES
         except KeyError:
@@ -119,12 +139,16 @@ class ValueTable:
 
     def forget(self, base: int) -> None:
         """Ends a value all of whose shards are destroyed."""
-        with self._lock:
-            value = self.values.pop(base)
-            size = len(value.spec.placement) * RECORD_BYTES
-            if self._watched:
-                ctypes.memset(base, POISON, size)
-            self._free.setdefault(size, []).append(base)
+        value = self.values[base]
+        size = len(value.spec.placement.ids) * RECORD_BYTES
+        if value.event is None:  # nobody will mark it
+            del self.values[base]
+        else:
+            with self._lock:
+                del self.values[base]
+        if self._watched:
+            ctypes.memset(base, POISON, size)
+        self._free[size].append(base)
         value.release()
 
     def mark(self, base: int, shards: range, field: str) -> None:

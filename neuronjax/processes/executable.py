@@ -26,6 +26,9 @@ class SharedExecutable(HostExecutable):
         self._links = links
         self._runs = 0
 
+    def run(self, arguments: list[Any]) -> list[Any]:
+        return self.execute(arguments)[0]
+
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
         self._links.check()
         run = self._own.put(np.array(self._runs, np.uint32))

@@ -60,6 +60,9 @@ class EngineExecutable(HostExecutable):
         self._host = host
         self._run = runs.of(program, host)
 
+    def run(self, arguments: list[Any]) -> list[Any]:
+        return self.execute(arguments)[0]
+
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
         """Runs all cores to the end; the token, if asked for, is ready.
 

@@ -72,12 +72,21 @@ class LoadedProgram:
         self._observers = observers
         self._cores = host.placement.ids
         self.memory = program_memory(program.signature, host)
+        self._arguments = len(program.signature.arguments)
         self._result_bytes = sum(spec.hbm_bytes for spec in results)
         self._donated = frozenset(program.signature.donated)
         self._runs = 0
+        self._plain = not (
+            program.checks or program.takes_run_number or self._donated or len(self._cores) != 1
+        )
+        """Whether a run is nothing but the program on one core: what small steps are made of."""
         self._transient = self._result_bytes + self.memory.temporaries - self.memory.alias
         cores_with_values = len(self._cores) if host.holds_values else 0
         self._transient_on_host = max(self._transient, 0) * cores_with_values
+        self._needs_more = (
+            self._transient > self._result_bytes or self._transient_on_host >= HOST_CHECK_BYTES
+        )
+        self._run = host.run
         self._key: int | None = ledger.load(
             self._cores,
             LoadedBytes(program.signature.name, self.memory.code, self.memory.temporaries),
@@ -97,22 +106,20 @@ class LoadedProgram:
           NumericalError, OutOfBoundsError: a check that the policy asked for failed, and there are
             no results. If there are, whoever waits for them gets the error.
         """
-        if len(values) != len(self.program.signature.arguments):
-            raise ArgumentMismatchError(
-                f"program {self.program.signature.name!r} takes "
-                f"{len(self.program.signature.arguments)} arguments, {len(values)} were given"
-            )
+        if self._plain and not (with_token or self._observers):
+            return self._execute_plain(values), None
+        if len(values) != self._arguments:
+            raise self._mismatch(len(values))
         arrays = [value.array for value in values]
-        if None in arrays:
-            raise DeletedBufferError(
-                f"argument {arrays.index(None)} of program {self.program.signature.name!r} was "
-                "deleted or donated before; keep a copy, or do not donate it."
-            )
+        for array in arrays:
+            if array is None:
+                raise self._deleted(arrays)
         donated = self._donated - kept if kept else self._donated
         if len(donated) != len(self._donated):
             for index in kept & self._donated:
                 arrays[index] = self.host.copied(arrays[index], values[index].spec.tensor)
-        before = faults.before(self.program.checks, values)
+        checks = self.program.checks
+        before = None if checks is None else faults.before(checks, values)
         self._reserve()
         if self.program.takes_run_number:
             arrays.append(self.host.put(np.array(self._runs, np.uint32)))
@@ -129,10 +136,7 @@ class LoadedProgram:
             values[index].release()
         ledger = self._ledger
         flags = outputs.pop() if self.program.flagged else None
-        results = [
-            ShardedValue(array, spec, ledger)
-            for array, spec in zip(outputs, self.results, strict=True)
-        ]
+        results = [ShardedValue(*made, ledger) for made in zip(outputs, self.results, strict=True)]
         if before is not None:
             error = before.error or self._failure(flags, before.nan, results)
             if error is not None:
@@ -142,6 +146,42 @@ class LoadedProgram:
                 for value in results:
                     value.fail(error)
         return results, token
+
+    def _execute_plain(self, values: list[ShardedValue]) -> list[ShardedValue]:
+        """``execute`` for a program that is ``_plain``, without a look at what it has not."""
+        arrays = [value.array for value in values]
+        for array in arrays:
+            if array is None:
+                raise self._deleted(arrays)
+        if len(arrays) != self._arguments:
+            raise self._mismatch(len(arrays))
+        ledger = self._ledger
+        if self._needs_more:
+            self._reserve()
+        else:
+            ledger.allocate(self._cores, self._result_bytes)
+        try:
+            outputs = self._run(arrays)
+        except BaseException:
+            ledger.free(self._cores, self._result_bytes)
+            raise
+        return [
+            ShardedValue(array, spec, ledger)
+            for array, spec in zip(outputs, self.results, strict=True)
+        ]
+
+    def _mismatch(self, given: int) -> ArgumentMismatchError:
+        return ArgumentMismatchError(
+            f"program {self.program.signature.name!r} takes {self._arguments} arguments, "
+            f"{given} were given"
+        )
+
+    def _deleted(self, arrays: list[Any]) -> DeletedBufferError:
+        index = next(index for index, array in enumerate(arrays) if array is None)
+        return DeletedBufferError(
+            f"argument {index} of program {self.program.signature.name!r} was deleted or donated "
+            "before; keep a copy, or do not donate it."
+        )
 
     def _tell_failure(self, error: BaseException, *, ran: bool) -> None:
         for observer in self._observers:

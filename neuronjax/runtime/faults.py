@@ -27,10 +27,8 @@ class Before:
     """Whether an argument has NaN, if that matters."""
 
 
-def before(checks: Checks | None, arguments: Sequence[ShardedValue]) -> Before | None:
+def before(checks: Checks, arguments: Sequence[ShardedValue]) -> Before:
     """Looks at the arguments of a run that is watched; waits for them if NaN matters."""
-    if checks is None:
-        return None
     error = error_of(arguments)
     if error is not None or not checks.nan:
         return Before(error, False)

@@ -57,17 +57,19 @@ class HbmLedger:
         self._keys = itertools.count()
         self._lock = threading.RLock()  # a collection inside it may free other tensors
 
-    def allocate(self, cores: Iterable[int], nbytes: int) -> None:
+    def allocate(self, cores: Sequence[int], nbytes: int) -> None:
         """Charges ``nbytes`` of tensors to each core; all or none.
 
         Raises:
           DeviceMemoryError: a core would exceed its HBM; the message has a table by core.
         """
-        cores = tuple(cores)
         with self._lock:
-            self.check(cores, nbytes)
+            tensors, limits = self._tensors, self._limits
             for core in cores:
-                in_use = self._tensors[core] = self._tensors[core] + nbytes
+                if tensors[core] + nbytes > limits[core]:
+                    raise DeviceMemoryError(self._refusal(core, nbytes, "tensors"))
+            for core in cores:
+                in_use = tensors[core] = tensors[core] + nbytes
                 self._allocs[core] += 1
                 if in_use > self._peak[core]:
                     self._peak[core] = in_use

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from neuronjax.errors import DeletedBufferError
-from neuronjax.hlo.module import TensorSpec
+from neuronjax.hlo.module import TOKEN, TensorSpec
 from neuronjax.host.client import Placement
 from neuronjax.runtime.event import Event
 from neuronjax.runtime.memory import HbmLedger
+
+_PACKED = frozenset({"int2", "uint2", "int4", "uint4", "float4_e2m1fn"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,26 +32,35 @@ class ValueSpec:
     hbm_bytes: int
     """``shard_bytes`` in device memory, 0 in host memory."""
 
+    @cached_property
+    def host_bytes(self) -> int:
+        """Bytes of a shard as a NumPy array."""
+        return math.prod(self.tensor.shape) * self.tensor.dtype.itemsize
+
+    @cached_property
+    def packed(self) -> bool:
+        """Whether a shard may lie in memory otherwise than as a NumPy array."""
+        return self.tensor.dtype == TOKEN or self.tensor.dtype.name in _PACKED
+
 
 class ShardedValue:
     """A value with a shard on every core of its placement, as one array of the host client."""
 
-    __slots__ = ("_freed", "_nan", "_shards", "array", "error", "event", "joined", "ledger", "spec")
+    _shards: list[Any] | None = None
+    _freed: set[int] | None = None
+    _nan: bool | None = None
+    joined: tuple[list[ShardedValue | None], ShardedValue] | None = None
+    """Shards that were used as one value, beginning with this one, and that value."""
+    event: Event | None = None
+    """The end of the run that computes the value, if it was pending when the run began, or if a
+    check of it failed."""
+    error: BaseException | None = None
+    """Why nobody may see the value, if a check of a run that led to it failed."""
 
     def __init__(self, array: Any, spec: ValueSpec, ledger: HbmLedger) -> None:
         self.array = array
         self.spec = spec
         self.ledger = ledger
-        self._shards: list[Any] | None = None
-        self._freed: set[int] | None = None
-        self._nan: bool | None = None
-        self.joined: tuple[list[ShardedValue | None], ShardedValue] | None = None
-        """Shards that were used as one value, beginning with this one, and that value."""
-        self.event: Event | None = None
-        """The end of the run that computes the value, if it was pending when the run began, or if a
-        check of it failed."""
-        self.error: BaseException | None = None
-        """Why nobody may see the value, if a check of a run that led to it failed."""
 
     def fail(self, error: BaseException) -> None:
         """Gives ``error`` to whoever waits for the value."""

@@ -12,12 +12,18 @@ import jax
 import numpy as np
 import pytest
 
-from neuronjax.pjrt import abi, plugin
+from neuronjax.pjrt import abi, layouts, plugin
 from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.element_types import code_of
 from neuronjax.pjrt.table import Table
 
 STATUS = {code: name for name, code in abi.ERROR_CODES.items()}
+
+
+def arguments(name: str) -> Any:
+    """The structure of the arguments of a call, of an extension too."""
+    extension = layouts.calls().get(name)
+    return extension[0] if extension else abi.args(name)
 
 
 class CallError(Exception):
@@ -49,11 +55,11 @@ class Calls:
         return next(address for address, obj in handles._objects.items() if obj is wanted)
 
     def __call__(self, name: str, **fields: Any) -> Any:
-        return self.at(getattr(self.table.api, name), name, **fields)
+        return self.at(self.table.slots[name], name, **fields)
 
     def at(self, address: int, name: str, **fields: Any) -> Any:
         """The same through another function pointer than the table's."""
-        record = abi.args(name)()
+        record = arguments(name)()
         record.struct_size = ctypes.sizeof(record)
         for field, value in fields.items():
             setattr(record, field, value)

@@ -93,6 +93,7 @@ ANSWERED_WITHOUT_PYTHON = {
     "Buffer_Device", "Buffer_Memory", "Buffer_ElementType", "Buffer_Dimensions",
     "Buffer_UnpaddedDimensions", "Buffer_IsDeleted", "Memory_Kind", "Executable_NumReplicas",
     "Executable_NumPartitions", "Executable_NumOutputs", "Error_Message", "Error_GetCode",
+    "Buffer_IsOnCpu", "Buffer_DynamicDimensionIndices",
 }  # fmt: skip
 
 

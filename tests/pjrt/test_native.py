@@ -15,14 +15,14 @@ import jax
 import numpy as np
 import pytest
 
-from neuronjax.pjrt import abi, native, native_build
+from neuronjax.pjrt import abi, layouts, native, native_build
 from neuronjax.pjrt.guard import guarded
 from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, STUBS, description
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table, implementations
 from neuronjax.runtime.event import Event
 from tests.conftest import RunPython
-from tests.pjrt.conftest import CallError, Calls
+from tests.pjrt.conftest import CallError, Calls, arguments
 
 
 class Both:
@@ -30,9 +30,12 @@ class Both:
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        functions = implementations()
+        functions = {name: function for name, (_, function) in layouts.calls().items()}
+        functions |= implementations()
         self._python = {
-            name: guarded(calls.plugin, abi.args(name), name, functions[name]) for name in STUBS
+            name: guarded(calls.plugin, arguments(name), name, functions[name])
+            for name in STUBS
+            if name in functions
         }
 
     def python(self, name: str, **fields: Any) -> Any:
@@ -67,7 +70,7 @@ def test_the_table_uses_every_stub(calls: Calls) -> None:
     ranges = executable_ranges()
     assert len(STUBS) >= 18
     for name in STUBS:
-        assert any(getattr(calls.table.api, name) in span for span in ranges), name
+        assert any(calls.table.slots[name] in span for span in ranges), name
 
 
 VALUES = {
@@ -101,6 +104,26 @@ def test_buffer_getters(buffer: tuple[int, np.ndarray], both: Both) -> None:
         assert found["num_dims"] == value.ndim
         assert tuple((ctypes.c_int64 * value.ndim).from_address(found[field])) == value.shape
     assert both.same("Buffer_IsDeleted", buffer=handle)["is_deleted"] is False
+
+
+def test_layouts(buffer: tuple[int, np.ndarray], both: Both) -> None:
+    """Row-major, by a text that lives as long as the process whatever JAX does with it."""
+    handle, value = buffer
+    layout = both.same("Layouts_PJRT_Buffer_MemoryLayout", buffer=handle)["layout"]
+    for _ in range(2):
+        lent = both.same("Layouts_MemoryLayout_Serialize", layout=layout)
+        text = ctypes.string_at(lent["serialized_bytes"], lent["serialized_bytes_size"])
+        assert text.decode() == "{" + ",".join(map(str, reversed(range(value.ndim)))) + "}"
+        give_back = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lent["serialized_layout_deleter"])
+        give_back(lent["serialized_layout"])
+        for destroy in (both.fast, both.python):
+            destroy("Layouts_MemoryLayout_Destroy", layout=layout)
+
+
+def test_what_no_buffer_has(buffer: tuple[int, np.ndarray], both: Both) -> None:
+    assert both.same("Buffer_IsOnCpu", buffer=buffer[0])["is_on_cpu"] is False
+    found = both.same("Buffer_DynamicDimensionIndices", buffer=buffer[0])
+    assert (found["dynamic_dim_indices"], found["num_dynamic_dims"]) == (None, 0)
 
 
 def test_deletion_shows(both: Both) -> None:
