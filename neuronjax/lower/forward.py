@@ -158,7 +158,12 @@ class _Forwarding:
         if copies is None or not self._has_room(tile.extent, span):
             return
         is_internal = buffer.name in self.internal
-        done = [self._replace(copy) for copy in copies]
+        done: list[dict[int, Instruction]] = []
+        gone: set[int] = set()
+        for copy in copies:
+            done.append(self._replace(copy, gone))
+            if done[-1]:
+                gone.add(copy.index)
         if not any(done) or not (is_internal or all(done[: sum(each.is_store for each in copies)])):
             for changes in reversed(done):  # several of them may have changed one instruction
                 for index, old in changes.items():
@@ -228,17 +233,18 @@ class _Forwarding:
 
     # Copies
 
-    def _replace(self, copy: _Copy) -> dict[int, Instruction]:
+    def _replace(self, copy: _Copy, gone: set[int]) -> dict[int, Instruction]:
         """Lets instructions work on the tensor instead of the tile of a copy.
 
-        Those that it changes, as they were; none: it cannot be.
+        Those that it changes, as they were; none: it cannot be. Copies that are `gone` need their
+        tile no more; another copy of the same tile finds no instruction left and stays a copy.
         """
         tile = copy.tile.buffer
         if tile.name not in self.tiles or copy.tile.dtype is not None:
             return {}
         if copy.tile.partitions != copy.resident.partitions:
             return {}
-        users = self.users[tile.name] - {copy.index}
+        users = self.users[tile.name] - gone - {copy.index}
         loops = _about([self.leaves[index].loops for index in (copy.index, *users)])
         further = self.leaves[copy.index].loops[len(loops) :]
         old, new = _spread(copy.tile, further), _spread(copy.resident, further)

@@ -169,7 +169,7 @@ def _walked(
     if access.offset == old.offset and joined(access.dims) == joined(old.dims):
         return new.offset, new.dims
     source = joined(old.dims)
-    if len(source) > 1:
+    if len(source) > 1 or (source and not source[0].stride):
         return None
     step, count = (source[0].stride, source[0].size) if source else (1, 1)
     distance = access.offset + old.offset * -1

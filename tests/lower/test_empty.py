@@ -40,6 +40,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "sort": (lambda e, x: (jnp.sort(e), jnp.argsort(e), x), (NONE, X)),
     "sums": (lambda rows: (rows.sum(0), rows.prod()), (ROWS,)),
     "update": (lambda x, e: lax.dynamic_update_slice(x, e, (2,)), (X, NONE)),
+    "scatter of all": (
+        lambda x, i: lax.scatter_add(x, i, x * 2, lax.ScatterDimensionNumbers((0,), (), ())),
+        (X, PLACES),
+    ),
+    "gather of all": (
+        lambda x, i: lax.gather(x, i, lax.GatherDimensionNumbers((0,), (), ()), (4,)),
+        (X, PLACES),
+    ),
     "windows": (lambda e: lax.reduce_window(e, 0.0, lax.add, (2,), (1,), [(2, 2)]), (NONE,)),
 }
 

@@ -282,3 +282,36 @@ def test_reductions_keep_the_dimensions_that_they_reduce() -> None:
     given = [{"x": np.arange(64, dtype=np.float32).reshape(4, 16)}]
     (want,), (got,) = run(before, given), run(join(before), given)
     np.testing.assert_array_equal(got["y"], want["y"])
+
+
+TWICE = """program "twice" target trainium2 lnc 1 {
+  hbm %x : float32[128] argument
+  hbm %y : float32[128, 2] result
+  hbm %a : float32[128]
+  hbm %b : float32[128, 2]
+  kernel "first" {
+    sbuf %t : float32[128, 1]
+    dma_copy dst=%t<0, 128>[0; 1:1] src=%x[0; 1:128]
+    dma_copy dst=%a[0; 1:128] src=%t<0, 128>[0; 1:1]
+  }
+  kernel "left" {
+    dma_copy dst=%b[0; 2:128] src=%a[0; 1:128]
+  }
+  kernel "right" {
+    dma_copy dst=%b[1; 2:128] src=%a[0; 1:128]
+  }
+  kernel "last" {
+    sbuf %t : float32[128, 2]
+    dma_copy dst=%t<0, 128>[0; 1:2] src=%b[0; 2:128, 1:2]
+    dma_copy dst=%y[0; 2:128, 1:2] src=%t<0, 128>[0; 1:2]
+  }
+}
+"""
+
+
+def test_a_tensor_that_is_stored_twice_side_by_side() -> None:
+    before = parse(TWICE)
+    after = join(before)
+    assert [buffer.name for buffer in after.buffers] == ["x", "y"]
+    assert on_y(after.body) == on_y(before.body)
+    assert [str(finding) for finding in verify(after)] == []

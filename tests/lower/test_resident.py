@@ -68,3 +68,10 @@ def test_the_same_walk_is_always_found() -> None:
     found = moved(part, old, new, TRIPS)
     assert found is not None
     assert elements(found, 2) == list(range(67, 75))
+
+
+def test_one_element_over_and_over_is_not_followed() -> None:
+    old = access(OLD, affine(5), [Dim(0, COUNT)])
+    new = access(NEW, affine(7), [Dim(1, COUNT)])
+    assert moved(old, old, new, TRIPS) == new
+    assert moved(access(OLD, affine(5), [Dim(1, 1)]), old, new, TRIPS) is None
