@@ -8,6 +8,7 @@ Contents:
 * ``neuronjax.estimate``: time, memory and price of a function on a machine, without running it.
 * ``neuronjax.profile``: records what runs within it: a report, a trace, tables, findings.
 * ``neuronjax.program_text``: the engine instructions of a compiled function.
+* ``neuronjax.inject_faults``: hardware that breaks while a block runs, for tests of recovery.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.testing``: assertions for users' tests: would a function compile for the device?
@@ -30,6 +31,7 @@ _LAZY = {
     "compare": "neuronjax.accuracy.compare",
     "configure": "neuronjax.options",
     "estimate": "neuronjax.planning.estimate",
+    "inject_faults": "neuronjax.injection",
     "make_mesh": "neuronjax.machine.mesh",
     "mx": "neuronjax.mx",
     "nan_report": "neuronjax.accuracy.nans",
@@ -44,6 +46,7 @@ __all__ = [
     "compare",
     "configure",
     "estimate",
+    "inject_faults",
     "make_mesh",
     "mx",
     "nan_report",

@@ -147,6 +147,16 @@ class NumericalError(ExecutionError):
     """The program made NaN of numbers (NRT status 1003, NRT_EXEC_COMPLETED_WITH_NUM_ERR)."""
 
 
+class HardwareError(ExecutionError):
+    """Hardware failed, on purpose (NRT status 1201 to 1203)."""
+
+
+class CollectiveTimeoutError(ExecutionError):
+    """A core never came to a collective (NRT status 5, NRT_TIMEOUT)."""
+
+    status = "DEADLINE_EXCEEDED"
+
+
 class OutOfBoundsError(ExecutionError):
     """The program used an index outside its operand (NRT status 1006, NRT_EXEC_OOB)."""
 

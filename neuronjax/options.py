@@ -19,7 +19,9 @@ from neuronjax.errors import (
     VisibleCoresError,
     quoted,
 )
+from neuronjax.faults import Fault, format_fault, parse_faults
 from neuronjax.notices import warned
+from neuronjax.parsing import parse_whole
 
 logger = logging.getLogger("neuronjax")
 
@@ -78,6 +80,10 @@ class Options:
     """A NaN computed from numbers ends the run with status 1003."""
     fail_on_out_of_bounds: bool = False
     """A gather or scatter index outside its operand ends the run with status 1006."""
+    faults: tuple[Fault, ...] = ()
+    """What breaks on purpose (see ``neuronjax.faults``)."""
+    exec_timeout: int = 30
+    """Seconds after which a run that hangs fails; the default is that of the Neuron runtime."""
     log_level: str = "warning"
     """Least severity of messages on logger ``neuronjax``."""
     process_devices: tuple[int, ...] | None = None
@@ -125,11 +131,6 @@ def _whole(least: int, most: int, allowed: str) -> Callable[[str, str], int]:
         return number
 
     return parse
-
-
-def parse_whole(text: str) -> int | None:
-    """The number that decimal digits stand for; ``None``: other text, or 20 digits and more."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
 
 
 _positive = _whole(1, (1 << 31) - 1, "a whole number of at least 1")
@@ -275,6 +276,8 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_FAIL_ON_NAN": ("fail_on_nan", _switch),
     "NEURON_RT_NUMERICAL_ERRORS_VERBOSITY": ("fail_on_nan", _critical),
     "NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": ("fail_on_out_of_bounds", _switch),
+    "NEURONJAX_FAULTS": ("faults", parse_faults),
+    "NEURON_RT_EXEC_TIMEOUT": ("exec_timeout", _positive),
     "NEURONJAX_LOG_LEVEL": ("log_level", _choice("debug", "info", "warning", "error")),
     "NEURON_PJRT_PROCESSES_NUM_DEVICES": ("process_devices", _counts),
     "NEURON_PJRT_PROCESS_INDEX": ("process_index", _index),
@@ -411,6 +414,8 @@ def _as_text(value: Any) -> str:
         return str(int(value))
     if not isinstance(value, (tuple, list)):
         return str(value)
+    if any(isinstance(entry, Fault) for entry in value):
+        return "; ".join(map(format_fault, value))
     if all(isinstance(entry, tuple) for entry in value):
         return shlex.join("=".join(filter(None, entry)) for entry in value)
     return ",".join(map(str, value))

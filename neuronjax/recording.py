@@ -49,8 +49,8 @@ def profile(folder: str | Path | None = None) -> Iterator[Recorded]:
     recorded = Recorded(None if folder is None else Path(folder))
     if recorded.folder is not None:
         store.prepare(recorded.folder)
-    client = _client()
-    recording = Recording(client.machine, client.ledger)
+    client = client_in_use()
+    recording = Recording(client.machine, client.ledger, client.injector.machine_of)
     client.observers.append(recording)
     try:
         yield recorded
@@ -72,13 +72,13 @@ def end_process_recording() -> Profile | None:
     return recordings[-1].end() if recordings else None
 
 
-def _client() -> Client:
+def client_in_use() -> Client:
     """The client of the platform, started if need be."""
     try:
         jax.devices(PLATFORM)
     except RuntimeError as error:
         raise ConfigurationError(
-            f"there is nothing to record: JAX does not use the platform {PLATFORM!r} "
+            f"nothing runs here: JAX does not use the platform {PLATFORM!r} "
             f"({error}). Set JAX_PLATFORMS=neuron."
         ) from None
     return clients()[-1]

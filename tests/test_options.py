@@ -9,6 +9,7 @@ import pytest
 
 from neuronjax import options
 from neuronjax.errors import ConfigurationError, NeuronError, VisibleCoresError
+from neuronjax.faults import CoreDies, SlowLink
 from neuronjax.options import Options
 from tests.conftest import RunPython
 
@@ -53,6 +54,11 @@ def fresh_options(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": "1"}, Options(fail_on_out_of_bounds=True)),
         ({"NEURONJAX_LOG_LEVEL": "debug"}, Options(log_level="debug")),
         ({"NEURONJAX_EMULATE": "1"}, Options(emulate=True)),
+        (
+            {"NEURONJAX_FAULTS": "core_dies core=3 step=10; slow_link factor=1.5"},
+            Options(faults=(CoreDies(core=3, step=10), SlowLink(factor=1.5))),
+        ),
+        ({"NEURON_RT_EXEC_TIMEOUT": "5"}, Options(exec_timeout=5)),
         ({"NEURONJAX_NATIVE_STUBS": "0"}, Options(native_stubs=False)),
         ({"NEURONJAX_STRESS": "7"}, Options(stress=7)),
         (

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from neuronjax.errors import quoted
-from neuronjax.options import parse_whole
+from neuronjax.parsing import parse_whole
 
 
 def whole(least: int, most: int = 1 << 40) -> Callable[[str], int]:

@@ -42,7 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints one estimate."""
     jax.config.update("jax_platforms", "cpu")
     factory = load(arguments.workload, settings(arguments.settings))
-    setting = setting_of(arguments.target, arguments.lnc, arguments.machine, arguments.while_trips)
+    setting = setting_of(
+        arguments.target,
+        arguments.lnc,
+        arguments.machine,
+        arguments.while_trips,
+        arguments.faults,
+    )
     prices = read_prices(arguments.prices) if arguments.prices else {}
     found = of_factory(
         factory,

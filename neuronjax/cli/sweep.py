@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         layers=arguments.layers,
         depths=depths(arguments.depths),
         while_trips=arguments.while_trips,
+        faults=arguments.faults,
         done=_tell,
     )
     print(found if arguments.format == "text" else found.to_json())

@@ -7,7 +7,7 @@ from typing import Any
 
 from neuronjax.cli.arguments import amount, whole
 from neuronjax.errors import ConfigurationError, quoted
-from neuronjax.options import parse_whole
+from neuronjax.parsing import parse_whole
 from neuronjax.planning.depth import DEPTHS
 
 
@@ -37,6 +37,9 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
         "--while_trips", type=whole(0), default=1, metavar="N",
         help="trips of loops whose number depends on data (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--faults", default="", metavar="FAULTS", help="slow cores and links, as NEURONJAX_FAULTS"
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 

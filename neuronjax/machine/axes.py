@@ -4,7 +4,7 @@ import numbers
 from collections.abc import Mapping
 
 from neuronjax.errors import TopologyError, quoted
-from neuronjax.options import parse_whole
+from neuronjax.parsing import parse_whole
 
 Axes = Mapping[str, int] | str
 """``{"data": 4, "model": 8}`` or ``"data=4,model=8"``."""

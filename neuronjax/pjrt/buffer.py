@@ -215,6 +215,8 @@ def Buffer_CopyRawToHost(plugin: Plugin, args: Any) -> None:
 
 def _when_copied(plugin: Plugin, value: ShardedValue, shard: Any, copy: Callable[[], None]) -> int:
     """Runs ``copy``, which waits for the shard, now if that is ready, else beside; its event."""
+    if value.error is not None and value.event is not None and not value.event.is_ready():
+        return plugin.new_event(value.event)
     if value.error is not None:  # a copy: the value outlives frames that the traceback would keep
         raise type(value.error)(*value.error.args)
     client = plugin.client_of_value(value)

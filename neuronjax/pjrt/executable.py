@@ -104,7 +104,8 @@ class LoadedState:
         self.client = state
         self.loaded = loaded
         client = state.client
-        analysis = Analysis(loaded.program, loaded.assignment.size, client.machine, loaded.host)
+        machine = client.injector.machine_of(loaded.placement.ids)
+        analysis = Analysis(loaded.program, loaded.assignment.size, machine, loaded.host)
         self.executable = ExecutableState(
             state.plugin,
             loaded.program,

@@ -46,7 +46,7 @@ class Session:
         self._start_ns = time.time_ns()
         for client in clients:
             if client.options.simulate:
-                recording = Recording(client.machine, client.ledger)
+                recording = Recording(client.machine, client.ledger, client.injector.machine_of)
                 client.observers.append(recording)
                 self._recordings.append((client, recording))
 

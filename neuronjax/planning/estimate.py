@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from neuronjax.errors import TopologyError, UnsupportedProgramError
+from neuronjax.faults import parse_faults
 from neuronjax.machine.machine import Machine
+from neuronjax.machine.slowness import check_faults, slowed
 from neuronjax.planning import what_if
 from neuronjax.planning.depth import DEPTHS, at_depth
 from neuronjax.planning.measure import Measurement, Setting, measure
@@ -37,6 +40,7 @@ def estimate(
     samples: int | None = None,
     price: float | Price | None = None,
     while_trips: int = 1,
+    faults: str = "",
 ) -> Estimate:
     """What one call of `fn` would take on a machine. Nothing is allocated, compiled to code or run.
 
@@ -52,6 +56,7 @@ def estimate(
       tokens, samples: what one call processes over all cores.
       price: US dollars for an instance and hour.
       while_trips: trips of loops whose number depends on data.
+      faults: slow cores and links, as ``"slow_core core=3 factor=2"`` (see `neuronjax.faults`).
 
     Raises:
       UnknownTargetError, LogicalCoreError, TopologyError, ConfigurationError: no such machine.
@@ -64,12 +69,16 @@ def estimate(
             for argument, specs in zip(arguments, _specs(in_specs, arguments), strict=True)
         )
     workload = Workload(fn=fn, arguments=arguments, tokens=tokens, samples=samples)
-    setting = setting_of(target, lnc, machine, while_trips)
+    setting = setting_of(target, lnc, machine, while_trips, faults)
     return of_workload(workload, setting, given if mesh is not None else None, price=price)
 
 
 def setting_of(
-    target: str, lnc: int | None, machine: what_if.Given = None, while_trips: int = 1
+    target: str,
+    lnc: int | None,
+    machine: what_if.Given = None,
+    while_trips: int = 1,
+    faults: str = "",
 ) -> Setting:
     """The machine of a target with what `machine` changes.
 
@@ -81,7 +90,9 @@ def setting_of(
             f"nothing can be estimated for {changed.target}: AWS publishes neither the memories "
             f"nor the DMA engines of {changed.chip.name}. Choose inf2, trn1 or a newer target."
         )
-    return Setting(machine=changed, calibration=calibration, while_trips=while_trips)
+    slow = parse_faults("faults", faults)
+    check_faults(changed, slow)
+    return Setting(machine=changed, calibration=calibration, while_trips=while_trips, faults=slow)
 
 
 def of_workload(
@@ -132,7 +143,8 @@ def _measured(workload: Workload, setting: Setting, mesh: AbstractMesh | None) -
             f"{mesh_size(mesh)}; give the arguments shardings of that mesh."
         )
     _check_ranks(traced.ranks, setting.machine)
-    return measure(traced, setting)
+    machine = slowed(setting.machine, setting.faults, range(traced.ranks))
+    return measure(traced, replace(setting, machine=machine))
 
 
 def _check_ranks(ranks: int, machine: Machine) -> None:

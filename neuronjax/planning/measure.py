@@ -11,6 +11,7 @@ from typing import Any
 
 from neuronjax import options
 from neuronjax.compiler import CompiledProgram, compile_program, lower_program
+from neuronjax.faults import Fault
 from neuronjax.garbage import seldom_collected
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient
@@ -59,6 +60,8 @@ class Setting:
     """What programs are measured on."""
 
     machine: Machine
+    faults: tuple[Fault, ...] = ()
+    """What makes cores and links of it slow."""
     calibration: Calibration = CALIBRATION
     while_trips: int = 1
     """Trips of loops whose number depends on data."""

@@ -125,6 +125,7 @@ def sweep(
     layers: int | None = None,
     depths: tuple[int, int] = DEPTHS,
     while_trips: int = 1,
+    faults: str = "",
     done: Callable[[Point], None] = lambda point: None,
 ) -> Sweep:
     """Every combination, one after the other; what is impossible becomes a point with its error.
@@ -133,7 +134,7 @@ def sweep(
     """
 
     def one(target: str, mesh: str | None, batch: int | None, dtype: str | None) -> Estimate:
-        setting = setting_of(target, lnc, machine, while_trips)
+        setting = setting_of(target, lnc, machine, while_trips, faults)
         return of_factory(
             factory,
             setting,

@@ -31,6 +31,7 @@ from neuronjax.processes.roster import Process
 from neuronjax.program import text
 from neuronjax.program.program import Program, Target
 from neuronjax.runtime import executable
+from neuronjax.runtime.bit_flips import Flips
 from neuronjax.runtime.device import Device
 from neuronjax.runtime.engine import EngineClient, EngineExecutable
 from neuronjax.runtime.event import Event, Waiters
@@ -40,6 +41,7 @@ from neuronjax.runtime.executable import (
     RunObserver,
     program_memory,
 )
+from neuronjax.runtime.injection import Injector
 from neuronjax.runtime.job import Job, take_part
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
 from neuronjax.runtime.monitor import Monitor
@@ -81,16 +83,22 @@ class Client:
             limits=[device.core.hbm_bytes for device in self.devices],
             reserved=MICROCODE_BYTES * self.machine.lnc,
         )
+        self.injector = Injector(
+            self.machine, self.devices, self.ledger, Flips(self.host), options.exec_timeout
+        )
+        self.injector.inject(options.faults)
         self.observers: list[RunObserver] = []
         """Who is told of every run of every program."""
         self.recording: ProcessRecording | None = None
         if options.profile_to:
-            recording = Recording(self.machine, self.ledger)
+            recording = Recording(self.machine, self.ledger, self.injector.machine_of)
             self.recording = ProcessRecording(recording, Path(options.profile_to))
             self.observers.append(recording)
         self.monitor: Monitor | None = None
         if options.monitor_port:
-            self.monitor = Monitor(self.machine, self.ledger, self.when_ready)
+            self.monitor = Monitor(
+                self.machine, self.ledger, self.when_ready, self.injector.machine_of
+            )
             self.observers.append(self.monitor)
             self.monitor.serve(options.monitor_port)
         self._specs: dict[tuple[Any, ...], ValueSpec] = {}
@@ -262,7 +270,7 @@ class Client:
         ]
         loaded = LoadedProgram(program, host, assignment, results, self.ledger, self.observers)
         self._programs[program.fingerprint] = loaded
-        return loaded
+        return self.injector.watch(loaded)
 
 
 def compile_ahead(

@@ -17,7 +17,14 @@ import numpy as np
 
 from neuronjax.compiler import lower_program
 from neuronjax.emulate.checks import NO_CHECKS, Checks
-from neuronjax.emulate.core import DataflowOrder, Emulation, Order, ProgramOrder, Results
+from neuronjax.emulate.core import (
+    DataflowOrder,
+    Emulation,
+    Executed,
+    Order,
+    ProgramOrder,
+    Results,
+)
 from neuronjax.emulate.record import record
 from neuronjax.errors import ConfigurationError, SerializationError
 from neuronjax.hlo import module as hlo
@@ -39,6 +46,10 @@ class EngineMemory:
     alias_size_in_bytes: int = 0
 
 
+Disturb = Callable[[Emulation, Executed], None]
+"""Is called after every instruction of a run."""
+
+
 class EngineExecutable(HostExecutable):
     """A per-core program as engine instructions."""
 
@@ -58,7 +69,9 @@ class EngineExecutable(HostExecutable):
         self._module = module
         self._results = results
         self._host = host
+        self._runs = runs
         self._run = runs.of(program, host)
+        self._disturb: Disturb | None = None
 
     def run(self, arguments: list[Any]) -> list[Any]:
         return self.execute(arguments)[0]
@@ -77,12 +90,26 @@ class EngineExecutable(HostExecutable):
             {f"arg{i}": stored(each[rank]) for i, each in enumerate(shards) if each[rank].size}
             for rank in range(len(self.placement))
         ]
-        found = self._run(given)
+        disturb, self._disturb = self._disturb, None
+        found = self._run(given) if disturb is None else self._disturbed(given, disturb)
         outputs = [
             self._placed([_result(each, index, spec) for each in found], spec)
             for index, spec in enumerate(self._results)
         ]
         return outputs, (_ready_token(self.placement) if with_token else None)
+
+    def disturb_next(self, disturb: Disturb) -> None:
+        """Calls `disturb` after every instruction of the next run."""
+        self._disturb = disturb
+
+    def _disturbed(self, given: list[dict[str, np.ndarray]], disturb: Disturb) -> list[Results]:
+        order, host = self._runs.order, self._host
+        emulation = Emulation(
+            self.program, given, order=order, host=host, checks=NO_CHECKS,
+            observe=lambda executed: disturb(emulation, executed),
+        )  # fmt: skip
+        emulation.run()
+        return emulation.results()
 
     def _placed(self, values: list[np.ndarray], spec: TensorSpec) -> Any:
         """One array of the private client with a shard on every core."""
@@ -184,7 +211,7 @@ class Runs:
     """Runs programs as the options say, and records the runs if they say so."""
 
     def __init__(self, options: Options) -> None:
-        self._order = ORDERS[options.engine_order](options.engine_seed)
+        self.order = ORDERS[options.engine_order](options.engine_seed)
         self._folder = Path(options.record_to) if options.record_to else None
         self._checks = Checks() if options.engine_order != "program" else NO_CHECKS
         self._count = 0
@@ -197,7 +224,7 @@ class Runs:
           RaceError, DeadlockError, UninitialisedError, OutOfBoundsError: as the emulator finds.
         """
         if self._folder is None:
-            return _Repeated(program, self._order, self._checks, host)
+            return _Repeated(program, self.order, self._checks, host)
         return partial(self._recorded, self._folder, program, host)
 
     def _recorded(
@@ -217,7 +244,7 @@ class Runs:
                 f"NEURONJAX_RECORD_TO={str(folder)!r} cannot be written to: {error.strerror}. "
                 "Name a folder of yours, or unset it."
             ) from None
-        return record(path, program, arguments, order=self._order, host=host, checks=self._checks)
+        return record(path, program, arguments, order=self.order, host=host, checks=self._checks)
 
 
 @dataclass

@@ -6,8 +6,9 @@ import dataclasses
 import hashlib
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -22,7 +23,7 @@ from neuronjax.errors import (
 from neuronjax.hlo.module import Signature, TensorSpec
 from neuronjax.host.client import HostExecutable, Placement
 from neuronjax.legalize.checks import Check, Checks
-from neuronjax.runtime import faults
+from neuronjax.runtime import check_errors
 from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, LoadedBytes, protect_host
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
@@ -49,6 +50,12 @@ class RunObserver(Protocol):
 
     def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
         """A run could not be enqueued, or one that `ran` failed a check of its values."""
+
+
+Execute = Callable[..., tuple[list[ShardedValue], Any]]
+"""``LoadedProgram.execute`` of one program."""
+Around = Callable[..., tuple[list[ShardedValue], Any]]
+"""Takes the program, its ``Execute``, and the arguments of one call."""
 
 
 class LoadedProgram:
@@ -119,7 +126,7 @@ class LoadedProgram:
             for index in kept & self._donated:
                 arrays[index] = self.host.copied(arrays[index], values[index].spec.tensor)
         checks = self.program.checks
-        before = None if checks is None else faults.before(checks, values)
+        before = None if checks is None else check_errors.before(checks, values)
         self._reserve()
         if self.program.takes_run_number:
             arrays.append(self.host.put(np.array(self._runs, np.uint32)))
@@ -128,7 +135,7 @@ class LoadedProgram:
             outputs, token = self.host.execute(arrays, with_token)
         except BaseException as failure:
             self._ledger.free(self._cores, self._result_bytes)
-            self._tell_failure(failure, ran=False)
+            self.tell_failure(failure, ran=False)
             raise
         for observer in self._observers:
             observer.ran(self, outputs)
@@ -140,7 +147,7 @@ class LoadedProgram:
         if before is not None:
             error = before.error or self._failure(flags, before.nan, results)
             if error is not None:
-                self._tell_failure(error, ran=True)
+                self.tell_failure(error, ran=True)
                 if not results:
                     raise error
                 for value in results:
@@ -183,7 +190,14 @@ class LoadedProgram:
             "before; keep a copy, or do not donate it."
         )
 
-    def _tell_failure(self, error: BaseException, *, ran: bool) -> None:
+    def intercept(self, around: Around | None) -> None:
+        """Lets `around` serve calls of ``execute``, which it is given; None: nobody does."""
+        vars(self).pop("execute", None)
+        if around is not None:
+            vars(self)["execute"] = partial(around, self, self.execute)
+
+    def tell_failure(self, error: BaseException, *, ran: bool) -> None:
+        """Tells observers that a run failed."""
         for observer in self._observers:
             observer.failed(self, error, ran=ran)
 
@@ -193,7 +207,7 @@ class LoadedProgram:
         """Waits for the run; the error of a check that failed on a core."""
         try:
             flags = [] if flags is None else [each.tolist() for each in self.host.shards(flags)]
-            return faults.failure(self.program, flags, nan_before, results)
+            return check_errors.failure(self.program, flags, nan_before, results)
         except jax.errors.JaxRuntimeError:  # the run itself failed, and its results say so
             return None
 

@@ -67,7 +67,7 @@ class HbmLedger:
             tensors, limits = self._tensors, self._limits
             for core in cores:
                 if tensors[core] + nbytes > limits[core]:
-                    raise DeviceMemoryError(self._refusal(core, nbytes, "tensors"))
+                    raise DeviceMemoryError(self.refusal(core, nbytes, "tensors"))
             for core in cores:
                 in_use = tensors[core] = tensors[core] + nbytes
                 self._allocs[core] += 1
@@ -86,7 +86,7 @@ class HbmLedger:
         """Raises ``DeviceMemoryError`` if ``nbytes`` more do not fit one of ``cores``."""
         for core in cores:
             if self._tensors[core] + nbytes > self._limits[core]:
-                raise DeviceMemoryError(self._refusal(core, nbytes, usage))
+                raise DeviceMemoryError(self.refusal(core, nbytes, usage))
 
     def note_peak(self, cores: Iterable[int], nbytes: int) -> None:
         """Records that ``nbytes`` beyond the tensors in use are needed for a moment."""
@@ -136,7 +136,8 @@ class HbmLedger:
             largest_alloc_size=self._largest[core],
         )
 
-    def _refusal(self, core: int, nbytes: int, usage: str) -> str:
+    def refusal(self, core: int, nbytes: int, usage: str = "tensors") -> str:
+        """What the runtime says if so many bytes do not fit a core: a table of what it holds."""
         rows = [_ROW.format("", "TOTAL", "Model Code", "Tensors", "Scratchpad", "Runtime", "Limit")]
         shown = sorted({core, *range(max(0, core - 3), min(len(self._limits), core + 4))})
         rows += [self._row(each) for each in shown]

@@ -23,8 +23,10 @@ from urllib.parse import parse_qs
 from urllib.request import urlopen
 
 from neuronjax.errors import (
+    CollectiveTimeoutError,
     ConfigurationError,
     ExecutionError,
+    HardwareError,
     MonitorError,
     NumericalError,
     OutOfBoundsError,
@@ -43,6 +45,7 @@ from neuronjax.profiling.prometheus import exposition
 from neuronjax.runtime.analysis import Analysis
 from neuronjax.runtime.event import Event
 from neuronjax.runtime.executable import LoadedProgram
+from neuronjax.runtime.injection import MachineOf
 from neuronjax.runtime.memory import HbmLedger
 from neuronjax.runtime.monitor_server import HOST, Answer, MonitorServer, refusal
 
@@ -54,6 +57,8 @@ _POLL_SECONDS = 0.2
 _LATENCIES = 1_000
 
 _FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
+    (CollectiveTimeoutError, "timed_out", "runtime"),
+    (HardwareError, "completed_with_err", "hardware"),
     (NumericalError, "completed_with_num_err", "numerical"),
     (OutOfBoundsError, "incorrect_input", "model"),
     (ExecutionError, "completed_with_err", "model"),
@@ -86,9 +91,14 @@ class Monitor:
     """Counts runs of a client's programs, and tells of them."""
 
     def __init__(
-        self, machine: Machine, ledger: HbmLedger, when_ready: Callable[[Any], Event]
+        self,
+        machine: Machine,
+        ledger: HbmLedger,
+        when_ready: Callable[[Any], Event],
+        machine_of: MachineOf,
     ) -> None:
         self._machine, self._ledger, self._when_ready = machine, ledger, when_ready
+        self._machine_of = machine_of
         self._programs: dict[str, _Loaded] = {}
         self._status: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
@@ -128,7 +138,8 @@ class Monitor:
         cores = tuple(program.placement.ids)
         known = _Loaded(program.program.signature.name, cores, program.memory.code)
         self._programs[program.program.fingerprint] = known
-        self._new.put((known, Analysis(program.program, len(cores), self._machine, program.host)))
+        machine = self._machine_of(cores)
+        self._new.put((known, Analysis(program.program, len(cores), machine, program.host)))
         return known
 
     # Telling

@@ -24,6 +24,7 @@ from neuronjax.profiling.analyse import analyse, facts, failed
 from neuronjax.profiling.records import Profile, ProgramProfile, Run
 from neuronjax.program.program import Program, Target
 from neuronjax.runtime.executable import LoadedProgram
+from neuronjax.runtime.injection import MachineOf
 from neuronjax.runtime.memory import HbmLedger
 
 MOST_RUNS = 1_000_000
@@ -41,6 +42,7 @@ class _Seen:
     ranks: int
     cores: tuple[int, ...]
     number: int
+    machine: Machine
     count: int = 0
 
 
@@ -50,6 +52,7 @@ class Recording:
 
     machine: Machine
     ledger: HbmLedger
+    machine_of: MachineOf
     _seen: dict[int, _Seen] = field(default_factory=dict)
     _runs: list[tuple[int, int, int]] = field(default_factory=list)
     _began: int = field(default_factory=time.perf_counter_ns)
@@ -68,7 +71,8 @@ class Recording:
     def _see(self, program: LoadedProgram) -> _Seen:
         cores = tuple(program.placement.ids)
         lowered = getattr(program.host, "program", None)
-        seen = _Seen(program.program, lowered, len(cores), cores, len(self._seen))
+        machine = self.machine_of(cores)
+        seen = _Seen(program.program, lowered, len(cores), cores, len(self._seen), machine)
         self._seen[id(program.program)] = seen
         return seen
 
@@ -76,7 +80,7 @@ class Recording:
         """All runs until now, and their programs in time."""
         length = time.perf_counter_ns() - self._began
         seen = list(self._seen.values())
-        programs = [profile_of(each, self.machine) for each in seen]
+        programs = [profile_of(each, each.machine) for each in seen]
         return Profile(
             machine=facts(self.machine),
             programs=tuple(programs),

@@ -102,6 +102,10 @@ class ShardedValue:
         """The shard's values; waits for them. Shares memory with the shard where it can."""
         return np.asarray(self.shard(index))
 
+    def replace(self, array: Any) -> None:
+        """Gives the value other bits, of the same type on the same cores."""
+        self.array, self._shards, self._nan, self.joined = array, None, None, None
+
     def is_deleted(self, index: int) -> bool:
         return self.array is None or (self._freed is not None and index in self._freed)
 

@@ -70,6 +70,7 @@ VALUES = {
     "NEURONJAX_SDK": "2.31",
     "NEURONJAX_MONITOR_PORT": "8000",
     "NEURON_RT_NUM_CORES": "2",
+    "NEURONJAX_FAULTS": "core_dies core=3 step=10 program=jit_*; slow_link axis=row factor=1.5",
 }
 NAMES = st.sampled_from([*options._VARIABLES, "NEURONJAX_NOTHING", "NEURON_RT_LOG_LEVEL"])
 FIELDS = st.sampled_from([*options.Options.__dataclass_fields__, "nothing"])
@@ -250,7 +251,7 @@ def monitor() -> Monitor:
     """That of a machine on which nothing ran."""
     machine = Machine.create()
     ledger = HbmLedger(["core"], [1 << 30], 0)
-    return Monitor(machine, ledger, lambda _: Event())
+    return Monitor(machine, ledger, lambda _: Event(), lambda _: machine)
 
 
 def request(head: bytes, _: Path) -> None:
@@ -263,6 +264,7 @@ PARSERS: dict[str, Parser] = {
     ),
     "cores": one_variable("NEURON_RT_VISIBLE_CORES", "0,2,5-6", "0-20000", "0-200000000"),
     "compiler flags": one_variable("NEURON_CC_FLAGS", "--lnc 2", "-O", "--lnc=9"),
+    "faults": one_variable("NEURONJAX_FAULTS", "bit_flip memory=sbuf bits=3 detected=1 seed=4"),
     "switches": Parser(
         st.dictionaries(FIELDS, values | st.tuples(values), max_size=3),
         lambda given, _: options.load({}, **given),

@@ -1,0 +1,42 @@
+"""`neuronjax.inject_faults`: hardware that breaks while a block of code runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from neuronjax.faults import parse_faults
+from neuronjax.recording import client_in_use
+from neuronjax.runtime.injection import Active, Injector
+
+
+@dataclass
+class Injected:
+    """Faults that are in force."""
+
+    _injector: Injector
+    _active: list[Active]
+
+    def lift(self) -> None:
+        """Ends them early: dead cores work again, and runs that hang fail at once."""
+        self._injector.lift(self._active)
+
+
+@contextmanager
+def inject_faults(faults: str) -> Iterator[Injected]:
+    """Lets hardware fail on purpose until the block ends, so that one can test one's recovery.
+
+    `faults` is what NEURONJAX_FAULTS would have (see `neuronjax.faults`), such as
+    ``"core_dies core=3 step=10 program=jit_step"``; steps are counted from here on. Errors reach
+    JAX as ``jax.errors.JaxRuntimeError`` where results are waited for.
+
+    ConfigurationError: there is no such fault, core or link, or the platform is not in use.
+    """
+    asked = parse_faults("inject_faults", faults)
+    injector = client_in_use().injector
+    injected = Injected(injector, injector.inject(asked))
+    try:
+        yield injected
+    finally:
+        injected.lift()

@@ -1,0 +1,97 @@
+"""A machine with slow cores or links, as programs on some of its cores find it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from neuronjax.errors import ConfigurationError
+from neuronjax.faults import AtStep, Fault, SlowCore, SlowLink, format_fault
+from neuronjax.machine.machine import Machine
+from neuronjax.machine.specs import CoreSpec
+from neuronjax.machine.topology import Axis
+
+
+def slowed(machine: Machine, faults: Iterable[Fault], cores: Collection[int]) -> Machine:
+    """`machine` for a program on `cores`, ids of its logical cores.
+
+    All cores of a program meet in its collectives, so it is as slow as its slowest one: the clocks
+    of every core are divided by the greatest factor among them. A ring is as slow as its slowest
+    link, so every link of an axis is divided by the factor of one. Memories keep their speed.
+
+    ConfigurationError: the machine has no such links.
+    """
+    faults = tuple(faults)
+    for fault in faults:
+        if isinstance(fault, SlowLink):
+            machine = _with_slow_axis(machine, fault)
+    slow = (each for each in faults if isinstance(each, SlowCore) and each.core in cores)
+    factor = max((each.factor for each in slow), default=1.0)
+    return machine if factor == 1 else _with_slow_cores(machine, factor)
+
+
+def check_faults(machine: Machine, faults: Iterable[Fault]) -> None:
+    """ConfigurationError: faults name cores or links that the machine has not, or no slowness."""
+    for fault in faults:
+        if isinstance(fault, SlowCore):
+            check_core(fault, machine, machine.core_count)
+        elif isinstance(fault, SlowLink):
+            slowed(machine, [fault], ())
+        else:
+            raise ConfigurationError(
+                f"fault {format_fault(fault)!r} takes no time, and nothing runs here; give "
+                "slow_core or slow_link, or inject it while programs run (neuronjax.inject_faults)."
+            )
+
+
+def check_core(fault: AtStep | SlowCore, machine: Machine, cores: int) -> None:
+    """ConfigurationError: a fault names a core beyond the `cores` that there are."""
+    if fault.core >= cores:
+        raise ConfigurationError(
+            f"fault {format_fault(fault)!r} names core {fault.core}; {machine} has cores 0 to "
+            f"{cores - 1} here."
+        )
+
+
+def _with_slow_axis(machine: Machine, fault: SlowLink) -> Machine:
+    topology = machine.topology
+    linked = [axis.name for axis in topology.axes if axis.link_bandwidth]
+    if fault.axis not in linked:
+        there = f"along {', '.join(linked)}" if linked else "of no axis"
+        raise ConfigurationError(
+            f"fault {format_fault(fault)!r} names the links along {fault.axis!r}; {machine} has "
+            f"links {there}."
+        )
+
+    def changed(axis: Axis) -> Axis:
+        if axis.name != fault.axis:
+            return axis
+        return replace(axis, link_bandwidth=math.ceil(axis.link_bandwidth / fault.factor))
+
+    axes = tuple(map(changed, topology.axes))
+    instance = replace(machine.instance, topology=replace(topology, axes=axes))
+    return Machine(instance, machine.lnc)
+
+
+def _with_slow_cores(machine: Machine, factor: float) -> Machine:
+    core = machine.chip.core
+    engines = {
+        name: replace(engine, clock_hz=_divided(engine.clock_hz, factor))
+        for name, engine in core.engines.items()
+    }
+    tensor = replace(
+        core.tensor, clock_hz=_divided(core.tensor.clock_hz, factor), published_tflops={}
+    )
+    slow: CoreSpec = replace(
+        core,
+        base_clock_hz=_divided(core.base_clock_hz, factor),
+        tensor=tensor,
+        engines=engines,
+    )
+    chip = replace(machine.chip, core=slow, published_tflops={})
+    return Machine(replace(machine.instance, chip=chip), machine.lnc)
+
+
+def _divided(clock_hz: int, factor: float) -> int:
+    return max(1, round(clock_hz / factor))
