@@ -82,3 +82,28 @@ def test_warnings_can_be_filtered(tmp_path: Path, run_python: RunPython) -> None
 def test_off_is_silent(tmp_path: Path, run_python: RunPython) -> None:
     _, out, err = run(tmp_path, run_python, "off")
     assert (out, err) == (["(3,)", "(4,)", "3.0"], [])
+
+
+INT64_SCRIPT = """\
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+cube = jax.jit(lambda i: i * i * i)
+print(cube(np.array([1 << 20, 1 << 21])), cube(np.arange(2)))
+print(jax.random.uniform(jax.random.key(0), (2,)), jnp.frexp(jnp.arange(3.0))[1])
+print(jax.jit(lambda x, i: x[2 * i - 1])(jnp.arange(9.0), np.arange(3)))
+"""
+
+
+def test_64_bit_integers_warn_where_they_may_lose(tmp_path: Path, run_python: RunPython) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(INT64_SCRIPT)
+    code = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    default = {"NEURONJAX_LEGALITY": None, "NEURONJAX_NUMERICS": None, "JAX_ENABLE_X64": "1"}
+    done = run_python(code, default)
+    on_cpu = run_python(code, {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"})
+    assert done.stdout.splitlines()[0] == "[0 0] [0 1]"
+    assert done.stdout.splitlines()[1:] == on_cpu.stdout.splitlines()[1:]
+    told = [line for line in done.stderr.splitlines() if "[JAX_INT64]" in line]
+    assert [line.partition(": ")[0] for line in told] == [f"{script}:5"]
