@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,16 @@ def first_jit(arguments: argparse.Namespace) -> dict[str, float]:
     """Imports jax, jits and runs one function; its whole process is what gets timed."""
     jax.jit(lambda x: x + 1)(1.0).block_until_ready()
     return {"seconds": time.perf_counter() - STARTED}
+
+
+def bystander(arguments: argparse.Namespace) -> dict[str, float]:
+    """CPU seconds until JAX has its devices; with ``--alone`` it looks for plugins in vain."""
+    if arguments.alone:
+        search = metadata.entry_points
+        metadata.entry_points = lambda **group: search(**group) and ()  # type: ignore[assignment]
+    start = time.process_time()
+    jax.devices()
+    return {"seconds": time.process_time() - start}
 
 
 def many_cores(arguments: argparse.Namespace) -> dict[str, float]:
@@ -173,7 +184,7 @@ def _resident_megabytes() -> float:
 
 TASKS = {
     task.__name__: task
-    for task in (first_jit, many_cores, growth, loading, handles, bf16_steps, rounding)
+    for task in (first_jit, bystander, many_cores, growth, loading, handles, bf16_steps, rounding)
 }
 
 
@@ -184,6 +195,7 @@ def main() -> None:
     parser.add_argument(
         "--module", help="module or package of the backend that the task looks into"
     )
+    parser.add_argument("--alone", action="store_true", help="without any plugin of JAX")
     parser.add_argument("--directory", help="of the checkpoint that the task loads")
     arguments = parser.parse_args()
     print(json.dumps(TASKS[arguments.task](arguments)))

@@ -67,6 +67,17 @@ def first_jit(settings: Settings, repetitions: int) -> Measurement:
     return compare(*seconds, how="difference")
 
 
+def bystander(settings: Settings, repetitions: int) -> Measurement:
+    """CPU seconds that installed plugins cost a process on the baseline, which uses none."""
+
+    def seconds(*flags: str) -> float:
+        return run_child(settings.baseline, ["bystander", *flags], {})["seconds"]
+
+    pairs = [(seconds(), seconds("--alone")) for _ in range(repetitions)]
+    subject, baseline = zip(*pairs, strict=True)
+    return compare(subject, baseline, how="difference")
+
+
 def many_cores(settings: Settings, repetitions: int, number: str) -> Measurement:
     """One `number` of the child's `many_cores` on ULTRASERVER_DEVICES devices, in seconds."""
     variables = ULTRASERVER | {"JAX_NUM_CPU_DEVICES": str(ULTRASERVER_DEVICES)}

@@ -81,6 +81,7 @@ ROWS = (
     Row("300 arguments", 5.0, "×", 15, _ratio(calls.many_arguments, DEVICES, 3)),
     Row("compile 12 layers", 2.0, "×", 3, _ratio(training.compiling, DEVICES, 1)),
     Row("import and first jit", 1.0, "s", 5, processes.first_jit),
+    Row("installed, not used", 0.005, "s", 20, processes.bystander),
     Row("512 cores: start", 3.0, "s", 3, partial(processes.many_cores, number="start")),
     Row("512 cores: step", 5.0, "s", 3, partial(processes.many_cores, number="step")),
     Row("growth in 10,000 calls", 20.0, "MB", 1, partial(processes.growth, calls=10_000)),
