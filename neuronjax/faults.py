@@ -29,6 +29,11 @@ class AtStep:
     program: str = "*"
     """Names of programs, with ``*`` and ``?``."""
 
+    @property
+    def needs_others(self) -> bool:
+        """Whether it can only strike a program over several cores."""
+        return False
+
 
 class CoreDies(AtStep):
     """The run fails with NRT_EXEC_HW_ERR_NC_UE (1202), and so does every later one on the core."""
@@ -37,6 +42,10 @@ class CoreDies(AtStep):
 class CollectiveHangs(AtStep):
     """The core never comes to a collective: a run of several cores ends with NRT_TIMEOUT (5) after
     NEURON_RT_EXEC_TIMEOUT seconds."""
+
+    @property
+    def needs_others(self) -> bool:
+        return True
 
 
 class OutOfMemory(AtStep):
@@ -59,6 +68,10 @@ class BitFlip(AtStep):
     (1202) or …_DMA_ABORT (1203); ``0``: the values are wrong."""
 
     MEMORIES: ClassVar[tuple[str, ...]] = ("hbm", "sbuf", "link")
+
+    @property
+    def needs_others(self) -> bool:
+        return self.memory == "link"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,8 @@ class Flips:
 
     def check(self, fault: BitFlip) -> None:
         """ConfigurationError: nobody emulates that memory."""
-        if fault.memory == "sbuf" and not isinstance(self.host, EngineClient):
+        emulated = fault.memory != "sbuf" or isinstance(self.host, EngineClient)
+        if not emulated and not fault.detected:
             raise ConfigurationError(
                 f"fault {format_fault(fault)!r}: only emulated engines have an SBUF; set "
                 "NEURONJAX_EXECUTOR=engine, or flip a bit of memory=hbm or memory=link."
@@ -49,7 +50,7 @@ class Flips:
 
     def after(self, fault: BitFlip, results: list[ShardedValue]) -> None:
         """Flips bits of a result of several cores, as a link would have."""
-        if fault.memory == "link" and results and len(results[0].spec.placement) > 1:
+        if fault.memory == "link":
             self._flip(fault, results)
 
     def _flip(self, fault: BitFlip, values: Sequence[ShardedValue]) -> None:

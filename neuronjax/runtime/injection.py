@@ -70,7 +70,7 @@ class Active:
         fault = self.fault
         if not isinstance(fault, AtStep) or fault.core not in program.placement.ids:
             return False
-        if isinstance(fault, CollectiveHangs) and len(program.placement) == 1:
+        if fault.needs_others and program.assignment.size == 1:
             return False
         name = program.program.signature.name
         return fnmatchcase(name, fault.program) and next(self.runs) == fault.step
