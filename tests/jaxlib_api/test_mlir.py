@@ -56,3 +56,18 @@ def test_versions_of_stablehlo() -> None:
     newest, oldest = (tuple(map(int, v.split("."))) for v in mlir.stablehlo_versions())
     assert len(newest) == len(oldest) == 3
     assert oldest < newest
+
+
+def test_what_plugins_are_sent() -> None:
+    """The serializer that the client of the C API calls: few operations of CHLO stay, named."""
+
+    def chlo(x: jax.Array) -> tuple[jax.Array, ...]:
+        return jax.lax.erf(x), jax.lax.top_k(x, 1)[0], jax.lax.erfc(x)
+
+    x = jnp.ones(2)
+    module = jax.jit(chlo).trace(x).lower(lowering_platforms=("neuron",)).compiler_ir("stablehlo")
+    assert all(f"chlo.{name}" in str(module) for name in ("erf", "top_k", "erfc"))
+    with mlir.make_context():
+        sent = str(mlir.read_portable_artifact(mlir.portable_artifact(module)))
+    assert all(f'composite "chlo.{name}"' in sent for name in ("erf", "top_k"))
+    assert "chlo.erfc" not in sent

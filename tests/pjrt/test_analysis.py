@@ -48,3 +48,37 @@ def test_host_has_the_time_on_the_device_if_asked(run_python: RunPython, simulat
     cost = analysed(run_python, NEURONJAX_EXECUTOR="host", NEURONJAX_SIMULATE=simulate)["cost"]
     assert ("optimal_seconds" in cost) is (simulate == "1")
     assert cost["flops"] == pytest.approx(FLOPS, rel=0.01)
+
+
+FUNCTIONS = """
+import json
+import jax, jax.numpy as jnp
+import neuronjax
+
+def erf(x):
+    return jax.lax.erf(x)
+
+def top_k(x):
+    return jax.lax.top_k(x, 4)
+
+def gelu(x):
+    return jax.nn.gelu(x, approximate=False)
+
+def composite(x):
+    return jax.lax.composite(jnp.tanh, "my.tanh")(x)
+
+x = jax.ShapeDtypeStruct((64, 128), jnp.float32)
+for function in (erf, top_k, gelu, composite):
+    cost = jax.jit(function).lower(x).compile().cost_analysis()
+    estimate = neuronjax.estimate(function, x, target="trn2.3xlarge", lnc=1)
+    print(json.dumps([cost["bytes accessed"], cost["optimal_seconds"], estimate.step_seconds]))
+"""
+
+
+def test_what_travels_as_composites_has_its_time(run_python: RunPython) -> None:
+    """Operations of CHLO are no work of the host; the estimate is of the same program."""
+    done = run_python(FUNCTIONS, {"NEURONJAX_SIMULATE": "1"}, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for nbytes, seconds, estimated in map(json.loads, done.stdout.splitlines()):
+        assert nbytes >= 4 * 64 * 128
+        assert seconds == pytest.approx(estimated, rel=1e-6)
