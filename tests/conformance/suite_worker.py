@@ -175,8 +175,8 @@ def main(arguments: Sequence[str]) -> int:
         leave_out_deviations(job["without"])
     types = watch_types() if job["watch_types"] else set()
     sys.argv = [job["name"]]  # absl flags of the tests read it
-    # capture=sys lets the last words of dying C++ code through.
-    flags = ["-q", "--tb=short", "--capture=sys", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    # Tests that redirect standard output need the real one, and so have the last words of C++ code.
+    flags = ["-q", "--tb=short", "--capture=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
     where = ["-c", job["config"], "--rootdir", job["root"], "--continue-on-collection-errors"]
     plugins = [Recorder(job, types), DefaultPlatform()]
     return int(pytest.main([*flags, *where, *job["options"], *job["paths"]], plugins=plugins))
