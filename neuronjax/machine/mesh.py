@@ -1,7 +1,8 @@
 """`neuronjax.make_mesh`: a JAX mesh whose inner axes lie on the closest cores."""
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ from jax.sharding import AxisType, Mesh
 from neuronjax.errors import TopologyError
 from neuronjax.machine.axes import Axes, mesh_axes
 from neuronjax.machine.machine import Machine
-from neuronjax.machine.placement import arrange_cores, unconnected_groups
+from neuronjax.machine.placement import CoreIds, arrange_cores, unconnected_groups
 
 
 def make_mesh(
@@ -26,7 +27,7 @@ def make_mesh(
       axes: size of each axis by name, or a text as "data=4,model=2"; the last one communicates
         most and gets the closest cores.
       devices: devices to choose from; default `jax.devices()`. A mesh that needs fewer takes the
-        lowest-numbered block.
+        lowest-numbered block. Those of several machines divide the first axis.
       axis_types: as for `jax.sharding.Mesh`; default Auto.
       machine: what the devices are cores of, by their `id`. By default the devices say it by
         their attributes `target`, `lnc`, `chip` and `core_on_chip`, as those of "neuron" do.
@@ -44,13 +45,44 @@ def make_mesh(
         by_core = {d.chip * machine.cores_per_chip + d.core_on_chip: d for d in devices}
     else:
         by_core = {device.id: device for device in devices}
-    ids = arrange_cores(machine, sizes, list(by_core))
-    for name, group in unconnected_groups(machine, sizes, ids).items():
+    ids, parts = _arranged(machine, sizes, list(by_core))
+    unconnected: dict[str, tuple[int, ...]] = {}
+    for part in parts:
+        unconnected |= unconnected_groups(machine, dict(zip(sizes, part.shape, strict=True)), part)
+    for name, group in unconnected.items():
         warnings.warn(_unconnected_message(machine, name, group), UserWarning, stacklevel=2)
     placed = np.empty(ids.shape, dtype=object)
     for index, core in np.ndenumerate(ids):
         placed[index] = by_core[int(core)]
     return Mesh(placed, tuple(sizes), axis_types=axis_types)
+
+
+def _arranged(
+    machine: Machine, sizes: Mapping[str, int], cores: Sequence[int]
+) -> tuple[CoreIds, list[CoreIds]]:
+    """The cores of a mesh, and its parts on each machine, which the first axis is divided over.
+
+    Ids beyond a machine's are on further machines of its kind.
+    """
+    machines: dict[int, list[int]] = {}
+    for core in cores:
+        machines.setdefault(core // machine.core_count, []).append(core % machine.core_count)
+    if not machines:
+        ids = arrange_cores(machine, sizes, cores)
+        return ids, [ids]
+    needed = math.prod(size for size in sizes.values() if isinstance(size, int))
+    count = min(len(machines), -(-needed // max(map(len, machines.values()))))
+    first = next(iter(sizes), "")
+    if count > 1 and sizes[first] % count:
+        raise TopologyError(
+            f"the mesh lies on {count} machines {machine}, and axis {first!r} of size "
+            f"{sizes[first]} does not divide over them; put an axis first that does."
+        )
+    inside = {**sizes, first: sizes[first] // count} if count > 1 else sizes
+    chosen = sorted(machines)[:count]
+    parts = [arrange_cores(machine, inside, machines[number]) for number in chosen]
+    moved = [part + number * machine.core_count for part, number in zip(parts, chosen, strict=True)]
+    return np.concatenate(moved), parts
 
 
 def _machine_of(devices: Sequence[jax.Device]) -> Machine:

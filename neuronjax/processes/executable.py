@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from neuronjax.errors import SerializationError
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
 from neuronjax.processes.links import Links
@@ -18,21 +20,23 @@ from neuronjax.processes.rewrite import separate
 class SharedExecutable(HostExecutable):
     """The replicas of one process of a program that others run with it."""
 
-    def __init__(self, own: HostExecutable, links: Links) -> None:
+    def __init__(
+        self, own: HostExecutable, links: Links, runs: Iterator[int], has_callbacks: bool
+    ) -> None:
         self.placement = own.placement
         self.holds_values = own.holds_values
         self.runs_on_host = own.runs_on_host
         self._own = own
         self._links = links
-        self._runs = 0
+        self._runs = runs
+        self._has_callbacks = has_callbacks
 
     def run(self, arguments: list[Any]) -> list[Any]:
         return self.execute(arguments)[0]
 
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
         self._links.check()
-        run = self._own.put(np.array(self._runs, np.uint32))
-        self._runs = (self._runs + 1) % (1 << 32)
+        run = self._own.put(np.array(next(self._runs) % (1 << 32), np.uint32))
         return self._own.execute([*arguments, run], with_token)
 
     def copied(self, array: Any, spec: TensorSpec) -> Any:
@@ -58,6 +62,10 @@ class SharedExecutable(HostExecutable):
 
     def serialize(self) -> bytes:
         """Nothing: another process has other ranks, and compiles its own part of the program."""
+        if self._has_callbacks:
+            raise SerializationError(
+                "programs with host callbacks cannot be stored: their Python functions stay here."
+            )
         return b""
 
 
@@ -67,7 +75,9 @@ class SharedPrograms:
     def __init__(self, host: HostClient, links: Links) -> None:
         self._host = host
         self._links = links
-        self._copies: Counter[str] = Counter()
+        self._runs: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        """Numbers of runs by fingerprint: a program may be loaded several times, and threads load
+        it in any order, but its n-th run is the n-th everywhere."""
 
     def compile(
         self,
@@ -90,10 +100,8 @@ class SharedPrograms:
         ranks = [rank for rank, owner in enumerate(owners) if owner == self._links.index]
         code, collectives = separate(module, ranks, len(owners), len(callbacks))
         name, fingerprint = key
-        copy = self._copies[fingerprint]
-        self._copies[fingerprint] += 1
-        title = f"program {name} ({fingerprint[:12]}.{copy})"
+        title = f"program {name} ({fingerprint[:12]})"
         meetings = Meetings(title, collectives, owners, self._links)
         functions = [*callbacks, *meetings.callbacks()]
         own = self._host.compile(code, placement, results, options, functions)
-        return SharedExecutable(own, self._links)
+        return SharedExecutable(own, self._links, self._runs[fingerprint], bool(callbacks))

@@ -28,7 +28,9 @@ logger = logging.getLogger("neuronjax")
 _BEAT_SECONDS = 2.0
 """How often each process gives a sign of life."""
 _LATE_SECONDS = 30.0
-"""How long somebody waits for a process that lives before the log says so."""
+"""How often the log says that somebody waits for a process that lives."""
+_MOST_SECONDS = 1800.0
+"""How long somebody waits for a process that lives: it may compile, or emulate something large."""
 
 Tag = tuple[Any, ...]
 """What a message belongs to; equal on both sides."""
@@ -87,18 +89,24 @@ class Links:
         """
         key = (process, tag)
         since = time.monotonic()
-        told = False
+        told = 0
         with self._changed:
             while not self._arrived.get(key):
                 self.check()
                 if self._peers[process].ended:
                     raise self.fail(f"process {process} has ended, and {_of(tag)} waits for it")
                 self._changed.wait(1.0)
-                if not told and time.monotonic() - since > _LATE_SECONDS:
-                    told = True
+                waited = time.monotonic() - since
+                if waited > _MOST_SECONDS:
+                    raise self.fail(
+                        f"process {process} lives, but did not come to {_of(tag)} within "
+                        f"{_MOST_SECONDS:.0f} seconds. Do all processes run the same programs?"
+                    )
+                if waited > (told + 1) * _LATE_SECONDS:
+                    told += 1
                     logger.warning(
                         "%s on process %d has waited %.0f seconds for process %d, which lives",
-                        _of(tag), self.index, time.monotonic() - since, process,
+                        _of(tag), self.index, waited, process,
                     )  # fmt: skip
             parts = self._arrived[key].popleft()
             if not self._arrived[key]:

@@ -63,6 +63,12 @@ def take_part(machine: Machine, policy: Policy, options: Options, process: Proce
     cores = visible_cores(machine, _own(options, index, count), _cores(machine, index, count))
     if process is None:
         return Job(0, devices_of(machine, [cores]), None)
+    if options.executor == "engine":
+        raise ConfigurationError(
+            f"NEURONJAX_EXECUTOR=engine emulates the engines of all cores in one process, and this "
+            f"is one of {count}. Run the script in one (NEURONJAX_TARGET=trn2-ultraserver has four "
+            "hosts), or use the executor host."
+        )
     first = _cores(machine, index, count)[0].id
     description = Description(
         agreed={
