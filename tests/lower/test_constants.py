@@ -36,6 +36,15 @@ CASES: dict[str, Callable[..., Any]] = {
     "chosen by a constant": lambda x: lax.select(
         jnp.full(x.shape, True), x.astype(jnp.int32), jnp.full(x.shape, 7)
     ),
+    "a sum of equals": lambda x: (jnp.full((3, 20), 0.1).sum(1), jnp.full((3,), 2.0).sum() + x),
+    "a product of equals": lambda x: jnp.full((3, 20), 1.5).prod(0) * x,
+    "the greatest of equals": lambda x: (jnp.full((4,), -2.0).max(), jnp.full((4,), True).any(), x),
+    "a sum of rounded equals": lambda x: (
+        jnp.full((4,), 0.1).astype(jnp.bfloat16).astype(jnp.float32).sum() + x
+    ),
+    "a sum of equals from a number": lambda x: lax.reduce(
+        jnp.full((4, 20), 2.0), x[3], lax.add, (0,)
+    ),
     "a remainder": lambda x: (jnp.remainder(jnp.float32(-7.5), 2), lax.rem(jnp.int32(-7), 2), x),
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -12,10 +12,11 @@ import numpy as np
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower import elementwise
 from neuronjax.lower.families import random, top_k, windows
-from neuronjax.lower.fuse import PACKED
+from neuronjax.lower.fuse import PACKED, is_row_reduction, is_splat, reducer
 from neuronjax.lower.region import is_emittable
 from neuronjax.lower.rewrite import Rewrite, Writer
 from neuronjax.lower.storage import is_native
+from neuronjax.lower.tiles import IDENTITIES
 
 
 def _bits_of(dtype: np.dtype) -> np.dtype:
@@ -261,6 +262,46 @@ def _converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.broadcast_to(converted, array.shape)
 
 
+_OF_EQUALS: Mapping[str, Callable[[float, int], float]] = {
+    "add": lambda number, count: number * count,
+    "multiply": lambda number, count: number**count,
+    "maximum": lambda number, _: number,
+    "minimum": lambda number, _: number,
+    "and": lambda number, _: number,
+    "or": lambda number, _: number,
+}
+"""Operator of a row reduction -> what it gives for so many equal numbers, before rounding."""
+
+
+def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Equal numbers that are known need no pass over them."""
+    number = _number(op.operands[0]) if is_row_reduction(op) else None
+    if number is None:
+        return None
+    name, init = str(reducer(op)), op.operands[1]
+    count = math.prod(op.operands[0].shape[dim] for dim in op.attributes["dimensions"])
+    with np.errstate(over="ignore"):
+        total = _OF_EQUALS[name](np.float64(number), count)
+    made = writer.constant(total, op.result)
+    if _number(init) == IDENTITIES[name]:
+        return (made,)
+    return (writer.add(name, made, writer.broadcast(init, op.result.shape, ())),)
+
+
+def _number(value: Value) -> np.generic | None:
+    """The one number of all elements, if it is known."""
+    if is_splat(value):
+        return value.producer.attributes["value"].flat[0]  # type: ignore[union-attr]
+    made = value.producer
+    if made is None or made.name not in ("broadcast_in_dim", "reshape", "convert"):
+        return None
+    number = _number(made.operands[0])
+    if number is None or not elementwise.is_float(made.operands[0].dtype):
+        return None if made.name == "convert" else number
+    with np.errstate(over="ignore"):
+        return number.astype(value.dtype)
+
+
 _PACKED_OPERATIONS = (
     "abs", "add", "and", "clamp", "compare", "convert", "divide", "maximum", "minimum", "multiply",
     "negate", "not", "or", "popcnt", "remainder", "select", "sign", "subtract", "xor",
@@ -277,6 +318,7 @@ REWRITES: dict[str, Rewrite] = {
     "bitcast_convert": bitcast_convert,
     "convert": convert,
     "map": map_,
+    "reduce": reduce,
     "reduce_precision": reduce_precision,
 }
 """Operation -> what it is in terms of others."""
