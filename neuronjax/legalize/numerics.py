@@ -139,8 +139,7 @@ def _integers_in_32_bits(module: ir.Module, policy: Policy) -> None:
     for op in conversions:
         _go_through(op, INTEGERS_64[element_type(op.results[0])])
     for argument in arguments:
-        with ir.InsertionPoint.at_block_begin(argument.owner):
-            _wrap(argument)
+        _cut_where_computed(argument)
 
 
 def _cut_constant(op: Any) -> None:
@@ -157,11 +156,49 @@ def _cut_constant(op: Any) -> None:
     op.attributes["value"] = ir.DenseElementsAttr.get(value, type=op.results[0].type)
 
 
-def _wrap(value: Any) -> None:
-    """Lets all users see 64-bit integers cut down to 32 bits."""
+_HANDING_ON = frozenset(
+    f"stablehlo.{name}" for name in (
+        "all_gather", "broadcast_in_dim", "collective_permute", "concatenate", "dynamic_slice",
+        "dynamic_update_slice", "gather", "pad", "reshape", "reverse", "slice", "transpose",
+    )
+)  # fmt: skip
+"""Ops that move numbers, and compute with none but those that say where."""
+_PLACES = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1}
+"""Op -> its first operand that says where."""
+
+
+def _cut_where_computed(argument: Any) -> None:
+    """Lets everybody who computes with 64-bit integers see them cut down to 32 bits; what a program
+    moves and gives back keeps its bits."""
+    waiting, seen = [argument], set()
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        computing = []
+        for use in list(value.uses):
+            user = use.owner.operation
+            places = _PLACES.get(user.name.removeprefix("stablehlo."), len(user.operands))
+            if user.name in _HANDING_ON and use.operand_number < places:
+                waiting.append(user.results[0])
+            elif user.name != "func.return":
+                computing.append((user, use.operand_number))
+        if computing:
+            cut = _cut(value)
+            for user, number in computing:
+                user.operands[number] = cut
+
+
+def _cut(value: Any) -> Any:
+    """A value cut down to 32 bits, written right behind it."""
     element = element_type(value)
-    low = convert(value, INTEGERS_64[element])
-    value.replace_all_uses_except(convert(low, element), low.owner.operation)
+    if isinstance(value.owner, ir.Block):
+        place: Any = ir.InsertionPoint.at_block_begin(value.owner)
+    else:
+        place = after(value.owner)
+    with place:
+        return convert(convert(value, INTEGERS_64[element]), element)
 
 
 def _go_through(op: Any, element: str) -> None:

@@ -145,6 +145,20 @@ CASES = {
         (BIG.astype(np.int32) * np.int32(3)).astype(np.float32) - (BIG >> 1).astype(np.float32),
         ieee=(BIG * 3).astype(np.float32) - (BIG >> 1).astype(np.float32),
     ),
+    "int64 moved": Case("int64", lambda x: x, (BIG,), BIG),
+    "int64 moved about": Case(
+        "int64",
+        lambda x: jnp.concatenate([x[::-1], x])[jnp.array([3, 0])].reshape(2, 1),
+        (BIG,),
+        BIG[::-1][:, None][[0, 0]],
+    ),
+    "int64 compared": Case(
+        "int64",
+        lambda x: jnp.stack([x, x]) > 2**31 - 2,
+        (BIG,),
+        [[True, False]] * 2,
+        ieee=[[True, True]] * 2,
+    ),
     "int64 constant": Case(
         "int64", lambda x: x * 0 + (2**40 + 3), (BIG,), np.array([3, 3]), ieee=BIG * 0 + 2**40 + 3
     ),
