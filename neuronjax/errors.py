@@ -271,3 +271,7 @@ class ConfigurationWarning(NeuronWarning):
 
 class LifetimeError(NeuronError):
     """Somebody wrote to memory that had been given back: a defect of the backend."""
+
+
+class UntestedVersionWarning(UserWarning):
+    """The installed jaxlib is of a minor version that the project was not tested with."""

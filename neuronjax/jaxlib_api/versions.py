@@ -6,12 +6,10 @@ import warnings
 
 import jaxlib
 
+from neuronjax.errors import UntestedVersionWarning
+
 TESTED = ("0.10.0", "0.10.2")
 """Oldest and newest. ``pyproject.toml`` asks for the oldest; a newer minor one causes a warning."""
-
-
-class UntestedVersionWarning(UserWarning):
-    """The installed jaxlib is of a minor version that nobody has tried."""
 
 
 def warn_if_untested(installed: str = jaxlib.__version__) -> None:

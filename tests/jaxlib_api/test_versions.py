@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 
+from neuronjax.errors import UntestedVersionWarning
 from neuronjax.jaxlib_api import versions
 from tests.conftest import PROJECT
 
@@ -16,7 +17,7 @@ def test_the_project_asks_for_the_oldest_version() -> None:
 
 @pytest.mark.parametrize("installed", ["0.99.0", "1.0.0"])
 def test_an_untested_minor_version_is_named(installed: str) -> None:
-    with pytest.warns(versions.UntestedVersionWarning, match=rf"this is {installed}") as caught:
+    with pytest.warns(UntestedVersionWarning, match=rf"this is {installed}") as caught:
         versions.warn_if_untested(installed)
     assert f"{versions.TESTED[0]} to {versions.TESTED[1]}" in str(caught[0].message)
 

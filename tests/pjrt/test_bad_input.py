@@ -229,6 +229,7 @@ def test_callback_of_the_wrong_shape(neuron_devices: list[jax.Device]) -> None:
 INTERRUPTED = """
     import os, signal, threading, time
     import jax, jax.numpy as jnp, numpy as np
+    jax.devices()  # what is interrupted is the work, not the start
     {setup}
     done = threading.Event()
     def press():
