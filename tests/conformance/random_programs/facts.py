@@ -112,6 +112,8 @@ def multiplied(left: Facts, right: Facts) -> Facts:
     if not left.absolute and not right.absolute:
         return replace(result, relative=(left.relative + right.relative) * 1.01)
     a, b = left.difference, right.difference
+    if UNKNOWN in (a, b):
+        return replace(result, relative=0.0, absolute=UNKNOWN)
     return replace(result, relative=0.0, absolute=left.bound * b + right.bound * a + a * b)
 
 
