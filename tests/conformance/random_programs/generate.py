@@ -14,6 +14,7 @@ from jax import lax
 from tests.conformance.random_programs import (
     control,
     elementwise,
+    library,
     movement,
     products,
     randomness,
@@ -35,11 +36,13 @@ FAMILIES: Mapping[str, Mapping[str, Callable[[Draw], Line]]] = {
     "products": products.KINDS,
     "control": control.KINDS,
     "randomness": randomness.KINDS,
+    "library": library.KINDS,
 }
 
 _WEIGHTS = {
     "elementwise": 10, "movement": 8, "reductions": 3, "products": 3, "control": 2,
     "randomness": 1,
+    "library": 6,
 }  # fmt: skip
 
 _NAMES = {
