@@ -137,7 +137,7 @@ def mapped(draw: Draw) -> Line:
 
 
 def nested(draw: Draw) -> Line:
-    """A function of its own, called, kept, or differentiated."""
+    """A function of its own."""
     x = draw.value(numeric, wide, _lattice)
     body = _turn(draw, x, "c", "c")
     name = draw.choice(("jax.jit", "jax.checkpoint"))

@@ -134,7 +134,8 @@ def taken_apart(draw: Draw) -> Line:
         ("jnp.ldexp({}, 3)", Facts(8 * x.facts.bound, 0)),
         ("jnp.copysign({0}, -{0})", Facts(x.facts.bound, 0)),
         ("jnp.nan_to_num({})", x.facts), ("jnp.heaviside({}, 0.5)", Facts(1, 0.5)),
-        ("jnp.round({}, 0)", Facts(x.facts.bound + 1, 1)), ("jnp.trunc({})", Facts(x.facts.bound, 1)),
+        ("jnp.round({}, 0)", Facts(x.facts.bound + 1, 1)),
+        ("jnp.trunc({})", Facts(x.facts.bound, 1)),
         ("jnp.spacing({})", Facts(x.facts.bound, 0, absolute=2e-38)),
     ))  # fmt: skip
     return line(text.format(x.name), [x], facts)
