@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +82,8 @@ class SharedPrograms:
 
     def compile(
         self,
-        key: tuple[str, str],
+        name: str,
+        ids: Sequence[int],
         owners: Sequence[int],
         module: bytes,
         placement: Placement,
@@ -91,15 +93,15 @@ class SharedPrograms:
     ) -> HostExecutable:
         """Compiles this process's part of a per-core program.
 
-        ``key`` is its name and its fingerprint, equal on all processes; ``owners[r]`` is the
-        process of rank r; ``placement`` has the cores of this process's ranks, in their order.
+        ``ids[r]`` and ``owners[r]`` are the device and the process of rank r;
+        ``placement`` has the cores of this process's ranks, in their order.
 
         Raises:
           CompileError, UnsupportedProgramError: as ``HostClient.compile``.
         """
         ranks = [rank for rank, owner in enumerate(owners) if owner == self._links.index]
-        code, collectives = separate(module, ranks, len(owners), len(callbacks))
-        name, fingerprint = key
+        code, collectives, digest = separate(module, ranks, len(owners), len(callbacks))
+        fingerprint = hashlib.sha256(f"{digest} {list(ids)}".encode()).hexdigest()
         title = f"program {name} ({fingerprint[:12]})"
         meetings = Meetings(title, collectives, owners, self._links)
         functions = [*callbacks, *meetings.callbacks()]

@@ -8,6 +8,7 @@ ones that all wait for. The value is the number of the run.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,8 +37,10 @@ from neuronjax.processes.reduction import OF_TRUTH_VALUES, REDUCTIONS, Reduction
 
 def separate(
     code: bytes, ranks: Sequence[int], total: int, first_callback: int
-) -> tuple[bytes, list[Collective]]:
-    """The program of the process that has ``ranks`` of ``total``, and its collectives.
+) -> tuple[bytes, list[Collective], str]:
+    """The program of the process that has ``ranks`` of ``total``, its collectives, and a digest.
+
+    The digest is of the whole program, without lines of source: equal on all processes.
 
     Its ``main`` has one more argument, a ui32 scalar: the number of the run. Collective i is a call
     of host callback ``first_callback + i``.
@@ -47,6 +50,7 @@ def separate(
     """
     with hlo.context(), ir.Location.unknown():
         module = hlo.load(code)
+        digest = hashlib.sha256(str(module).encode()).hexdigest()
         inline_calls(module)
         main = hlo.main_function(module)
         run = hlo.add_argument(main, _ui32())
@@ -58,7 +62,7 @@ def separate(
                 del module.operation.attributes[name]
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), len(ranks))
         module.operation.attributes["mhlo.num_replicas"] = count
-        return hlo.dump(module), writer.collectives
+        return hlo.dump(module), writer.collectives, digest
 
 
 _OF_ALL_RANKS = ("mhlo.spmd_output_sharding", "mhlo.spmd_parameters_shardings")

@@ -221,8 +221,8 @@ class Client:
                 "on the processes that have its devices."
             )
         owners = self.job.owners(ids)
-        key = program.signature.name, program.fingerprint
-        return self._shared.compile(key, owners, *code, program.callbacks)
+        name = program.signature.name
+        return self._shared.compile(name, ids, owners, *code, program.callbacks)
 
     def engine_program(self, fingerprint: str) -> Program | None:
         """The engine program of a loaded executable; ``None`` if there is no such executable.

@@ -156,10 +156,15 @@ def _of_processes() -> dict[str, Any]:
     local = np.arange(8 // count, dtype=np.float32) + 100 * index
     whole = jax.make_array_from_process_local_data(NamedSharding(mesh, P("x")), local)
     multihost_utils.sync_global_devices("here")
+    sums = [
+        jax.jit(lambda x: x.sum()),
+        jax.jit(lambda x: x.sum()),  # the same program from another line
+    ]
+    total = sums[index % 2](whole)
     return {
         "devices": [[d.id, d.process_index, d.local_hardware_id, d.core] for d in jax.devices()],
         "local": [d.id for d in jax.local_devices()],
-        "sum": float(jnp.sum(whole)),
+        "sum": float(total),
         "broadcast": float(multihost_utils.broadcast_one_to_all(np.float32(index + 7))),
         "gathered": np.asarray(multihost_utils.process_allgather(np.int32(index))).tolist(),
         "bytes": [d.memory_stats()["bytes_in_use"] > 0 for d in jax.local_devices()],
