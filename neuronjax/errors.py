@@ -273,5 +273,5 @@ class LifetimeError(NeuronError):
     """Somebody wrote to memory that had been given back: a defect of the backend."""
 
 
-class UntestedVersionWarning(UserWarning):
+class UntestedVersionWarning(NeuronWarning):
     """The installed jaxlib is of a minor version that the project was not tested with."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
+import logging
 
 import jaxlib
 
 from neuronjax.errors import UntestedVersionWarning
+from neuronjax.notices import warned
 
 TESTED = ("0.10.0", "0.10.2")
 """Oldest and newest. ``pyproject.toml`` asks for the oldest; a newer minor one causes a warning."""
@@ -15,13 +16,13 @@ TESTED = ("0.10.0", "0.10.2")
 def warn_if_untested(installed: str = jaxlib.__version__) -> None:
     """Warns if ``installed`` is newer than the tested minor versions."""
     if _minor(installed) > _minor(TESTED[1]):
-        warnings.warn(
+        message = (
             f"neuronjax is tested with jaxlib {TESTED[0]} to {TESTED[1]}, and this is {installed}: "
             "what it relies on may have changed. If something fails, install jax and jaxlib "
-            f"{TESTED[1]}.",
-            UntestedVersionWarning,
-            stacklevel=2,
+            f"{TESTED[1]}."
         )
+        if not warned(message, UntestedVersionWarning, __file__, 1):
+            logging.getLogger("neuronjax").warning(message)
 
 
 def _minor(version: str) -> tuple[int, ...]:
