@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,31 @@ def tiny(devices: Sequence[jax.Device]) -> Thunk:
     return run
 
 
+def unwaited(devices: Sequence[jax.Device]) -> Thunk:
+    """TINY_CALLS of the same calls, of which only the last is waited for."""
+    x = jax.device_put(jnp.arange(4.0), devices[0])
+    add_one = jax.jit(lambda x: x + 1)
+
+    def run() -> None:
+        for _ in range(TINY_CALLS):
+            y = add_one(x)
+        y.block_until_ready()
+
+    return run
+
+
+def fetching(devices: Sequence[jax.Device]) -> Thunk:
+    """TINY_CALLS of such calls, and each result fetched with `jax.device_get`."""
+    x = jax.device_put(jnp.arange(4.0), devices[0])
+    add_one = jax.jit(lambda x: x + 1)
+
+    def run() -> None:
+        for _ in range(TINY_CALLS):
+            jax.device_get(add_one(x))
+
+    return run
+
+
 def many_arguments(devices: Sequence[jax.Device]) -> Thunk:
     """One call with ARGUMENTS arrays in and as many out, each split over all devices."""
     mesh = jax.make_mesh((len(devices),), ("x",), devices=devices)
@@ -35,3 +60,12 @@ def many_arguments(devices: Sequence[jax.Device]) -> Thunk:
     arrays = jax.device_put(values, split)
     add_one = jax.jit(lambda arrays: [x + 1 for x in arrays])
     return lambda: jax.block_until_ready(add_one(arrays))
+
+
+PREPARE: dict[str, Callable[[Sequence[jax.Device]], Thunk]] = {
+    "tiny": tiny,
+    "unwaited": unwaited,
+    "fetching": fetching,
+    "many_arguments": many_arguments,
+}
+"""What a process of its own can be asked for."""

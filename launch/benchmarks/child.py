@@ -126,6 +126,15 @@ def handles(arguments: argparse.Namespace) -> dict[str, float]:
     return {"left": left.total(), **left}
 
 
+def calls(arguments: argparse.Namespace) -> dict[str, float]:
+    """Ratio of `--row`, a key of `calls.PREPARE`, on neuron to the same on cpu."""
+    prepare = importlib.import_module("launch.benchmarks.calls").PREPARE[arguments.row]
+    paired = importlib.import_module("launch.benchmarks.paired")
+    thunks = [prepare(jax.devices(platform)) for platform in ("neuron", "cpu")]
+    measured = paired.compare(*paired.time_pairs(*thunks, arguments.calls, 3), how="ratio")
+    return {"ratio": measured.value}
+
+
 def bf16_steps(arguments: argparse.Namespace) -> dict[str, float]:
     """Median seconds of the training job's step with BF16 activations."""
     training = importlib.import_module("launch.benchmarks.training")
@@ -184,7 +193,9 @@ def _resident_megabytes() -> float:
 
 TASKS = {
     task.__name__: task
-    for task in (first_jit, bystander, many_cores, growth, loading, handles, bf16_steps, rounding)
+    for task in (
+        first_jit, bystander, many_cores, calls, growth, loading, handles, bf16_steps, rounding,
+    )  # fmt: skip
 }
 
 
@@ -196,6 +207,7 @@ def main() -> None:
         "--module", help="module or package of the backend that the task looks into"
     )
     parser.add_argument("--alone", action="store_true", help="without any plugin of JAX")
+    parser.add_argument("--row", help="of the calls that are timed")
     parser.add_argument("--directory", help="of the checkpoint that the task loads")
     arguments = parser.parse_args()
     print(json.dumps(TASKS[arguments.task](arguments)))

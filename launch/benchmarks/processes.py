@@ -14,6 +14,7 @@ import numpy as np
 from launch.benchmarks import loading
 from launch.benchmarks.paired import Measurement, compare, summary, time_pairs
 from launch.benchmarks.platforms import (
+    DEVICES,
     ONE_CHIP,
     ULTRASERVER,
     ULTRASERVER_DEVICES,
@@ -110,6 +111,14 @@ def numerics(settings: Settings, repetitions: int, variables: Mapping[str, str])
     pairs = [(seconds({**ONE_CHIP, **variables}), seconds(ONE_CHIP)) for _ in range(repetitions)]
     subject, baseline = zip(*pairs, strict=True)
     return compare(subject, baseline, how="ratio")
+
+
+def calls_in_python(settings: Settings, repetitions: int, row: str) -> Measurement:
+    """Ratio of a `row` of calls to the baseline, with every PJRT call answered in Python."""
+    variables = {**ONE_CHIP, "NEURONJAX_NATIVE_STUBS": "0", "JAX_NUM_CPU_DEVICES": str(DEVICES)}
+    platforms = f"{settings.platform},{settings.baseline}"
+    run = run_child(platforms, ["calls", f"--row={row}", f"--calls={repetitions}"], variables)
+    return summary([run["ratio"]])
 
 
 def handles(settings: Settings, repetitions: int) -> Measurement:

@@ -75,10 +75,20 @@ def _numerics(variables: Mapping[str, str]) -> Measure:
     return partial(processes.numerics, variables=variables)
 
 
+def _in_python(row: str) -> Measure:
+    return partial(processes.calls_in_python, row=row)
+
+
 ROWS = (
     Row("training step", 1.25, "×", 11, _ratio(training.training_step, DEVICES, 3)),
-    Row("tiny call", 5.0, "×", 15, _ratio(calls.tiny, 1, 3)),
-    Row("300 arguments", 5.0, "×", 15, _ratio(calls.many_arguments, DEVICES, 3)),
+    Row("tiny call", 3.0, "×", 25, _ratio(calls.tiny, 1, 3)),
+    Row("unwaited call", 3.5, "×", 25, _ratio(calls.unwaited, 1, 3)),
+    Row("call and device_get", 4.0, "×", 25, _ratio(calls.fetching, 1, 3)),
+    Row("300 arguments", 2.0, "×", 15, _ratio(calls.many_arguments, DEVICES, 3)),
+    Row("in Python: tiny call", 6.0, "×", 25, _in_python("tiny")),
+    Row("in Python: unwaited call", 10.0, "×", 25, _in_python("unwaited")),
+    Row("in Python: call and device_get", 4.0, "×", 25, _in_python("fetching")),
+    Row("in Python: 300 arguments", 4.0, "×", 15, _in_python("many_arguments")),
     Row("compile 12 layers", 2.0, "×", 3, _ratio(training.compiling, DEVICES, 1)),
     Row("import and first jit", 1.0, "s", 5, processes.first_jit),
     Row("installed, not used", 0.005, "s", 20, processes.bystander),

@@ -133,10 +133,10 @@ def LoadedExecutable_Execute(plugin: Plugin, address: int) -> None:
         plugin.first_run = None
         first_run()
     arguments = address >> 3
-    runner = plugin.handles[WORDS[arguments + _EXECUTABLE]].runner
-    if runner is None:
+    loaded = plugin.handles.get(WORDS[arguments + _EXECUTABLE])
+    if loaded is None or loaded.runner is None:
         raise NeuronError("the executable was deleted; compile it again")
-    runner.run(arguments)
+    loaded.runner.run(arguments)
 
 
 def LoadedExecutable_Destroy(plugin: Plugin, args: Any) -> None:

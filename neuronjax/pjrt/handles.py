@@ -81,6 +81,8 @@ class Handles:
         self._objects: dict[int, Any] = {}
         self._records: dict[int, Any] = {}
         self._graveyard = graveyard
+        self.get = self._objects.get
+        """The object of a handle, ``None`` if there is none: quicker than an index."""
 
     def add(self, obj: Any, words: Sequence[int] = (0,)) -> int:
         """A new handle for ``obj``; ``words`` fill its record (64 bits each)."""

@@ -125,12 +125,15 @@ class ShardedValue:
         """Frees whatever shards are left."""
         if self.array is None:
             return
-        ids = self.spec.placement.ids
+        spec = self.spec
+        ids = spec.placement.ids
         if self._freed:
             ids = tuple(core for index, core in enumerate(ids) if index not in self._freed)
-        self.array = self._shards = self.joined = None
-        if self.spec.hbm_bytes:
-            self.ledger.free(ids, self.spec.hbm_bytes)
+        self.array = None
+        if self._shards is not None or self.joined is not None:
+            self._shards = self.joined = None
+        if spec.hbm_bytes:
+            self.ledger.free(ids, spec.hbm_bytes)
 
 
 def error_of(values: Iterable[ShardedValue]) -> BaseException | None:
