@@ -194,8 +194,16 @@ def _resident_megabytes() -> float:
 TASKS = {
     task.__name__: task
     for task in (
-        first_jit, bystander, many_cores, calls, growth, loading, handles, bf16_steps, rounding,
-    )  # fmt: skip
+        first_jit,
+        bystander,
+        many_cores,
+        calls,
+        growth,
+        loading,
+        handles,
+        bf16_steps,
+        rounding,
+    )
 }
 
 
