@@ -33,6 +33,8 @@ MOST_MEGABYTES = 60
 """By which resident memory may grow after the first third of the time: XLA's allocators and
 fragmentation, not ours; a leak of one array per step would be gigabytes."""
 _GRACE_SECONDS = 120
+_DUMP_SECONDS = 60
+"""How long after its time the process says where its threads are."""
 _INTERRUPT_SECONDS = 0.05, 0.3
 
 
@@ -226,6 +228,7 @@ def _megabytes() -> float:
 def inside(seconds: float, threads: int, seed: int) -> int:
     """The work itself; prints the report and returns the exit code."""
     faulthandler.enable()
+    faulthandler.dump_traceback_later(seconds + _DUMP_SECONDS)
     logging.getLogger("jax._src.callback").setLevel(logging.CRITICAL)  # failures are wanted
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from neuronjax.pjrt import plugin
