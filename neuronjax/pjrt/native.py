@@ -1,28 +1,22 @@
-"""Machine code around the Python callbacks: loaded here, described in ``native_ir.py``.
+"""Machine code around the Python callbacks: compiled here, described in ``native_ir.py``.
 
-The code for the architectures that jaxlib has wheels for comes with the package, compiled by LLVM
-from the description (``native_build.py``). On other hosts it is compiled at the start where
-llvmlite is installed. Hosts that have neither, or refuse executable pages, use the Python callbacks
-alone.
+LLVM compiles the description when the platform is first used, for whatever host this is. Where a
+host refuses executable memory, the Python callbacks answer alone: correct, but for what ctypes
+cannot do. CPython checks the result of every callback before C gets it back, so a callback of
+ctypes cannot leave an exception pending that was pending before: one on its way up is lost if
+arrays die by it.
 """
 
 from __future__ import annotations
 
-import base64
 import ctypes
-import importlib
-import importlib.util
-import json
 import logging
-import mmap
-import platform
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from llvmlite import binding as llvm
 
 from neuronjax.pjrt import abi, layouts, profiler
 from neuronjax.pjrt.native_ir import (
@@ -35,21 +29,6 @@ from neuronjax.pjrt.native_ir import (
 )
 
 logger = logging.getLogger("neuronjax")
-
-CODE_FILE = Path(__file__).with_name("native_code.json")
-
-_ARCHITECTURES = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
-"""``platform.machine()`` -> architecture in the code file."""
-
-RELOCATIONS: dict[str, tuple[int, int | None]] = {
-    "word": (1, None),  # R_X86_64_64: eight bytes
-    "bits 0-15": (264, 0),  # R_AARCH64_MOVW_UABS_G0_NC and so on: 16 bits of a movz or movk
-    "bits 16-31": (266, 16),
-    "bits 32-47": (268, 32),
-    "bits 48-63": (269, 48),
-}
-"""Where code holds the table's address: number of the ELF relocation, and the first bit of it that
-an instruction takes; ``None`` for the whole."""
 
 _END_SECONDS = 30
 """How long the end of the process waits for threads that are inside a call."""
@@ -66,8 +45,30 @@ class Code(Protocol):
     addresses: dict[str, int]
 
 
-Source = Callable[[int], Code | None]
-"""Code for this host whose table is at an address, if there is any."""
+class Compiled:
+    """The description compiled by LLVM for this host."""
+
+    def __init__(self, table: int) -> None:
+        """``table`` is the address of the words that the code reads.
+
+        Raises:
+          RuntimeError: LLVM cannot compile for this host, or may not.
+        """
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        module = llvm.parse_assembly(description(entries()))
+        machine = llvm.Target.from_default_triple().create_target_machine(opt=1, jit=True)
+        self._engine = llvm.create_mcjit_compiler(module, machine)
+        self._engine.add_global_mapping(module.get_global_variable("table"), table)
+        self._engine.finalize_object()
+        self.addresses = {
+            function.name: self._engine.get_function_address(function.name)
+            for function in module.functions
+        }
+
+
+Compiler = Callable[[int], Code]
+"""Makes code whose table is at an address."""
 
 
 class NativeCode:
@@ -77,23 +78,19 @@ class NativeCode:
         self,
         callbacks: Mapping[str, int],
         handles: Mapping[str, int],
-        sources: Sequence[Source] | None = None,
+        compiler: Compiler,
     ) -> None:
         """``callbacks`` are addresses by the names of ``entries()``, ``handles`` those of the
-        shared event and error by the names of the table's words; the first of ``sources`` that has
-        code for this host is used.
+        shared event and error by the names of the table's words.
 
         Raises:
-          OSError: there is no code for this host, or the host refuses executable pages.
+          RuntimeError: the compiler has no code for this host.
         """
         words = {**_python_words(), **handles}
         order = entries()
         self._table = (ctypes.c_uint64 * (len(FIXED_WORDS) + len(order)))()
         address = ctypes.addressof(self._table)
-        found = (source(address) for source in sources or SOURCES)
-        self._code = next((code for code in found if code is not None), None)
-        if self._code is None:
-            raise OSError(f"there is no machine code for {platform.machine()} on {sys.platform}")
+        self._code = compiler(address)
         functions = self._code.addresses
         words["enter"] = functions["enter"]
         self._at = {name: index for index, name in enumerate((*FIXED_WORDS, *order))}
@@ -128,15 +125,17 @@ class NativeCode:
 
 
 def load(
-    callbacks: Mapping[str, int],
-    handles: Mapping[str, int],
-    sources: Sequence[Source] | None = None,
+    callbacks: Mapping[str, int], handles: Mapping[str, int], compiler: Compiler = Compiled
 ) -> NativeCode | None:
     """The code for these callbacks; ``None`` where there is none for this host."""
     try:
-        return NativeCode(callbacks, handles, sources)
-    except (OSError, ValueError) as error:
-        logger.info("every PJRT call is answered by ctypes alone: %s", error)
+        return NativeCode(callbacks, handles, compiler)
+    except (OSError, RuntimeError) as error:
+        logger.warning(
+            "LLVM cannot make machine code here, so ctypes answers alone: slower, and an exception "
+            "may come out as SystemError if it destroys arrays on its way up (%s)",
+            error,
+        )
         return None
 
 
@@ -156,59 +155,3 @@ def _python_words() -> dict[str, int]:
         for word, name in names.items()
     }
     return words | {"main_thread": threading.main_thread().ident or 0}
-
-
-class _Shipped:
-    """Code of the package in executable memory."""
-
-    def __init__(self, code: bytes, offsets: Mapping[str, int]) -> None:
-        """Raises ``OSError`` or ``ValueError`` where the host refuses executable pages."""
-        self._page = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        self._page.write(code)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
-        protect = ctypes.CDLL(None, use_errno=True).mprotect
-        protection = mmap.PROT_READ | mmap.PROT_EXEC
-        if protect(ctypes.c_void_p(base), ctypes.c_size_t(len(code)), protection):
-            raise OSError(ctypes.get_errno(), "executable pages are refused")
-        self.addresses = {name: base + at for name, at in offsets.items()}
-
-
-def shipped(table: int) -> Code | None:
-    """The package's code for this host, if there is any."""
-    record = shipped_code()["architectures"].get(_ARCHITECTURES.get(platform.machine()))
-    if record is None or sys.platform not in ("linux", "darwin"):
-        return None
-    return _Shipped(linked(record, table), record["functions"])
-
-
-@cache
-def shipped_code() -> dict[str, Any]:
-    """What ``native_build`` wrote."""
-    return json.loads(CODE_FILE.read_text())
-
-
-def linked(record: Mapping[str, Any], table: int) -> bytes:
-    """The code of an architecture with the address of the table in its places."""
-    code = bytearray(base64.b64decode(record["code"]))
-    for at, kind, addend in record["table"]:
-        _, first_bit = RELOCATIONS[kind]
-        value = table + addend
-        if first_bit is None:
-            code[at : at + 8] = value.to_bytes(8, "little")
-        else:
-            instruction = int.from_bytes(code[at : at + 4], "little")
-            instruction |= (value >> first_bit & 0xFFFF) << 5
-            code[at : at + 4] = instruction.to_bytes(4, "little")
-    return bytes(code)
-
-
-def compiled_now(table: int) -> Code | None:
-    """Code that LLVM makes for this host, if llvmlite is installed."""
-    if importlib.util.find_spec("llvmlite") is None:
-        return None
-    build = importlib.import_module("neuronjax.pjrt.native_build")
-    return build.Jitted(description(entries()), table)
-
-
-SOURCES: tuple[Source, ...] = (shipped, compiled_now)
-"""Where code comes from: the first that has some is taken. Shipped code costs no compilation."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -69,10 +69,9 @@ class Table:
         plugin: Plugin,
         native_stubs: bool,
         functions: Mapping[str, Call] | None = None,
-        sources: Sequence[native.Source] | None = None,
+        compiler: native.Compiler = native.Compiled,
     ) -> None:
-        """``functions`` are the implementations by call, ``sources`` those of machine code;
-        ``None`` stands for the backend's own."""
+        """``functions`` are the implementations by call; ``None`` stands for the backend's own."""
         self.plugin = plugin
         own = implementations() | {BUFFER_DESTROY_LAST: buffer.buffer_destroy_last}
         functions = own if functions is None else functions
@@ -91,7 +90,7 @@ class Table:
         }
         self.slots = {name: _address(callback) for name, callback in self._callbacks.items()}
         shared = {"ready_event": plugin.ready_event, "refusal": plugin.last_error}
-        self.native = native.load(self.slots, shared, sources)
+        self.native = native.load(self.slots, shared, compiler)
         if self.native is not None:
             self.slots |= self.native.entries | (self.native.stubs if native_stubs else {})
         plugin.deleter, plugin.nothing = self.slots[DELETER], self.slots[NOTHING]

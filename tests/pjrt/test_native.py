@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,9 +14,9 @@ import jax
 import numpy as np
 import pytest
 
-from neuronjax.pjrt import abi, layouts, native, native_build
+from neuronjax.pjrt import abi, layouts, native
 from neuronjax.pjrt.guard import guarded
-from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, STUBS, description
+from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, STUBS
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table, implementations
 from neuronjax.runtime.event import Event
@@ -335,43 +334,12 @@ def test_an_exception_on_its_way_survives_the_destruction_of_arrays(
     assert done.stdout.splitlines() == ["refused", "float TypeError"] * 5 + ["[2. 2. 2.]"]
 
 
-def test_shipped_code_is_of_the_present_description() -> None:
-    """After a change of it: python -m neuronjax.pjrt.native_build"""
-    digest = hashlib.sha256(description(native.entries()).encode()).hexdigest()
-    assert native.shipped_code()["description"] == digest
+@pytest.fixture(scope="module")
+def own_table() -> Calls:
+    return Calls(Table(Plugin(), True))
 
 
-@pytest.mark.parametrize("architecture", native_build.TARGETS)
-def test_the_table_stands_wherever_the_code_looks_for_it(architecture: str) -> None:
-    """The bytes that linking changes are those which hold the address, on every architecture."""
-    record = native_build.compiled(description(native.entries()), architecture)
-    assert (
-        record["functions"].keys()
-        == native.shipped_code()["architectures"][architecture]["functions"].keys()
-    )
-    address, first_bits = 0x123456789AB8, dict(native.RELOCATIONS.values())
-    code = native.linked(record, address)
-    assert len(record["table"]) >= 2 * len(native.entries())
-    for at, kind, addend in record["table"]:
-        expected = address + addend
-        word = int.from_bytes(code[at : at + 8], "little")
-        first_bit = first_bits[native.RELOCATIONS[kind][0]]
-        if first_bit is None:
-            assert word == expected
-        else:  # movz and movk take 16 bits, from their bit 5 on
-            assert word >> 5 & 0xFFFF == expected >> first_bit & 0xFFFF
-
-
-SOURCES = {"shipped": native.shipped, "compiled now": native.compiled_now}
-
-
-@pytest.fixture(scope="module", params=SOURCES)
-def own_table(request: pytest.FixtureRequest) -> Calls:
-    """A table of its own with code from one source."""
-    return Calls(Table(Plugin(), True, sources=[SOURCES[request.param]]))
-
-
-def test_code_of_every_source_answers(own_table: Calls) -> None:
+def test_the_code_of_a_table_answers(own_table: Calls) -> None:
     assert own_table.table.native is not None
     event, seen = own_table("Event_Create").event, []
     callback = abi.EVENT_CALLBACK(lambda error, user: seen.append((error, user)))
@@ -419,9 +387,15 @@ def test_at_the_end_threads_leave_and_none_comes_in() -> None:
     assert event not in calls.plugin.handles
 
 
-def test_without_machine_code_ctypes_answers() -> None:
-    calls = Calls(Table(Plugin(), True, sources=[lambda table: None]))
+def refused(table: int) -> native.Code:
+    raise RuntimeError("executable pages are refused")
+
+
+def test_without_machine_code_ctypes_answers(caplog: pytest.LogCaptureFixture) -> None:
+    calls = Calls(Table(Plugin(), True, compiler=refused))
     assert calls.table.native is None
+    assert "ctypes answers alone" in caplog.text
+    assert "executable pages are refused" in caplog.text
     event = calls("Event_Create").event
     calls("Event_Set", event=event)
     calls("Event_Await", event=event)
