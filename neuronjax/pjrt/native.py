@@ -57,7 +57,7 @@ class Compiled:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         module = llvm.parse_assembly(description(entries()))
-        machine = llvm.Target.from_default_triple().create_target_machine(opt=1, jit=True)
+        machine = llvm.Target.from_default_triple().create_target_machine(opt=0, jit=True)
         self._engine = llvm.create_mcjit_compiler(module, machine)
         self._engine.add_global_mapping(module.get_global_variable("table"), table)
         self._engine.finalize_object()
