@@ -21,8 +21,8 @@ _VARYING = (
     (re.compile(r"'[^']*'|\"[^\"]*\""), "'…'"),
     (re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?"), "#"),
 )
-_FOLDERS = re.compile(r"/\S*/(?=tests?/|site-packages/)")
-"""What stands before the path of a project's file, which differs from machine to machine."""
+_FOLDERS = re.compile(r"(?<![\w.])/(?:[^\s/]+/)+(?=[^\s/]+/[^\s/]+)")
+"""What stands before the last folder of an absolute path, which differs from machine to machine."""
 _CAUSE_CHARACTERS = 200
 _NOT_RUN = {"outcome": "not run", "error": "the unit was given up, or has no such test"}
 

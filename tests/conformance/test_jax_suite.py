@@ -231,6 +231,14 @@ def test_score_counts_what_passes_in_the_reference_only() -> None:
     assert board["reasons"] == {"unexplained": 4, "int64": 1}
 
 
+def test_errors_name_no_folder_of_the_machine() -> None:
+    error = "E: at /home/me/jax/tests/a_test.py:3 and/or/not (/opt/x/b.py:4)"
+    tested = {"x": record({"a": event("failed", error)})}
+    units = suite_score.unit_scores({"x": record({"a": event("passed")})}, tested, {})
+    (loss,) = units["x"]["lost"]
+    assert loss["error"] == "E: at tests/a_test.py:3 and/or/not (x/b.py:4)"
+
+
 def test_a_sample_is_compared_with_the_same_tests_of_the_reference() -> None:
     names = [f"test{n}" for n in range(40)]
     part = [name for name in names if suite_worker.in_sample(name, 1, 4)]
