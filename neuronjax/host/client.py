@@ -97,9 +97,13 @@ class HostExecutable:
         """
         if not with_token and self._in_flight is None:
             return self.run(arguments), None
-        results = self._execute(arguments, with_tokens=True)
-        token = results.consume_token()
-        if self._in_flight is not None:
+        if self._in_flight is None:
+            results = self._execute(arguments, with_tokens=True)
+            token = results.consume_token()
+        else:
+            with self._in_flight.enqueuing:
+                results = self._execute(arguments, with_tokens=True)
+            token = results.consume_token()
             self._in_flight.add(token)
         return results.consume_with_handlers(self._handlers), token if with_token else None
 

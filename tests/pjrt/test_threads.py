@@ -62,3 +62,31 @@ def test_many_runs_with_collectives_are_enqueued(run_python: RunPython) -> None:
         print(*np.asarray(x)[[0, 7]])
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "3.5 3.5\n", "")
+
+
+def test_collectives_of_many_threads_do_not_wait_for_each_other(run_python: RunPython) -> None:
+    """Far more runs than XLA:CPU can have in flight, enqueued in no common order."""
+    done = run_python(
+        """
+        import threading
+        import jax, numpy as np
+        rows = jax.NamedSharding(jax.make_mesh((8,), ("x",)), jax.P("x"))
+        mean = jax.jit(lambda x: (x + x.mean()) / 2)
+        ones = jax.device_put(np.ones((8, 4), np.float32), rows)
+        mean(ones).block_until_ready()
+
+        def work():
+            x = ones
+            for _ in range(50):
+                x = mean(x)
+            print(np.array_equal(x, ones), flush=True)
+
+        threads = [threading.Thread(target=work) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        """,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["True"] * 12)
