@@ -30,8 +30,8 @@ def mesh_axes(axes: Axes) -> dict[str, int]:
             raise TopologyError(f"mesh axis {quoted(name)} has no name; names are texts.")
         if not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1:
             raise TopologyError(
-                f"mesh axis {quoted(name)} has size {quoted(size)}; allowed: an integer of at "
-                "least 1"
+                f"mesh axis {quoted(name)} has size {quoted(size)}; it must be a positive integer, "
+                "at least 1"
             )
     found = {name: int(size) for name, size in sizes.items()}
     total = 1

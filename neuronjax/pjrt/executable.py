@@ -133,8 +133,9 @@ def LoadedExecutable_Execute(plugin: Plugin, address: int) -> None:
         plugin.first_run = None
         first_run()
     arguments = address >> 3
-    loaded = plugin.handles.get(WORDS[arguments + _EXECUTABLE])
-    if loaded is None or loaded.runner is None:
+    handle = WORDS[arguments + _EXECUTABLE]
+    loaded = plugin.handles.get(handle) or plugin.handles[handle]
+    if loaded.runner is None:
         raise NeuronError("the executable was deleted; compile it again")
     loaded.runner.run(arguments)
 
