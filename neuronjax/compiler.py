@@ -160,6 +160,8 @@ def compile_program(
             name=global_signature.name,
             donated=donated,
             result_memory_kinds=global_signature.result_memory_kinds,
+            argument_layouts=global_signature.argument_layouts,
+            result_layouts=global_signature.result_layouts,
         ),
         num_replicas=replicas,
         num_partitions=partitions,
@@ -260,6 +262,7 @@ def _per_core(
         strip_memory_placement(module)
         chlo.without_composites(module)
         signature = hlo.signature(module)
+        hlo.drop_layouts(module)
         program = hlo.dump(module)
     partitions = options.executable_build_options.num_partitions
     if partitions == 1:

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from neuronjax.errors import CompileError, UnsupportedProgramError
+from neuronjax.hlo.layouts import LAYOUT_MODE, Order, argument_order, result_order
 from neuronjax.jaxlib_api import mlir
 from neuronjax.jaxlib_api.mlir import ir, stablehlo
 
@@ -74,13 +75,15 @@ _BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
 
 @dataclass(frozen=True)
 class Signature:
-    """What the caller of ``main`` sees: types, donated arguments and memory kinds of results."""
+    """What the caller of ``main`` sees: types, donation, memory kinds of results, and layouts."""
 
     name: str
     arguments: tuple[TensorSpec, ...]
     results: tuple[TensorSpec, ...]
     donated: tuple[int, ...]
     result_memory_kinds: tuple[str | None, ...]
+    argument_layouts: tuple[Order | None, ...]
+    result_layouts: tuple[Order | None, ...]
 
 
 def context() -> ir.Context:
@@ -150,7 +153,7 @@ def attributes(function: Any, which: str) -> list[dict[str, Any]]:
 
 
 def signature(module: ir.Module) -> Signature:
-    """Types, donation and memory kinds of ``main``."""
+    """Types, donation, memory kinds and layouts of ``main``."""
     function = main_function(module)
     arguments = attributes(function, "arg_attrs")
     results = attributes(function, "res_attrs")
@@ -161,6 +164,9 @@ def signature(module: ir.Module) -> Signature:
     ]
     named = "sym_name" in module.operation.attributes
     name = ir.StringAttr(module.operation.attributes["sym_name"]).value if named else "main"
+    argument_layouts = tuple(
+        argument_order(function, index, attrs, results) for index, attrs in enumerate(arguments)
+    )
     return Signature(
         name=name,
         arguments=tuple(tensor_spec(t) for t in function.type.inputs),
@@ -170,7 +176,23 @@ def signature(module: ir.Module) -> Signature:
             ir.StringAttr(attrs["mhlo.memory_kind"]).value if "mhlo.memory_kind" in attrs else None
             for attrs in results
         ),
+        argument_layouts=argument_layouts,
+        result_layouts=tuple(
+            result_order(function, index, attrs, argument_layouts)
+            for index, attrs in enumerate(results)
+        ),
     )
+
+
+def drop_layouts(module: ir.Module) -> None:
+    """Takes the layouts off ``main``: its values are row-major on the host."""
+    function = main_function(module)
+    for which in ("arg_attrs", "res_attrs"):
+        if which in function.attributes:
+            entries = attributes(function, which)
+            for entry in entries:
+                entry.pop(LAYOUT_MODE, None)
+            function.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(e) for e in entries])
 
 
 def donations(module: ir.Module) -> dict[int, int | None]:

@@ -83,19 +83,39 @@ _ENTRY_LAYOUT, _REPLICAS, _PARTITIONS = 1, 4, 5
 """Fields of HloModuleConfigProto."""
 
 
+_PARAMETERS, _LAYOUT, _MINOR_TO_MAJOR = 1, 5, 1
+"""Fields of ProgramShapeProto, ShapeProto and LayoutProto."""
+
+
 MODULE_WITH_CONFIG = "hlo_with_config"
 """What the C API calls the format of ``module_with_config``."""
 
 
-def module_with_config(module: bytes, replicas: int, partitions: int) -> bytes:
-    """StableHLO bytecode as a serialized HloModuleProtoWithConfig, which JAX reads fastest."""
+def module_with_config(
+    module: bytes, replicas: int, partitions: int, layouts: Sequence[Sequence[int] | None]
+) -> bytes:
+    """StableHLO bytecode as a serialized HloModuleProtoWithConfig, which JAX reads fastest.
+
+    ``layouts`` are those of the parameters, minor to major; ``None`` is row-major.
+    """
     serialized = computation(module).as_serialized_hlo_module_proto()
+    entry = protobuf.first(serialized, _PROGRAM_SHAPE)
+    if any(layouts):
+        orders = iter(layouts)
+        entry = protobuf.rewrite(entry, _PARAMETERS, lambda shape: _laid_out(shape, next(orders)))
     config = (
-        protobuf.message(_ENTRY_LAYOUT, protobuf.first(serialized, _PROGRAM_SHAPE))
+        protobuf.message(_ENTRY_LAYOUT, entry)
         + protobuf.number(_REPLICAS, replicas)
         + protobuf.number(_PARTITIONS, partitions)
     )
     return protobuf.message(_MODULE, serialized) + protobuf.message(_CONFIG, config)
+
+
+def _laid_out(shape: bytes, order: Sequence[int] | None) -> bytes:
+    if order is None:
+        return shape
+    numbers = protobuf.message(_MINOR_TO_MAJOR, b"".join(map(protobuf.write_varint, order)))
+    return protobuf.without(shape, {_LAYOUT}) + protobuf.message(_LAYOUT, numbers)
 
 
 _COMPUTATIONS, _INSTRUCTIONS = 3, 2

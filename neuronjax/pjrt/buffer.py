@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import DeletedBufferError
+from neuronjax.hlo.layouts import row_major
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.handles import WORDS, read_int64s
+from neuronjax.pjrt.handles import WORDS
+from neuronjax.pjrt.layouts import read_order
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import RECORD_BYTES, offset
 from neuronjax.runtime.event import Event
@@ -95,13 +97,13 @@ def Buffer_DynamicDimensionIndices(plugin: Plugin, args: Any) -> None:
 
 
 def Buffer_GetMemoryLayout(plugin: Plugin, args: Any) -> None:
-    value, _ = plugin.values.find(args.buffer)
-    rank = len(value.spec.tensor.shape)
+    spec = plugin.values.find(args.buffer)[0].spec
+    order = spec.layout or row_major(len(spec.tensor.shape))
     layout = args.layout
     layout.struct_size = ctypes.sizeof(abi.MemoryLayout)
     layout.type = abi.LAYOUT_TILED
-    layout.values = plugin.minor_to_major(rank)
-    layout.num_values = rank
+    layout.values = plugin.minor_to_major(order)
+    layout.num_values = len(order)
     layout.num_tiles = 0
 
 
@@ -177,7 +179,7 @@ def Buffer_ToHostBuffer(plugin: Plugin, address: int) -> None:
     size = WORDS[at + _TO_SIZE]
     if size < spec.host_bytes:
         raise ValueError(f"the destination has {size} bytes; {spec.host_bytes} are needed")
-    order = _minor_to_major(WORDS[at + _LAYOUT], spec.tensor.shape)
+    order = read_order(WORDS[at + _LAYOUT], spec.tensor.shape)
     if order is None and not spec.packed:
         copy = partial(_copy_bytes, shard, to, spec.host_bytes)
     else:
@@ -235,19 +237,6 @@ def _when_copied(plugin: Plugin, value: ShardedValue, shard: Any, copy: Callable
 
     client.waiters.submit(job)
     return plugin.new_event(event)
-
-
-def _minor_to_major(layout: int | None, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The dimension order a host layout asks for; ``None`` is row-major."""
-    if not layout:
-        return None
-    wanted = abi.MemoryLayout.from_address(layout)
-    if wanted.type == abi.LAYOUT_STRIDES:
-        strides = read_int64s(wanted.values, wanted.num_values)
-        order = tuple(sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] != 1, -d)))
-    else:
-        order = read_int64s(wanted.values, wanted.num_values)
-    return None if order == tuple(reversed(range(len(shape)))) else order
 
 
 def _ordered(array: np.ndarray, minor_to_major: tuple[int, ...] | None) -> np.ndarray:

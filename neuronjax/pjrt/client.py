@@ -17,6 +17,7 @@ from neuronjax.pjrt.client_state import ClientState, memory_at, platform_version
 from neuronjax.pjrt.element_types import dtype_of
 from neuronjax.pjrt.executable import LoadedState
 from neuronjax.pjrt.handles import array_type, read_bytes, read_int64s
+from neuronjax.pjrt.layouts import read_order
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.processes.root_store import RootStore
 from neuronjax.processes.roster import Process, Store
@@ -179,7 +180,9 @@ def host_array(args: Any) -> np.ndarray:
 def Client_BufferFromHostBuffer(plugin: Plugin, args: Any) -> None:
     state = plugin.handles[args.client]
     memory = memory_at(state, args.device, args.memory)
-    value = state.client.put(host_array(args), memory.device, memory.kind)
+    array = host_array(args)
+    layout = read_order(args.device_layout, array.shape)
+    value = state.client.put(array, memory.device, memory.kind, layout)
     args.buffer = state.add_value(value)
     args.done_with_host_buffer = plugin.ready_event
 
@@ -189,7 +192,8 @@ def Client_CreateUninitializedBuffer(plugin: Plugin, args: Any) -> None:
     memory = memory_at(state, args.device, args.memory)
     shape = read_int64s(args.shape_dims, args.shape_num_dims)
     zeros = np.zeros(shape, dtype_of(args.shape_element_type))
-    args.buffer = state.add_value(state.client.put(zeros, memory.device, memory.kind))
+    layout = read_order(args.shape_layout, shape)
+    args.buffer = state.add_value(state.client.put(zeros, memory.device, memory.kind, layout))
 
 
 def Client_Compile(plugin: Plugin, args: Any) -> None:

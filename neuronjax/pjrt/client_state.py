@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from neuronjax.hlo.layouts import row_major
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.report import Reporter
 from neuronjax.machine.machine import Machine
@@ -85,7 +86,7 @@ class ClientState:
                 dims=self.dims(spec.tensor.shape),
                 rank=len(spec.tensor.shape),
                 element_type=code_of(spec.tensor.dtype),
-                layout=self.plugin.layout(len(spec.tensor.shape)),
+                layout=self.plugin.layout(spec.layout or row_major(len(spec.tensor.shape))),
             )
         return self._templates[spec]
 

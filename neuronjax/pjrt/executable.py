@@ -49,7 +49,10 @@ class ExecutableState:
     def optimized(self) -> bytes:
         program = self.program
         return xla_hlo.module_with_config(
-            program.as_seen(), program.num_replicas, program.num_partitions
+            program.as_seen(),
+            program.num_replicas,
+            program.num_partitions,
+            program.signature.argument_layouts,
         )
 
     @cached_property

@@ -1,4 +1,8 @@
-"""The Layouts extension: every buffer is row-major, and says so."""
+"""The Layouts extension: every buffer says what layout was asked for.
+
+The bytes on the host are row-major whatever a buffer says, and an engine program decides for itself
+where its values lie.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from neuronjax.hlo.layouts import Order, row_major
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.handles import array_type
+from neuronjax.pjrt.handles import array_type, read_int64s
 from neuronjax.pjrt.plugin_state import Plugin
 
 CALLS: dict[str, str] = {
@@ -40,28 +45,45 @@ def Layouts_MemoryLayout_Serialize(plugin: Plugin, args: Any) -> None:
 
 
 def Layouts_PJRT_Client_GetDefaultLayout(plugin: Plugin, args: Any) -> None:
-    args.layout = plugin.layout(args.num_dims)
+    args.layout = plugin.layout(row_major(args.num_dims))
 
 
 def Layouts_PJRT_Topology_GetDefaultLayout(plugin: Plugin, args: Any) -> None:
-    args.layout = plugin.layout(args.num_dims)
+    args.layout = plugin.layout(row_major(args.num_dims))
 
 
 def Layouts_PJRT_Buffer_MemoryLayout(plugin: Plugin, args: Any) -> None:
-    value, _ = plugin.values.find(args.buffer)
-    args.layout = plugin.layout(len(value.spec.tensor.shape))
+    spec = plugin.values.find(args.buffer)[0].spec
+    args.layout = plugin.layout(spec.layout or row_major(len(spec.tensor.shape)))
 
 
 def Layouts_PJRT_Executable_GetOutputLayouts(plugin: Plugin, args: Any) -> None:
     """The array lives as long as the executable."""
     state = plugin.handles[args.executable]
-    results = state.program.signature.results
+    signature = state.program.signature
+    results = signature.results
     array = array_type(ctypes.c_uint64, max(1, len(results)))(
-        *(plugin.layout(len(spec.shape)) for spec in results)
+        *(
+            plugin.layout(layout or row_major(len(spec.shape)))
+            for spec, layout in zip(results, signature.result_layouts, strict=True)
+        )
     )
     state.keep.append(array)
     args.layouts = ctypes.addressof(array)
     args.num_outputs = len(results)
+
+
+def read_order(address: int | None, shape: tuple[int, ...]) -> Order | None:
+    """The order that a ``PJRT_Buffer_MemoryLayout`` gives the dimensions of ``shape``; ``None`` is
+    row-major, and so is no layout at all."""
+    if not address:
+        return None
+    wanted = abi.MemoryLayout.from_address(address)
+    order = read_int64s(wanted.values, wanted.num_values)
+    if wanted.type == abi.LAYOUT_STRIDES:
+        strides = order
+        order = tuple(sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] != 1, -d)))
+    return None if order == row_major(len(shape)) else order
 
 
 def calls() -> dict[str, tuple[Any, Callable[[Plugin, Any], None]]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuronjax.errors import NeuronError
+from neuronjax.hlo.layouts import Order, text_of
 from neuronjax.jaxlib_api.mlir import stablehlo_versions
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.guard import ErrorRecord, describe, last_error
@@ -36,10 +37,10 @@ _STABLEHLO = {
 
 
 @dataclass(frozen=True)
-class RowMajor:
-    """The layout of all values of one rank."""
+class MemoryLayout:
+    """The layout of all values of one order of dimensions."""
 
-    rank: int
+    order: Order
 
 
 class Plugin:
@@ -61,9 +62,9 @@ class Plugin:
         self.external_references: dict[int, list[Any]] = {}
         """Buffer -> its array, as often as it was lent to others."""
         self.attributes = self.named_values({"xla_version": 2, **_STABLEHLO})
-        self.layouts: dict[int, int] = {}
-        """Rank -> handle of its layout."""
-        self._orders: dict[int, Any] = {}
+        self.layouts: dict[Order, int] = {}
+        """Order of dimensions -> handle of its layout."""
+        self._orders: dict[Order, Any] = {}
         self.first_run: Callable[[], object] | None = None
         """What is left to do when a program runs for the first time."""
         self.deleter = 0
@@ -85,22 +86,22 @@ class Plugin:
                 return state.client
         raise NeuronError("a buffer outlived its client")
 
-    def minor_to_major(self, rank: int) -> int:
-        """Address of the row-major order of ``rank`` dimensions as C numbers."""
-        if rank not in self._orders:
-            self._orders[rank] = array_type(ctypes.c_int64, max(1, rank))(*reversed(range(rank)))
-        return ctypes.addressof(self._orders[rank])
+    def minor_to_major(self, order: Order) -> int:
+        """Address of an order of dimensions as C numbers."""
+        if order not in self._orders:
+            self._orders[order] = array_type(ctypes.c_int64, max(1, len(order)))(*order)
+        return ctypes.addressof(self._orders[order])
 
-    def layout(self, rank: int) -> int:
-        """The one handle of the row-major layout of ``rank`` dimensions. Its record holds what
+    def layout(self, order: Order) -> int:
+        """The one handle of the layout with this order of dimensions. Its record holds what
         ``Layouts_MemoryLayout_Serialize`` answers: the text, its size, who owns it, and how to
         give it back."""
-        if rank not in self.layouts:
-            text = "{" + ",".join(str(d) for d in reversed(range(rank))) + "}"
-            address = self.handles.add(RowMajor(rank), (*self.strings(text), 0, self.nothing))
+        if order not in self.layouts:
+            words = (*self.strings(text_of(order)), 0, self.nothing)
+            address = self.handles.add(MemoryLayout(order), words)
             self.handles.record(address)[2] = address
-            self.layouts[rank] = address
-        return self.layouts[rank]
+            self.layouts[order] = address
+        return self.layouts[order]
 
     def lend(self, data: bytes) -> tuple[int, int, int, int]:
         """Bytes JAX owns until it calls the deleter: address, size, handle and deleter."""

@@ -17,6 +17,7 @@ from neuronjax.compiler import (
 )
 from neuronjax.dump import Dump
 from neuronjax.errors import CompileError
+from neuronjax.hlo.layouts import Order
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
 from neuronjax.host.shapes import ShapesClient
@@ -109,23 +110,31 @@ class Client:
             self.monitor.close()
         self.job.close()
 
-    def spec(self, tensor: TensorSpec, placement: Placement, memory_kind: str) -> ValueSpec:
-        """The one ``ValueSpec`` of this type, placement and memory kind."""
-        key = (tensor, placement.ids, memory_kind)
+    def spec(
+        self,
+        tensor: TensorSpec,
+        placement: Placement,
+        memory_kind: str,
+        layout: Order | None = None,
+    ) -> ValueSpec:
+        """The one ``ValueSpec`` of this type, placement, memory kind and layout."""
+        key = (tensor, placement.ids, memory_kind, layout)
         if key not in self._specs:
             nbytes = tensor.nbytes
             hbm = nbytes if memory_kind == "device" else 0
-            self._specs[key] = ValueSpec(tensor, placement, memory_kind, nbytes, hbm)
+            self._specs[key] = ValueSpec(tensor, placement, memory_kind, nbytes, hbm, layout)
         return self._specs[key]
 
-    def put(self, value: np.ndarray, device: Device, memory_kind: str) -> ShardedValue:
-        """Copies a host array to one device.
+    def put(
+        self, value: np.ndarray, device: Device, memory_kind: str, layout: Order | None = None
+    ) -> ShardedValue:
+        """Copies a host array to one device; ``layout`` is what the value reports.
 
         Raises:
           DeviceMemoryError, HostMemoryError: it does not fit.
         """
         placement = self.host.placement((device.id,))
-        spec = self.spec(TensorSpec(value.shape, value.dtype), placement, memory_kind)
+        spec = self.spec(TensorSpec(value.shape, value.dtype), placement, memory_kind, layout)
         self._admit(spec)
         return self._owned(lambda: self.host.put(value, placement), spec)
 
@@ -139,7 +148,7 @@ class Client:
         """
         shard = value.shard(index)
         placement = self.host.placement((device.id,))
-        spec = self.spec(value.spec.tensor, placement, memory_kind)
+        spec = self.spec(value.spec.tensor, placement, memory_kind, value.spec.layout)
         self._admit(spec)
         copied = self._owned(lambda: self.host.copy(shard, spec.tensor, placement), spec)
         copied.inherit([value])
@@ -164,7 +173,9 @@ class Client:
     ) -> ShardedValue:
         """One value of single shards that lie on the cores of ``placement``; owns no memory."""
         first = shards[0][0].spec
-        spec = ValueSpec(first.tensor, placement, first.memory_kind, first.shard_bytes, 0)
+        spec = ValueSpec(
+            first.tensor, placement, first.memory_kind, first.shard_bytes, 0, first.layout
+        )
         arrays = [value.shard(index) for value, index in shards]
         one = len(arrays) == 1
         array = arrays[0] if one else self.host.assemble(spec.tensor, placement, arrays)
@@ -262,10 +273,14 @@ class Client:
             )
 
     def _loaded(self, program: CompiledProgram, host: Any, assignment: np.ndarray) -> LoadedProgram:
+        signature = program.signature
         results = [
-            self.spec(tensor, host.placement, kind or "device")
-            for tensor, kind in zip(
-                program.signature.results, program.signature.result_memory_kinds, strict=True
+            self.spec(tensor, host.placement, kind or "device", layout)
+            for tensor, kind, layout in zip(
+                signature.results,
+                signature.result_memory_kinds,
+                signature.result_layouts,
+                strict=True,
             )
         ]
         loaded = LoadedProgram(program, host, assignment, results, self.ledger, self.observers)

@@ -20,6 +20,7 @@ from neuronjax.errors import (
     DeletedBufferError,
     SerializationError,
 )
+from neuronjax.hlo.layouts import Order
 from neuronjax.hlo.module import Signature, TensorSpec
 from neuronjax.host.client import HostExecutable, Placement
 from neuronjax.legalize.checks import Check, Checks
@@ -28,7 +29,7 @@ from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, LoadedBytes, p
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
 _MAGIC = b"NEURONJX"
-_FORMAT = 3
+_FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -248,6 +249,8 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
         "results": [_spec_to_json(spec) for spec in program.signature.results],
         "donated": program.signature.donated,
         "memory_kinds": program.signature.result_memory_kinds,
+        "argument_layouts": program.signature.argument_layouts,
+        "result_layouts": program.signature.result_layouts,
         "num_replicas": program.num_replicas,
         "num_partitions": program.num_partitions,
         "xla_options": program.xla_options,
@@ -289,6 +292,8 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
                 results=tuple(_spec_from_json(entry) for entry in header["results"]),
                 donated=tuple(header["donated"]),
                 result_memory_kinds=tuple(header["memory_kinds"]),
+                argument_layouts=_orders_from_json(header["argument_layouts"]),
+                result_layouts=_orders_from_json(header["result_layouts"]),
             ),
             num_replicas=header["num_replicas"],
             num_partitions=header["num_partitions"],
@@ -314,6 +319,10 @@ def _spec_from_json(entry: list[Any]) -> TensorSpec:
     if any(type(size) is not int or size < 0 for size in shape):
         raise ValueError(f"a shape is {shape}")
     return TensorSpec(tuple(shape), np.dtype(name))
+
+
+def _orders_from_json(entries: list[list[int] | None]) -> tuple[Order | None, ...]:
+    return tuple(None if entry is None else tuple(entry) for entry in entries)
 
 
 def _checks_from_json(entry: dict[str, Any] | None) -> Checks | None:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuronjax.errors import DeletedBufferError
+from neuronjax.hlo.layouts import Order
 from neuronjax.hlo.module import TOKEN, TensorSpec
 from neuronjax.host.client import Placement
 from neuronjax.runtime.event import Event
@@ -31,6 +32,8 @@ class ValueSpec:
     shard_bytes: int
     hbm_bytes: int
     """``shard_bytes`` in device memory, 0 in host memory."""
+    layout: Order | None = None
+    """What the value reports; its bytes on the host are row-major whatever it says."""
 
     @cached_property
     def host_bytes(self) -> int:

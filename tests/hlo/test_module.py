@@ -39,6 +39,8 @@ def test_signature() -> None:
         results=(TensorSpec((0,), c64), TensorSpec((2, 3), f32)),
         donated=(),
         result_memory_kinds=(None, None),
+        argument_layouts=(None, None, None),
+        result_layouts=(None, None),
     )
 
 
