@@ -191,7 +191,9 @@ class Plugin:
         return found
 
     def live_handles(self) -> Counter[str]:
-        """Live handles by kind, buffers as ``ShardedValue``."""
+        """Live handles by kind, buffers as ``ShardedValue``; without layouts, which stay for the
+        life of the process."""
         counts = self.handles.counts()
+        del counts[MemoryLayout.__name__]
         counts["ShardedValue"] = len(self.values.values)
         return counts

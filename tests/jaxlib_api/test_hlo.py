@@ -76,7 +76,7 @@ def test_parts_of_parameters(cpu_devices: list[jax.Device]) -> None:
 
 def test_a_module_with_its_config() -> None:
     """Fields of HloModuleProtoWithConfig; ``compiled.as_text`` reads the whole on the platform."""
-    data = hlo.module_with_config(bytecode(SUM), 4, 1)
+    data = hlo.module_with_config(bytecode(SUM), 4, 1, [None])
     fields = dict(protobuf.fields(data))
     assert isinstance(fields[1], bytes)
     assert "all-reduce" in hlo.terse_text(fields[1])
