@@ -7,6 +7,7 @@ global value.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,7 +80,9 @@ class HostExecutable:
         in_flight: InFlight,
     ) -> None:
         self.placement = placement
-        self._in_flight = in_flight if len(placement) > 1 else None
+        several = len(placement) > 1
+        self._in_flight = in_flight if several else None
+        self._enqueuing = in_flight.enqueuing if several else contextlib.nullcontext()
         self._loaded = loaded
         self._handlers = [
             cpu_client.result_handler(_aval(spec), placement.sharding) for spec in results
@@ -97,13 +100,10 @@ class HostExecutable:
         """
         if not with_token and self._in_flight is None:
             return self.run(arguments), None
-        if self._in_flight is None:
+        with self._enqueuing:
             results = self._execute(arguments, with_tokens=True)
-            token = results.consume_token()
-        else:
-            with self._in_flight.enqueuing:
-                results = self._execute(arguments, with_tokens=True)
-            token = results.consume_token()
+        token = results.consume_token()
+        if self._in_flight is not None:
             self._in_flight.add(token)
         return results.consume_with_handlers(self._handlers), token if with_token else None
 

@@ -143,25 +143,25 @@ class Reporter:
         if mode is None:
             return
         name = "without a name"
-        found: list[Finding] = []
+        matches: list[Finding] = []
         try:
             attribute = module.operation.attributes.get("sym_name")
             name = name if attribute is None else ir.StringAttr(attribute).value
-            found = findings(module, policy, cores, self._defects)
+            matches = findings(module, policy, cores, self._defects)
         except Exception:
             _log_defect("the check of legality", f"program {name}", self._defects)
-        logger.debug("program %s: %d findings", name, len(found), extra={"program": name})
-        mode(self, found, policy)
+        logger.debug("program %s: %d findings", name, len(matches), extra={"program": name})
+        mode(self, matches, policy)
 
-    def _log(self, found: list[Finding], policy: Policy) -> None:
-        for finding in found:
+    def _log(self, matches: list[Finding], policy: Policy) -> None:
+        for finding in matches:
             _log(finding)
 
-    def _warn(self, found: list[Finding], policy: Policy) -> None:
+    def _warn(self, matches: list[Finding], policy: Policy) -> None:
         """One warning per rule, for its first match; the user's line is where Python says it comes
         from. Notes are logged alone."""
         first: dict[str, Finding] = {}
-        for finding in found:
+        for finding in matches:
             if finding.rule.severity is Severity.NOTE:
                 _log(finding)
             else:
@@ -180,15 +180,15 @@ class Reporter:
         if not warned(f"{text} {_SILENCE}", LegalityWarning, file, line):
             _log(finding)
 
-    def _refuse(self, found: list[Finding], policy: Policy) -> None:
-        errors = [finding for finding in found if finding.rule.severity is Severity.ERROR]
+    def _refuse(self, matches: list[Finding], policy: Policy) -> None:
+        errors = [finding for finding in matches if finding.rule.severity is Severity.ERROR]
         if errors:
             lines = "\n".join(f"  {finding}" for finding in errors)
             sdk = ".".join(map(str, policy.sdk))
             raise LegalityError(
                 f"the program would not compile for {policy.chip} with Neuron SDK {sdk}:\n{lines}"
             )
-        self._warn(found, policy)
+        self._warn(matches, policy)
 
 
 def _log(finding: Finding) -> None:
