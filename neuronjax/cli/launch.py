@@ -27,8 +27,8 @@ from neuronjax.machine.machine import Machine
 
 _MOST_HOSTS = 1_000
 _LOOK_SECONDS = 0.05
-_LAST_WORDS_SECONDS = 3.0
-"""What the others get, when one has ended badly, to say so themselves."""
+_LAST_WORDS_SECONDS = 15.0
+"""What the others get, when one has ended badly, to say so themselves: they may be compiling."""
 _END_SECONDS = 5.0
 """Between SIGTERM and SIGKILL then."""
 _GRACE_SECONDS = 30.0
