@@ -95,7 +95,7 @@ if jax.process_index() == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 try:
     multihost_utils.sync_global_devices("end")
-except jax.errors.JaxRuntimeError as error:
+except (jax.errors.JaxRuntimeError, ValueError) as error:  # jaxlib's, when dispatch itself fails
     sys.exit(str(error).splitlines()[0])
 """
 
