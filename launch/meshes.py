@@ -109,10 +109,10 @@ def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
 
 def check_window(mesh: Mesh, seq_len: int) -> None:
     """Raises MeshError if the mesh splits the positions of a text into unequal parts."""
-    parts = mesh.shape.get("sequence", 1)
+    parts = mesh.shape.get("context", 1)
     if seq_len % parts:
         raise MeshError(
-            f"the training window of {seq_len} tokens is not a multiple of sequence={parts} in "
+            f"the training window of {seq_len} tokens is not a multiple of context={parts} in "
             "the mesh. Choose another --seq_len or --mesh."
         )
 

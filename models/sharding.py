@@ -1,7 +1,7 @@
 """From parameter paths to shardings: the models know axes, only this knows mesh axes.
 
 Mesh axes: `data` (rows of the batch), `fsdp` (rows too, and the weights between uses), `expert`
-(rows too, and the experts), `sequence` (positions of each row), `model` (heads, feed-forward
+(rows too, and the experts), `context` (positions of each row), `model` (heads, feed-forward
 width, vocabulary). A mesh need not have them all.
 """
 
@@ -18,7 +18,7 @@ AxisTable = Sequence[tuple[str, tuple[str, ...]]]
 # name of an array axis -> mesh axis it is split over; axes not named here are not split
 AxisRules = Mapping[str, str]
 
-MESH_AXES = ("data", "fsdp", "expert", "sequence", "model")
+MESH_AXES = ("data", "fsdp", "expert", "context", "model")
 BATCH_AXES = ("data", "fsdp", "expert")  # mesh axes that split the rows of a batch
 
 RULES: AxisRules = {
@@ -91,7 +91,7 @@ def _checked_spec(
 def batch_spec(mesh_axes: Sequence[str], rank: int = 2) -> PartitionSpec:
     """How an array of `rank` axes, rows first and positions second, is split over such a mesh."""
     rows = tuple(axis for axis in BATCH_AXES if axis in mesh_axes)
-    positions = "sequence" if "sequence" in mesh_axes and rank > 1 else None
+    positions = "context" if "context" in mesh_axes and rank > 1 else None
     return PartitionSpec(rows or None, *([positions] if rank > 1 else []), *[None] * (rank - 2))
 
 

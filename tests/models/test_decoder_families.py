@@ -106,7 +106,7 @@ def test_sharded_is_unsharded(
 ) -> None:
     rows = "fsdp" if model.config.experts is None else "expert"
     devices = np.array(neuron_devices).reshape(2, 2, 2)
-    mesh = Mesh(devices, (rows, "sequence", "model"))
+    mesh = Mesh(devices, (rows, "context", "model"))
     shardings = parameter_shardings(mesh, model.parameters, model.architecture.axes)
     got = jitted(model)(
         jax.device_put(model.parameters, shardings),
