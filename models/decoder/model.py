@@ -13,11 +13,12 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from models.decoder.config import DecoderConfig
+from models.errors import InputError
 from models.layers.attention import Attention
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding
 from models.layers.linear import multiply_in
-from models.layers.masks import causal_mask
+from models.layers.masks import causal_mask, segment_mask
 from models.layers.mlp import GatedMLP
 from models.layers.moe import MoE
 from models.layers.norms import RMSNorm
@@ -103,14 +104,29 @@ class Decoder(nnx.Module):
         if config.matmul_dtype:
             multiply_in(self, config.matmul_dtype)
 
-    def __call__(self, tokens: jax.Array, *, pad: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self,
+        tokens: jax.Array,
+        *,
+        pad: jax.Array | None = None,
+        segments: jax.Array | None = None,
+        positions: jax.Array | None = None,
+    ) -> jax.Array:
         """Logits [B, T, V] of whole sequences, tokens [B, T].
 
         The first pad[b] tokens of row b, pad [B], are not text: the others do not see them, and
-        position 0 is the first that is.
+        position 0 is the first that is. A row may hold several texts instead: a token sees those
+        with its number in segments [B, T], and stands at its place in positions [B, T].
+        Raises InputError if only one of the two is given, or `pad` besides.
         """
         length = tokens.shape[1]
-        x, _ = self._run(tokens, [None] * len(self.blocks), length, 0, pad, length)
+        if segments is None and positions is None:
+            where = self._positions(length, length, 0, pad, length)
+        elif segments is None or positions is None or pad is not None:
+            raise InputError("packed rows need both segments and positions, and no pad")
+        else:
+            where = self._packed_positions(segments, positions)
+        x, _ = self._run(tokens, [None] * len(self.blocks), where, 0)
         return self._logits(x)
 
     def extend(
@@ -129,7 +145,8 @@ class Decoder(nnx.Module):
         [B, 1, V] are computed. start + T must not exceed the cache's length.
         """
         end = start + (tokens.shape[1] if last is None else last + 1)
-        x, extended = self._run(tokens, cache, cache[0].keys.shape[1], start, pad, end)
+        where = self._positions(tokens.shape[1], cache[0].keys.shape[1], start, pad, end)
+        x, extended = self._run(tokens, cache, where, start)
         if last is not None:
             x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
         return self._logits(x), [layer for layer in extended if layer is not None]
@@ -144,13 +161,10 @@ class Decoder(nnx.Module):
         self,
         tokens: jax.Array,
         caches: Sequence[KVCache | None],
-        num_keys: int,
+        positions: Positions,
         start: ArrayLike,
-        pad: jax.Array | None,
-        end: ArrayLike,
     ) -> tuple[jax.Array, list[KVCache | None]]:
-        """The last block's output, normed [B, T, D], and the caches; the text ends at `end`."""
-        positions = self._positions(tokens.shape[1], num_keys, start, pad, end)
+        """The last block's output, normed [B, T, D], and the caches."""
         x = _scaled(
             self.embedding(tokens, self.config.dtype), self.config.embedding_multiplier
         )  # [B, T, D]
@@ -163,15 +177,28 @@ class Decoder(nnx.Module):
     def _positions(
         self, length: int, num_keys: int, start: ArrayLike, pad: jax.Array | None, end: ArrayLike
     ) -> Positions:
+        """Of one text in each row, which ends at `end`."""
         slots, key_slots = start + jnp.arange(length), jnp.arange(num_keys)
         places = slots if pad is None else jnp.maximum(slots - pad[:, None], 0)
         text_length = end if pad is None else end - jnp.min(pad)
-        windows = {block.window for block in self.blocks}
+        masks = {w: causal_mask(slots, key_slots, window=w, pad=pad) for w in self._windows()}
+        return Positions(masks, self._turns(places, text_length))
+
+    def _packed_positions(self, segments: jax.Array, places: jax.Array) -> Positions:
+        """Of several texts in each row."""
+        slots = jnp.arange(segments.shape[1])
+        same = segment_mask(segments)
+        lengths = jnp.max(jnp.where(same, places[:, None, :] + 1, 0), axis=-1, keepdims=True)
+        windows = self._windows()
+        masks = {w: causal_mask(slots, slots, window=w, segments=segments) for w in windows}
+        return Positions(masks, self._turns(places, lengths))
+
+    def _windows(self) -> set[int | None]:
+        return {block.window for block in self.blocks}
+
+    def _turns(self, places: jax.Array, text_length: ArrayLike) -> dict[Rotary, Turn]:
         rotaries = {block.rotary for block in self.blocks if block.rotary is not None}
-        return Positions(
-            {w: causal_mask(slots, key_slots, window=w, pad=pad) for w in windows},
-            {r: turn(places, self.config.head_dim, r, text_length) for r in rotaries},
-        )
+        return {r: turn(places, self.config.head_dim, r, text_length) for r in rotaries}
 
     def _logits(self, x: jax.Array) -> jax.Array:
         config = self.config

@@ -13,18 +13,24 @@ def causal_mask(
     *,
     window: int | None = None,
     pad: jax.Array | None = None,
+    segments: jax.Array | None = None,
 ) -> jax.Array:
     """mask[t, s] = key_slots[s] <= query_slots[t], and less than `window` before it.
 
     query_slots [T], key_slots [S] -> [T, S]; with pad [B], the number of unused slots at the
-    beginning of each row, [B, T, S].
+    beginning of each row, or with segments [B, T], where T = S, [B, T, S].
     """
     mask = key_slots[None, :] <= query_slots[:, None]
     if window is not None:
         mask &= key_slots[None, :] > query_slots[:, None] - window
-    if pad is None:
-        return mask
-    return mask & (key_slots >= pad[:, None])[:, None, :]
+    if pad is not None:
+        mask = mask & (key_slots >= pad[:, None])[:, None, :]
+    return mask if segments is None else mask & segment_mask(segments)
+
+
+def segment_mask(segments: jax.Array) -> jax.Array:
+    """Of several texts in one row, each sees itself alone: segments [B, T] -> [B, T, T]."""
+    return segments[:, :, None] == segments[:, None, :]
 
 
 def padding_mask(real: jax.Array) -> jax.Array:

@@ -54,8 +54,9 @@ class Turn(NamedTuple):
 def turn(
     positions: jax.Array, head_dim: int, rotary: Rotary, length: jax.typing.ArrayLike | None = None
 ) -> Turn:
-    """The turn of positions [T] or [B, T]. `length` is that of the whole text: only longrope looks
-    at it, and takes the short factors without it."""
+    """The turn of positions [T] or [B, T]. `length` is that of the whole text, a number or, for
+    several texts in a row, [B, T, 1]: only longrope looks at it, and takes the short factors
+    without it."""
     angles = positions.astype(jnp.float32)[..., None] * frequencies(rotary, head_dim, length)
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     if rotary.magnitude == 1:
@@ -79,7 +80,8 @@ def apply_rotary(x: jax.Array, turn: Turn) -> jax.Array:
 def frequencies(
     rotary: Rotary, head_dim: int, length: jax.typing.ArrayLike | None = None
 ) -> jax.Array:
-    """Radians per position of every pair, FP32 [R/2]; see `turn` for `length`."""
+    """Radians per position of every pair, FP32 [R/2], or [B, T, R/2] where longrope has lengths
+    [B, T, 1]; see `turn`."""
     width = rotary.width(head_dim)
     exponents = jnp.arange(0, width, 2, dtype=jnp.float32) / width
     return KINDS[rotary.kind](rotary, rotary.theta**-exponents, length)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding
 
+from models.errors import InputError
 from models.parameters import Parameters, merge
 from models.pretrained import Pretrained
 from models.sharding import batch_spec, parameter_shardings
@@ -52,6 +53,31 @@ def jitted(model: Pretrained) -> Callable[..., jax.Array]:
         return merge(model.graph, parameters)(tokens, pad=pad)
 
     return run
+
+
+def test_packed_texts_are_what_they_are_alone(model: Pretrained) -> None:
+    lengths = (7, 9, 1)  # and three places that belong to no text
+    starts = np.cumsum((0, *lengths))
+    segments, positions = np.zeros((2, LENGTH), np.int32), np.zeros((2, LENGTH), np.int32)
+    for number, (start, length) in enumerate(zip(starts, lengths, strict=False), 1):
+        segments[:, start : start + length] = number
+        positions[:, start : start + length] = np.arange(length)
+
+    @partial(jax.jit, compiler_options=QUICK_COMPILE)
+    def packed(parameters: Parameters, tokens: jax.Array) -> jax.Array:
+        return merge(model.graph, parameters)(tokens, segments=segments, positions=positions)
+
+    got = packed(model.parameters, TOKENS)
+    alone = jitted(model)
+    for start, length in zip(starts, lengths, strict=False):
+        text = slice(start, start + length)
+        np.testing.assert_allclose(got[:, text], alone(model.parameters, TOKENS[:, text]), **FP32)
+    assert np.isfinite(got).all()
+
+
+def test_packed_rows_need_segments_and_positions(model: Pretrained) -> None:
+    with pytest.raises(InputError, match="both segments and positions"):
+        merge(model.graph, model.parameters)(TOKENS, segments=np.ones_like(TOKENS))
 
 
 @pytest.fixture(scope="module")
