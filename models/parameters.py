@@ -1,4 +1,8 @@
-"""A model's weights as a flat dictionary: path, such as `blocks.0.mlp.up.kernel`, to array."""
+"""A model's weights as a flat dictionary: path, such as `blocks.0.mlp.up.kernel`, to array.
+
+Running statistics (`nnx.BatchStat`) are among them: they are stored and sharded like weights, but
+`statistics` names them, so that no optimizer takes them for its own.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,21 +13,29 @@ from flax import nnx
 # Values are jax.Array, or jax.ShapeDtypeStruct for a model that was only traced.
 Parameters = dict[str, Any]
 
+_STORED = (nnx.Param, nnx.BatchStat)
+
 
 def split(model: nnx.Module) -> tuple[nnx.GraphDef[Any], Parameters]:
     """The model's structure and its weights; `merge` is the inverse."""
-    graph, state = nnx.split(model, nnx.Param)
-    return graph, {_name(path): variable.get_value() for path, variable in nnx.to_flat_state(state)}
+    graph, state = nnx.split(model, _STORED)
+    return graph, _flat(state)
 
 
 def merge(graph: nnx.GraphDef[Any], parameters: Mapping[str, jax.Array]) -> Any:
     """The model of `split` with the given weights."""
-    state: nnx.State[Any, Any] = nnx.State(
-        nnx.traversals.unflatten_mapping(
-            {_path(name): nnx.Param(value) for name, value in parameters.items()}
-        )
-    )
+    values = {_path(name): value for name, value in parameters.items()}
+    state: nnx.State[Any, Any] = nnx.State(nnx.traversals.unflatten_mapping(values))
     return nnx.merge(graph, state)
+
+
+def statistics(model: nnx.Module) -> Parameters:
+    """The running statistics alone, which training moves without gradients."""
+    return _flat(nnx.state(model, nnx.BatchStat))
+
+
+def _flat(state: Any) -> Parameters:
+    return {_name(path): variable.get_value() for path, variable in nnx.to_flat_state(state)}
 
 
 def _name(path: tuple[Any, ...]) -> str:

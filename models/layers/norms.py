@@ -83,8 +83,8 @@ class BatchNorm(nnx.Module):
         self.eps, self.momentum = eps, momentum
         self.scale = nnx.Param(jnp.ones((channels,), param_dtype))
         self.bias = nnx.Param(jnp.zeros((channels,), param_dtype))
-        self.mean = nnx.Param(jnp.zeros((channels,), param_dtype))
-        self.variance = nnx.Param(jnp.ones((channels,), param_dtype))
+        self.mean = nnx.BatchStat(jnp.zeros((channels,), param_dtype))
+        self.variance = nnx.BatchStat(jnp.ones((channels,), param_dtype))
 
     def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
         x32 = x.astype(jnp.float32)
