@@ -160,11 +160,21 @@ def leave_out_deviations(names: Sequence[str]) -> None:
 
 
 def add_device_tags(tags: Sequence[str]) -> None:
-    """Makes JAX's test helpers take the device under test for one with `tags` too."""
-    from jax._src import test_util  # imported only where a tag is wanted: a heavy module
+    """Makes JAX's test helpers take the device under test for one with `tags` too.
 
-    own = test_util._get_device_tags
-    test_util._get_device_tags = lambda: own() | set(tags)
+    That includes the limitations which harnesses of primitives list by device: they decide which
+    tests there are, and in which element types.
+    """
+    from jax._src import test_util  # imported only where a tag is wanted: heavy modules
+    from jax._src.internal_test_util.test_harnesses import Harness
+
+    own_tags, own_filter = test_util._get_device_tags, Harness.filter
+
+    def passes(harness: Any, device_under_test: str, **options: Any) -> bool:
+        return all(own_filter(harness, name, **options) for name in (device_under_test, *tags))
+
+    test_util._get_device_tags = lambda: own_tags() | set(tags)
+    Harness.filter = passes
 
 
 def main(arguments: Sequence[str]) -> int:

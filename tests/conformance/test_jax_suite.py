@@ -188,6 +188,28 @@ def test_the_message_of_a_failed_check_is_kept(run: Run, checkout: Path) -> None
     assert event["error"].startswith("SIGABRT: client.cc:139] no such handle")
 
 
+TAGGED = """
+from jax._src import test_util
+from jax._src.internal_test_util.test_harnesses import Harness, Limitation
+
+def test():
+  known = Limitation("no such kernel", devices="cpu")
+  harness = Harness("group", "name", lambda x: x, [], dtype=None, jax_unimplemented=[known])
+  assert not harness.filter("neuron")
+  assert harness.filter("neuron", include_jax_unimpl=True)
+  assert test_util.test_device_matches(["cpu"])
+"""
+
+
+@pytest.mark.parametrize(("tags", "outcome"), [(("cpu",), "passed"), ((), "failed")])
+def test_a_device_is_taken_for_its_tags_too(
+    run: Run, checkout: Path, tags: tuple[str, ...], outcome: str
+) -> None:
+    (checkout / "tests" / "lax_test.py").write_text(TAGGED)
+    tagged = replace(run, tags=tags, timeout=60.0)
+    assert suite_runner.run_unit(tagged, unit(checkout, "lax_test.py")) == {outcome: 1}
+
+
 def event(outcome: str, error: str = "", types: Sequence[str] = ()) -> dict[str, Any]:
     return {"outcome": outcome, "error": error, "types": types}
 
