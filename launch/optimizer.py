@@ -1,4 +1,4 @@
-"""AdamW with warm-up, cosine decay and clipping."""
+"""AdamW with warm-up and cosine decay."""
 
 from typing import Any
 
@@ -20,15 +20,12 @@ def learning_rate_schedule(config: TrainConfig) -> optax.Schedule:
 
 
 def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    """Clipping by global norm, then AdamW (Loshchilov and Hutter, 2019)."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.clip_norm),
-        optax.adamw(
-            learning_rate_schedule(config),
-            b2=0.95,
-            weight_decay=config.weight_decay,
-            mask=_decays,
-        ),
+    """AdamW (Loshchilov and Hutter, 2019); the step clips the gradients before."""
+    return optax.adamw(
+        learning_rate_schedule(config),
+        b2=0.95,
+        weight_decay=config.weight_decay,
+        mask=_decays,
     )
 
 

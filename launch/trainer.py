@@ -28,8 +28,10 @@ from launch.optimizer import learning_rate_schedule, make_optimizer
 from launch.program import say
 from launch.simulated import device_time
 from launch.source import Source
-from launch.step import TrainState, make_training
 from launch.text import copy_tokenizer
+from launch.training.objectives import next_tokens, text_batch
+from launch.training.parallelism import Parallelism
+from launch.training.step import TrainState, make_training
 from models import pretrained
 
 
@@ -78,8 +80,10 @@ class Run:
         self._training = make_training(
             model,
             make_optimizer(config),
-            self._mesh,
-            batch_size=config.batch_size,
+            Parallelism.of(self._mesh.shape),
+            mesh=self._mesh,
+            batch=text_batch(config.batch_size, self._context),
+            clip_norm=config.clip_norm,
             seed=config.seed,
         )
         self._batches = training_batches(
@@ -131,11 +135,11 @@ class Run:
         return step, TrainState(
             checkpoints.restore(directory, step, checkpoints.PARAMETERS, target.parameters),
             checkpoints.restore(directory, step, checkpoints.OPTIMIZER, target.optimizer),
+            jax.device_put(np.int32(step), self._training.shardings.step),
         )
 
     def _compiled_step(self) -> jax.stages.Compiled:
-        rows = jax.ShapeDtypeStruct((self._config.batch_size, self._context + 1), np.int32)
-        return self._training.step.lower(self._training.state, rows).compile()
+        return self._training.step.lower(self._training.state, self._training.batch).compile()
 
     def _first_state(self) -> TrainState:
         if self._source.weights is None:
@@ -150,7 +154,7 @@ class Run:
     def _take_step(self) -> str:
         """One optimizer step; returns what the progress bar shows of it."""
         began = time.perf_counter()
-        batch = jax.device_put(next(self._batches), self._training.batch_sharding)
+        batch = jax.device_put(next_tokens(next(self._batches)), self._training.batch_shardings)
         self._state, values = self._step(self._state, batch)
         loss, grad_norm = float(values["loss"]), float(values["grad_norm"])
         if not math.isfinite(loss) or not math.isfinite(grad_norm):
@@ -187,11 +191,11 @@ class Run:
         batches = held_out_batches(
             self._held_out, batch_size=self._config.batch_size, seq_len=self._context
         )
-        rows = [
-            np.asarray(self._training.evaluate(self._state.parameters, batch))[:count]
-            for batch, count in batches
+        losses = [
+            self._training.evaluate(self._state.parameters, next_tokens(rows, count))
+            for rows, count in batches
         ]
-        loss = float(np.mean(np.concatenate(rows), dtype=np.float64))
+        loss = sum(float(each.total) for each in losses) / sum(float(e.weight) for e in losses)
         self._metrics.write(step=self.step, held_out_loss=loss)
         unit = self._source.tokenizer.unit
         return f"step {self.step}: held-out loss {loss:.4f} nats per {unit}"
@@ -214,7 +218,10 @@ class Run:
             "config_json": dict(self._source.model.fields.values),
             "position": self._batches.get_state(),
         }
-        self._writer.save(self.step, checkpoints.Checkpoint(*self._state, record=record))
+        state = self._state
+        self._writer.save(
+            self.step, checkpoints.Checkpoint(state.parameters, state.optimizer, record)
+        )
         self._saved_step = self.step
 
 

@@ -18,7 +18,9 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from launch.config import TrainConfig
 from launch.optimizer import make_optimizer
 from launch.source import byte_level
-from launch.step import make_training
+from launch.training.objectives import text_batch
+from launch.training.parallelism import Parallelism
+from launch.training.step import make_training
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
 from models.decoder.sharding import AXES
@@ -113,17 +115,23 @@ def llama_train(
     batch = batch or mesh.shape.get("data", 1)
     config = _config(model, mesh, layers, max_seq_len=seq_len, dtype=dtype, param_dtype="float32")
     described = byte_level(config).model
-    optimizer = make_optimizer(TrainConfig(checkpoint_dir=Path("unused")))
-    training = make_training(described, optimizer, mesh, batch_size=batch, seed=0)
-    state = jax.tree.map(
-        lambda each, sharding: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding),
-        training.state,
-        training.shardings,
+    run = TrainConfig(checkpoint_dir=Path("unused"))
+    training = make_training(
+        described,
+        make_optimizer(run),
+        Parallelism.of(mesh.shape),
+        mesh=mesh,
+        batch=text_batch(batch, seq_len),
+        clip_norm=run.clip_norm,
+        seed=0,
     )
-    rows = jax.ShapeDtypeStruct((batch, seq_len + 1), jnp.int32, sharding=training.batch_sharding)
     return {
         "fn": training.step,
-        "arguments": (state, rows),
+        "arguments": jax.tree.map(
+            lambda each, sharding: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding),
+            (training.state, training.batch),
+            (training.shardings, training.batch_shardings),
+        ),
         "tokens": batch * seq_len,
         "samples": batch,
         "layers": MODELS[model].num_layers,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
@@ -16,7 +15,9 @@ from launch.benchmarks.paired import Thunk
 from launch.config import TrainConfig
 from launch.meshes import default_mesh
 from launch.optimizer import make_optimizer
-from launch.step import Training, make_training
+from launch.training.objectives import next_tokens, text_batch
+from launch.training.parallelism import Parallelism
+from launch.training.step import Training, make_training
 from models.decoder.config import DecoderConfig
 from models.decoder.families import llama_json
 from models.pretrained import Described, describe_fields
@@ -40,11 +41,14 @@ def mesh_of(devices: Sequence[jax.Device], config: DecoderConfig, batch_size: in
 def job(devices: Sequence[jax.Device], model: Described, learning_rate: float) -> Training:
     """The functions of a training run with default settings but for the learning rate."""
     config = TrainConfig(checkpoint_dir=Path(), learning_rate=learning_rate)
+    mesh = mesh_of(devices, model.config, config.batch_size)
     return make_training(
         model,
         make_optimizer(config),
-        mesh_of(devices, model.config, config.batch_size),
-        batch_size=config.batch_size,
+        Parallelism.of(mesh.shape),
+        mesh=mesh,
+        batch=text_batch(config.batch_size, model.config.max_seq_len),
+        clip_norm=config.clip_norm,
         seed=config.seed,
     )
 
@@ -56,7 +60,7 @@ def training_step(devices: Sequence[jax.Device], dtype: str = "float32") -> Thun
     state = training.init()
     shape = (TrainConfig.batch_size, model.config.max_seq_len + 1)
     numbers = np.random.default_rng(0).integers(0, model.config.vocab_size, shape, dtype=np.int32)
-    batch = jax.device_put(numbers, training.batch_sharding)
+    batch = jax.device_put(next_tokens(numbers), training.batch_shardings)
 
     def run() -> None:
         nonlocal state
@@ -72,13 +76,12 @@ def compiling(devices: Sequence[jax.Device]) -> Thunk:
     Each call compiles another learning rate, so that no cache of any layer can answer.
     """
     model = byte_level(DecoderConfig(num_layers=COMPILED_LAYERS))
-    batch = jax.ShapeDtypeStruct((TrainConfig.batch_size, model.config.max_seq_len + 1), jnp.int32)
     rates = (TrainConfig.learning_rate * (1 + 1e-3 * i) for i in itertools.count(1))
 
     def run() -> None:
         jax.clear_caches()
         training = job(devices, model, next(rates))
         jitted: Any = training.step
-        jitted.lower(training.state, batch).compile()
+        jitted.lower(training.state, training.batch).compile()
 
     return run

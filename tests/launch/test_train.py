@@ -14,11 +14,12 @@ from launch import checkpoints
 from launch.converter import convert
 from launch.errors import LaunchError
 from launch.generator import generate_text, load_directory, load_run
-from launch.meshes import parameter_shardings, state_shardings
 from launch.optimizer import make_optimizer
-from launch.step import make_training
 from launch.text import ByteTokenizer
 from launch.trainer import train
+from launch.training.objectives import next_tokens, text_batch
+from launch.training.parallelism import Parallelism
+from launch.training.step import Training, make_training
 from models.sampling import Sampling
 from tests.launch.programs import MODEL, MODEL_FLAGS, SOURCE, config, losses, start
 
@@ -167,26 +168,27 @@ def test_all_damaged_is_an_error_that_deletes_nothing(copy: Path) -> None:
 
 
 def test_checkpoint_is_the_same_on_another_mesh(devices: list[jax.Device], tmp_path: Path) -> None:
-    def training(data: int, model: int) -> tuple[object, jax.sharding.Mesh]:
-        mesh = jax.sharding.Mesh(
-            np.array(devices[: data * model]).reshape(data, model), ("data", "model")
-        )
+    def training(data: int, model: int) -> Training:
+        parallelism = Parallelism.of({"data": data, "model": model})
         optimizer = make_optimizer(config(tmp_path))
-        return make_training(MODEL, optimizer, mesh, batch_size=8, seed=0), mesh
+        mesh, batch = parallelism.mesh(devices), text_batch(8, 32)
+        return make_training(MODEL, optimizer, parallelism, mesh=mesh, batch=batch, seed=0)
 
-    first, _ = training(4, 2)
+    first = training(4, 2)
     tokens = np.random.default_rng(0).integers(0, 256, (8, 33)).astype(np.int32)
-    state, _ = first.step(first.init(), jax.device_put(tokens, first.batch_sharding))
+    batch = jax.device_put(next_tokens(tokens), first.batch_shardings)
+    state, _ = first.step(first.init(), batch)
     expected = jax.tree.map(np.asarray, state)
     writer = checkpoints.CheckpointWriter(tmp_path, keep=1)
-    writer.save(1, checkpoints.Checkpoint(*state, record={"position": 1}))
-    first.step(state, jax.device_put(tokens, first.batch_sharding))  # donates what is being saved
+    writer.save(
+        1, checkpoints.Checkpoint(state.parameters, state.optimizer, record={"position": 1})
+    )
+    first.step(state, batch)  # donates what is being saved
     writer.close()
     assert checkpoints.read_record(tmp_path, 1) == {"position": 1}
     for shape in ((1, 1), (1, 2), (8, 1)):
-        second, mesh = training(*shape)
-        by_path = parameter_shardings(mesh, second.state.parameters, MODEL.architecture.axes)
-        target = checkpoints.abstract(second.state, state_shardings(mesh, second.state, by_path))
+        second = training(*shape)
+        target = checkpoints.abstract(second.state, second.shardings)
         for item in (checkpoints.PARAMETERS, checkpoints.OPTIMIZER):
             part = getattr(target, item)
             got = checkpoints.restore(tmp_path, 1, item, part)

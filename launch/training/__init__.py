@@ -1,0 +1,1 @@
+"""The trainer's core: one step for every model, objective, parallelism and precision."""
