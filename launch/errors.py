@@ -17,6 +17,10 @@ class ModelError(LaunchError):
     """The model's dimensions do not fit together."""
 
 
+class SettingsError(LaunchError):
+    """A setting of the run has no such value, or two of them contradict each other."""
+
+
 class CheckpointError(LaunchError):
     """No usable checkpoint, or one that belongs to another run."""
 

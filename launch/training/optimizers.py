@@ -1,0 +1,118 @@
+"""Optimizers of optax by name; what decays, and what Muon takes, goes by kind of parameter."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import optax
+from optax import contrib
+
+from launch.settings import check_settings, setting
+from launch.training.parameter_kinds import Kind, kinds_of, matrix_axes
+from models.sharding import AxisTable
+
+_ADAMW_RMS = 0.2
+"""Root mean square of Muon's updates, as large as AdamW's, so that learning rate and weight decay
+mean the same for both. Liu et al., "Muon is Scalable for LLM Training", 2025, 2.2."""
+
+
+def _adamw(
+    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisTable
+) -> optax.GradientTransformation:
+    """Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019."""
+    return optax.adamw(
+        schedule,
+        b1=settings.adam_beta1,
+        b2=settings.adam_beta2,
+        eps=settings.adam_epsilon,
+        weight_decay=settings.weight_decay,
+        mask=settings.decays,
+    )
+
+
+def _adafactor(
+    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisTable
+) -> optax.GradientTransformation:
+    """Shazeer and Stern, 2018. The learning rate is relative to the size of each parameter."""
+    return optax.adafactor(
+        schedule,
+        # Unlike the others it does not scale the decay with the learning rate by itself.
+        weight_decay_rate=lambda count: settings.weight_decay * schedule(count),
+        weight_decay_mask=settings.decays,
+    )
+
+
+def _lion(
+    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisTable
+) -> optax.GradientTransformation:
+    """Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, with its constants."""
+    return optax.lion(
+        schedule, b1=0.9, b2=0.99, weight_decay=settings.weight_decay, mask=settings.decays
+    )
+
+
+def _muon(
+    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisTable
+) -> optax.GradientTransformation:
+    """Jordan et al., 2024, for matrices; AdamW for all other parameters."""
+
+    def dimensions(masked: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            path: None
+            if isinstance(parameter, optax.MaskedNode)
+            else contrib.MuonDimensionNumbers(*matrix_axes(path, axes))
+            for path, parameter in masked.items()
+        }
+
+    matrices = contrib.muon(
+        schedule,
+        weight_decay=settings.weight_decay,
+        muon_weight_dimension_numbers=dimensions,
+        consistent_rms=_ADAMW_RMS,
+    )
+    return optax.partition(
+        {"matrices": matrices, "others": _adamw(settings, schedule, axes)},
+        lambda parameters: {
+            path: "matrices" if kind is Kind.MATRIX else "others"
+            for path, kind in kinds_of(parameters).items()
+        },
+    )
+
+
+OPTIMIZERS: Mapping[
+    str,
+    Callable[["OptimizerSettings", optax.Schedule, AxisTable], optax.GradientTransformation],
+] = {"adamw": _adamw, "adafactor": _adafactor, "lion": _lion, "muon": _muon}
+"""Name -> what makes it of its settings, the learning rate and the names of axes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSettings:
+    """How gradients become updates. Raises SettingsError for what cannot be."""
+
+    optimizer: str = setting("adamw", "How gradients become updates.", choices=OPTIMIZERS)
+    adam_beta1: float = setting(0.9, "Decay of Adam's mean of gradients.", lowest=0.0)
+    adam_beta2: float = setting(0.95, "Decay of Adam's mean of their squares.", lowest=0.0)
+    adam_epsilon: float = setting(1e-8, "What Adam adds to the root of that.", lowest=0.0)
+    weight_decay: float = setting(
+        0.1, "Weight decay, times the learning rate, of matrices and embeddings.", lowest=0.0
+    )
+    decay_embeddings: bool = setting(True, "Let embeddings and the head decay, not matrices alone.")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def decays(self, parameters: Mapping[str, Any]) -> dict[str, bool]:
+        """Which parameters weight decay pulls towards zero."""
+        kinds = {Kind.MATRIX} | ({Kind.EMBEDDING} if self.decay_embeddings else set())
+        return {path: kind in kinds for path, kind in kinds_of(parameters).items()}
+
+
+def make_optimizer(
+    settings: OptimizerSettings, schedule: optax.Schedule, axes: AxisTable
+) -> optax.GradientTransformation:
+    """Gradients of parameters, by path, to updates to be added.
+
+    `axes` names the parameters' axes. The state is of the dtype of the parameters.
+    """
+    return OPTIMIZERS[settings.optimizer](settings, schedule, axes)

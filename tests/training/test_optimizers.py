@@ -1,0 +1,168 @@
+"""Optimizers by name against optax called directly on plain matrices."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from optax import contrib
+
+from launch.errors import ModelError, SettingsError
+from launch.training.optimizers import OPTIMIZERS, OptimizerSettings, make_optimizer
+from launch.training.parameter_kinds import Kind, kind_of, kinds_of, matrix_axes
+from models import pretrained
+from models.decoder.sharding import AXES
+from models.registry import ARCHITECTURES
+from models.weights.fields import Fields
+from tests.models.parity.case import Case
+from tests.models.parity.cases import CASES
+
+RATE = optax.linear_schedule(0.02, 0.01, 10)
+SHAPES = {
+    "blocks.0.attention.query.kernel": (16, 4, 8),
+    "blocks.0.attention.query.bias": (4, 8),
+    "blocks.0.attention.output.kernel": (4, 8, 16),
+    "blocks.0.mlp.experts_up": (2, 16, 24),
+    "blocks.0.mlp.up.kernel": (160, 130),
+    "embedding.table": (12, 16),
+    "norm.scale": (16,),
+}
+AS_MATRIX = {
+    "blocks.0.attention.query.kernel": (16, 32),
+    "blocks.0.attention.output.kernel": (32, 16),
+    "blocks.0.mlp.up.kernel": (160, 130),
+}
+DECAYING = {path for path in SHAPES if not path.endswith(("bias", "scale"))}
+
+
+def adamw(parameters: dict[str, Any]) -> optax.GradientTransformation:
+    mask = {path: path in DECAYING for path in parameters}
+    return optax.adamw(RATE, b1=0.9, b2=0.95, weight_decay=0.1, mask=mask)
+
+
+def adafactor(parameters: dict[str, Any]) -> optax.GradientTransformation:
+    mask = {path: path in DECAYING for path in parameters}
+    return optax.adafactor(
+        RATE, weight_decay_rate=lambda count: 0.1 * RATE(count), weight_decay_mask=mask
+    )
+
+
+def lion(parameters: dict[str, Any]) -> optax.GradientTransformation:
+    mask = {path: path in DECAYING for path in parameters}
+    return optax.lion(RATE, b1=0.9, b2=0.99, weight_decay=0.1, mask=mask)
+
+
+REFERENCES: dict[str, Callable[[dict[str, Any]], optax.GradientTransformation]] = {
+    "adamw": adamw,
+    "adafactor": adafactor,
+    "lion": lion,
+}
+
+
+def drawn(seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {path: rng.normal(size=shape).astype(np.float32) for path, shape in SHAPES.items()}
+
+
+def after_ten_steps(optimizer: optax.GradientTransformation, start: Any, view: Any) -> Any:
+    """Weights after ten steps of the same gradients; `view` takes them out of all."""
+
+    @jax.jit
+    def step(parameters: Any, state: Any, gradients: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state
+
+    parameters, state = start, optimizer.init(start)
+    for number in range(10):
+        parameters, state = step(parameters, state, view(drawn(number + 1)))
+    return parameters
+
+
+@pytest.fixture(autouse=True)
+def _on_cpu(cpu_devices: list[jax.Device]) -> Any:
+    with jax.default_device(cpu_devices[0]):
+        yield
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_ten_steps_bit_for_bit(name: str) -> None:
+    start = jax.tree.map(jnp.asarray, drawn(0))
+    optimizer = make_optimizer(OptimizerSettings(optimizer=name), RATE, AXES)
+    found = after_ten_steps(optimizer, start, lambda gradients: gradients)
+    expected = after_ten_steps(REFERENCES[name](start), start, lambda gradients: gradients)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_muon_takes_matrices_as_they_multiply() -> None:
+    """Heads belong together and experts apart; what is no matrix goes to AdamW."""
+
+    def matrices(parameters: dict[str, Any]) -> dict[str, Any]:
+        experts = parameters["blocks.0.mlp.experts_up"]
+        return {
+            **{path: parameters[path].reshape(shape) for path, shape in AS_MATRIX.items()},
+            "expert 0": experts[0],
+            "expert 1": experts[1],
+        }
+
+    def others(parameters: dict[str, Any]) -> dict[str, Any]:
+        return {path: parameters[path] for path in SHAPES if kind_of(path) is not Kind.MATRIX}
+
+    start = jax.tree.map(jnp.asarray, drawn(0))
+    optimizer = make_optimizer(OptimizerSettings(optimizer="muon"), RATE, AXES)
+    found = after_ten_steps(optimizer, start, lambda gradients: gradients)
+    muon = contrib.muon(RATE, weight_decay=0.1, consistent_rms=0.2)
+    expected = after_ten_steps(muon, matrices(start), matrices)
+    for path, weights in matrices(found).items():
+        # Products of another shape add in another order.
+        np.testing.assert_allclose(weights, expected[path], rtol=0, atol=1e-5, err_msg=path)
+    expected = after_ten_steps(adamw(others(start)), others(start), others)
+    jax.tree.map(np.testing.assert_array_equal, others(found), expected)
+
+
+def test_every_optimizer_is_compared() -> None:
+    assert {*REFERENCES, "muon"} == set(OPTIMIZERS)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_what_decays(name: str) -> None:
+    """Without gradients, only decay changes weights."""
+    settings = OptimizerSettings(optimizer=name, decay_embeddings=False)
+    optimizer = make_optimizer(settings, lambda count: jnp.float32(0.5), AXES)
+    parameters = {path: jnp.ones(shape) for path, shape in SHAPES.items()}
+    zeros = jax.tree.map(jnp.zeros_like, parameters)
+    updates, _ = jax.jit(optimizer.update)(zeros, optimizer.init(parameters), parameters)
+    for path, update in updates.items():
+        expected = -0.5 * 0.1 if path in DECAYING - {"embedding.table"} else 0.0
+        np.testing.assert_allclose(update, expected, rtol=1e-6, err_msg=path)
+
+
+def test_unknown() -> None:
+    with pytest.raises(SettingsError, match="--optimizer=sgd is not known; there are adamw, "):
+        OptimizerSettings(optimizer="sgd")
+
+
+KIND_CASES = {ARCHITECTURES[case.architecture].model: case for case in CASES}
+"""One case for each class of models: their architectures have parameters of the same names."""
+
+
+@pytest.mark.parametrize("case", KIND_CASES.values(), ids=lambda case: case.architecture)
+def test_every_parameter_of_every_model_has_a_kind(case: Case) -> None:
+    values = {**case.config, "architectures": [case.architecture]}
+    model = pretrained.describe_fields(Fields(values, "the test"))
+    _, parameters = model.architecture.abstract(model.config)
+    for path, kind in kinds_of(parameters).items():
+        if kind is Kind.MATRIX:
+            contracted, results = matrix_axes(path, model.architecture.axes)
+            assert contracted
+            assert results
+            assert not {*contracted} & {*results}
+        if kind in (Kind.SCALE, Kind.BIAS):
+            assert len(parameters[path].shape) <= 2, path
+
+
+def test_a_parameter_of_no_kind() -> None:
+    with pytest.raises(ModelError, match=r"the parameter blocks\.0\.twist is: .*Add a row"):
+        kind_of("blocks.0.twist")
