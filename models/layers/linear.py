@@ -8,6 +8,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models.layers.fp8 import fp8_tensordot
+from models.layers.low_rank import LowRank
 
 
 class Linear(nnx.Module):
@@ -15,10 +16,12 @@ class Linear(nnx.Module):
 
     Kernel and bias are stored in `param_dtype` and used in the dtype of `x`; the kernel's values
     are drawn from a normal distribution with standard deviation `stddev`, the bias is zero.
-    `matmul_dtype`, None at first, may name an FP8 dtype to multiply in.
+    `matmul_dtype`, None at first, may name an FP8 dtype to multiply in; `lora`, None at first, may
+    be an adapter, whose result is added.
     """
 
     matmul_dtype: str | None
+    lora: LowRank | None
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class Linear(nnx.Module):
     ) -> None:
         self.num_in_axes = len(in_axes)
         self.matmul_dtype = None
+        self.lora = nnx.data(None)
         self.kernel = nnx.Param(
             stddev * jax.random.normal(rngs.params(), (*in_axes, *out_axes), param_dtype)
         )
@@ -43,6 +47,8 @@ class Linear(nnx.Module):
             y = jnp.tensordot(x, kernel, axes=self.num_in_axes)
         else:
             y = fp8_tensordot(x, kernel, self.num_in_axes, self.matmul_dtype)
+        if self.lora is not None and self.lora.enabled:
+            y = y + self.lora(x)
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)
 
 

@@ -1,0 +1,1 @@
+"""Fine-tuning: adapters, conversations, preferences and the tasks of every kind of model."""
