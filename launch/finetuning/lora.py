@@ -209,7 +209,9 @@ def _chosen(layers: Sequence[Layer], targets: str, architecture: str) -> list[La
             raise ModelError(_unknown(targets, absent, layers, architecture))
         chosen = [layer for layer in layers if any(_ends(layer.name, name) for name in names)]
     if not chosen:
-        raise ModelError(f"{architecture} has no linear layers inside, so LoRA has nothing to adapt")
+        raise ModelError(
+            f"{architecture} has no linear layers inside, so LoRA has nothing to adapt"
+        )
     return chosen
 
 
@@ -231,5 +233,3 @@ def _ends(name: str, target: str) -> bool:
 def _is_within(key: str, modules: Collection[str]) -> bool:
     """Whether a tensor's key lies in one of the modules."""
     return any(re.match(rf"(.*\.)?{re.escape(module)}\.", key) for module in modules)
-
-

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from models.layers.dropout import set_dropout
 from models.losses import cross_entropy
 
 # Arrays of equal leading dimension, the rows; leaves may be dictionaries of such arrays again.
@@ -26,11 +27,12 @@ class Loss(NamedTuple):
 class Objective(Protocol):
     """The loss of a model on a batch."""
 
-    def __call__(self, model: Any, batch: Batch, keys: jax.Array) -> Loss:
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
         """`model` is an nnx.Module; it may change its variables that are no parameters.
 
         keys, typed [B], are one for each row, made of the seed, the step and the row's place in
-        the global batch: what is random does not depend on the mesh.
+        the global batch: what is random does not depend on the mesh. Without keys the model is
+        evaluated: nothing is random, and no statistics move.
         """
         ...
 
@@ -40,9 +42,11 @@ class LanguageModelling:
     """Cross entropy of the next tokens, in nats, over a batch of `tokens`, `targets` and
     `weights` [B, T], and `segments` and `positions` where rows are packed."""
 
-    def __call__(self, model: nnx.Module, batch: Batch, keys: jax.Array) -> Loss:
+    def __call__(self, model: nnx.Module, batch: Batch, keys: jax.Array | None) -> Loss:
         """The loss, and no metrics."""
         assert callable(model)
+        if keys is not None:
+            set_dropout(model, keys)
         nats = cross_entropy(model(batch["tokens"]), batch["targets"])
         weights = batch["weights"].astype(jnp.float32)
         return Loss(jnp.sum(nats * weights), jnp.sum(weights), {})

@@ -22,7 +22,7 @@ KINDS: Mapping[str, Kind] = {
     r"(.*_)?bias": Kind.BIAS,
     r"scale|logit_scale|mean|variance": Kind.SCALE,
     r"table|positions|class_token|distillation_token": Kind.EMBEDDING,
-    r"kernel|router|experts_(gate|up|down)": Kind.MATRIX,
+    r"kernel|router|experts_(gate|up|down)|a|b": Kind.MATRIX,  # a and b are an adapter's
 }
 """Regular expression that matches the last part of a path -> kind."""
 
