@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 
 from models.decoder.config import DecoderConfig
 from models.errors import InputError
-from models.layers.attention import Attention
+from models.layers.attention import Attention, CacheType
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding
 from models.layers.linear import multiply_in
@@ -22,6 +22,7 @@ from models.layers.masks import causal_mask, segment_mask
 from models.layers.mlp import GatedMLP
 from models.layers.moe import MoE
 from models.layers.norms import RMSNorm
+from models.layers.paged_cache import PagedCache, Pages, Rows
 from models.layers.rotary import Rotary, Turn, turn
 
 
@@ -65,8 +66,8 @@ class Block(nnx.Module):
         self.mlp_out_norm = _norm(config) if config.sandwich_norms else None
 
     def __call__(
-        self, x: jax.Array, positions: Positions, cache: KVCache | None, start: ArrayLike
-    ) -> tuple[jax.Array, KVCache | None]:
+        self, x: jax.Array, positions: Positions, cache: CacheType, start: ArrayLike
+    ) -> tuple[jax.Array, CacheType]:
         attended, cache = self.attention(
             self.attention_norm(x),
             positions.masks[self.window],
@@ -149,7 +150,7 @@ class Decoder(nnx.Module):
         x, extended = self._run(tokens, cache, where, start)
         if last is not None:
             x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
-        return self._logits(x), [layer for layer in extended if layer is not None]
+        return self._logits(x), extended
 
     def init_cache(self, batch: int, length: int) -> list[KVCache]:
         """An empty cache of `length` slots for `batch` sequences, one entry per block."""
@@ -157,18 +158,47 @@ class Decoder(nnx.Module):
         empty = KVCache.empty(batch, length, config.num_kv_heads, config.head_dim, config.dtype)
         return [empty for _ in range(config.num_layers)]
 
+    def extend_pages(
+        self, tokens: jax.Array, pages: Sequence[Pages], rows: Rows
+    ) -> tuple[jax.Array, list[Pages]]:
+        """The normed output [R, D] after the last new token of every row, tokens [R, T], and the
+        pages with the new tokens added; `logits_of` makes logits of it.
+
+        Texts must not outgrow the first of `config.boundaries`.
+        """
+        block_size = pages[0].keys.shape[1]
+        slots = rows.positions(tokens.shape[1])
+        key_slots = jnp.arange(rows.tables.shape[1] * block_size)
+        masks = {w: causal_mask(slots, key_slots, window=w) for w in self._windows()}
+        where = Positions(masks, self._turns(slots, None))
+        caches = [PagedCache(layer, rows) for layer in pages]
+        x, extended = self._run(tokens, caches, where, rows.starts)
+        last = jnp.maximum(rows.counts - 1, 0)[:, None, None]
+        x = jnp.take_along_axis(x, last, axis=1)
+        return x[:, 0], [layer.pages for layer in extended]
+
+    def logits_of(self, x: jax.Array) -> jax.Array:
+        """Logits [R, V] in FP32 of normed outputs [R, D]."""
+        return self._logits(x[:, None])[:, 0]
+
+    def init_pages(self, blocks: int, block_size: int) -> list[Pages]:
+        """Empty pages, one entry per block of the model."""
+        config = self.config
+        empty = Pages.empty(blocks, block_size, config.num_kv_heads, config.head_dim, config.dtype)
+        return [empty for _ in range(config.num_layers)]
+
     def _run(
         self,
         tokens: jax.Array,
-        caches: Sequence[KVCache | None],
+        caches: Sequence[CacheType],
         positions: Positions,
         start: ArrayLike,
-    ) -> tuple[jax.Array, list[KVCache | None]]:
+    ) -> tuple[jax.Array, list[CacheType]]:
         """The last block's output, normed [B, T, D], and the caches."""
         x = _scaled(
             self.embedding(tokens, self.config.dtype), self.config.embedding_multiplier
         )  # [B, T, D]
-        extended = []
+        extended: list[CacheType] = []
         for block, cache in zip(self.blocks, caches, strict=True):
             x, cache = block(x, positions, cache, start)
             extended.append(cache)
@@ -196,7 +226,7 @@ class Decoder(nnx.Module):
     def _windows(self) -> set[int | None]:
         return {block.window for block in self.blocks}
 
-    def _turns(self, places: jax.Array, text_length: ArrayLike) -> dict[Rotary, Turn]:
+    def _turns(self, places: jax.Array, text_length: ArrayLike | None) -> dict[Rotary, Turn]:
         rotaries = {block.rotary for block in self.blocks if block.rotary is not None}
         return {r: turn(places, self.config.head_dim, r, text_length) for r in rotaries}
 

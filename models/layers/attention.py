@@ -4,15 +4,20 @@ Axis names: B batch, T query positions, S key positions, K key-value heads, G qu
 key-value head, N = K·G query heads, H = head_dim, D model width.
 """
 
+from typing import TypeVar, overload
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import ArrayLike, DTypeLike
 
-from models.layers.cache import KVCache
+from models.layers.cache import Cache, KVCache
 from models.layers.linear import Linear
 from models.layers.norms import RMSNorm
 from models.layers.rotary import Turn, apply_rotary
+
+
+CacheType = TypeVar("CacheType", bound=Cache | None)
 
 
 def dot_product_attention(
@@ -129,16 +134,38 @@ class Attention(nnx.Module):
         self.query_norm = head_norm()
         self.key_norm = head_norm()
 
+    @overload
     def __call__(
         self,
         x: jax.Array,
         mask: jax.Array | None,
         *,
         turn: Turn | None = None,
-        cache: KVCache | None = None,
+        bias: jax.Array | None = None,
+    ) -> tuple[jax.Array, None]: ...
+
+    @overload
+    def __call__(
+        self,
+        x: jax.Array,
+        mask: jax.Array | None,
+        *,
+        turn: Turn | None = None,
+        cache: CacheType,
         start: ArrayLike = 0,
         bias: jax.Array | None = None,
-    ) -> tuple[jax.Array, KVCache | None]:
+    ) -> tuple[jax.Array, CacheType]: ...
+
+    def __call__(
+        self,
+        x: jax.Array,
+        mask: jax.Array | None,
+        *,
+        turn: Turn | None = None,
+        cache: Cache | None = None,
+        start: ArrayLike = 0,
+        bias: jax.Array | None = None,
+    ) -> tuple[jax.Array, Cache | None]:
         """x [B, T, D], mask and bias as in `dot_product_attention` -> ([B, T, D], the updated
         cache). Without a turn, positions do not matter.
 
@@ -147,7 +174,8 @@ class Attention(nnx.Module):
         query = self._prepare(self.query(x), self.query_norm, turn)
         written = self.memory(x, turn)
         if cache is not None:
-            written = cache = cache.write(*written, start)
+            cache = cache.write(*written, start)
+            written = cache.read()
         return self._mix(query, written, mask, bias), cache
 
     def memory(self, context: jax.Array, turn: Turn | None = None) -> KVCache:

@@ -1,10 +1,20 @@
 """Keys and values of earlier positions, in arrays of static shape."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
+
+
+class Cache(Protocol):
+    """What self-attention needs of a cache of one layer."""
+
+    def write(self, keys: jax.Array, values: jax.Array, start: ArrayLike) -> Self:
+        """The cache with the keys and values [B, T, K, H] of new positions from `start` on."""
+
+    def read(self) -> "KVCache":
+        """Keys and values of all positions that the new ones may look at [B, S, K, H]."""
 
 
 class KVCache(NamedTuple):
@@ -30,3 +40,7 @@ class KVCache(NamedTuple):
             jax.lax.dynamic_update_slice_in_dim(self.keys, keys, start, axis=1),
             jax.lax.dynamic_update_slice_in_dim(self.values, values, start, axis=1),
         )
+
+    def read(self) -> "KVCache":
+        """Keys and values are stored as they are read."""
+        return self

@@ -17,12 +17,13 @@ def causal_mask(
 ) -> jax.Array:
     """mask[t, s] = key_slots[s] <= query_slots[t], and less than `window` before it.
 
-    query_slots [T], key_slots [S] -> [T, S]; with pad [B], the number of unused slots at the
-    beginning of each row, or with segments [B, T], where T = S, [B, T, S].
+    query_slots [T], key_slots [S] -> [T, S]; with query_slots of each row [B, T], with pad [B], the
+    number of unused slots at the beginning of each row, or with segments [B, T], where T = S,
+    [B, T, S].
     """
-    mask = key_slots[None, :] <= query_slots[:, None]
+    mask = key_slots <= query_slots[..., None]
     if window is not None:
-        mask &= key_slots[None, :] > query_slots[:, None] - window
+        mask &= key_slots > query_slots[..., None] - window
     if pad is not None:
         mask = mask & (key_slots >= pad[:, None])[:, None, :]
     return mask if segments is None else mask & segment_mask(segments)

@@ -1,0 +1,83 @@
+"""Keys and values in pages: blocks of slots that belong to whoever is given them.
+
+A sequence's positions lie in the blocks of its row of a block table: position p in slot p % Z of
+block `table[p // Z]`, where Z is the block size. All shapes are static; rows and tokens that pad a
+batch write to block 0, which therefore belongs to nobody.
+
+Axis names: R rows, T new tokens of a row, C blocks of a row, N blocks, Z slots of a block,
+K key-value heads, H head_dim. Kwon et al., "PagedAttention", 2023.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
+
+from models.layers.cache import KVCache
+
+SCRATCH_BLOCK = 0
+
+
+class Pages(NamedTuple):
+    """Keys (already rotated) and values of one layer [N, Z, K, H]."""
+
+    keys: jax.Array
+    values: jax.Array
+
+    @classmethod
+    def empty(
+        cls, blocks: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: DTypeLike
+    ) -> "Pages":
+        """Zeros. `blocks` counts the scratch block."""
+        zeros = jnp.zeros((blocks, block_size, num_kv_heads, head_dim), dtype)
+        return cls(zeros, zeros)
+
+
+class Rows(NamedTuple):
+    """Where the rows of a batch stand in the pages."""
+
+    tables: jax.Array  # int32 [R, C]: the blocks of each row; what it does not need is the scratch
+    starts: jax.Array  # int32 [R]: the position of its first new token
+    counts: jax.Array  # int32 [R]: how many of its T tokens are text; 0 = the row is padding
+
+    def positions(self, length: int) -> jax.Array:
+        """The positions of `length` new tokens, int32 [R, length]."""
+        return self.starts[:, None] + jnp.arange(length, dtype=jnp.int32)
+
+
+@dataclass(frozen=True)
+class PagedCache:
+    """One layer's pages as the rows of a batch see them: a cache for `Attention`."""
+
+    pages: Pages
+    rows: Rows
+
+    def write(self, keys: jax.Array, values: jax.Array, start: ArrayLike) -> "PagedCache":
+        """The cache with keys and values [R, T, K, H] of the rows' new tokens.
+
+        `start` is not looked at: `rows` says where each row begins.
+        """
+        block_size = self.pages.keys.shape[1]
+        position = self.rows.positions(keys.shape[1])  # [R, T]
+        is_text = jnp.arange(keys.shape[1]) < self.rows.counts[:, None]
+        place = jnp.minimum(position // block_size, self.rows.tables.shape[1] - 1)
+        block = jnp.take_along_axis(self.rows.tables, place, axis=1)
+        block = jnp.where(is_text, block, SCRATCH_BLOCK)
+        slot = position % block_size
+        pages = Pages(
+            self.pages.keys.at[block, slot].set(keys),
+            self.pages.values.at[block, slot].set(values),
+        )
+        return PagedCache(pages, self.rows)
+
+    def read(self) -> KVCache:
+        """Keys and values [R, C · Z, K, H] in the order of positions."""
+        return KVCache(*(_gather(pages, self.rows.tables) for pages in self.pages))
+
+
+def _gather(pages: jax.Array, table: jax.Array) -> jax.Array:
+    rows, blocks = table.shape
+    taken = jnp.take(pages, table, axis=0, mode="clip")  # [R, C, Z, K, H]
+    return taken.reshape(rows, blocks * pages.shape[1], *pages.shape[2:])
