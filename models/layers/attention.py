@@ -16,7 +16,6 @@ from models.layers.linear import Linear
 from models.layers.norms import RMSNorm
 from models.layers.rotary import Turn, apply_rotary
 
-
 CacheType = TypeVar("CacheType", bound=Cache | None)
 
 

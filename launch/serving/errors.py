@@ -1,0 +1,19 @@
+"""Faults of serving. The message says what was asked, what was there and what to do."""
+
+from launch.errors import LaunchError
+
+
+class ServingError(LaunchError):
+    """The server cannot start or go on."""
+
+
+class RequestError(LaunchError):
+    """A request that cannot be answered as it is; the server lives on."""
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter  # the field of the request that is to blame
+
+
+class OverloadedError(LaunchError):
+    """The queue is full, or the server is about to end: try again later or elsewhere."""

@@ -1,0 +1,125 @@
+"""What clients ask for, and what they get."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+from launch.serving.errors import RequestError
+
+MOST_BIASES = 300  # tokens of one request whose logits are changed
+MOST_LOGPROBS = 20  # likeliest tokens that are reported beside the chosen one
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+@dataclass(frozen=True)
+class SamplingParameters:
+    """How the tokens of one request are drawn.
+
+    Order: bias, repetition penalty, frequency and presence penalty, grammar, temperature, then
+    top-k, top-p and min-p. Raises RequestError if a field is out of range.
+    """
+
+    temperature: float = 1.0  # divides the logits; 0 always takes the likeliest token
+    top_k: int = 0  # draw from the k likeliest tokens only; 0 = all
+    top_p: float = 1.0  # draw from the fewest tokens whose probability reaches this
+    min_p: float = 0.0  # draw from tokens with at least this share of the likeliest one's
+    presence_penalty: float = 0.0  # subtracted from the logits of tokens written before
+    frequency_penalty: float = 0.0  # the same for each time they were written
+    repetition_penalty: float = 1.0  # divides positive logits of tokens in prompt and answer
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # added to logits, by token
+    seed: int = 0  # the draws depend on it and on the place in the answer alone
+    logprobs: int | None = None  # likeliest tokens to report with each one drawn; None = nothing
+
+    def __post_init__(self) -> None:
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise RequestError(
+                    f"{name}={value} is out of range: it must lie between {low} and {high}", name
+                )
+        if not self.top_p > 0:
+            raise RequestError("top_p=0 leaves no token: use a small number, or top_k=1", "top_p")
+        if not self.repetition_penalty > 0:
+            raise RequestError("repetition_penalty=0 is not positive", "repetition_penalty")
+        if len(self.logit_bias) > MOST_BIASES:
+            raise RequestError(
+                f"logit_bias has {len(self.logit_bias)} tokens; {MOST_BIASES} are possible",
+                "logit_bias",
+            )
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is always taken."""
+        return self.temperature == 0 or self.top_k == 1
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether tokens must be sorted."""
+        return self.top_k > 1 or self.top_p < 1
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether logits depend on more than the model."""
+        return bool(
+            self.logit_bias
+            or self.presence_penalty
+            or self.frequency_penalty
+            or self.repetition_penalty != 1
+        )
+
+
+# (field, smallest, largest value): OpenAI's, and vLLM's for those that it adds.
+_RANGES = (
+    ("temperature", 0.0, 2.0),
+    ("top_k", 0, 1 << 30),
+    ("top_p", 0.0, 1.0),
+    ("min_p", 0.0, 1.0),
+    ("presence_penalty", -2.0, 2.0),
+    ("frequency_penalty", -2.0, 2.0),
+    ("repetition_penalty", 0.0, 10.0),
+    ("seed", -(1 << 63), (1 << 64) - 1),
+    ("logprobs", 0, MOST_LOGPROBS),
+)
+
+
+class Grammar(Protocol):
+    """Which tokens may follow in one answer."""
+
+    def mask(self) -> Any:
+        """The allowed tokens as bits, uint32 [ceil(V / 32)], the lowest bit first."""
+
+    def accept(self, token: int) -> None:
+        """The answer goes on with this token."""
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One text to continue."""
+
+    id: str
+    prompt: Sequence[int]  # tokens
+    max_tokens: int  # of the answer
+    sampling: SamplingParameters = field(default_factory=SamplingParameters)
+    stop_tokens: frozenset[int] = frozenset()  # the answer ends with any of them
+    priority: int = 0  # lower numbers go first
+    grammar: Grammar | None = None
+
+
+class Logprobs(NamedTuple):
+    """Logarithms of the probabilities before temperature and truncation."""
+
+    chosen: float
+    tokens: Sequence[int]  # the likeliest first
+    values: Sequence[float]
+
+
+class Output(NamedTuple):
+    """What one step brought for a request."""
+
+    id: str
+    tokens: Sequence[int]  # new ones
+    logprobs: Sequence[Logprobs]  # one per token, if they were asked for
+    finished: FinishReason | None
+    cached_tokens: int  # of the prompt, found in the cache
+    error: str = ""

@@ -1,0 +1,220 @@
+"""Continuous batching over a paged cache, as a state machine.
+
+`submit` takes requests, `plan` gives the next step for the device, `complete` takes the tokens that
+a step has made. Steps may be planned before the tokens of earlier ones are known: such a step reads
+its tokens on the device. All steps must run in the order in which they were planned.
+
+Policy: lower priority numbers first, then order of arrival. Prompts are computed in chunks, and
+never in one step with sequences that decode; of the two, prompts go first, but after
+`prefills_per_decode` of them the others get a turn. Where blocks are short, the sequence of the
+lowest rank gives its own back, and is computed again later (preemption by recomputation).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from launch.serving.cache.blocks import BlockPool
+from launch.serving.errors import RequestError, ServingError
+from launch.serving.requests import FinishReason
+from launch.serving.scheduler.buckets import Bucket, Buckets
+from launch.serving.scheduler.placement import Placement
+from launch.serving.scheduler.sequences import Sequence
+from launch.serving.scheduler.slots import Slots
+from launch.serving.scheduler.steps import Counters, Progress, Step
+from launch.serving.scheduler.waiting import Waiting
+
+
+@dataclass(frozen=True)
+class SchedulerLimits:
+    """What there is room for. Raises ServingError if it does not fit together."""
+
+    context: int  # longest text, in tokens
+    blocks: int  # of the cache
+    block_size: int  # tokens
+    buckets: Buckets
+    prefix_caching: bool = True
+    prefills_per_decode: int = 4  # steps of prompts in a row while others could decode
+
+    def __post_init__(self) -> None:
+        reach = self.buckets.blocks[-1] * self.block_size
+        if reach < self.context:
+            raise ServingError(
+                f"the largest bucket of {self.buckets.blocks[-1]} blocks of {self.block_size} "
+                f"tokens holds {reach} tokens, but a text may have {self.context}"
+            )
+        if self.prefills_per_decode < 1:
+            raise ServingError(f"prefills_per_decode={self.prefills_per_decode} must be positive")
+
+    @property
+    def slots(self) -> int:
+        """How many sequences there can be in a batch."""
+        return self.buckets.decode_rows[-1]
+
+    @property
+    def longest(self) -> int:
+        """The longest text that context and cache hold, in tokens."""
+        return min(self.context, self.blocks * self.block_size)
+
+
+class Scheduler:
+    """See the module."""
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self.limits = limits
+        self.counters = Counters()
+        self.slots = Slots(limits.slots, limits.buckets.blocks[-1])
+        self.pool = BlockPool(limits.blocks, limits.block_size, reuse=limits.prefix_caching)
+        self._waiting = Waiting()
+        self._placement = Placement(self.slots, self.pool, self._waiting, self.counters)
+        self._arrivals = 0
+        self._prefills = 0  # in a row
+
+    @property
+    def waiting(self) -> int:
+        """How many sequences have no place in the batch."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """How many sequences have one."""
+        return self.slots.used
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing left to do."""
+        return not self.waiting and not self.running
+
+    def check(self, prompt_length: int, max_tokens: int) -> None:
+        """Raises RequestError for a request that could never be computed."""
+        longest = self.limits.longest
+        if prompt_length < 1:
+            raise RequestError("the prompt is empty: give at least one token", "prompt")
+        if max_tokens < 1:
+            raise RequestError(f"max_tokens={max_tokens}: it must be at least 1", "max_tokens")
+        if prompt_length + max_tokens > longest:
+            raise RequestError(
+                f"a prompt of {prompt_length} tokens and an answer of {max_tokens} are "
+                f"{prompt_length + max_tokens} together, but the maximum context length is "
+                f"{longest} tokens. Shorten the prompt or ask for fewer tokens.",
+                "max_tokens" if prompt_length < longest else "prompt",
+            )
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queues a new sequence. Raises RequestError as `check` does."""
+        self.check(len(sequence.tokens), sequence.limit - len(sequence.tokens))
+        sequence.number = self._arrivals
+        self._arrivals += 1
+        self.counters.prompt_tokens += len(sequence.tokens)
+        self._waiting.add(sequence)
+
+    def end(self, sequence: Sequence, reason: FinishReason) -> None:
+        """Takes a sequence out, wherever it is; what is under way for it is ignored."""
+        if sequence.finished is not None:
+            return
+        sequence.finished = reason
+        if sequence.slot is None:
+            self._waiting.remove(sequence)
+        else:
+            self._placement.leave(sequence.slot)
+
+    def plan(self) -> Step | None:
+        """The next step; None if there is nothing to do before a step completes or a request
+        comes."""
+        ready = self.slots.decodable()
+        if self._prefills < self.limits.prefills_per_decode or not ready.size:
+            step = self._plan_prefill()
+            if step is not None:
+                self._prefills += 1
+                return step
+        self._prefills = 0
+        return self._plan_decode() or self._plan_prefill()
+
+    def complete(self, step: Step, tokens: np.ndarray) -> list[Progress]:
+        """Takes the tokens int32 [n] that the rows of a step drew; what rows that drew nothing
+        have there does not matter. Sequences that ended or left in the meantime are ignored."""
+        slots = self.slots
+        valid = np.flatnonzero(step.samples & (slots.serial[step.slots] == step.serials))
+        places = step.slots[valid]
+        slots.pending[places] -= 1
+        self.counters.generation_tokens += len(valid)
+        progress = []
+        for row, token in zip(valid.tolist(), tokens[valid].tolist(), strict=True):
+            sequence = step.sequences[row]
+            sequence.tokens.append(token)
+            finished: FinishReason | None = None
+            if token in sequence.stop_tokens:
+                finished = "stop"
+            elif len(sequence.tokens) >= sequence.limit:
+                finished = "length"
+            progress.append(Progress(row, sequence, finished))
+        self._placement.publish(places)
+        for entry in progress:
+            if entry.finished is not None:
+                self.end(entry.sequence, entry.finished)
+        return progress
+
+    def _plan_decode(self) -> Step | None:
+        slots = self.slots
+        ready = slots.decodable()
+        short = ready[slots.computed[ready] >= slots.capacity[ready]]
+        if short.size and not self._placement.grow(short):
+            ready = slots.decodable()  # some have lost their places
+        if not ready.size:
+            return None
+        self.counters.decode_steps += 1
+        blocks = self._blocks(slots.computed[ready] + 1)
+        bucket = self.limits.buckets.decode(len(ready), blocks)
+        return self._step(bucket, ready, np.ones(len(ready), np.int32))
+
+    def _plan_prefill(self) -> Step | None:
+        """Pieces of the prompts that go first: of those begun before, then of new ones."""
+        slots, buckets = self.slots, self.limits.buckets
+        begun = sorted(np.flatnonzero(slots.prefilling).tolist(), key=self._placement.rank)
+        rows: list[int] = []
+        most = 1
+        while len(rows) < most:
+            slot = begun.pop(0) if begun else self._placement.admit(rows)
+            if slot is None:
+                break
+            rows.append(slot)
+            if len(rows) == 1:  # the first one decides how wide the step is
+                left = int(slots.length[slot] - slots.computed[slot])
+                width = buckets.prefill(1, min(left, buckets.chunk), 1).tokens
+                most = buckets.rows_of(width)
+        if not rows:
+            return None
+        self.counters.prefill_steps += 1
+        where = np.array(rows)
+        counts = np.minimum(slots.length[where] - slots.computed[where], width)
+        blocks = self._blocks(slots.computed[where] + counts)
+        return self._step(buckets.prefill(len(rows), width, blocks), where, counts)
+
+    def _blocks(self, lengths: np.ndarray) -> int:
+        """How many blocks the longest of these texts fills."""
+        return int(-(-lengths.max() // self.limits.block_size))
+
+    def _step(self, bucket: Bucket, where: np.ndarray, counts: np.ndarray) -> Step:
+        """The step that computes `counts` more tokens of the given slots; from here on they are
+        taken as computed."""
+        slots = self.slots
+        starts = slots.computed[where]
+        samples = starts + counts == slots.length[where]
+        step = Step(
+            bucket=bucket,
+            sequences=[s for s in map(slots.sequences.__getitem__, where.tolist()) if s],
+            slots=where,
+            serials=slots.serial[where],
+            starts=starts,
+            counts=counts,
+            on_device=slots.pending[where] > 0,
+            samples=samples,
+        )
+        slots.computed[where] = starts + counts
+        drawn = where[samples]
+        slots.length[drawn] += 1
+        slots.pending[drawn] += 1
+        slots.prefilling[where] = ~samples & (slots.length[where] - slots.computed[where] > 1)
+        if not step.is_decode:
+            self._placement.publish(where)
+        return step

@@ -1,0 +1,46 @@
+"""One request on its way through the scheduler."""
+
+from collections.abc import Collection
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+
+from launch.serving.cache.prefixes import ROOT
+from launch.serving.requests import FinishReason
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A text that grows.
+
+    `tokens` are those that the host knows; what the device has made since then is counted in
+    `Slots.length`.
+    """
+
+    id: str
+    tokens: list[int]
+    limit: int  # length at which it ends, in tokens
+    stop_tokens: Collection[int] = ()
+    priority: int = 0  # lower numbers go first
+    one_by_one: bool = False  # each token must be known before the next one is planned
+    number: int = 0  # order of arrival
+    prompt_length: int = field(init=False)
+    slot: int | None = None  # None = it waits
+    blocks: list[int] = field(default_factory=list)
+    published: int = 0  # its first blocks that others may use
+    node: int = ROOT  # of the last of them
+    cached_tokens: int = 0  # found in the cache when it first got a slot
+    preemptions: int = 0
+    finished: FinishReason | None = None
+
+    def __post_init__(self) -> None:
+        self.prompt_length = len(self.tokens)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The lower one goes first."""
+        return self.priority, self.number
+
+    @property
+    def answer(self) -> Items[int]:
+        """The tokens that were made."""
+        return self.tokens[self.prompt_length :]

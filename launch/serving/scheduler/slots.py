@@ -1,0 +1,77 @@
+"""The sequences that have a place in the batch, as arrays, so that a step's plan costs little."""
+
+import numpy as np
+
+from launch.serving.scheduler.sequences import Sequence
+
+
+class Slots:
+    """Places 0 … count - 1 of sequences, and what planning asks of all of them at once."""
+
+    def __init__(self, count: int, blocks_per_sequence: int) -> None:
+        def zeros(dtype: type = np.int32) -> np.ndarray:
+            return np.zeros(count, dtype)
+
+        self.sequences: list[Sequence | None] = [None] * count
+        self.length = zeros()  # tokens that are known, or made by steps that were planned
+        self.pending = zeros()  # of them: those that the host does not know yet
+        self.computed = zeros()  # tokens in the cache when all planned steps have run
+        self.capacity = zeros()  # tokens that its blocks hold
+        self.limit = zeros()
+        self.published = zeros()
+        self.prefilling = zeros(np.bool_)  # more than the last token of it is to be computed
+        self.one_by_one = zeros(np.bool_)
+        self.serial = zeros(np.int64)  # changes whenever the slot changes its sequence
+        self.tables = np.zeros((count, blocks_per_sequence), np.int32)
+        self._free = list(range(count - 1, -1, -1))
+
+    @property
+    def used(self) -> int:
+        """How many sequences have a place."""
+        return len(self.sequences) - len(self._free)
+
+    @property
+    def free(self) -> int:
+        """How many places are left."""
+        return len(self._free)
+
+    def enter(self, sequence: Sequence, computed: int) -> int:
+        """Gives a sequence a slot; the cache holds the first `computed` tokens of it already."""
+        slot = self._free.pop()
+        self.sequences[slot] = sequence
+        sequence.slot = slot
+        self.length[slot] = len(sequence.tokens)
+        self.pending[slot] = 0
+        self.computed[slot] = computed
+        self.capacity[slot] = 0
+        self.limit[slot] = sequence.limit
+        self.published[slot] = sequence.published
+        self.prefilling[slot] = len(sequence.tokens) - computed > 1
+        self.one_by_one[slot] = sequence.one_by_one
+        self.serial[slot] += 1
+        return slot
+
+    def leave(self, slot: int) -> Sequence:
+        """Takes a sequence's slot away: what is under way for it will be ignored."""
+        sequence = self.sequences[slot]
+        assert sequence is not None
+        self.sequences[slot] = None
+        sequence.slot = None
+        self.length[slot] = self.computed[slot] = self.limit[slot] = 0
+        self.prefilling[slot] = False
+        self.serial[slot] += 1
+        self._free.append(slot)
+        return sequence
+
+    def show_blocks(self, slot: int, first: int, block_size: int) -> None:
+        """Notes the blocks of a sequence from the index `first` on."""
+        sequence = self.sequences[slot]
+        assert sequence is not None
+        self.tables[slot, first : len(sequence.blocks)] = sequence.blocks[first:]
+        self.capacity[slot] = len(sequence.blocks) * block_size
+
+    def decodable(self) -> np.ndarray:
+        """The slots whose next token can be made, int64 [n]."""
+        ready = (self.length < self.limit) & ~self.prefilling
+        ready &= ~(self.one_by_one & (self.pending > 0))
+        return np.flatnonzero(ready)

@@ -1,0 +1,56 @@
+"""What the scheduler hands to the device, and what it learns from it."""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from launch.serving.requests import FinishReason
+from launch.serving.scheduler.buckets import Bucket
+from launch.serving.scheduler.sequences import Sequence
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One run of one compiled program. All arrays have an entry per row, padding excluded."""
+
+    bucket: Bucket
+    sequences: Items[Sequence]
+    slots: np.ndarray  # int64 [n]
+    serials: np.ndarray  # int64 [n]: whom the slots belonged to
+    starts: np.ndarray  # int32 [n]: position of the first new token
+    counts: np.ndarray  # int32 [n]: new tokens
+    on_device: np.ndarray  # bool [n]: the new token is the last one that the device drew
+    samples: np.ndarray  # bool [n]: the row's text is complete: a token is drawn
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether every row has one new token."""
+        return self.bucket.tokens == 1
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of all rows."""
+        return int(self.counts.sum())
+
+
+class Progress(NamedTuple):
+    """A token that a sequence got."""
+
+    row: int  # of the step
+    sequence: Sequence
+    finished: FinishReason | None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened since the start."""
+
+    preemptions: int = 0
+    prefix_queries: int = 0  # tokens of texts that were looked up
+    prefix_hits: int = 0  # of them: found
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    prefill_steps: int = 0
+    decode_steps: int = 0

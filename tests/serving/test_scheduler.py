@@ -1,0 +1,213 @@
+"""The scheduler on a device of tokens: whatever it plans, each answer is the answer alone."""
+
+import sys
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launch.serving.errors import RequestError, ServingError
+from launch.serving.scheduler.buckets import Buckets, powers
+from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
+from launch.serving.scheduler.sequences import Sequence
+from tests.serving.token_device import VOCABULARY, TokenDevice, answer
+
+BUCKETS = Buckets(
+    decode_rows=(1, 3, 6),
+    prefill_rows=(1, 2),
+    prefill_tokens=(2, 8),
+    blocks=(2, 5, 12),
+    batched_tokens=16,
+)
+LIMITS = SchedulerLimits(context=24, blocks=16, block_size=2, buckets=BUCKETS)
+
+
+def sequence(prompt: list[int], count: int, **fields: object) -> Sequence:
+    return Sequence(str(id(prompt)), list(prompt), len(prompt) + count, **fields)  # type: ignore[arg-type]
+
+
+def drive(scheduler: Scheduler, depth: int = 1, device: TokenDevice | None = None) -> None:
+    """Runs all that was submitted, up to `depth` steps ahead of what the host knows."""
+    device = device or TokenDevice(scheduler)
+    under_way: deque = deque()
+    while not scheduler.is_idle:
+        step = scheduler.plan() if len(under_way) < depth else None
+        if step is not None:
+            under_way.append((step, device.run(step)))
+            continue
+        assert under_way, "there is work, nothing is under way, and nothing is planned"
+        scheduler.complete(*under_way.popleft())
+
+
+prompts = st.lists(st.integers(0, 1), min_size=1, max_size=14)  # few tokens: prefixes meet
+requests = st.tuples(prompts, st.integers(1, 10), st.integers(0, 2), st.booleans())
+
+
+@settings(max_examples=300)
+@given(
+    arrivals=st.lists(st.tuples(st.integers(0, 6), requests), min_size=1, max_size=14),
+    cancels=st.lists(st.tuples(st.integers(0, 13), st.integers(0, 30)), max_size=3),
+    blocks=st.integers(12, 40),
+    depth=st.integers(1, 3),
+    prefix_caching=st.booleans(),
+    patience=st.integers(1, 4),
+)
+def test_each_answer_is_the_answer_alone(
+    arrivals: list, cancels: list, blocks: int, depth: int, prefix_caching: bool, patience: int
+) -> None:
+    scheduler = Scheduler(
+        replace(
+            LIMITS,
+            blocks=blocks,
+            prefix_caching=prefix_caching,
+            prefills_per_decode=patience,
+        )
+    )
+    device = TokenDevice(scheduler)
+    waits = [wait for wait, _ in arrivals]
+    expected = [answer(prompt, count) for _, (prompt, count, _, _) in arrivals]
+    sequences = [
+        sequence(prompt, count, priority=priority, one_by_one=one_by_one)
+        for _, (prompt, count, priority, one_by_one) in arrivals
+    ]
+    coming = deque(zip(waits, sequences, strict=True))
+    leaving = {when: which for which, when in cancels if which < len(sequences)}
+    under_way: deque = deque()
+    tick = 0
+    while coming or under_way or not scheduler.is_idle:
+        tick += 1
+        if tick in leaving and sequences[leaving[tick]].finished is None:
+            if any(each is sequences[leaving[tick]] for _, each in coming):
+                coming = deque(each for each in coming if each[1] is not sequences[leaving[tick]])
+            scheduler.end(sequences[leaving[tick]], "cancelled")
+        while coming and coming[0][0] <= tick % 7:
+            scheduler.submit(coming.popleft()[1])
+        step = scheduler.plan() if len(under_way) < depth else None
+        if step is not None:
+            under_way.append((step, device.run(step)))
+        elif under_way:
+            scheduler.complete(*under_way.popleft())
+        assert scheduler.pool.held <= blocks
+    for each, tokens in zip(sequences, expected, strict=True):
+        if each.finished == "cancelled":
+            assert list(each.answer) == tokens[: len(each.answer)]
+        else:
+            assert (list(each.answer), each.finished) == (tokens, "length")
+    assert (scheduler.pool.held, scheduler.slots.used) == (0, 0)
+
+
+def test_a_common_beginning_is_computed_once() -> None:
+    prompt = [1, 0, 1, 1, 0, 0, 1, 0, 1]
+    scheduler = Scheduler(LIMITS)
+    device = TokenDevice(scheduler)
+    for end in ([1], [0], [0, 1]):
+        scheduler.submit(sequence(prompt + end, 2))
+        drive(scheduler, device=device)
+    # Eight tokens are whole blocks; the last prompt finds that of the second, too.
+    assert scheduler.counters.prefix_hits == 8 + 10
+    assert scheduler.counters.prefix_queries == 10 + 10 + 11
+
+
+def test_a_stop_token_ends_an_answer_with_steps_under_way() -> None:
+    prompt = [3, 1, 4]
+    alone = answer(prompt, 12)
+    stop = alone[4]
+    expected = alone[: alone.index(stop) + 1]
+    for depth in (1, 2, 3):
+        scheduler = Scheduler(LIMITS)
+        each = sequence(prompt, 12, stop_tokens={stop})
+        scheduler.submit(each)
+        drive(scheduler, depth)
+        assert (list(each.answer), each.finished) == (expected, "stop")
+        assert scheduler.pool.held == 0
+
+
+def test_short_memory_preempts_the_last_and_gives_all_answers() -> None:
+    scheduler = Scheduler(replace(LIMITS, blocks=12, prefix_caching=False))
+    sequences = [sequence([index, 2], 18) for index in range(4)]
+    for each in sequences:
+        scheduler.submit(each)
+    drive(scheduler, depth=2)
+    assert [list(each.answer) for each in sequences] == [answer([i, 2], 18) for i in range(4)]
+    assert sequences[0].preemptions == 0
+    assert scheduler.counters.preemptions > 0
+
+
+def test_a_higher_priority_takes_the_place_of_a_lower_one() -> None:
+    scheduler = Scheduler(replace(LIMITS, buckets=replace(BUCKETS, decode_rows=(1,))))
+    low, high = sequence([1, 2, 3], 10, priority=5), sequence([4, 5], 3, priority=0)
+    device = TokenDevice(scheduler)
+    scheduler.submit(low)
+    for _ in range(4):
+        step = scheduler.plan()
+        assert step is not None
+        scheduler.complete(step, device.run(step))
+    scheduler.submit(high)
+    step = scheduler.plan()
+    assert step is not None
+    assert step.sequences == [high]
+    assert low.slot is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count", "message"),
+    [
+        ([], 3, "empty"),
+        ([1], 0, "at least 1"),
+        ([1] * 20, 5, "25 together, but the maximum context length is 24"),
+    ],
+)
+def test_what_could_never_be_computed_is_refused(
+    prompt: list[int], count: int, message: str
+) -> None:
+    scheduler = Scheduler(LIMITS)
+    with pytest.raises(RequestError, match=message):
+        scheduler.submit(sequence(prompt, count))
+    assert scheduler.is_idle
+
+
+def test_buckets() -> None:
+    assert powers(1, 16, 4) == (1, 4, 16)
+    assert powers(16, 40, 2) == (16, 32, 40)
+    assert BUCKETS.decode(2, 3) == (3, 1, 5)
+    assert BUCKETS.prefill(2, 3, 1) == (2, 8, 2)
+    assert all(rows * tokens <= 16 for rows, tokens, _ in BUCKETS)
+    with pytest.raises(ServingError, match="ascending"):
+        replace(BUCKETS, blocks=(4, 2))
+    with pytest.raises(ServingError, match="max_num_batched_tokens"):
+        replace(BUCKETS, batched_tokens=4)
+    with pytest.raises(ServingError, match="may have 99"):
+        replace(LIMITS, context=99)
+
+
+def test_planning_is_quick_for_many() -> None:
+    """A plan of 256 sequences touches arrays, not sequences: no more Python calls than for one."""
+
+    def calls(rows: int) -> int:
+        buckets = Buckets((rows,), (1,), (8,), (64,), 8)
+        scheduler = Scheduler(SchedulerLimits(2048, 4096, 32, buckets, prefills_per_decode=10_000))
+        for index in range(rows):
+            scheduler.submit(sequence([index % VOCABULARY], 20))
+        step = scheduler.plan()
+        while step is None or not step.is_decode or len(step.slots) < rows:
+            assert step is not None
+            scheduler.complete(step, np.zeros(len(step.slots), np.int32))
+            step = scheduler.plan()
+        scheduler.complete(step, np.zeros(len(step.slots), np.int32))
+        count = 0
+
+        def hook(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(hook)
+        try:
+            scheduler.plan()
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(256) <= calls(1) + 5

@@ -1,0 +1,62 @@
+"""A device whose cache holds the tokens themselves: the next token is a function of all that a row
+reads through its block table, so that a wrong block, slot or order gives a wrong answer."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from launch.serving.scheduler.scheduler import Scheduler
+from launch.serving.scheduler.steps import Step
+
+VOCABULARY = 11
+
+
+def next_token(text: Sequence[int]) -> int:
+    """The token after a text."""
+    value = 7
+    for token in text:
+        value = (value * 31 + token + 1) % 1_000_003
+    return value % VOCABULARY
+
+
+def answer(prompt: Sequence[int], count: int) -> list[int]:
+    """The definition of an answer: one text, alone."""
+    text = list(prompt)
+    for _ in range(count):
+        text.append(next_token(text))
+    return text[len(prompt) :]
+
+
+class TokenDevice:
+    """Runs steps at once; what they drew is asked for later."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._slots = scheduler.slots
+        self._size = scheduler.limits.block_size
+        self._cache = np.full((scheduler.limits.blocks + 1, self._size), -1)
+        self._drawn = np.full(scheduler.limits.slots, -1)
+
+    def run(self, step: Step) -> np.ndarray:
+        """The tokens int32 [n] of the rows that draw one."""
+        assert len(step.slots) <= step.bucket.rows
+        assert step.counts.max() <= step.bucket.tokens
+        drawn = np.full(len(step.slots), -1, np.int32)
+        texts = []
+        for row, sequence in enumerate(step.sequences):
+            start, count = int(step.starts[row]), int(step.counts[row])
+            assert 0 < start + count <= step.bucket.blocks * self._size
+            if step.on_device[row]:
+                new = [int(self._drawn[step.slots[row]])]
+            else:
+                new = sequence.tokens[start : start + count]
+            assert len(new) == count
+            table = self._slots.tables[step.slots[row], : step.bucket.blocks]
+            for position, token in enumerate(new, start):
+                self._cache[table[position // self._size], position % self._size] = token
+            texts.append((table, start + count))
+        for row, (table, end) in enumerate(texts):  # all rows write before any reads
+            if step.samples[row]:
+                text = self._cache[table].reshape(-1)[:end].tolist()
+                assert -1 not in text
+                drawn[row] = self._drawn[step.slots[row]] = next_token(text)
+        return drawn
