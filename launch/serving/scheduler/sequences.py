@@ -22,7 +22,7 @@ class Sequence:
     stop_tokens: Collection[int] = ()
     priority: int = 0  # lower numbers go first
     one_by_one: bool = False  # each token must be known before the next one is planned
-    number: int = 0  # order of arrival
+    number: int = -1  # order of arrival; negative: it has not been submitted
     prompt_length: int = field(init=False)
     slot: int | None = None  # None = it waits
     blocks: list[int] = field(default_factory=list)
