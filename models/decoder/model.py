@@ -18,18 +18,19 @@ from models.layers.attention import Attention, CacheType
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding
 from models.layers.linear import multiply_in
-from models.layers.masks import causal_mask, segment_mask
+from models.layers.masks import Visibility, causal_mask, segment_mask
 from models.layers.mlp import GatedMLP
 from models.layers.moe import MoE
 from models.layers.norms import RMSNorm
 from models.layers.paged_cache import PagedCache, Pages, Rows
 from models.layers.rotary import Rotary, Turn, turn
+from models.parallel.context import ContextParallel
 
 
 class Positions(NamedTuple):
     """What the layers need to know of positions: one entry per kind of layer."""
 
-    masks: Mapping[int | None, jax.Array]  # by window
+    masks: Mapping[int | None, jax.Array | Visibility]  # by window
     turns: Mapping[Rotary, Turn]
 
 
@@ -84,10 +85,17 @@ class Block(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """Tokens [B, T] to next-token logits [B, T, V] in FP32."""
+    """Tokens [B, T] to next-token logits [B, T, V] in FP32.
+
+    With `context`, None at first, several cores share the positions of whole texts, which lie in
+    its order.
+    """
+
+    context: ContextParallel | None
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
+        self.context = None
 
         def embedding() -> Embedding:
             return Embedding(
@@ -121,12 +129,17 @@ class Decoder(nnx.Module):
         Raises InputError if only one of the two is given, or `pad` besides.
         """
         length = tokens.shape[1]
-        if segments is None and positions is None:
-            where = self._positions(length, length, 0, pad, length)
-        elif segments is None or positions is None or pad is not None:
-            raise InputError("packed rows need both segments and positions, and no pad")
-        else:
+        if segments is not None and positions is not None and pad is None:
             where = self._packed_positions(segments, positions)
+        elif segments is not None or positions is not None:
+            raise InputError("packed rows need both segments and positions, and no pad")
+        elif self.context is None:
+            where = self._positions(length, length, 0, pad, length)
+        elif pad is not None:
+            raise InputError("texts whose positions several cores share have no pad")
+        else:
+            places = jnp.asarray(self.context.order(length))
+            where = Positions(self._masks(length, None), self._turns(places, length))
         x, _ = self._run(tokens, [None] * len(self.blocks), where, 0)
         return self._logits(x)
 
@@ -216,12 +229,19 @@ class Decoder(nnx.Module):
 
     def _packed_positions(self, segments: jax.Array, places: jax.Array) -> Positions:
         """Of several texts in each row."""
-        slots = jnp.arange(segments.shape[1])
         same = segment_mask(segments)
         lengths = jnp.max(jnp.where(same, places[:, None, :] + 1, 0), axis=-1, keepdims=True)
-        windows = self._windows()
-        masks = {w: causal_mask(slots, slots, window=w, segments=segments) for w in windows}
+        masks = self._masks(segments.shape[1], segments)
         return Positions(masks, self._turns(places, lengths))
+
+    def _masks(
+        self, length: int, segments: jax.Array | None
+    ) -> dict[int | None, jax.Array | Visibility]:
+        """Of whole texts; where several cores share them, what makes masks of parts."""
+        seen = {window: Visibility(window, segments) for window in self._windows()}
+        if self.context is not None:
+            return dict(seen)
+        return {window: visibility.mask(length) for window, visibility in seen.items()}
 
     def _windows(self) -> set[int | None]:
         return {block.window for block in self.blocks}

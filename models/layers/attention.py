@@ -4,7 +4,7 @@ Axis names: B batch, T query positions, S key positions, K key-value heads, G qu
 key-value head, N = K·G query heads, H = head_dim, D model width.
 """
 
-from typing import TypeVar, overload
+from typing import Protocol, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from models.layers.cache import Cache, KVCache
 from models.layers.linear import Linear
+from models.layers.masks import Visibility
 from models.layers.norms import RMSNorm
 from models.layers.rotary import Turn, apply_rotary
 
@@ -23,7 +24,7 @@ def dot_product_attention(
     query: jax.Array,
     keys: jax.Array,
     values: jax.Array,
-    mask: jax.Array | None,
+    mask: jax.Array | Visibility | None,
     *,
     bias: jax.Array | None = None,
     scale: float | None = None,
@@ -50,12 +51,13 @@ def dot_product_attention(
         scores = scores + bias.reshape(batch, num_kv_heads, -1, num_keys)
     if softcap is not None:
         scores = softcap * jnp.tanh(scores / softcap)
-    if mask is not None:
-        mask = jnp.broadcast_to(mask, (*mask.shape[:-2], length, num_keys))
+    seen = mask.mask(length) if isinstance(mask, Visibility) else mask
+    if seen is not None:
+        seen = jnp.broadcast_to(seen, (*seen.shape[:-2], length, num_keys))
         groups = num_heads // num_kv_heads
-        mask = jnp.tile(mask, (*(1,) * (mask.ndim - 2), groups, 1))  # [(B,) G·T, S]
-        mask = mask if mask.ndim == 2 else mask[:, None]
-        scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
+        seen = jnp.tile(seen, (*(1,) * (seen.ndim - 2), groups, 1))  # [(B,) G·T, S]
+        seen = seen if seen.ndim == 2 else seen[:, None]
+        scores = jnp.where(seen, scores, jnp.finfo(jnp.float32).min)
     largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
     weights = jnp.exp(scores - largest)
     # Dividing by the sum after the product touches H numbers per query instead of S.
@@ -71,6 +73,22 @@ def dot_product_attention(
     return attended.astype(query.dtype)
 
 
+class Attend(Protocol):
+    """`dot_product_attention`, or the same where several cores share the positions."""
+
+    def __call__(
+        self,
+        query: jax.Array,
+        keys: jax.Array,
+        values: jax.Array,
+        mask: jax.Array | Visibility | None,
+        *,
+        bias: jax.Array | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+    ) -> jax.Array: ...
+
+
 class Attention(nnx.Module):
     """`num_heads` query heads that share `num_kv_heads` keys and values.
 
@@ -78,8 +96,11 @@ class Attention(nnx.Module):
     `bias` is of queries, keys and values, unless `key_bias` says otherwise of the keys; so is
     `stddev`, unless `query_stddev` says otherwise of the queries.
     With `qk_norm_eps`, queries and keys pass an RMSNorm over each head before they turn. Calling
-    the module is self-attention; `memory` and `attend` are attention over another text.
+    the module is self-attention; `memory` and `attend` are attention over another text. `mix`,
+    `dot_product_attention` at first, is what looks at keys.
     """
+
+    mix: Attend
 
     def __init__(
         self,
@@ -118,6 +139,7 @@ class Attention(nnx.Module):
                 return None
             return RMSNorm(head_dim, eps=qk_norm_eps, offset=norm_offset, param_dtype=param_dtype)
 
+        self.mix = dot_product_attention
         self.scale, self.softcap = scale, softcap
         self.query = project(dim, num_heads, bias, query_stddev or stddev)
         self.key = project(memory_dim or dim, num_kv_heads, bias if key_bias is None else key_bias)
@@ -137,7 +159,7 @@ class Attention(nnx.Module):
     def __call__(
         self,
         x: jax.Array,
-        mask: jax.Array | None,
+        mask: jax.Array | Visibility | None,
         *,
         turn: Turn | None = None,
         bias: jax.Array | None = None,
@@ -147,7 +169,7 @@ class Attention(nnx.Module):
     def __call__(
         self,
         x: jax.Array,
-        mask: jax.Array | None,
+        mask: jax.Array | Visibility | None,
         *,
         turn: Turn | None = None,
         cache: CacheType,
@@ -158,7 +180,7 @@ class Attention(nnx.Module):
     def __call__(
         self,
         x: jax.Array,
-        mask: jax.Array | None,
+        mask: jax.Array | Visibility | None,
         *,
         turn: Turn | None = None,
         cache: Cache | None = None,
@@ -200,11 +222,9 @@ class Attention(nnx.Module):
         self,
         query: jax.Array,
         memory: KVCache,
-        mask: jax.Array | None,
+        mask: jax.Array | Visibility | None,
         bias: jax.Array | None,
     ) -> jax.Array:
         return self.output(
-            dot_product_attention(
-                query, *memory, mask, bias=bias, scale=self.scale, softcap=self.softcap
-            )
+            self.mix(query, *memory, mask, bias=bias, scale=self.scale, softcap=self.softcap)
         )

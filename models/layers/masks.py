@@ -3,8 +3,22 @@
 Positions here are slots: places in the (padded) text or in the cache.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
+
+
+class Visibility(NamedTuple):
+    """What a position of a text sees of it: itself, and what is before it."""
+
+    window: int | None = None  # that many positions at most, itself included
+    segments: jax.Array | None = None  # [B, T]: only those with its own number
+
+    def mask(self, length: int) -> jax.Array:
+        """[T, T], or [B, T, T] with segments."""
+        slots = jnp.arange(length)
+        return causal_mask(slots, slots, window=self.window, segments=self.segments)
 
 
 def causal_mask(

@@ -114,10 +114,10 @@ def ring_attention(
     batch, length, _, width = query.shape
     split = (batch, ring.parts, length // ring.parts)
     grouped = query.reshape(*split, keys.shape[2], -1, width).transpose(1, 0, 3, 4, 2, 5)
-    block = Block(
-        *(x.reshape(*split, -1, width).transpose(1, 0, 3, 2, 4) for x in (keys, values)),
-        None if segments is None else segments.reshape(split).transpose(1, 0, 2),
-    )
+    keys, values = (x.reshape(*split, -1, width).transpose(1, 0, 3, 2, 4) for x in (keys, values))
+    if segments is not None:
+        segments = segments.reshape(split).transpose(1, 0, 2)
+    block = Block(keys, values, segments)
     attended = _attend(ring, scoring, grouped.reshape(*grouped.shape[:3], -1, width), block)
     return attended.reshape(grouped.shape).transpose(1, 0, 4, 2, 3, 5).reshape(query.shape)
 
