@@ -22,6 +22,7 @@ class TrainConfig:
     clip_norm: float = 1.0  # largest global norm of the gradient
     checkpoint_every: int = 100  # steps between checkpoints
     keep: int = 3  # newest checkpoints that are kept
+    keep_every: int | None = None  # checkpoints of multiples of so many steps are kept too
     eval_every: int = 100  # steps between evaluations on held-out text
 
     def optimizer_settings(self) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def _to_run(source: Path, target: Path, mesh: str | None) -> None:
         "model": as_json({"architecture": model.architecture.name} | asdict(model.config)),
         "config_json": dict(model.fields.values),
     }
-    writer = checkpoints.CheckpointWriter(target, keep=1)
-    writer.save(CONVERTED_STEP, checkpoints.Checkpoint(model.parameters, None, record))
-    writer.close()
+    with checkpoints.RunLock(target):
+        writer = checkpoints.CheckpointWriter(target, checkpoints.Retention(1))
+        writer.save(CONVERTED_STEP, {checkpoints.PARAMETERS: model.parameters}, record)
+        writer.close()

@@ -27,3 +27,7 @@ class CheckpointError(LaunchError):
 
 class DivergenceError(LaunchError):
     """The loss is not a finite number any more."""
+
+
+class OutputError(LaunchError):
+    """A file of the run cannot be written."""

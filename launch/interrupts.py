@@ -1,12 +1,23 @@
-"""Stop requests that wait for the current step."""
+"""Stop requests that wait for the current step, and never longer than they may."""
 
+import os
 import signal
+import socket
+import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import FrameType
+from typing import NoReturn
 
-from launch.program import say
+from launch.program import INTERRUPTED, say
+
+GRACE_SECONDS = 120.0  # EC2 announces the end of a Spot instance two minutes ahead
+
+_ASKING = {
+    signal.SIGINT: "stopping after this step; press Ctrl-C again to stop at once without saving",
+    signal.SIGTERM: "SIGTERM: saving after this step, within {:g} seconds",
+}
 
 
 @dataclass
@@ -22,22 +33,55 @@ class StopRequest:
 
 
 @contextmanager
-def stop_requests() -> Iterator[StopRequest]:
+def stop_requests(grace_seconds: float = GRACE_SECONDS) -> Iterator[StopRequest]:
     """Within the block SIGINT and SIGTERM only note the wish to stop, so that no step is torn.
 
-    A second SIGINT raises KeyboardInterrupt at once. Main thread only.
+    A second SIGINT ends the process at once, and so does the end of `grace_seconds` after
+    SIGTERM: a checkpoint that is not complete then is not there. A thread listens, since the main
+    one may be compiling for minutes. Main thread only.
     """
     request = StopRequest()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if request.signal_number and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        request.signal_number = number
-        say("\nstopping after this step; press Ctrl-C again to stop at once without saving")
-
-    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours, pythons = socket.socketpair()
+    pythons.setblocking(False)  # as set_wakeup_fd wants it
+    listener = threading.Thread(
+        target=_listen, args=(ours, request, grace_seconds), name="stop requests", daemon=True
+    )
+    listener.start()
+    previous = {number: signal.signal(number, lambda *_: None) for number in _ASKING}
+    previous_wakeup = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
     try:
         yield request
     finally:
+        signal.set_wakeup_fd(previous_wakeup)
         for number, handler in previous.items():
             signal.signal(number, handler)
+        pythons.close()  # ends the listener
+        listener.join()
+        ours.close()
+
+
+def _listen(signals: socket.socket, request: StopRequest, grace_seconds: float) -> None:
+    """Until the other end is closed: notes the first signal, and ends the process if it must."""
+    with suppress(TimeoutError):
+        while numbers := signals.recv(1):
+            if request.signal_number and numbers[0] == signal.SIGINT:
+                _end("interrupted; what was saved before is complete", INTERRUPTED)
+            if request.signal_number or numbers[0] not in _ASKING:
+                continue
+            request.signal_number = numbers[0]
+            say("\n" + _ASKING[signal.Signals(numbers[0])].format(grace_seconds))
+            if numbers[0] == signal.SIGTERM:
+                signals.settimeout(grace_seconds)
+        return
+    _end(
+        f"{grace_seconds:g} seconds after SIGTERM the last step is not saved; what was saved "
+        "before is complete",
+        request.exit_code,
+    )
+
+
+def _end(message: str, exit_code: int) -> NoReturn:
+    """Ends the process without its exit handlers, which would wait for what is being saved."""
+    say(f"\n{message}")
+    sys.stdout.flush()
+    os._exit(exit_code)

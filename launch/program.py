@@ -21,7 +21,9 @@ def run(main: Callable[[], int]) -> None:
     def guarded(argv: list[str]) -> int:
         if len(argv) > 1:
             raise app.UsageError(f"unexpected arguments {argv[1:]}: every option is a --flag")
-        logging.set_verbosity(logging.ERROR)  # libraries; this project's messages are not logs
+        # What libraries log they raise as well; this project's messages are not logs.
+        logging.set_verbosity(logging.FATAL)
+        sys.unraisablehook = _report
         try:
             return main()
         except (LaunchError, ModelsError) as error:
@@ -32,6 +34,13 @@ def run(main: Callable[[], int]) -> None:
             return INTERRUPTED
 
     app.run(guarded)
+
+
+def _report(unraisable: "sys.UnraisableHookArgs") -> None:
+    """As Python reports errors that nobody can catch, but for late answers of tensorstore: when a
+    write has failed, the event loop that waits for the others has ended."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
 
 
 def say(message: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from absl import flags
 
+from launch.checkpoints import run_directory
 from launch.config import TrainConfig
 from launch.errors import ModelError
 from launch.program import run
@@ -74,6 +75,9 @@ def _define_flags() -> None:
     flags.DEFINE_integer(
         "seq_len", None, "Training window, in tokens; default: the model's context.", lower_bound=1
     )
+    flags.DEFINE_integer(
+        "keep_every", None, "Keep checkpoints of every so many steps for good.", lower_bound=1
+    )
     flags.DEFINE_bool("tie_embeddings", _MODEL.tie_embeddings, "Head = transposed embedding.")
     flags.DEFINE_enum("dtype", _MODEL.dtype, ["float32", "bfloat16"], "Of the activations.")
     flags.DEFINE_enum(
@@ -86,9 +90,9 @@ def main() -> int:
     source = _source(values)
     config = replace(source.model.config, matmul_dtype=values["matmul_dtype"])
     source = source._replace(model=source.model._replace(config=config))
-    run_fields = [*_STRINGS, *_RUN_INTEGERS, *_RUN_FLOATS, "seq_len"]
+    run_fields = [*_STRINGS, *_RUN_INTEGERS, *_RUN_FLOATS, "seq_len", "keep_every"]
     settings = {name: values[name] for name in run_fields}
-    settings["checkpoint_dir"] = Path(settings["checkpoint_dir"])
+    settings["checkpoint_dir"] = run_directory(settings["checkpoint_dir"])
     return train(source, TrainConfig(**settings))
 
 

@@ -41,8 +41,7 @@ def train(source: Source, config: TrainConfig) -> int:
 
     Raises LaunchError for anything the user can put right.
     """
-    _make_directory(config)
-    with stop_requests() as stop:
+    with checkpoints.RunLock(config.checkpoint_dir), stop_requests() as stop:
         run = Run(source, config)
         try:
             run.train_on(stop)
@@ -96,7 +95,9 @@ class Run:
         self._step = self._compiled_step()
         self._device_time = device_time(self._step)
         # Only now, so that a run that may not start changes nothing.
-        self._writer = checkpoints.CheckpointWriter(config.checkpoint_dir, config.keep)
+        self._writer = checkpoints.CheckpointWriter(
+            config.checkpoint_dir, checkpoints.Retention(config.keep, config.keep_every)
+        )
         self._metrics = MetricsFile(config.checkpoint_dir / "metrics.jsonl", self.step)
         self._saved_step = self.step
         copy_tokenizer(source.files, config.checkpoint_dir)
@@ -132,11 +133,7 @@ class Run:
         _check_identity(record, self._identity, self._config)
         self._batches.set_state(record["position"])
         target = checkpoints.abstract(self._training.state, self._training.shardings)
-        return step, TrainState(
-            checkpoints.restore(directory, step, checkpoints.PARAMETERS, target.parameters),
-            checkpoints.restore(directory, step, checkpoints.OPTIMIZER, target.optimizer),
-            jax.device_put(np.int32(step), self._training.shardings.step),
-        )
+        return step, checkpoints.restore_state(directory, step, target)
 
     def _compiled_step(self) -> jax.stages.Compiled:
         return self._training.step.lower(self._training.state, self._training.batch).compile()
@@ -218,10 +215,7 @@ class Run:
             "config_json": dict(self._source.model.fields.values),
             "position": self._batches.get_state(),
         }
-        state = self._state
-        self._writer.save(
-            self.step, checkpoints.Checkpoint(state.parameters, state.optimizer, record)
-        )
+        self._writer.save(self.step, checkpoints.items(self._state), record)
         self._saved_step = self.step
 
 
@@ -247,16 +241,6 @@ def _farewell(step: int, config: TrainConfig) -> str:
         f"stopped after step {step}; checkpoint {step} is saved in {config.checkpoint_dir}. The "
         "same command goes on from there."
     )
-
-
-def _make_directory(config: TrainConfig) -> None:
-    try:
-        config.checkpoint_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot create --checkpoint_dir={config.checkpoint_dir}: {error.strerror}. Give a "
-            "directory that can be written to."
-        ) from error
 
 
 def _check_identity(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.manifest import find_damage, write_manifest
+from launch.checkpoints.manifest import find_damage, write_manifest
 from launch.metrics import MetricsFile, read_metrics
 
 
@@ -38,7 +38,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_untouched_files_have_no_damage(directory: Path) -> None:
-    assert find_damage(directory) is None
+    assert find_damage(directory, ("a",)) is None
 
 
 @pytest.mark.parametrize("offset", range(0, 100, 7))
@@ -46,7 +46,7 @@ def test_every_flipped_bit_is_found(directory: Path, offset: int) -> None:
     content = bytearray(range(100))
     content[offset] ^= 1 << (offset % 8)
     (directory / "a/deep/x").write_bytes(content)
-    assert find_damage(directory) == "the content of a/deep/x differs from its checksum"
+    assert find_damage(directory, ("a",)) == "the content of a/deep/x differs from its checksum"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,8 @@ def test_every_flipped_bit_is_found(directory: Path, offset: int) -> None:
         ("b/y", None, "b/y is missing"),
         ("manifest.json", None, "manifest.json is missing"),
         ("manifest.json", b'{"a', "manifest.json cannot be used"),
+        ("manifest.json", b"{}", "manifest.json lists no file of a"),
+        ("a/new", b"", "manifest.json does not list a/new"),
         ("manifest.json", b"[1]", "manifest.json cannot be used"),
     ],
 )
@@ -64,6 +66,6 @@ def test_damage_is_named(directory: Path, name: str, content: bytes | None, mess
         (directory / name).unlink()
     else:
         (directory / name).write_bytes(content)
-    damage = find_damage(directory)
+    damage = find_damage(directory, ("a",))
     assert damage is not None
     assert message in damage

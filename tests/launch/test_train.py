@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from launch import checkpoints
+from launch.checkpoints.directory import LOCK
 from launch.converter import convert
 from launch.errors import LaunchError
 from launch.generator import generate_text, load_directory, load_run
@@ -179,21 +180,17 @@ def test_checkpoint_is_the_same_on_another_mesh(devices: list[jax.Device], tmp_p
     batch = jax.device_put(next_tokens(tokens), first.batch_shardings)
     state, _ = first.step(first.init(), batch)
     expected = jax.tree.map(np.asarray, state)
-    writer = checkpoints.CheckpointWriter(tmp_path, keep=1)
-    writer.save(
-        1, checkpoints.Checkpoint(state.parameters, state.optimizer, record={"position": 1})
-    )
+    writer = checkpoints.CheckpointWriter(tmp_path, checkpoints.Retention(1))
+    writer.save(1, checkpoints.items(state), {"position": 1})
     first.step(state, batch)  # donates what is being saved
     writer.close()
     assert checkpoints.read_record(tmp_path, 1) == {"position": 1}
     for shape in ((1, 1), (1, 2), (8, 1)):
         second = training(*shape)
         target = checkpoints.abstract(second.state, second.shardings)
-        for item in (checkpoints.PARAMETERS, checkpoints.OPTIMIZER):
-            part = getattr(target, item)
-            got = checkpoints.restore(tmp_path, 1, item, part)
-            jax.tree.map(np.testing.assert_array_equal, got, getattr(expected, item))
-            jax.tree.map(lambda array, leaf: array.sharding == leaf.sharding or 1 / 0, got, part)
+        got = checkpoints.restore_state(tmp_path, 1, target)
+        jax.tree.map(np.testing.assert_array_equal, got, expected)
+        jax.tree.map(lambda array, leaf: array.sharding == leaf.sharding or 1 / 0, got, target)
 
 
 def test_oldest_checkpoints_go(tmp_path: Path) -> None:
@@ -209,6 +206,12 @@ def test_changed_schedule_is_reported_and_followed(
     assert [step for step, _ in losses(copy)] == [1, 2, 3, 4, 5, 6]
 
 
+def times(directory: Path) -> dict[Path, int]:
+    """When the files of a run were changed, besides the lock."""
+    files = (file for file in directory.rglob("*") if file.name != LOCK)
+    return {file: file.stat().st_mtime_ns for file in files}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -222,10 +225,10 @@ def test_changed_schedule_is_reported_and_followed(
     ],
 )
 def test_refusals_change_nothing(copy: Path, changes: dict[str, object], message: str) -> None:
-    before = {file: file.stat().st_mtime_ns for file in copy.rglob("*")}
+    before = times(copy)
     with pytest.raises(LaunchError, match=message):
         train(SOURCE, config(copy, **changes))
-    assert {file: file.stat().st_mtime_ns for file in copy.rglob("*")} == before
+    assert times(copy) == before
 
 
 def test_divergence_is_an_error_and_is_not_saved(tmp_path: Path) -> None:

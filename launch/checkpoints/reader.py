@@ -1,84 +1,19 @@
-"""Checkpoints of a run: `directory`/<step>/ with `parameters`, `optimizer` and `record`.
-
-A checkpoint is written beside the others under a temporary name, with the checksums of its
-files, and renamed when it is complete: after a kill at any moment a step is there whole or not
-at all.
-"""
+"""Reads checkpoints: `directory`/<step>/ with `parameters`, `state` and `record`."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 
+from launch.checkpoints.manifest import find_damage
 from launch.errors import CheckpointError
-from launch.manifest import find_damage, write_manifest
 from launch.program import say
 
-PARAMETERS, OPTIMIZER, RECORD = "parameters", "optimizer", "record"
-ITEMS = (PARAMETERS, OPTIMIZER, RECORD)
+PARAMETERS, STATE, RECORD = "parameters", "state", "record"
 ASIDE = "corrupt"  # folder of damaged checkpoints
-
-
-class Checkpoint(NamedTuple):
-    """What one checkpoint holds, besides the step in its name."""
-
-    parameters: Any  # tree of arrays
-    optimizer: Any  # tree of arrays; None = it was never trained here
-    record: dict[str, Any]  # JSON: what the run is, and its position in the data
-
-
-class CheckpointWriter:
-    """Saves checkpoints in the background and keeps the newest `keep`."""
-
-    def __init__(self, directory: Path, keep: int) -> None:
-        self._directory = directory.absolute()
-        self._manager = ocp.CheckpointManager(
-            self._directory,
-            options=ocp.CheckpointManagerOptions(
-                max_to_keep=keep,
-                cleanup_tmp_directories=True,
-                # Runs when all files are written, before the rename that makes them count.
-                async_options=ocp.AsyncOptions(post_finalization_callback=self._add_manifest),
-            ),
-        )
-
-    def save(self, step: int, checkpoint: Checkpoint) -> None:
-        """Starts to save; the arrays may be donated once this returns. Waits for the save before.
-
-        Raises CheckpointError if either fails, for instance because the disk is full.
-        """
-        trees = {PARAMETERS: checkpoint.parameters, OPTIMIZER: checkpoint.optimizer}
-        args = {
-            name: ocp.args.StandardSave(tree) for name, tree in trees.items() if tree is not None
-        }
-        args[RECORD] = ocp.args.JsonSave(checkpoint.record)
-        try:
-            self._manager.save(step, args=ocp.args.Composite(**args), force=True)
-        except (OSError, ValueError) as error:
-            raise self._failure(error) from error
-
-    def close(self) -> None:
-        """Waits until everything is saved. Raises CheckpointError if that fails."""
-        try:
-            self._manager.wait_until_finished()
-        except (OSError, ValueError) as error:
-            raise self._failure(error) from error
-        finally:
-            self._manager.close()
-
-    def _failure(self, error: Exception) -> CheckpointError:
-        return CheckpointError(
-            f"cannot save a checkpoint in {self._directory}: {error}. Earlier checkpoints are "
-            "untouched. Free some space or give another --checkpoint_dir, then start again."
-        )
-
-    def _add_manifest(self) -> None:
-        # Only one save is under way at a time, and leftovers were removed at the start.
-        for unfinished in self._directory.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
-            write_manifest(unfinished, ITEMS)
 
 
 def steps(directory: Path) -> list[int]:
@@ -95,7 +30,7 @@ def sound_steps(directory: Path, *, move_aside: bool) -> Iterator[int]:
     With `move_aside` a damaged checkpoint is moved to `directory`/corrupt/, never deleted.
     """
     for step in steps(directory):
-        damage = find_damage(directory / str(step))
+        damage = find_damage(directory / str(step), (PARAMETERS, RECORD))
         if damage is None:
             yield step
             continue
@@ -128,7 +63,7 @@ def read_record(directory: Path, step: int) -> dict[str, Any]:
 
 
 def restore(directory: Path, step: int, item: str, target: Any) -> Any:
-    """The arrays of `item` (PARAMETERS or OPTIMIZER), read straight into the shardings of
+    """The arrays of `item` (PARAMETERS or STATE), read straight into the shardings of
     `target`, a tree of jax.ShapeDtypeStruct with shardings.
 
     Raises CheckpointError if the stored arrays have other paths or shapes.

@@ -1,0 +1,129 @@
+"""Writes checkpoints in the background.
+
+A checkpoint is written beside the others under a temporary name, with the checksums of its
+files, and renamed when all of it is on the disk: after a kill at any moment a step is there whole
+or not at all.
+"""
+
+import re
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+from launch.checkpoints import retention
+from launch.checkpoints.manifest import flush, write_manifest
+from launch.checkpoints.reader import RECORD, steps
+from launch.errors import CheckpointError
+
+_UNFINISHED = f"*{ocp.utils.TMP_DIR_SUFFIX}*"
+
+
+class CheckpointWriter:
+    """Saves checkpoints one at a time, and deletes those that `keep` does not want.
+
+    Under jax.distributed every process makes one and calls it alike: each writes its own parts
+    into a directory that all of them see, and the first process everything else.
+    """
+
+    def __init__(self, directory: Path, keep: retention.Retention) -> None:
+        self._directory = directory.absolute()
+        self._keep = keep
+        self._is_first = jax.process_index() == 0
+        self._saving: Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "checkpoints")
+        self._items: tuple[str, ...] = ()
+        self._size = 0  # bytes of the last checkpoint
+        # The callback runs when all files are written, before the rename that makes them count.
+        self._checkpointer = ocp.AsyncCheckpointer(
+            ocp.CompositeCheckpointHandler(),
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._add_manifest),
+        )
+        if self._is_first:
+            self._clear()
+
+    def save(self, step: int, trees: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+        """Starts to save trees of arrays, by the item's name, and a record of JSON.
+
+        The arrays may be donated once this returns. Waits for the save before. Raises
+        CheckpointError if either fails, for instance because the disk is full.
+        """
+        self.wait()
+        if self._is_first:
+            self._check_space(trees)
+        self._items = (*trees, RECORD)
+        args = {name: ocp.args.StandardSave(tree) for name, tree in trees.items()}
+        args[RECORD] = ocp.args.JsonSave(dict(record))
+        try:
+            self._checkpointer.save(self._directory / str(step), ocp.args.Composite(**args))
+        except (OSError, ValueError) as error:
+            raise self._failure(error) from error
+        self._saving = self._thread.submit(self._complete)
+
+    def wait(self) -> None:
+        """Until everything is saved. Raises CheckpointError if that fails."""
+        saving, self._saving = self._saving, None
+        if saving is None:
+            return
+        try:
+            saving.result()
+        except (OSError, ValueError) as error:
+            raise self._failure(error) from error
+
+    def check(self) -> None:
+        """Raises CheckpointError if a save has failed in the meantime; never waits."""
+        if self._saving is not None and self._saving.done():
+            self.wait()
+
+    def close(self) -> None:
+        """Waits as `wait` does; nothing can be saved afterwards."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+            self._checkpointer.close()
+
+    def _complete(self) -> None:
+        self._checkpointer.wait_until_finished()
+        if self._is_first:
+            flush(self._directory)
+            retention.delete(self._directory, self._keep.surplus(steps(self._directory)))
+
+    def _add_manifest(self) -> None:
+        # Only one save is under way at a time, and leftovers were removed at the start.
+        for unfinished in self._directory.glob(_UNFINISHED):
+            write_manifest(unfinished, self._items)
+            self._size = sum(file.stat().st_size for file in unfinished.rglob("*"))
+
+    def _clear(self) -> None:
+        """Removes what a killed process left in the middle of writing or deleting."""
+        for pattern in (_UNFINISHED, f"*{retention.GOING}"):
+            for leftover in self._directory.glob(pattern):
+                shutil.rmtree(leftover)
+
+    def _check_space(self, trees: Mapping[str, Any]) -> None:
+        arrays = sum(array.nbytes for array in jax.tree.leaves(dict(trees)))
+        needed = max(arrays, self._size)
+        free = shutil.disk_usage(self._directory).free
+        if free < needed:
+            raise self._failure(
+                OSError(f"it takes {needed:,} bytes, and {free:,} are free on the disk")
+            )
+
+    def _failure(self, error: Exception) -> CheckpointError:
+        if self._is_first:
+            self._clear()
+        return CheckpointError(
+            f"cannot save a checkpoint in {self._directory}: {_reason(error)}. Earlier checkpoints "
+            "are untouched. Free some space or give another --checkpoint_dir, then start again."
+        )
+
+
+def _reason(error: Exception) -> str:
+    """What the operating system said, without the names of temporary files around it."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return re.sub(r".*: (\w[^:]*) \[os_error_code='\d+'\].*", r"\1", text, flags=re.DOTALL)
