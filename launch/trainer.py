@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 import jax
-import numpy as np
 from tqdm import tqdm
 
 from launch import checkpoints

@@ -10,6 +10,6 @@ from launch.checkpoints.reader import restore as restore
 from launch.checkpoints.reader import sound_steps as sound_steps
 from launch.checkpoints.reader import steps as steps
 from launch.checkpoints.retention import Retention as Retention
-from launch.checkpoints.writer import CheckpointWriter as CheckpointWriter
 from launch.checkpoints.state import items as items
 from launch.checkpoints.state import restore_state as restore_state
+from launch.checkpoints.writer import CheckpointWriter as CheckpointWriter

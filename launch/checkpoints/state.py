@@ -1,4 +1,4 @@
-"""A training state as the items of a checkpoint: parameters, which others read too, and the rest."""
+"""A training state as the items of a checkpoint: parameters, and the rest."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar

@@ -1,9 +1,6 @@
-"""Training runs: resumption after kills and interrupts, damage, other meshes, refusals."""
+"""Training runs: resumption after damage and on other meshes, refusals."""
 
 import shutil
-import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -22,9 +19,7 @@ from launch.training.objectives import next_tokens, text_batch
 from launch.training.parallelism import Parallelism
 from launch.training.step import Training, make_training
 from models.sampling import Sampling
-from tests.launch.programs import MODEL, MODEL_FLAGS, SOURCE, config, losses, start
-
-STEPS = 16
+from tests.launch.programs import MODEL, SOURCE, config, losses, start
 
 
 @pytest.fixture(scope="module")
@@ -38,68 +33,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "copy"))
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the run did not get there in time"
-        time.sleep(0.002)
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, float]]:
-    directory = tmp_path_factory.mktemp("uninterrupted")
-    process = start("train", *MODEL_FLAGS, f"--steps={STEPS}", f"--checkpoint_dir={directory}")
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    return losses(directory)
-
-
-def run_flags(directory: Path) -> list[str]:
-    return [
-        *MODEL_FLAGS,
-        f"--steps={STEPS}",
-        "--checkpoint_every=1",
-        f"--checkpoint_dir={directory}",
-    ]
-
-
-def finish(directory: Path) -> None:
-    process = start("train", *run_flags(directory))
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    assert "resuming after step" in errors
-
-
-def test_killed_while_saving_resumes_to_the_same_losses(
-    tmp_path: Path, uninterrupted: list[tuple[int, float]]
-) -> None:
-    process = start("train", *run_flags(tmp_path))
-    wait_for(lambda: bool(checkpoints.steps(tmp_path)) and any(tmp_path.glob("*tmp*")))
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    finish(tmp_path)
-    assert losses(tmp_path) == uninterrupted
-
-
-def test_interrupt_saves_the_last_step_and_resumes_to_the_same_losses(
-    tmp_path: Path, uninterrupted: list[tuple[int, float]]
-) -> None:
-    flags = [flag for flag in run_flags(tmp_path) if "every" not in flag]
-    process = start("train", *flags)
-    wait_for(lambda: len(losses(tmp_path)) >= 1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 130, errors
-    last = losses(tmp_path)[-1][0]
-    assert last < STEPS
-    assert f"checkpoint {last} is saved" in errors
-    assert "Traceback" not in errors
-    assert checkpoints.steps(tmp_path) == [last]
-    finish(tmp_path)
-    assert losses(tmp_path) == uninterrupted
 
 
 def test_a_finished_run_trains_no_further(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
