@@ -89,8 +89,8 @@ class Grammar(Protocol):
     def mask(self) -> Any:
         """The allowed tokens as bits, uint32 [ceil(V / 32)], the lowest bit first."""
 
-    def accept(self, token: int) -> None:
-        """The answer goes on with this token."""
+    def accept(self, token: int) -> bool:
+        """The answer goes on with this token. False: nothing may follow, the answer is complete."""
 
 
 @dataclass(frozen=True, eq=False)

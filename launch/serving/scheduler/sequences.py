@@ -5,7 +5,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from launch.serving.cache.prefixes import ROOT
-from launch.serving.requests import FinishReason
+from launch.serving.requests import FinishReason, Request
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +23,7 @@ class Sequence:
     priority: int = 0  # lower numbers go first
     one_by_one: bool = False  # each token must be known before the next one is planned
     number: int = -1  # order of arrival; negative: it has not been submitted
+    request: Request | None = None
     prompt_length: int = field(init=False)
     slot: int | None = None  # None = it waits
     blocks: list[int] = field(default_factory=list)
@@ -34,6 +35,19 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.tokens)
+
+    @classmethod
+    def of(cls, request: Request) -> "Sequence":
+        """The text of a request."""
+        return cls(
+            id=request.id,
+            tokens=list(request.prompt),
+            limit=len(request.prompt) + request.max_tokens,
+            stop_tokens=request.stop_tokens,
+            priority=request.priority,
+            one_by_one=request.grammar is not None,
+            request=request,
+        )
 
     @property
     def rank(self) -> tuple[int, int]:

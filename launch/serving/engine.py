@@ -1,0 +1,246 @@
+"""The loop between scheduler and device: requests in, outputs out, for any number of clients.
+
+One thread owns scheduler and device. Others hand it requests (`submit`, `cancel`), and `deliver` is
+called in it with what each step brought. While the device is at one step the next one is planned
+and handed over, so that it never waits for the host.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from launch.serving.errors import OverloadedError, RequestError, ServingError
+from launch.serving.requests import FinishReason, Logprobs, Output, Request
+from launch.serving.sampling.draw import Drawn
+from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
+from launch.serving.scheduler.sequences import Sequence
+from launch.serving.scheduler.slots import Slots
+from launch.serving.scheduler.steps import Counters, Progress, Step
+
+Deliver = Callable[[Items[Output]], None]
+
+
+class Result(Protocol):
+    """A step on its way."""
+
+    def wait(self) -> Drawn:
+        """NumPy arrays of its rows, once the device is done."""
+
+
+class Runner(Protocol):
+    """What the engine needs of a device."""
+
+    def reset(self) -> None:
+        """Forgets who had the slots: an engine begins."""
+
+    def run(self, step: Step, slots: Slots) -> Result:
+        """Starts a step."""
+
+
+class Load(NamedTuple):
+    """The engine at one moment."""
+
+    running: int  # sequences with a place in the batch
+    waiting: int
+    slots: int
+    blocks_held: int
+    blocks: int
+    counters: Counters
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step that is over."""
+
+    step: Step
+    seconds: float  # from its plan to its tokens
+    planning_seconds: float  # of them: until it was handed to the device
+
+
+class Engine:
+    """Runs until `close`; usable as a context manager."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        limits: SchedulerLimits,
+        deliver: Deliver,
+        *,
+        max_waiting: int = 1024,
+        steps_ahead: int = 1,
+        on_step: Callable[[StepRecord], None] = lambda record: None,
+    ) -> None:
+        self.limits = limits
+        self._runner, self._deliver, self._on_step = runner, deliver, on_step
+        self._max_waiting, self._depth = max_waiting, 1 + steps_ahead
+        runner.reset()
+        self._scheduler = Scheduler(limits)
+        self._sequences: dict[str, Sequence] = {}
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._change = threading.Condition()
+        self._closing = False
+        self._waiting = 0  # submitted, and not yet in a batch
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def submit(self, request: Request) -> None:
+        """Queues a request; its outputs are delivered from now on.
+
+        Raises RequestError for one that could never be computed, OverloadedError if the queue is
+        full, ServingError if the engine has stopped.
+        """
+        self._scheduler.check(len(request.prompt), request.max_tokens)
+        with self._change:
+            self._check_alive()
+            waiting = self._scheduler.waiting + len(self._inbox)
+            if waiting >= self._max_waiting:
+                raise OverloadedError(
+                    f"{waiting} requests wait already, the most that the queue holds. Try again "
+                    "later."
+                )
+            if request.id in self._sequences:
+                raise RequestError(f"the request {request.id!r} is under way already")
+            sequence = self._sequences[request.id] = Sequence.of(request)
+            self._inbox.append(lambda: self._scheduler.submit(sequence))
+            self._change.notify()
+
+    def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
+        """Ends a request early, if it is under way; nothing more is delivered for it."""
+        with self._change:
+            sequence = self._sequences.pop(request_id, None)
+            if sequence is not None:
+                self._inbox.append(lambda: self._scheduler.end(sequence, reason))
+                self._change.notify()
+
+    def load(self) -> Load:
+        """How busy the engine is."""
+        scheduler = self._scheduler
+        return Load(
+            running=scheduler.running,
+            waiting=scheduler.waiting + len(self._inbox),
+            slots=self.limits.slots,
+            blocks_held=scheduler.pool.held,
+            blocks=self.limits.blocks,
+            counters=scheduler.counters,
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request has been answered."""
+        return not self._sequences
+
+    def close(self) -> None:
+        """Ends the loop after the steps that are under way; requests that are left get an error."""
+        with self._change:
+            self._closing = True
+            self._change.notify()
+        self._thread.join()
+
+    def _check_alive(self) -> None:
+        if self.failure is not None:
+            raise ServingError(f"the engine has stopped: {self.failure}")
+        if self._closing:
+            raise OverloadedError("the server is about to end: no new requests are taken")
+
+    def _loop(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # whatever the device says, clients must be told
+            self.failure = error
+        with self._change:
+            left = list(self._sequences.values())
+            self._sequences.clear()
+            self._closing = True
+        message = str(self.failure) if self.failure else "the server has ended"
+        self._deliver([_error(sequence, message) for sequence in left])
+
+    def _run(self) -> None:
+        under_way: deque[tuple[Step, Result, float, float]] = deque()
+        while True:
+            self._take_inbox(wait=not under_way and self._scheduler.is_idle)
+            if self._closing:
+                break
+            if len(under_way) < self._depth:
+                began = time.perf_counter()
+                step = self._scheduler.plan()
+                if step is not None:
+                    result = self._runner.run(step, self._scheduler.slots)
+                    under_way.append((step, result, began, time.perf_counter() - began))
+                    continue
+            if under_way:
+                self._finish(*under_way.popleft())
+
+    def _take_inbox(self, wait: bool) -> None:
+        with self._change:
+            while wait and not self._inbox and not self._closing:
+                self._change.wait()
+            commands = list(self._inbox)
+            self._inbox.clear()
+            for command in commands:
+                command()
+
+    def _finish(self, step: Step, result: Result, began: float, planning: float) -> None:
+        drawn = result.wait()
+        progress = self._scheduler.complete(step, np.asarray(drawn.tokens))
+        outputs = []
+        for entry in progress:
+            entry = self._follow_grammar(entry)
+            if entry.sequence.id in self._sequences:
+                outputs.append(_output(entry, drawn))
+            if entry.finished is not None:
+                self._sequences.pop(entry.sequence.id, None)
+        self._on_step(StepRecord(step, time.perf_counter() - began, planning))
+        if outputs:
+            self._deliver(outputs)
+
+    def _follow_grammar(self, entry: Progress) -> Progress:
+        """Ends an answer whose grammar lets nothing follow."""
+        request = entry.sequence.request
+        if request is None or request.grammar is None or entry.finished is not None:
+            return entry
+        if request.grammar.accept(entry.sequence.tokens[-1]):
+            return entry
+        self._scheduler.end(entry.sequence, "stop")
+        return entry._replace(finished="stop")
+
+
+def _output(entry: Progress, drawn: Drawn) -> Output:
+    sequence, row = entry.sequence, entry.row
+    request = sequence.request
+    logprobs: list[Logprobs] = []
+    if request is not None and request.sampling.logprobs is not None:
+        assert drawn.logprobs is not None
+        assert drawn.top_tokens is not None
+        assert drawn.top_logprobs is not None
+        count = request.sampling.logprobs
+        logprobs.append(
+            Logprobs(
+                float(drawn.logprobs[row]),
+                drawn.top_tokens[row, :count].tolist(),
+                drawn.top_logprobs[row, :count].tolist(),
+            )
+        )
+    return Output(
+        sequence.id,
+        (sequence.tokens[-1],),
+        logprobs,
+        entry.finished,
+        sequence.cached_tokens,
+    )
+
+
+def _error(sequence: Sequence, message: str) -> Output:
+    return Output(sequence.id, (), (), "error", sequence.cached_tokens, message)

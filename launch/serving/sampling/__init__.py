@@ -1,0 +1,1 @@
+"""The choice of tokens on the device: `state` of every slot, `variants` of the program, `draw`."""

@@ -1,0 +1,134 @@
+"""One token for each row of a batch.
+
+Axis names: R rows, V vocabulary, W = ceil(V / 32) words of a mask.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from launch.serving.requests import MOST_LOGPROBS
+from launch.serving.sampling.state import SamplerState
+from launch.serving.sampling.variants import Variant
+
+FLOATS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+)  # columns of Settings.floats: fields of SamplingParameters
+
+
+class Settings(NamedTuple):
+    """How the rows of a step are drawn."""
+
+    slots: jax.Array  # int32 [R]; rows of padding have the slot S
+    numbers: jax.Array  # int32 [R]: how many tokens the answer has already
+    seeds: jax.Array  # uint32 [R, 2]
+    top_k: jax.Array  # int32 [R]; 0 = all
+    floats: jax.Array  # FP32 [R, 6]: see FLOATS
+
+    def column(self, name: str) -> jax.Array:
+        """One of FLOATS [R, 1]."""
+        index = FLOATS.index(name)
+        return self.floats[:, index : index + 1]
+
+
+class Drawn(NamedTuple):
+    """What a step drew; the last three are of variants that tell them."""
+
+    tokens: jax.Array  # int32 [R]
+    logprobs: jax.Array | None = None  # FP32 [R]: of these tokens
+    top_tokens: jax.Array | None = None  # int32 [R, 20]: the likeliest first
+    top_logprobs: jax.Array | None = None  # FP32 [R, 20]
+
+
+def draw(
+    variant: Variant,
+    logits: jax.Array,
+    state: SamplerState,
+    settings: Settings,
+    mask: jax.Array | None = None,
+) -> tuple[Drawn, SamplerState]:
+    """Tokens after logits FP32 [R, V], and the state with them.
+
+    mask uint32 [R, W]: bit v % 32 of word v // 32 is set if token v is allowed.
+    """
+    raw = logits
+    if variant.full:
+        logits = _penalised(_biased(logits, state, settings), state, settings)
+    if variant.masks:
+        assert mask is not None
+        logits = jnp.where(_unpacked(mask, logits.shape[1]), logits, -jnp.inf)
+    tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    if variant.draws:
+        is_greedy = (settings.column("temperature")[:, 0] == 0) | (settings.top_k == 1)
+        tokens = jnp.where(is_greedy, tokens, _random(variant, logits, settings))
+    state = state._replace(last=state.last.at[settings.slots].set(tokens))
+    if not variant.full:
+        return Drawn(tokens), state
+    state = state._replace(
+        seen=state.seen.at[settings.slots, tokens].set(True),
+        counts=state.counts.at[settings.slots, tokens].add(1),
+    )
+    return _with_logprobs(raw, tokens), state
+
+
+def _biased(logits: jax.Array, state: SamplerState, settings: Settings) -> jax.Array:
+    rows = jnp.arange(logits.shape[0])[:, None]
+    slots = settings.slots
+    return logits.at[rows, state.bias_tokens[slots]].add(state.bias_values[slots])
+
+
+def _penalised(logits: jax.Array, state: SamplerState, settings: Settings) -> jax.Array:
+    """Repetition as in Keskar et al., "CTRL", 2019; the others as OpenAI describes them."""
+    repetition = settings.column("repetition_penalty")
+    scaled = jnp.where(logits > 0, logits / repetition, logits * repetition)
+    logits = jnp.where(state.seen[settings.slots], scaled, logits)
+    counts = state.counts[settings.slots]
+    logits = logits - settings.column("frequency_penalty") * counts
+    return logits - settings.column("presence_penalty") * (counts > 0)
+
+
+def _random(variant: Variant, logits: jax.Array, settings: Settings) -> jax.Array:
+    temperature = settings.column("temperature")
+    logits = logits / jnp.where(temperature == 0, 1, temperature)
+    floor = jnp.max(logits, axis=-1, keepdims=True) + jnp.log(settings.column("min_p"))
+    if variant.full:
+        floor = jnp.maximum(floor, _floor(logits, settings))
+    logits = jnp.where(logits < floor, -jnp.inf, logits)
+    # The likeliest after Gumbel noise is a draw from the distribution (Maddison et al., 2014).
+    keys = jax.random.wrap_key_data(settings.seeds, impl="threefry2x32")
+    keys = jax.vmap(jax.random.fold_in)(keys, settings.numbers)
+    noise = jax.vmap(lambda key: jax.random.gumbel(key, logits.shape[1:]))(keys)
+    return jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
+
+
+def _floor(logits: jax.Array, settings: Settings) -> jax.Array:
+    """The smallest logit that top-k and top-p leave [R, 1]; equally likely ones at a cut stay."""
+    vocab_size = logits.shape[1]
+    descending = -jnp.sort(-logits, axis=-1)
+    k = jnp.where(settings.top_k == 0, vocab_size, jnp.minimum(settings.top_k, vocab_size))
+    floor = jnp.take_along_axis(descending, k[:, None] - 1, axis=-1)
+    descending = jnp.where(descending < floor, -jnp.inf, descending)
+    probabilities = jax.nn.softmax(descending, axis=-1)
+    before = jnp.cumsum(probabilities, axis=-1) - probabilities
+    kept = jnp.where(before < settings.column("top_p"), descending, jnp.inf)
+    # Sums of FP32 may reach a top_p of 1 early.
+    nucleus = jnp.where(settings.column("top_p") < 1, jnp.min(kept, -1, keepdims=True), -jnp.inf)
+    return jnp.maximum(floor, nucleus)
+
+
+def _unpacked(mask: jax.Array, vocab_size: int) -> jax.Array:
+    bits = (mask[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+    return bits.reshape(mask.shape[0], -1)[:, :vocab_size] == 1
+
+
+def _with_logprobs(logits: jax.Array, tokens: jax.Array) -> Drawn:
+    logprobs = jax.nn.log_softmax(logits, axis=-1)
+    values, top = jax.lax.top_k(logprobs, min(MOST_LOGPROBS, logits.shape[1]))
+    chosen = jnp.take_along_axis(logprobs, tokens[:, None], axis=-1)[:, 0]
+    return Drawn(tokens, chosen, top, values)
