@@ -17,6 +17,8 @@ from launch.serving.sampling.state import SamplerState, enter
 from launch.serving.sampling.variants import VARIANTS, variant_of
 
 V, ROWS = 24, 512
+PROGRAMS = {variant.name: jax.jit(partial(draw, variant)) for variant in VARIANTS}
+ENTER = jax.jit(enter)
 TEXT, PROMPT = [1, 2, 2, 3, 3, 3, 4], 3  # the answer so far is 3, 3, 3, 4
 LOGITS = np.random.default_rng(0).normal(size=V).astype(np.float32) * 2
 LOGITS[:6] = [4.0, 3.5, -1.0, 3.0, 2.5, -2.0]
@@ -79,13 +81,13 @@ def drawn(sampling: SamplingParameters, mask: np.ndarray | None = None):  # type
     settings.enter(0, 1, request)
     text = np.array(TEXT, np.int32)
     place = np.array([0, PROMPT, len(TEXT)], np.int32)
-    state = jax.jit(enter)(SamplerState.empty(1, V), place, text, *biases(request))
+    state = ENTER(SamplerState.empty(1, V), place, text, *biases(request))
     rows = settings.rows(np.zeros(ROWS, np.int64), np.zeros(ROWS))
     seeds = np.stack([np.zeros(ROWS), np.arange(ROWS)], axis=1).astype(np.uint32)
     rows = Settings(*rows._replace(seeds=seeds))  # type: ignore[arg-type]
     words = None if mask is None else np.tile(mask, (ROWS, 1))
     logits = np.tile(LOGITS, (ROWS, 1))
-    return jax.jit(partial(draw, variant))(logits, state, rows, words)[0]
+    return PROGRAMS[variant.name](logits, state, rows, words)[0]
 
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())

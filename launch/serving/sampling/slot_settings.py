@@ -8,7 +8,6 @@ from launch.serving.requests import MOST_BIASES, Request
 from launch.serving.sampling.draw import FLOATS, Settings
 from launch.serving.sampling.variants import VARIANTS, variant_of
 
-
 _NOBODY = np.int64(-1)
 
 
