@@ -1,8 +1,10 @@
 """What a training run is, besides its model."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from launch.data.config import DataConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -10,7 +12,7 @@ class TrainConfig:
     """Every setting of a training run."""
 
     checkpoint_dir: Path  # the run directory: checkpoints and metrics.jsonl
-    data: str | None = None  # a UTF-8 text file; None = the built-in text
+    data: DataConfig = field(default_factory=DataConfig)
     mesh: str | None = None  # such as "data=4,model=2"; None = fitted to the devices
     seq_len: int | None = None  # training window, in tokens; None = the model's context
     steps: int = 400  # optimizer steps

@@ -2,6 +2,7 @@
 
 import codecs
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +23,12 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, *, marks: bool) -> np.ndarray:
         """The tokens of a text, int32 [N]; with `marks`, those that begin or end a text too."""
+
+    def encode_all(self, texts: Sequence[str], *, marks: bool) -> list[np.ndarray]:
+        """The tokens of each text, [N], as `encode` has them in some integer dtype."""
+
+    def token(self, text: str) -> int | None:
+        """The number of a token, such as "<|endoftext|>"; None if there is none."""
 
     def stream(self) -> "TextStream":
         """Turns tokens into text as they come."""
@@ -44,6 +51,12 @@ class ByteTokenizer:
 
     def encode(self, text: str, *, marks: bool) -> np.ndarray:
         return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
+
+    def encode_all(self, texts: Sequence[str], *, marks: bool) -> list[np.ndarray]:
+        return [np.frombuffer(text.encode(), np.uint8) for text in texts]
+
+    def token(self, text: str) -> int | None:
+        return None
 
     def stream(self) -> TextStream:
         return _ByteStream()
@@ -75,10 +88,21 @@ class FileTokenizer:
 
     def __init__(self, file: Path) -> None:
         self._tokenizer = open_tokenizer(file)
+        # Files of encoders ask for both; a text is encoded whole.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         self.size = self._tokenizer.get_vocab_size()
 
     def encode(self, text: str, *, marks: bool) -> np.ndarray:
         return np.array(self._tokenizer.encode(text, add_special_tokens=marks).ids, np.int32)
+
+    def encode_all(self, texts: Sequence[str], *, marks: bool) -> list[np.ndarray]:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=marks)
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
+
+    def token(self, text: str) -> int | None:
+        number: int | None = self._tokenizer.token_to_id(text)
+        return number
 
     def stream(self) -> TextStream:
         return _FileStream(self._tokenizer)

@@ -14,8 +14,10 @@ from absl import flags
 
 from launch.checkpoints import run_directory
 from launch.config import TrainConfig
+from launch.data.config import DataConfig
 from launch.errors import ModelError
 from launch.program import run
+from launch.settings import define_flags, from_flags
 from launch.source import Source, byte_level, from_path
 from launch.trainer import train
 from models.decoder.config import DecoderConfig
@@ -27,7 +29,6 @@ _MODEL = DecoderConfig()
 
 _STRINGS = {
     "checkpoint_dir": "Run directory: checkpoints and metrics.jsonl.",
-    "data": "UTF-8 text file to train on; default: the topics of the Python language reference.",
     "mesh": "Device mesh such as data=4,model=2; default: fitted to the devices.",
 }
 _RUN_INTEGERS = {
@@ -57,6 +58,7 @@ _MAY_BE_ZERO = ("seed", "warmup_steps", "weight_decay")
 
 
 def _define_flags() -> None:
+    define_flags(_RUN.data)
     for name, text in _STRINGS.items():
         default = getattr(_RUN, name)
         flags.DEFINE_string(name, None if default is None else str(default), text)
@@ -93,6 +95,7 @@ def main() -> int:
     run_fields = [*_STRINGS, *_RUN_INTEGERS, *_RUN_FLOATS, "seq_len", "keep_every"]
     settings = {name: values[name] for name in run_fields}
     settings["checkpoint_dir"] = run_directory(settings["checkpoint_dir"])
+    settings["data"] = from_flags(DataConfig, values)
     return train(source, TrainConfig(**settings))
 
 

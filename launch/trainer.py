@@ -11,14 +11,9 @@ from tqdm import tqdm
 
 from launch import checkpoints
 from launch.config import TrainConfig
-from launch.data import (
-    fingerprint,
-    held_out_batches,
-    read_text,
-    split,
-    tokens_of,
-    training_batches,
-)
+from launch.data.batches import held_out_batches, make_batches, select
+from launch.data.placement import Placement
+from launch.data.text_data import open_text
 from launch.errors import CheckpointError, DataError, DivergenceError
 from launch.interrupts import StopRequest, stop_requests
 from launch.meshes import check_window, choose_mesh
@@ -28,7 +23,6 @@ from launch.program import say
 from launch.simulated import device_time
 from launch.source import Source
 from launch.text import copy_tokenizer
-from launch.training.objectives import next_tokens, text_batch
 from launch.training.parallelism import Parallelism
 from launch.training.step import TrainState, make_training
 from models import pretrained
@@ -57,22 +51,26 @@ class Run:
 
     def __init__(self, source: Source, config: TrainConfig) -> None:
         model = source.model
-        text = tokens_of(read_text(config.data), source.tokenizer)
         self._config = config
         self._source = source
         self._context = _window(config.seq_len, model.config.max_seq_len)
-        training_text, self._held_out = split(text, self._context)
+        self._data = open_text(
+            config.data,
+            source.tokenizer,
+            vocab_size=model.config.vocab_size,
+            seq_len=self._context,
+            seed=config.seed,
+        )
         self._identity = {
             "model": as_json({"architecture": model.architecture.name} | asdict(model.config)),
             "data": {
-                "text": fingerprint(text),
+                **self._data.identity,
                 "batch_size": config.batch_size,
                 "seed": config.seed,
+                "seq_len": self._context,
             },
             "optimizer": config.optimizer_settings(),
         }
-        if config.seq_len is not None:
-            self._identity["data"]["seq_len"] = config.seq_len
         self._mesh = choose_mesh(config.mesh, model.config, config.batch_size)
         check_window(self._mesh, self._context)
         self._training = make_training(
@@ -80,16 +78,12 @@ class Run:
             make_optimizer(config),
             Parallelism.of(self._mesh.shape),
             mesh=self._mesh,
-            batch=text_batch(config.batch_size, self._context),
+            batch=self._data.shapes(config.batch_size),
             clip_norm=config.clip_norm,
             seed=config.seed,
         )
-        self._batches = training_batches(
-            training_text,
-            batch_size=config.batch_size,
-            seq_len=self._context,
-            seed=config.seed,
-        )
+        self._placement = Placement(self._training.batch, self._training.batch_shardings)
+        self._batches = make_batches(self._data.rows, config.batch_size, self._placement.rows)
         self.step, self._state = self._start()
         self._step = self._compiled_step()
         self._device_time = device_time(self._step)
@@ -100,7 +94,8 @@ class Run:
         self._metrics = MetricsFile(config.checkpoint_dir / "metrics.jsonl", self.step)
         self._saved_step = self.step
         copy_tokenizer(source.files, config.checkpoint_dir)
-        say(self._description(len(training_text)))
+        self._metrics.write(step=self.step, **asdict(self._data.counts))
+        say(self._description())
 
     def train_on(self, stop: StopRequest) -> None:
         """Steps until the last one or until asked to stop; saves, evaluates and prints."""
@@ -150,7 +145,7 @@ class Run:
     def _take_step(self) -> str:
         """One optimizer step; returns what the progress bar shows of it."""
         began = time.perf_counter()
-        batch = jax.device_put(next_tokens(next(self._batches)), self._training.batch_shardings)
+        batch = self._placement.place(next(self._batches))
         self._state, values = self._step(self._state, batch)
         loss, grad_norm = float(values["loss"]), float(values["grad_norm"])
         if not math.isfinite(loss) or not math.isfinite(grad_norm):
@@ -184,25 +179,28 @@ class Run:
 
     def _evaluate(self) -> str:
         """Mean loss over the whole held-out text."""
-        batches = held_out_batches(
-            self._held_out, batch_size=self._config.batch_size, seq_len=self._context
-        )
         losses = [
-            self._training.evaluate(self._state.parameters, next_tokens(rows, count))
-            for rows, count in batches
+            self._training.evaluate(
+                self._state.parameters,
+                self._placement.place(select(batch, self._placement.rows)),
+            )
+            for batch in held_out_batches(self._data.held_out, self._config.batch_size)
         ]
+        if not losses:
+            return f"step {self.step}: no text is held out"
         loss = sum(float(each.total) for each in losses) / sum(float(e.weight) for e in losses)
         self._metrics.write(step=self.step, held_out_loss=loss)
         unit = self._source.tokenizer.unit
         return f"step {self.step}: held-out loss {loss:.4f} nats per {unit}"
 
-    def _description(self, num_tokens: int) -> str:
+    def _description(self) -> str:
         parameters = self._training.state.parameters.values()
         count = sum(math.prod(array.shape) for array in parameters)
         sizes = ",".join(f"{axis}={size}" for axis, size in self._mesh.shape.items())
         return (
             f"{count:,} parameters on {self._mesh.devices.flat[0].platform} mesh {sizes}; "
-            f"{num_tokens:,} {self._source.tokenizer.unit}s of training text; "
+            f"{self._data.size:,} {self._source.tokenizer.unit}s of training text in "
+            f"{self._data.counts}; "
             f"{'starting' if self.step == 0 else f'resuming after step {self.step}'}"
         )
 

@@ -47,7 +47,8 @@ class LanguageModelling:
         assert callable(model)
         if keys is not None:
             set_dropout(model, keys)
-        nats = cross_entropy(model(batch["tokens"]), batch["targets"])
+        packed = {name: batch[name] for name in ("segments", "positions") if name in batch}
+        nats = cross_entropy(model(batch["tokens"], **packed), batch["targets"])
         weights = batch["weights"].astype(jnp.float32)
         return Loss(jnp.sum(nats * weights), jnp.sum(weights), {})
 

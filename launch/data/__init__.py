@@ -1,0 +1,1 @@
+"""What a run is trained on: from files to batches."""

@@ -1,0 +1,62 @@
+"""What a run is trained on: the settings, whose names are those of the flags."""
+
+from dataclasses import dataclass
+
+from launch.errors import SettingsError
+from launch.settings import check_settings, setting
+
+PACKINGS = ("windows", "padded", "first_fit", "concat_then_split")
+LONG_DOCUMENTS = ("split", "truncate", "drop")
+BAD_RECORDS = ("error", "skip")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where records come from and how rows are made of them.
+
+    Raises SettingsError for values that are not known.
+    """
+
+    data: str | None = setting(
+        None,
+        "Files, folders, patterns or names of bundled data, with commas between them; PATH:WEIGHT "
+        "draws that part of the rows from it. Default: the topics of the Python language "
+        "reference.",
+    )
+    data_format: str | None = setting(
+        None, "text, jsonl, parquet, arrow or images; default: what the names of the files say."
+    )
+    held_out_data: str | None = setting(
+        None, "Like --data, for evaluation; default: a part of --data that is not trained on."
+    )
+    held_out_fraction: float = setting(0.08, "That part.", lowest=0.0)
+    text_field: str = setting(
+        "text", "Field of a record with its text, or with its tokens as a list of integers."
+    )
+    packing: str | None = setting(
+        None,
+        "How rows are made of documents. windows: anywhere in the documents one after the other; "
+        "padded: a row for each; first_fit: as many whole ones as fit, which do not see each "
+        "other; concat_then_split: the same without padding, cut where a row is full. Default: "
+        "windows for plain text, first_fit for records.",
+        choices=PACKINGS,
+    )
+    long_documents: str = setting(
+        "split", "What becomes of documents that are longer than a row.", choices=LONG_DOCUMENTS
+    )
+    document_end: str | None = setting(
+        None, "Token of the tokenizer that is put after each document, such as <|endoftext|>."
+    )
+    bad_records: str = setting(
+        "error",
+        "Whether a record that cannot be read ends the run, or is left out.",
+        choices=BAD_RECORDS,
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if not self.held_out_fraction < 1:
+            raise SettingsError(
+                f"--held_out_fraction={self.held_out_fraction} leaves nothing to train on: choose "
+                "a number below 1."
+            )

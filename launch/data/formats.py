@@ -1,0 +1,42 @@
+"""The formats of files that records are read from."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.data.readers.folders import read_image
+from launch.data.readers.jsonl import read_jsonl
+from launch.data.readers.plain import OPENERS, read_text
+from launch.data.readers.tables import read_arrow, read_parquet
+from launch.data.records import Item
+
+Reader = Callable[[Path, Collection[str] | None], Iterator[Item]]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format, and how its files are called."""
+
+    suffixes: tuple[str, ...]
+    read: Reader  # a file's records, with the fields that are asked for if it can choose
+    compressible: bool = False
+    whole: bool = False  # a file is one record, which has no fields to choose from
+
+
+FORMATS: Mapping[str, Format] = {
+    "text": Format((".txt", ".text"), read_text, compressible=True, whole=True),
+    "jsonl": Format((".jsonl", ".ndjson", ".json"), read_jsonl, compressible=True),
+    "parquet": Format((".parquet",), read_parquet),
+    "arrow": Format((".arrow",), read_arrow),
+    "images": Format((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"), read_image),
+}
+
+
+def format_of(path: Path) -> str | None:
+    """The name of the format that the file's name says; None if it says nothing."""
+    compressed = path.suffix in OPENERS
+    suffix = (path.with_suffix("") if compressed else path).suffix.lower()
+    for name, each in FORMATS.items():
+        if suffix in each.suffixes and (each.compressible or not compressed):
+            return name
+    return None

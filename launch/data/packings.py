@@ -1,0 +1,132 @@
+"""How documents become rows of seq_len positions."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grain
+import numpy as np
+from grain.experimental import ConcatThenSplitIterDataset, FirstFitPackIterDataset
+
+from launch.data.config import DataConfig
+from launch.data.documents import Documents
+from launch.data.pieces import Pieces, Row, Windows, cut, whole
+from launch.data.records import Counts
+from launch.errors import DataError
+
+# Rows that first-fit fills side by side. More leave less padding, and need memory.
+_BINS = 64
+
+Rows = Any  # a grain.MapDataset or grain.IterDataset of Row; its library has no types
+
+
+@dataclass(frozen=True)
+class Packing:
+    """One way."""
+
+    marks: bool  # whether documents keep the tokens that begin or end them
+    split: Callable[[Documents, float, int], tuple[Documents, Documents]]  # training, held-out
+    training: Callable[[Documents, DataConfig, int, Counts], Any]  # random-access sources …
+    held_out: Callable[[Documents, DataConfig, int, Counts], Any]
+    rows: Callable[[Any, int, int], Rows]  # … of which a MapDataset becomes rows
+
+
+def _split_tokens(
+    documents: Documents, fraction: float, seq_len: int
+) -> tuple[Documents, Documents]:
+    """The end of all tokens is held out."""
+    tokens = documents.tokens
+    size = round(len(tokens) * fraction)
+    if len(tokens) - size < seq_len + 1 or (fraction and size < seq_len + 1):
+        smaller = min(fraction, 1 - fraction) or 1
+        needed = int((seq_len + 1) / smaller) + 1
+        raise DataError(
+            f"the text has {len(tokens)} tokens: too small for windows of --seq_len={seq_len}. "
+            f"Use at least {needed} tokens of text, or a smaller --seq_len."
+        )
+    parts = (tokens[: len(tokens) - size], tokens[len(tokens) - size :])
+    return Documents.of([parts[0]]), Documents.of([parts[1]])
+
+
+def _split_documents(
+    documents: Documents, fraction: float, seq_len: int
+) -> tuple[Documents, Documents]:
+    """Documents spread evenly over all are held out."""
+    count = max(1, round(len(documents) * fraction)) if fraction else 0
+    if count >= len(documents):
+        raise DataError(
+            f"there are {len(documents)} documents, too few to hold {fraction:.0%} out. Name "
+            "others for evaluation with --held_out_data, set --held_out_fraction=0, or choose "
+            "--packing=windows."
+        )
+    numbers = ((np.arange(count) + 0.5) * len(documents) / max(count, 1)).astype(np.int64)
+    kept = np.delete(np.arange(len(documents)), numbers)
+    return documents.take(kept), documents.take(numbers)
+
+
+def _windows(documents: Documents, config: DataConfig, seq_len: int, counts: Counts) -> Windows:
+    return Windows(documents.tokens, seq_len)
+
+
+def _side_by_side(
+    documents: Documents, config: DataConfig, seq_len: int, counts: Counts
+) -> Windows:
+    return Windows(documents.tokens, seq_len, stride=seq_len)
+
+
+def _cut(documents: Documents, config: DataConfig, seq_len: int, counts: Counts) -> Pieces:
+    return cut(documents, seq_len, config.long_documents, counts)
+
+
+def _whole(documents: Documents, config: DataConfig, seq_len: int, counts: Counts) -> Pieces:
+    return whole(documents, counts)
+
+
+def _padded(pieces: Any, seq_len: int, seed: int) -> Rows:
+    def pad(row: Row) -> Row:
+        return {name: np.pad(array, (0, seq_len - len(array))) for name, array in row.items()}
+
+    return pieces.map(pad)
+
+
+def _first_fit(pieces: Any, seq_len: int, seed: int) -> Rows:
+    names = ("tokens", "targets", "weights")
+    packed = FirstFitPackIterDataset(
+        pieces.to_iter_dataset(ONE_READER),
+        length_struct=dict.fromkeys(names, seq_len),
+        num_packing_bins=_BINS,
+        seed=seed,
+        meta_features=names[1:],
+    )
+    return packed.map(_named)
+
+
+def _concat_then_split(pieces: Any, seq_len: int, seed: int) -> Rows:
+    lengths = dict.fromkeys(("tokens", "targets", "weights"), seq_len)
+    return ConcatThenSplitIterDataset(
+        pieces.to_iter_dataset(ONE_READER), length_struct=lengths
+    ).map(_named)
+
+
+def _named(row: Row) -> Row:
+    """Grain's names of segments and positions become those of batches."""
+    return {
+        "tokens": row["tokens"],
+        "targets": row["targets"],
+        "weights": row["weights"],
+        "segments": row["tokens_segment_ids"],
+        "positions": row["tokens_positions"],
+    }
+
+
+# The pieces are slices of memory, and the cores belong to the step.
+ONE_READER = grain.ReadOptions(num_threads=1, prefetch_buffer_size=64)
+
+PACKINGS: Mapping[str, Packing] = {
+    "windows": Packing(
+        False, _split_tokens, _windows, _side_by_side, lambda windows, seq_len, seed: windows
+    ),
+    "padded": Packing(True, _split_documents, _cut, _cut, _padded),
+    "first_fit": Packing(True, _split_documents, _cut, _cut, _first_fit),
+    "concat_then_split": Packing(True, _split_documents, _whole, _whole, _concat_then_split),
+}

@@ -1,0 +1,63 @@
+"""Records, as files hold them, and what became of them."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from launch.errors import DataError
+
+
+class Record(NamedTuple):
+    """One document, conversation or image."""
+
+    fields: Mapping[str, Any]
+    place: str  # where it stands, such as "train.jsonl, line 7"
+
+
+class RecordError(DataError):
+    """One record cannot be used; its place and what was expected are in the message."""
+
+
+Item = Record | RecordError  # what readers give, so that they can go on after an error
+
+
+@dataclass
+class Counts:
+    """What became of records, one by one."""
+
+    records: int = 0  # read
+    unreadable: int = 0  # left out: they are not what they should be
+    empty: int = 0  # left out: nothing to predict in them
+    dropped: int = 0  # left out: longer than a row
+    truncated: int = 0  # their ends were left out: longer than a row
+    split: int = 0  # in several pieces, whole: longer than a row
+
+    def __str__(self) -> str:
+        """What is there, in words."""
+        words = {
+            "unreadable": "cannot be read and are left out",
+            "empty": "are empty and left out",
+            "dropped": "are longer than a row and left out",
+            "truncated": "are longer than a row and lose their ends",
+            "split": "are longer than a row and split",
+        }
+        numbers = asdict(self)
+        parts = [f"{numbers[name]:,} {text}" for name, text in words.items() if numbers[name]]
+        total = f"{self.records:,} {'record' if self.records == 1 else 'records'}"
+        return f"{total}, of which {', '.join(parts)}" if parts else total
+
+
+def field_of(record: Record, name: str) -> Any:
+    """A field of a record. Raises RecordError if there is none of the name."""
+    if name not in record.fields:
+        raise missing_field(record.place, name, record.fields)
+    return record.fields[name]
+
+
+def missing_field(place: str, name: str, there: Collection[str]) -> RecordError:
+    """That what stands at a place has no field of the name."""
+    names = ", ".join(map(repr, there)) or "none"
+    return RecordError(
+        f"{place}: no field {name!r}; the fields are {names}. Name the field that is meant, such "
+        "as with --text_field."
+    )

@@ -1,0 +1,102 @@
+"""Text to train on: from --data to rows of tokens."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import grain
+
+from launch.data.batches import Data
+from launch.data.config import DataConfig
+from launch.data.documents import Documents, read_documents
+from launch.data.formats import FORMATS
+from launch.data.packings import PACKINGS, Packing, Rows
+from launch.data.pieces import Row
+from launch.data.records import Counts
+from launch.data.sources import Source, open_sources
+from launch.errors import DataError
+from launch.text import Tokenizer
+
+
+def open_text(
+    config: DataConfig, tokenizer: Tokenizer, *, vocab_size: int, seq_len: int, seed: int
+) -> Data:
+    """Rows of `seq_len` tokens with targets and weights, and segments and positions if several
+    documents share a row.
+
+    All text is read and turned into tokens here. Raises DataError for anything that cannot be
+    used, with the file and the line.
+    """
+    sources = open_sources(config.data, config.data_format)
+    name = packing_name(config, sources)
+    packing, counts = PACKINGS[name], Counts()
+
+    def read(sources: Sequence[Source]) -> Documents:
+        return read_documents(
+            sources, config, tokenizer, counts, vocab_size=vocab_size, marks=packing.marks
+        )
+
+    weights = [source.weight for source in sources]
+    documents = [read([source]) for source in sources] if weights[0] else [read(sources)]
+    identity = {"text": _fingerprint(documents), **_settings(config, name), "weights": weights}
+    if config.held_out_data is None:
+        fraction = config.held_out_fraction
+        parts = [packing.split(each, fraction, seq_len) for each in documents]
+        documents, held_out = [part[0] for part in parts], [part[1] for part in parts]
+    else:
+        held_out = [read(open_sources(config.held_out_data, config.data_format))]
+    pieces = [packing.training(each, config, seq_len, counts) for each in documents]
+    for each, source in zip(pieces, sources, strict=False):
+        if not len(each):
+            where = source.name if weights[0] else config.data
+            raise DataError(
+                f"--data={where} holds no text to train on: {counts}. Name other data, or change "
+                "--long_documents."
+            )
+    endless = [
+        grain.MapDataset.source(each).seed(seed + number).shuffle().repeat()
+        for number, each in enumerate(pieces)
+    ]
+    mixed = grain.MapDataset.mix(endless, weights) if weights[0] else endless[0]
+    return Data(
+        rows=packing.rows(mixed, seq_len, seed),
+        held_out=_held_out_rows(packing, held_out, config, seq_len),
+        size=sum(int((each.ends - each.starts).sum()) for each in documents),
+        counts=counts,
+        identity=identity,
+    )
+
+
+def packing_name(config: DataConfig, sources: Sequence[Source]) -> str:
+    """How rows are made of documents: as the setting says, or as suits the formats."""
+    if config.packing is not None:
+        return config.packing
+    return "windows" if all(FORMATS[each.format].whole for each in sources) else "first_fit"
+
+
+def _settings(config: DataConfig, packing: str) -> dict[str, Any]:
+    names = ("held_out_data", "held_out_fraction", "long_documents")
+    return {name: asdict(config)[name] for name in names} | {"packing": packing}
+
+
+def _fingerprint(documents: Sequence[Documents]) -> str:
+    """The first 16 hexadecimal digits of a SHA-256 of all tokens and where documents end."""
+    digest = hashlib.sha256()
+    for each in documents:
+        digest.update(each.tokens.tobytes())
+        digest.update(each.ends.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _held_out_rows(
+    packing: Packing, documents: Sequence[Documents], config: DataConfig, seq_len: int
+) -> Iterable[Row]:
+    """Every target that is held out, once."""
+    everything = replace(config, long_documents="split")
+    sources = [packing.held_out(each, everything, seq_len, Counts()) for each in documents]
+    kept = [grain.MapDataset.source(source) for source in sources if len(source)]
+    if not kept:
+        return []
+    rows: Rows = packing.rows(grain.MapDataset.concatenate(kept), seq_len, 0)
+    return rows
