@@ -58,11 +58,16 @@ class Layer:
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter to be: of every map of a layer."""
+    """An adapter to be, of every map of a layer."""
 
     layer: Layer
-    rank: int
+    rank: int  # of each map
     scale: float
+
+    @property
+    def stored_rank(self) -> int:
+        """The rank in a checkpoint, which knows the layer as a whole."""
+        return self.rank * len(self.layer.paths)
 
 
 @dataclass(frozen=True)
@@ -85,12 +90,12 @@ class Adapted:
 
     def trained(self) -> frozenset[str]:
         """The paths of the parameters that an optimizer may change."""
-        added = self.parameters().keys() - _shapes(self.base).keys()
+        added = self.parameters().keys() - shapes_of(self.base).keys()
         return frozenset(added) | frozenset(p for g in self.head_groups() for p in g.parameters)
 
     def parameters(self) -> Parameters:
         """All parameters, as jax.ShapeDtypeStruct."""
-        return _shapes(self.model)
+        return shapes_of(self.model)
 
     def head_groups(self) -> list[Group[str]]:
         """The tensors of the layers that are trained whole."""
@@ -128,7 +133,7 @@ def with_adapters(
         return module
 
     model = base._replace(architecture=replace(architecture, model=build))
-    axes = (*_adapter_axes(architecture.axes, _shapes(model)), *architecture.axes)
+    axes = (*_adapter_axes(architecture.axes, shapes_of(model)), *architecture.axes)
     model = model._replace(architecture=replace(model.architecture, axes=axes))
     return Adapted(base, model, tuple(adapters), heads, lora)
 
@@ -144,7 +149,7 @@ def merged(adapted: Adapted, parameters: Mapping[str, jax.Array]) -> Parameters:
             kernels[f"{path}.kernel"] = (kernel.astype(product.dtype) + product).astype(
                 kernel.dtype
             )
-    return {name: kernels.get(name, parameters[name]) for name in _shapes(adapted.base)}
+    return {name: kernels.get(name, parameters[name]) for name in shapes_of(adapted.base)}
 
 
 def linear_layers(model: Described) -> list[Layer]:
@@ -159,12 +164,18 @@ def linear_layers(model: Described) -> list[Layer]:
     return layers
 
 
-def _shapes(model: Described) -> Parameters:
+def ends_with(name: str, target: str) -> bool:
+    """Whether PEFT would take a layer of this name for the target."""
+    return name == target or name.endswith(f".{target}")
+
+
+def shapes_of(model: Described) -> Parameters:
+    """The parameters of a model, as jax.ShapeDtypeStruct."""
     return model.architecture.abstract(model.config)[1]
 
 
 def _groups(model: Described) -> list[Group[str]]:
-    shapes = {name: tuple(leaf.shape) for name, leaf in _shapes(model).items()}
+    shapes = {name: tuple(leaf.shape) for name, leaf in shapes_of(model).items()}
     return writing_plan(model.architecture.keys(model.config), shapes)
 
 
@@ -204,10 +215,12 @@ def _chosen(layers: Sequence[Layer], targets: str, architecture: str) -> list[La
     if names == [ALL_LINEAR]:
         chosen = list(layers)
     else:
-        absent = [name for name in names if not any(_ends(layer.name, name) for layer in layers)]
+        absent = [
+            name for name in names if not any(ends_with(layer.name, name) for layer in layers)
+        ]
         if absent or not names:
             raise ModelError(_unknown(targets, absent, layers, architecture))
-        chosen = [layer for layer in layers if any(_ends(layer.name, name) for name in names)]
+        chosen = [layer for layer in layers if any(ends_with(layer.name, name) for name in names)]
     if not chosen:
         raise ModelError(
             f"{architecture} has no linear layers inside, so LoRA has nothing to adapt"
@@ -224,10 +237,6 @@ def _unknown(
         f"{', '.join(absent) or 'nothing'}. It has {', '.join(there[:LISTED])}; {ALL_LINEAR} "
         "stands for all."
     )
-
-
-def _ends(name: str, target: str) -> bool:
-    return name == target or name.endswith(f".{target}")
 
 
 def _is_within(key: str, modules: Collection[str]) -> bool:

@@ -1,0 +1,318 @@
+"""Low-rank adapters: what they compute, what they leave alone, and their files."""
+
+import json
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from safetensors.numpy import load_file, save_file
+
+from launch.errors import ModelError
+from launch.finetuning.adapter_files import load_adapter, save_adapter
+from launch.finetuning.lora import Adapted, LoRA, adapt, merged
+from launch.training.objectives import next_tokens
+from launch.training.parallelism import Parallelism
+from launch.training.step import TrainState, make_training
+from models.errors import ConfigError
+from models.layers.low_rank import switch_adapters
+from models.parameters import Parameters, merge
+from models.pretrained import Described, Pretrained
+from tests.models.parity.media_cases import VISION
+from tests.models.parity.text_cases import FAMILIES, LABELS, T5
+from tests.models.tiny import QUICK_COMPILE, random_model
+
+LLAMA = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+}
+TEXT = np.random.default_rng(3).integers(3, 64, (4, 9)).astype(np.int32)
+TOKENS = {"tokens": TEXT}
+CASES: dict[str, tuple[dict[str, Any], str, dict[str, np.ndarray]]] = {
+    "LlamaForCausalLM": (LLAMA, "q_proj,down_proj", TOKENS),
+    "Phi3ForCausalLM": (LLAMA | {"pad_token_id": 0}, "qkv_proj,gate_up_proj,o_proj", TOKENS),
+    "BertForSequenceClassification": (FAMILIES["Bert"] | LABELS, "query,value", TOKENS),
+    "ModernBertForTokenClassification": (FAMILIES["ModernBert"] | LABELS, "all-linear", TOKENS),
+    "T5ForConditionalGeneration": (T5, "q,v,wo", TOKENS | {"source": TEXT[:, ::-1]}),
+    "ViTForImageClassification": (
+        VISION,
+        "all-linear",
+        {"pixels": np.random.default_rng(4).normal(size=(4, 24, 24, 3)).astype(np.float32)},
+    ),
+}
+
+
+def described(model: Pretrained) -> Described:
+    return Described(*model[:3])
+
+
+@cache
+def base_of(name: str) -> Pretrained:
+    return random_model({**CASES[name][0], "architectures": [name]})
+
+
+def with_random_adapters(name: str, **settings: Any) -> tuple[Adapted, Parameters]:
+    """The model of a case, its adapters as if they had learnt something."""
+    base = base_of(name)
+    adapted = adapt(described(base), LoRA(rank=3, targets=CASES[name][1], **settings))
+    rng = np.random.default_rng(1)
+    parameters = {
+        path: base.parameters[path]
+        if path in base.parameters
+        else jnp.asarray(0.2 * rng.normal(size=leaf.shape), leaf.dtype)
+        for path, leaf in adapted.parameters().items()
+    }
+    return adapted, parameters
+
+
+@partial(jax.jit, static_argnums=0, compiler_options=QUICK_COMPILE)
+def run(graph: nnx.GraphDef, parameters: Parameters, inputs: dict[str, np.ndarray]) -> Any:
+    return merge(graph, parameters)(**inputs)
+
+
+def outputs(model: Described, parameters: Parameters, inputs: dict[str, np.ndarray]) -> Any:
+    return run(model.architecture.abstract(model.config)[0], parameters, inputs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_merged_model_is_adapter_model(name: str) -> None:
+    adapted, parameters = with_random_adapters(name)
+    inputs = CASES[name][2]
+    got = outputs(adapted.model, parameters, inputs)
+    together = merged(adapted, parameters)
+    assert together.keys() == base_of(name).parameters.keys()
+    expected = outputs(adapted.base, together, inputs)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4), got, expected)
+    before = outputs(adapted.base, base_of(name).parameters, inputs)
+    moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), before, got)
+    assert min(jax.tree.leaves(moved)) > 0.01
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_files_give_the_adapter_back(name: str, tmp_path: Path) -> None:
+    adapted, parameters = with_random_adapters(name, rslora=name.startswith("Phi"))
+    save_adapter(tmp_path, adapted, parameters, base="some/base")
+    again, loaded = load_adapter(tmp_path, adapted.base)
+    assert loaded.keys() == adapted.trained()
+    for path, value in loaded.items():
+        np.testing.assert_array_equal(value, parameters[path], err_msg=path)
+    assert [a.layer for a in again.adapters] == [a.layer for a in adapted.adapters]
+    for one, other in zip(again.adapters, adapted.adapters, strict=True):
+        assert one.rank == other.rank
+        assert one.scale == pytest.approx(other.scale)
+
+
+def test_files_have_the_layout_of_peft(tmp_path: Path) -> None:
+    """As `peft` 0.21 writes it for the same targets, by its documentation of the format."""
+    adapted, parameters = with_random_adapters("LlamaForCausalLM", alpha=12.0)
+    save_adapter(tmp_path, adapted, parameters, base="some/base")
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    expected = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": "some/base",
+        "r": 3,
+        "lora_alpha": 12.0,
+        "target_modules": ["down_proj", "q_proj"],
+        "modules_to_save": None,
+        "use_rslora": False,
+        "bias": "none",
+    }
+    assert expected.items() <= config.items()
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    shapes = {
+        f"base_model.model.model.layers.{i}.{layer}.lora_{part}.weight": shape
+        for i in range(2)
+        for layer, part, shape in (
+            ("self_attn.q_proj", "A", (3, 32)),
+            ("self_attn.q_proj", "B", (32, 3)),
+            ("mlp.down_proj", "A", (3, 48)),
+            ("mlp.down_proj", "B", (32, 3)),
+        )
+    }
+    assert {name: tensor.shape for name, tensor in tensors.items()} == shapes
+    name = "base_model.model.model.layers.1.self_attn.q_proj.lora"
+    product = 12 / 3 * tensors[f"{name}_B.weight"] @ tensors[f"{name}_A.weight"]
+    kernel = base_of("LlamaForCausalLM").parameters["blocks.1.attention.query.kernel"]
+    together = merged(adapted, parameters)["blocks.1.attention.query.kernel"]
+    np.testing.assert_allclose(product.T, (together - kernel).reshape(32, 32), rtol=1e-4, atol=1e-5)
+
+
+def test_the_classifier_is_saved_whole(tmp_path: Path) -> None:
+    adapted, parameters = with_random_adapters("BertForSequenceClassification")
+    save_adapter(tmp_path, adapted, parameters)
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    weight = tensors["base_model.model.classifier.weight"]
+    np.testing.assert_array_equal(weight, parameters["head.output.kernel"].T)
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert config["modules_to_save"] == ["classifier"]
+
+
+def test_an_adapter_of_a_fused_layer_from_elsewhere(tmp_path: Path) -> None:
+    """Queries, keys and values share one lora_A there."""
+    adapted, parameters = with_random_adapters("Phi3ForCausalLM")
+    save_adapter(tmp_path, adapted, parameters)
+    file = tmp_path / "adapter_model.safetensors"
+    tensors = load_file(file)
+    rng = np.random.default_rng(5)
+    dense = {key: rng.normal(size=t.shape).astype(np.float32) for key, t in tensors.items()}
+    save_file(dense, file)
+    again, loaded = load_adapter(tmp_path, adapted.base)
+    together = merged(again, parameters | jax.tree.map(jnp.asarray, loaded))
+    name = "base_model.model.model.layers.0.self_attn.qkv_proj.lora"
+    scale = 32 / 3
+    product = scale * (dense[f"{name}_B.weight"] @ dense[f"{name}_A.weight"]).T
+    kernels = [f"blocks.0.attention.{part}.kernel" for part in ("query", "key", "value")]
+    got = [np.asarray(together[k] - parameters[k]).reshape(32, -1) for k in kernels]
+    np.testing.assert_allclose(np.concatenate(got, axis=1), product, rtol=1e-3, atol=1e-3)
+
+
+def _shorter(directory: Path) -> None:
+    file = directory / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = next(key for key in tensors if key.endswith("lora_A.weight"))
+    save_file({**tensors, name: tensors[name][:, :-1].copy()}, file)
+
+
+def _set(**values: Any) -> Any:
+    def change(directory: Path) -> None:
+        file = directory / "adapter_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "message"),
+    [
+        ("Phi3ForCausalLM", None, ModelError, r"made for some/base.*Phi3.*q_proj"),
+        ("LlamaForCausalLM", _shorter, ModelError, r"some/base.*other shapes for .*lora_A"),
+        ("LlamaForCausalLM", _set(use_dora=True), ConfigError, r"use_dora=True.*plain LoRA"),
+        ("LlamaForCausalLM", _set(peft_type="IA3"), ConfigError, r"IA3.*only LoRA"),
+    ],
+)
+def test_adapters_that_do_not_suit_are_refused(
+    tmp_path: Path, name: str, change: Any, error: type[Exception], message: str
+) -> None:
+    adapted, parameters = with_random_adapters("LlamaForCausalLM")
+    save_adapter(tmp_path, adapted, parameters, base="some/base")
+    if change is not None:
+        change(tmp_path)
+    with pytest.raises(error, match=message):
+        load_adapter(tmp_path, described(base_of(name)))
+
+
+def test_unknown_targets_are_refused_with_those_there_are() -> None:
+    model = described(base_of("LlamaForCausalLM"))
+    with pytest.raises(ModelError, match=r"no linear layer called qkv_proj.*down_proj.*v_proj"):
+        adapt(model, LoRA(targets="q_proj,qkv_proj"))
+
+
+def _plain(model: Described, parameters: Parameters) -> Any:
+    return merge(model.architecture.abstract(model.config)[0], parameters)(**TOKENS)
+
+
+def test_gradients_are_those_of_the_product() -> None:
+    adapted, parameters = with_random_adapters("LlamaForCausalLM")
+    learning = {path: parameters[path] for path in adapted.trained()}
+
+    def loss(change: Any, learning: Parameters) -> jax.Array:
+        return jnp.sum(jnp.sin(change({**parameters, **learning})))
+
+    def gradient(change: Any) -> Parameters:
+        made = jax.jit(jax.grad(partial(loss, change)), compiler_options=QUICK_COMPILE)
+        return made(learning)
+
+    got = gradient(lambda p: _plain(adapted.model, p))
+    expected = gradient(lambda p: _plain(adapted.base, merged(adapted, p)))
+    for path in learning:
+        np.testing.assert_allclose(got[path], expected[path], rtol=2e-3, atol=2e-3, err_msg=path)
+
+
+def test_adapters_that_are_switched_off_leave_the_base() -> None:
+    adapted, parameters = with_random_adapters("LlamaForCausalLM")
+    graph, _ = adapted.model.architecture.abstract(adapted.model.config)
+    model = merge(graph, parameters)
+    switch_adapters(model, False)
+    got = jax.jit(lambda tokens: model(tokens), compiler_options=QUICK_COMPILE)(TEXT)
+    base = outputs(adapted.base, base_of("LlamaForCausalLM").parameters, TOKENS)
+    np.testing.assert_array_equal(got, base)
+
+
+MESHES = {
+    "one core": Parallelism(),
+    "fsdp and tensor": Parallelism(fully_sharded_size=2, tensor_parallel_size=2),
+    "data, accumulated": Parallelism(data_parallel_size=2, gradient_accumulation_steps=2),
+}
+
+
+def train(
+    parallelism: Parallelism, devices: list[jax.Device], steps: int = 3, **changes: Any
+) -> tuple[Adapted, Parameters, TrainState, list[float]]:
+    """Steps with dropout; the base in BF16 if `changes` say so."""
+    base = random_model({**LLAMA, "architectures": ["LlamaForCausalLM"]}, **changes)
+    adapted = adapt(described(base), LoRA(rank=4, dropout=0.3))
+    rows = next_tokens(np.random.default_rng(0).integers(0, 64, (4, 9)).astype(np.int32))
+    training = make_training(
+        adapted.model,
+        optax.adam(1e-2),
+        parallelism,
+        mesh=parallelism.mesh(devices),
+        batch=jax.eval_shape(lambda: rows),
+        trained=adapted.trained(),
+        seed=0,
+    )
+    start = training.init()
+    shardings = {path: training.shardings.parameters[path] for path in base.parameters}
+    loaded = jax.device_put(base.parameters, shardings)
+    state = training.start({**start.parameters, **loaded})
+    losses = []
+    for _ in range(steps):
+        state, values = training.step(state, rows)
+        losses.append(float(values["loss"]))
+    return adapted, base.parameters, state, losses
+
+
+@pytest.fixture(scope="module")
+def losses_of_one_core(neuron_devices: list[jax.Device]) -> list[float]:
+    return train(MESHES["one core"], neuron_devices)[3]
+
+
+@pytest.mark.parametrize("mesh", list(MESHES)[1:])
+def test_dropout_and_losses_do_not_depend_on_the_mesh(
+    neuron_devices: list[jax.Device], losses_of_one_core: list[float], mesh: str
+) -> None:
+    losses = train(MESHES[mesh], neuron_devices)[3]
+    np.testing.assert_allclose(losses, losses_of_one_core, rtol=1e-4)
+    assert losses[-1] < losses[0]
+
+
+def test_the_base_keeps_every_bit_and_is_not_in_the_optimizer(
+    neuron_devices: list[jax.Device],
+) -> None:
+    adapted, base, state, losses = train(
+        MESHES["fsdp and tensor"], neuron_devices, param_dtype="bfloat16", dtype="bfloat16"
+    )
+    assert losses[-1] < losses[0]
+    for path, value in base.items():
+        assert state.parameters[path].dtype == jnp.bfloat16
+        np.testing.assert_array_equal(state.parameters[path], value, err_msg=path)
+    moments = {
+        path[-1].key: leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(state.optimizer)
+        if hasattr(path[-1], "key")
+    }
+    assert moments.keys() == adapted.trained()
+    assert {leaf.dtype for leaf in moments.values()} == {jnp.dtype("float32")}
+    sharded = [leaf for leaf in moments.values() if not leaf.sharding.is_fully_replicated]
+    assert len(sharded) == len(moments)
