@@ -25,9 +25,10 @@ def with_reference(model: Described) -> Described:
     architecture = model.architecture
 
     def build(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
-        module = architecture.model(config, rngs=rngs)
+        module: Any = architecture.model(config, rngs=rngs)
         module.reference = architecture.model(config, rngs=rngs)
-        return module
+        whole: nnx.Module = module
+        return whole
 
     copied = tuple((rf"reference\.(?:{pattern})", axes) for pattern, axes in architecture.axes)
     changed = replace(architecture, model=build, axes=(*copied, *architecture.axes))

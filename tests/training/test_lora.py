@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from launch.errors import ModelError
 from launch.finetuning.adapter_files import load_adapter, save_adapter
 from launch.finetuning.lora import Adapted, LoRA, adapt, merged
+from launch.finetuning.starting import random_parameters
 from launch.training.objectives import next_tokens
 from launch.training.parallelism import Parallelism
 from launch.training.step import TrainState, make_training
@@ -260,8 +261,9 @@ def train(
     parallelism: Parallelism, devices: list[jax.Device], steps: int = 3, **changes: Any
 ) -> tuple[Adapted, Parameters, TrainState, list[float]]:
     """Steps with dropout; the base in BF16 if `changes` say so."""
-    base = random_model({**LLAMA, "architectures": ["LlamaForCausalLM"]}, **changes)
-    adapted = adapt(described(base), LoRA(rank=4, dropout=0.3))
+    config = {**LLAMA, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
+    base = random_model(config, **changes)
+    adapted = adapt(described(base), LoRA(rank=4, dropout=0.3, targets="k_proj,o_proj,up_proj"))
     rows = next_tokens(np.random.default_rng(0).integers(0, 64, (4, 9)).astype(np.int32))
     training = make_training(
         adapted.model,
@@ -272,15 +274,16 @@ def train(
         trained=adapted.trained(),
         seed=0,
     )
-    start = training.init()
-    shardings = {path: training.shardings.parameters[path] for path in base.parameters}
-    loaded = jax.device_put(base.parameters, shardings)
-    state = training.start({**start.parameters, **loaded})
+    shardings = training.shardings.parameters
+    weights = jax.tree.map(np.asarray, base.parameters)
+    loaded = jax.device_put(weights, {path: shardings[path] for path in weights})
+    added = random_parameters(adapted.model, adapted.trained(), 0, shardings)
+    state = training.start(loaded | added)
     losses = []
     for _ in range(steps):
         state, values = training.step(state, rows)
         losses.append(float(values["loss"]))
-    return adapted, base.parameters, state, losses
+    return adapted, weights, state, losses
 
 
 @pytest.fixture(scope="module")
