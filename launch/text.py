@@ -4,7 +4,7 @@ import codecs
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import tokenizers
@@ -27,11 +27,23 @@ class Tokenizer(Protocol):
     def encode_all(self, texts: Sequence[str], *, marks: bool) -> list[np.ndarray]:
         """The tokens of each text, [N], as `encode` has them in some integer dtype."""
 
+    def spans(self, text: str, other: str | None = None, *, marks: bool) -> "Spans":
+        """The tokens of a text, or of two that belong together, and what each stands for."""
+
     def token(self, text: str) -> int | None:
         """The number of a token, such as "<|endoftext|>"; None if there is none."""
 
     def stream(self) -> "TextStream":
         """Turns tokens into text as they come."""
+
+
+class Spans(NamedTuple):
+    """Tokens, and the characters that each stands for."""
+
+    tokens: np.ndarray  # int32 [N]
+    begins: np.ndarray  # int32 [N], its first character
+    ends: np.ndarray  # int32 [N], after its last; where it begins, for a mark
+    parts: np.ndarray  # int32 [N], 0 or 1: which text it belongs to; -1 for a mark
 
 
 class TextStream(Protocol):
@@ -54,6 +66,17 @@ class ByteTokenizer:
 
     def encode_all(self, texts: Sequence[str], *, marks: bool) -> list[np.ndarray]:
         return [np.frombuffer(text.encode(), np.uint8) for text in texts]
+
+    def spans(self, text: str, other: str | None = None, *, marks: bool) -> Spans:
+        parts = [text] if other is None else [text, other]
+        begins = [
+            np.repeat(np.arange(len(part)), [len(letter.encode()) for letter in part])
+            for part in parts
+        ]
+        first = np.concatenate(begins).astype(np.int32)
+        numbers = np.repeat(np.arange(len(parts)), [len(part) for part in begins])
+        tokens = np.concatenate([self.encode(part, marks=False) for part in parts])
+        return Spans(tokens, first, first + 1, numbers.astype(np.int32))
 
     def token(self, text: str) -> int | None:
         return None
@@ -99,6 +122,12 @@ class FileTokenizer:
     def encode_all(self, texts: Sequence[str], *, marks: bool) -> list[np.ndarray]:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=marks)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
+
+    def spans(self, text: str, other: str | None = None, *, marks: bool) -> Spans:
+        encoding = self._tokenizer.encode(text, other, add_special_tokens=marks)
+        begins, ends = np.array(encoding.offsets, np.int32).reshape(-1, 2).T
+        parts = [-1 if part is None else part for part in encoding.sequence_ids]
+        return Spans(np.array(encoding.ids, np.int32), begins, ends, np.array(parts, np.int32))
 
     def token(self, text: str) -> int | None:
         number: int | None = self._tokenizer.token_to_id(text)

@@ -1,0 +1,213 @@
+"""Chat templates: the Jinja template of a tokenizer, which writes a conversation as one text.
+
+The environment is that of transformers (huggingface.co/docs/transformers, "Chat templates"): loops
+with `break` and `continue`, `raise_exception`, `strftime_now`, a `tojson` that leaves letters as
+they are, and `{% generation %}` around what the assistant says. A template comes from elsewhere, so
+it runs in a sandbox.
+"""
+
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from launch.data.extras import library
+from launch.errors import DataError
+
+TEMPLATE_FILE, TOKENIZER_CONFIG = "chat_template.jinja", "tokenizer_config.json"
+DEFAULT = "default"  # the name of a template among several
+
+CHATML = """\
+{%- for message in messages -%}
+{{ '<|im_start|>' + message['role'] + '\\n' }}
+{%- if message['role'] == 'assistant' -%}
+{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}
+{%- else -%}
+{{ message['content'] + '<|im_end|>' }}
+{%- endif -%}
+{{ '\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}
+"""
+BUNDLED: Mapping[str, str] = {"chatml": CHATML}
+"""Templates by name, for models that have none."""
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class Rendered(NamedTuple):
+    """A conversation as a text, and where in it stand the blocks that the template marks as
+    generated: characters [begin, end)."""
+
+    text: str
+    generated: tuple[tuple[int, int], ...]
+
+
+class ChatTemplate:
+    """A template, ready to write. Raises DataError if it is no Jinja."""
+
+    def __init__(self, source: str, where: str, variables: Mapping[str, Any]) -> None:
+        """`where` names it in messages; `variables`, such as bos_token, are there for it."""
+        self.where, self._variables = where, variables
+        self._jinja = library("jinja2", "jinja2", "A chat template")
+        self._mark = secrets.token_hex(8)  # no conversation holds it
+        try:
+            self._template = _environment(self._mark).from_string(source)
+        except self._jinja.TemplateSyntaxError as error:
+            raise DataError(
+                f"the chat template of {where} is no Jinja template: line {error.lineno}: "
+                f"{error.message}. Correct it, or give another with --chat_template."
+            ) from error
+        self.marks_answers = "endgeneration" in source
+
+    def render(
+        self, messages: Messages, *, add_generation_prompt: bool = False, **variables: Any
+    ) -> Rendered:
+        """The text of a conversation; with a generation prompt, up to where the next answer
+        begins.
+
+        `variables` are what the template may ask for besides, such as `tools`. Raises DataError
+        with the template's own words if it refuses the conversation.
+        """
+        given = {"tools": None, "documents": None, **self._variables, **variables}
+        try:
+            text = self._template.render(
+                messages=messages, add_generation_prompt=add_generation_prompt, **given
+            )
+        except Exception as error:  # a template may do anything, and fail as any program does
+            raise DataError(
+                f"the chat template of {self.where} fails: {type(error).__name__}: {error}"
+            ) from error
+        return self._without_marks(text)
+
+    def _without_marks(self, text: str) -> Rendered:
+        pieces = text.split(self._mark)
+        ends, length = [], 0
+        for piece in pieces[:-1]:
+            length += len(piece)
+            ends.append(length)
+        return Rendered("".join(pieces), tuple(zip(ends[::2], ends[1::2], strict=True)))
+
+
+def read_chat_template(directory: Path, choice: str | None = None) -> ChatTemplate | None:
+    """The template of a checkpoint's directory; None if there is none.
+
+    `choice` may be the path of a template, a name of BUNDLED, or the name of one of several
+    templates in the directory. Raises DataError for files that cannot be used.
+    """
+    config = _read_json(directory / TOKENIZER_CONFIG)
+    variables = _special_tokens(config)
+    if choice is not None and Path(choice).is_file():
+        return ChatTemplate(_read(Path(choice)), choice, variables)
+    there = _templates(directory, config)
+    name = choice or (DEFAULT if DEFAULT in there else next(iter(there), None))
+    if name in there:
+        return ChatTemplate(there[name], str(directory), variables)
+    if choice is None:
+        return None
+    if choice in BUNDLED:
+        return ChatTemplate(BUNDLED[choice], f"--chat_template={choice}", variables)
+    raise DataError(
+        f"--chat_template={choice} is no file, and no template of that name is known. Of "
+        f"{directory}: {', '.join(there) or 'none'}; bundled: {', '.join(BUNDLED)}."
+    )
+
+
+def _templates(directory: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """The templates of a directory by name; files count before fields."""
+    value = config.get("chat_template")
+    found = {DEFAULT: value} if isinstance(value, str) else {}
+    if isinstance(value, list):
+        found = {
+            str(entry["name"]): str(entry["template"])
+            for entry in value
+            if isinstance(entry, dict) and {"name", "template"} <= entry.keys()
+        }
+    for file in sorted((directory / "additional_chat_templates").glob("*.jinja")):
+        found[file.stem] = _read(file)
+    if (directory / TEMPLATE_FILE).is_file():
+        found[DEFAULT] = _read(directory / TEMPLATE_FILE)
+    return found
+
+
+def special_token(config: Mapping[str, Any], name: str) -> str | None:
+    """A token such as eos_token of a tokenizer_config.json: a text, or an object with one."""
+    value = config.get(name)
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def read_tokenizer_config(directory: Path) -> Mapping[str, Any]:
+    """The fields of the tokenizer_config.json of a directory, none if it is not there.
+
+    Raises DataError if it is no JSON object.
+    """
+    return _read_json(directory / TOKENIZER_CONFIG)
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    names = [name for name in config if name.endswith("_token")]
+    tokens = {name: special_token(config, name) for name in names}
+    return {name: token for name, token in tokens.items() if token is not None}
+
+
+def _read_json(file: Path) -> Mapping[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        values = json.loads(_read(file))
+    except ValueError as error:
+        raise DataError(f"{file} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise DataError(f"{file} holds a {type(values).__name__}, but an object is needed")
+    return values
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read: {error}") from error
+
+
+def _environment(mark: str) -> Any:
+    jinja = library("jinja2", "jinja2", "A chat template")
+    sandbox = library("jinja2.sandbox", "jinja2", "A chat template")
+    environment = sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", _generation_extension(mark)],
+    )
+    environment.filters["tojson"] = _to_json
+
+    def raise_exception(message: str) -> None:
+        raise jinja.TemplateError(message)
+
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return environment
+
+
+def _to_json(value: Any, indent: int | None = None, **settings: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent, **settings)
+
+
+def _generation_extension(mark: str) -> type:
+    """Writes `mark` at both ends of {% generation %} … {% endgeneration %}."""
+    jinja = library("jinja2", "jinja2", "A chat template")
+    extensions = library("jinja2.ext", "jinja2", "A chat template")
+
+    def parse(self: Any, parser: Any) -> Any:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        call = self.call_method("_marked")
+        return jinja.nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+    def marked(self: Any, caller: Callable[[], str]) -> str:
+        return f"{mark}{caller()}{mark}"
+
+    members = {"tags": {"generation"}, "parse": parse, "_marked": marked}
+    return type("Generation", (extensions.Extension,), members)
