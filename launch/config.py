@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from launch.data.config import DataConfig
+from launch.training.optimizers import OptimizerSettings
+from launch.training.precision import PrecisionSettings
+from launch.training.schedules import ScheduleSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +21,9 @@ class TrainConfig:
     steps: int = 400  # optimizer steps
     batch_size: int = 32  # sequences per step, over all devices
     seed: int = 0  # of the initial weights and of the order of the data
-    learning_rate: float = 3e-3  # at the end of the warm-up
-    warmup_steps: int = 50  # linear; then a cosine to a tenth at the last step
-    weight_decay: float = 0.1  # on matrices only
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    precision: PrecisionSettings = field(default_factory=PrecisionSettings)
     clip_norm: float = 1.0  # largest global norm of the gradient
     checkpoint_every: int = 100  # steps between checkpoints
     keep: int = 3  # newest checkpoints that are kept
@@ -29,5 +32,6 @@ class TrainConfig:
 
     def optimizer_settings(self) -> dict[str, Any]:
         """The settings that shape the updates; a resumed run may change them."""
-        names = ("steps", "learning_rate", "warmup_steps", "weight_decay", "clip_norm")
-        return {name: value for name, value in asdict(self).items() if name in names}
+        records = (self.schedule, self.optimizer, self.precision)
+        named = {name: value for record in records for name, value in asdict(record).items()}
+        return {"steps": self.steps, "clip_norm": self.clip_norm, **named}

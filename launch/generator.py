@@ -21,7 +21,7 @@ from models.sampling import Sampling
 from models.weights.ending import read_ending
 from models.weights.fields import Fields
 
-DTYPES = ("dtype", "param_dtype", "matmul_dtype")  # settings of a run that config.json lacks
+DTYPES = ("dtype", "param_dtype")  # settings of a run that config.json lacks
 
 
 class Writer(NamedTuple):

@@ -6,7 +6,7 @@ Started again with the same directory it goes on from the newest checkpoint; Ctr
 completed step first.
 """
 
-from dataclasses import replace
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,14 @@ from absl import flags
 
 from launch.checkpoints import run_directory
 from launch.config import TrainConfig
-from launch.data.config import DataConfig
 from launch.errors import ModelError
 from launch.program import run
 from launch.settings import define_flags, from_flags
 from launch.source import Source, byte_level, from_path
 from launch.trainer import train
+from launch.training.platform import prepare_platform
 from models.decoder.config import DecoderConfig
 from models.errors import ConfigError
-from models.layers.fp8 import DTYPES
 
 _RUN = TrainConfig(checkpoint_dir=Path("runs/decoder"))
 _MODEL = DecoderConfig()
@@ -35,14 +34,11 @@ _RUN_INTEGERS = {
     "steps": "Optimizer steps.",
     "batch_size": "Sequences per step, over all devices.",
     "seed": "Seed of the initial weights and of the order of the data.",
-    "warmup_steps": "Steps of linear warm-up.",
     "checkpoint_every": "Steps between checkpoints.",
     "keep": "How many of the newest checkpoints to keep.",
     "eval_every": "Steps between evaluations on held-out text.",
 }
 _RUN_FLOATS = {
-    "learning_rate": "Largest learning rate.",
-    "weight_decay": "Weight decay of the matrices.",
     "clip_norm": "Largest global norm of the gradient.",
 }
 _MODEL_INTEGERS = {
@@ -54,11 +50,11 @@ _MODEL_INTEGERS = {
     "head_dim": "Width of a head.",
     "max_seq_len": "Context and training window, in tokens.",
 }
-_MAY_BE_ZERO = ("seed", "warmup_steps", "weight_decay")
+_MAY_BE_ZERO = ("seed",)
+_RECORDS = ("data", "schedule", "optimizer", "precision")  # of a run, whose fields are flags
 
 
 def _define_flags() -> None:
-    define_flags(_RUN.data)
     for name, text in _STRINGS.items():
         default = getattr(_RUN, name)
         flags.DEFINE_string(name, None if default is None else str(default), text)
@@ -81,22 +77,20 @@ def _define_flags() -> None:
         "keep_every", None, "Keep checkpoints of every so many steps for good.", lower_bound=1
     )
     flags.DEFINE_bool("tie_embeddings", _MODEL.tie_embeddings, "Head = transposed embedding.")
-    flags.DEFINE_enum("dtype", _MODEL.dtype, ["float32", "bfloat16"], "Of the activations.")
-    flags.DEFINE_enum(
-        "matmul_dtype", None, DTYPES, "FP8 dtype of the matmuls, scaled per tensor; none = --dtype."
-    )
+    for name in _RECORDS:
+        define_flags(getattr(_RUN, name))
 
 
 def main() -> int:
     values = flags.FLAGS.flag_values_dict()
     source = _source(values)
-    config = replace(source.model.config, matmul_dtype=values["matmul_dtype"])
-    source = source._replace(model=source.model._replace(config=config))
     run_fields = [*_STRINGS, *_RUN_INTEGERS, *_RUN_FLOATS, "seq_len", "keep_every"]
     settings = {name: values[name] for name in run_fields}
     settings["checkpoint_dir"] = run_directory(settings["checkpoint_dir"])
-    settings["data"] = from_flags(DataConfig, values)
-    return train(source, TrainConfig(**settings))
+    records = {name: from_flags(type(getattr(_RUN, name)), values) for name in _RECORDS}
+    config = TrainConfig(**settings, **records)
+    prepare_platform(config.precision.resolve(), config.seed, os.environ)
+    return train(source, config)
 
 
 def _source(values: dict[str, Any]) -> Source:
@@ -109,11 +103,9 @@ def _source(values: dict[str, Any]) -> Source:
                 f"--model={values['model']} says what the model is, so {', '.join(given)} cannot "
                 "be given too. Leave one of them out."
             )
-        # Small updates are lost in weights of 8 bits: the optimizer works on FP32.
-        dtype = values["dtype"] if flags.FLAGS["dtype"].present else None
-        return from_path(Path(values["model"]), dtype=dtype, param_dtype="float32")
+        return from_path(Path(values["model"]))
     try:
-        return byte_level(DecoderConfig(**{name: values[name] for name in [*dimensions, "dtype"]}))
+        return byte_level(DecoderConfig(**{name: values[name] for name in dimensions}))
     except ConfigError as error:
         raise ModelError(f"{error}. Change the flags of the model.") from error
 

@@ -18,12 +18,14 @@ from launch.errors import CheckpointError, DataError, DivergenceError
 from launch.interrupts import StopRequest, stop_requests
 from launch.meshes import check_window, choose_mesh
 from launch.metrics import MetricsFile
-from launch.optimizer import learning_rate_schedule, make_optimizer
 from launch.program import say
 from launch.simulated import device_time
 from launch.source import Source
 from launch.text import copy_tokenizer
+from launch.training.optimizers import make_optimizer
 from launch.training.parallelism import Parallelism
+from launch.training.platform import check_platform
+from launch.training.schedules import make_schedule
 from launch.training.step import TrainState, make_training
 from models import pretrained
 
@@ -50,7 +52,9 @@ class Run:
     """A run between two steps: its state, its position in the data, and its files."""
 
     def __init__(self, source: Source, config: TrainConfig) -> None:
-        model = source.model
+        precision = config.precision.resolve()
+        model = source.model._replace(config=precision.configure(source.model.config))
+        source = source._replace(model=model)
         self._config = config
         self._source = source
         self._context = _window(config.seq_len, model.config.max_seq_len)
@@ -73,13 +77,17 @@ class Run:
         }
         self._mesh = choose_mesh(config.mesh, model.config, config.batch_size)
         check_window(self._mesh, self._context)
+        check_platform(precision)
+        self._schedule = make_schedule(config.schedule, config.steps)
         self._training = make_training(
             model,
-            make_optimizer(config),
+            make_optimizer(config.optimizer, self._schedule, model.architecture.axes),
             Parallelism.of(self._mesh.shape),
+            precision,
             mesh=self._mesh,
             batch=self._data.shapes(config.batch_size),
             clip_norm=config.clip_norm,
+            ema_decay=config.optimizer.ema_decay,
             seed=config.seed,
         )
         self._placement = Placement(self._training.batch, self._training.batch_shardings)
@@ -161,7 +169,7 @@ class Run:
             step=self.step,
             loss=loss,
             grad_norm=grad_norm,
-            learning_rate=float(learning_rate_schedule(self._config)(self.step - 1)),
+            learning_rate=float(self._schedule(self.step - 1)),
             tokens_per_second=round(tokens_per_second, 1),
             **self._on_device(),
         )
@@ -181,8 +189,7 @@ class Run:
         """Mean loss over the whole held-out text."""
         losses = [
             self._training.evaluate(
-                self._state.parameters,
-                self._placement.place(select(batch, self._placement.rows)),
+                self._state, self._placement.place(select(batch, self._placement.rows))
             )
             for batch in held_out_batches(self._data.held_out, self._config.batch_size)
         ]

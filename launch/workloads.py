@@ -16,10 +16,12 @@ from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from launch.config import TrainConfig
-from launch.optimizer import make_optimizer
 from launch.source import byte_level
 from launch.training.objectives import text_batch
+from launch.training.optimizers import make_optimizer
 from launch.training.parallelism import Parallelism
+from launch.training.precision import PRECISIONS
+from launch.training.schedules import make_schedule
 from launch.training.step import make_training
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
@@ -45,6 +47,10 @@ MODELS = {
     "8b": replace(_LLAMA_3, num_layers=32, dim=4096, hidden_dim=14_336, num_heads=32),
     "70b": replace(_LLAMA_3, num_layers=80, dim=8192, hidden_dim=28_672, num_heads=64),
 }
+
+
+_RECIPES = {"bfloat16": "mixed_precision", "float32": "fp32"}
+"""Dtype of the layers -> precision recipe."""
 
 
 def _config(model: str, mesh: AbstractMesh, layers: int | None, **changes: Any) -> DecoderConfig:
@@ -108,18 +114,20 @@ def llama_train(
     dtype: str = "bfloat16",
     layers: int | None = None,
 ) -> dict[str, Any]:
-    """A training step of launch.train: FP32 weights and moments, activations of `dtype`.
+    """A training step of launch.train: FP32 weights and moments, the layers in `dtype`.
 
     `batch` counts sequences over all cores; default: one for each part of the axis `data`.
     """
     batch = batch or mesh.shape.get("data", 1)
-    config = _config(model, mesh, layers, max_seq_len=seq_len, dtype=dtype, param_dtype="float32")
+    config = _config(model, mesh, layers, max_seq_len=seq_len)
     described = byte_level(config).model
     run = TrainConfig(checkpoint_dir=Path("unused"))
+    schedule = make_schedule(run.schedule, run.steps)
     training = make_training(
         described,
-        make_optimizer(run),
+        make_optimizer(run.optimizer, schedule, AXES),
         Parallelism.of(mesh.shape),
+        PRECISIONS[_RECIPES[dtype]],
         mesh=mesh,
         batch=text_batch(batch, seq_len),
         clip_norm=run.clip_norm,

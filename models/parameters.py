@@ -1,7 +1,8 @@
 """A model's weights as a flat dictionary: path, such as `blocks.0.mlp.up.kernel`, to array.
 
 Running statistics (`nnx.BatchStat`) are among them: they are stored and sharded like weights, but
-`statistics` names them, so that no optimizer takes them for its own.
+`statistics` names them, so that no optimizer takes them for its own. So are the histories of
+delayed scaling, which `amax_histories` names.
 """
 
 from collections.abc import Mapping
@@ -10,10 +11,12 @@ from typing import Any
 import jax
 from flax import nnx
 
+from models.layers.fp8 import AmaxHistory
+
 # Values are jax.Array, or jax.ShapeDtypeStruct for a model that was only traced.
 Parameters = dict[str, Any]
 
-_STORED = (nnx.Param, nnx.BatchStat)
+_STORED = (nnx.Param, nnx.BatchStat, AmaxHistory)
 
 
 def split(model: nnx.Module) -> tuple[nnx.GraphDef[Any], Parameters]:
@@ -32,6 +35,11 @@ def merge(graph: nnx.GraphDef[Any], parameters: Mapping[str, jax.Array]) -> Any:
 def statistics(model: nnx.Module) -> Parameters:
     """The running statistics alone, which training moves without gradients."""
     return _flat(nnx.state(model, nnx.BatchStat))
+
+
+def amax_histories(model: nnx.Module) -> Parameters:
+    """The histories of delayed scaling alone: the state of a training run, not of a model."""
+    return _flat(nnx.state(model, AmaxHistory))
 
 
 def _flat(state: Any) -> Parameters:

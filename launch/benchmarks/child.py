@@ -138,7 +138,7 @@ def calls(arguments: argparse.Namespace) -> dict[str, float]:
 def bf16_steps(arguments: argparse.Namespace) -> dict[str, float]:
     """Median seconds of the training job's step with BF16 activations."""
     training = importlib.import_module("launch.benchmarks.training")
-    step = training.training_step(jax.devices(), dtype="bfloat16")
+    step = training.training_step(jax.devices(), precision="mixed_precision")
     return {"seconds": _nanoseconds(lambda _: step(), jax.numpy.zeros(()), _BF16_STEPS) / 1e9}
 
 

@@ -14,9 +14,11 @@ from jax.sharding import AxisType, Mesh
 from launch.benchmarks.paired import Thunk
 from launch.config import TrainConfig
 from launch.meshes import default_mesh
-from launch.optimizer import make_optimizer
 from launch.training.objectives import next_tokens, text_batch
+from launch.training.optimizers import make_optimizer
 from launch.training.parallelism import Parallelism
+from launch.training.precision import PRECISIONS
+from launch.training.schedules import ScheduleSettings, make_schedule
 from launch.training.step import Training, make_training
 from models.decoder.config import DecoderConfig
 from models.decoder.families import llama_json
@@ -26,9 +28,9 @@ from models.weights.fields import Fields
 COMPILED_LAYERS = 12
 
 
-def byte_level(config: DecoderConfig, dtype: str = "float32") -> Described:
+def byte_level(config: DecoderConfig) -> Described:
     """The model that the training job makes of its flags."""
-    return describe_fields(Fields(llama_json(config), "the benchmark"), dtype=dtype)
+    return describe_fields(Fields(llama_json(config), "the benchmark"))
 
 
 def mesh_of(devices: Sequence[jax.Device], config: DecoderConfig, batch_size: int) -> Mesh:
@@ -38,14 +40,24 @@ def mesh_of(devices: Sequence[jax.Device], config: DecoderConfig, batch_size: in
     return jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=auto, devices=devices)
 
 
-def job(devices: Sequence[jax.Device], model: Described, learning_rate: float) -> Training:
-    """The functions of a training run with default settings but for the learning rate."""
-    config = TrainConfig(checkpoint_dir=Path(), learning_rate=learning_rate)
+def job(
+    devices: Sequence[jax.Device],
+    model: Described,
+    *,
+    learning_rate: float = ScheduleSettings.learning_rate,
+    precision: str = "fp32",
+) -> Training:
+    """The functions of a training run with default settings but for these."""
+    schedule = ScheduleSettings(learning_rate=learning_rate)
+    config = TrainConfig(checkpoint_dir=Path(), schedule=schedule)
     mesh = mesh_of(devices, model.config, config.batch_size)
     return make_training(
         model,
-        make_optimizer(config),
+        make_optimizer(
+            config.optimizer, make_schedule(schedule, config.steps), model.architecture.axes
+        ),
         Parallelism.of(mesh.shape),
+        PRECISIONS[precision],
         mesh=mesh,
         batch=text_batch(config.batch_size, model.config.max_seq_len),
         clip_norm=config.clip_norm,
@@ -53,10 +65,10 @@ def job(devices: Sequence[jax.Device], model: Described, learning_rate: float) -
     )
 
 
-def training_step(devices: Sequence[jax.Device], dtype: str = "float32") -> Thunk:
-    """One step of the job, waited for; the state is donated. `dtype` is that of activations."""
-    model = byte_level(DecoderConfig(), dtype)
-    training = job(devices, model, TrainConfig.learning_rate)
+def training_step(devices: Sequence[jax.Device], precision: str = "fp32") -> Thunk:
+    """One step of the job, waited for; the state is donated."""
+    model = byte_level(DecoderConfig())
+    training = job(devices, model, precision=precision)
     state = training.init()
     shape = (TrainConfig.batch_size, model.config.max_seq_len + 1)
     numbers = np.random.default_rng(0).integers(0, model.config.vocab_size, shape, dtype=np.int32)
@@ -76,11 +88,11 @@ def compiling(devices: Sequence[jax.Device]) -> Thunk:
     Each call compiles another learning rate, so that no cache of any layer can answer.
     """
     model = byte_level(DecoderConfig(num_layers=COMPILED_LAYERS))
-    rates = (TrainConfig.learning_rate * (1 + 1e-3 * i) for i in itertools.count(1))
+    rates = (ScheduleSettings.learning_rate * (1 + 1e-3 * i) for i in itertools.count(1))
 
     def run() -> None:
         jax.clear_caches()
-        training = job(devices, model, next(rates))
+        training = job(devices, model, learning_rate=next(rates))
         jitted: Any = training.step
         jitted.lower(training.state, training.batch).compile()
 

@@ -1,27 +1,29 @@
-"""Gradients of a step in micro-batches, added up in FP32."""
+"""What a step sums up over its micro-batches."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 
-def accumulate(function: Callable[[Any], Any], rows: Any, count: int) -> Any:
-    """The sums, FP32, of function(micro-batch) over `count` parts of rows: arrays [B, …].
+class Part(NamedTuple):
+    """What a micro-batch gives, and several together: trees of arrays."""
 
-    The function gives a tree of arrays; it is compiled once.
-    """
+    sums: Any  # added up, in their dtypes
+    maxima: Any  # of which the largest counts
 
-    def widened(part: Any) -> Any:
-        return jax.tree.map(lambda x: x.astype(jnp.float32), function(part))
 
+def accumulate(function: Callable[[Any], Part], rows: Any, count: int) -> Part:
+    """function(micro-batch) over `count` parts of rows, arrays [B, …], together."""
     if count == 1:
-        return widened(rows)
+        return function(rows)
     parts = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), rows)
-    first = widened(jax.tree.map(lambda x: x[0], parts))
-    rest = jax.tree.map(lambda x: x[1:], parts)
-    sums, _ = jax.lax.scan(
-        lambda sums, part: (jax.tree.map(jnp.add, sums, widened(part)), None), first, rest
-    )
-    return sums
+
+    def add(so_far: Part, part: Any) -> tuple[Part, None]:
+        new = function(part)
+        sums = jax.tree.map(jnp.add, so_far.sums, new.sums)
+        return Part(sums, jax.tree.map(jnp.maximum, so_far.maxima, new.maxima)), None
+
+    first = function(jax.tree.map(lambda x: x[0], parts))
+    return jax.lax.scan(add, first, jax.tree.map(lambda x: x[1:], parts))[0]

@@ -99,6 +99,13 @@ class OptimizerSettings:
     )
     decay_embeddings: bool = setting(True, "Let embeddings and the head decay, not matrices alone.")
 
+    ema_decay: float | None = setting(
+        None,
+        "Decay of a moving average of the weights, which is evaluated and used instead of them; "
+        "none: there is none.",
+        lowest=0.0,
+    )
+
     def __post_init__(self) -> None:
         check_settings(self)
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from models.errors import ConfigError
-from models.layers import fp8
 from models.layers.activations import activation
 from models.layers.moe import Experts
 from models.layers.rotary import Rotary
@@ -30,7 +29,6 @@ class DecoderConfig:
     initializer_range: float = 0.02  # standard deviation of the initial weights
     dtype: str = "float32"  # of activations and matmul operands
     param_dtype: str = "float32"  # of the stored weights
-    matmul_dtype: str | None = None  # an FP8 dtype for the linear maps; None = dtype
 
     # What only some families have; the defaults are Llama's.
     act: str = "silu"  # of the feed-forward block
@@ -68,11 +66,6 @@ class DecoderConfig:
                 f"sliding_window={self.sliding_window}: give its size in tokens"
             )
         activation(self.act)
-        if self.matmul_dtype not in (None, *fp8.DTYPES):
-            raise ConfigError(
-                f"matmul_dtype={self.matmul_dtype!r} is no FP8 dtype to multiply in; "
-                f"there are {', '.join(fp8.DTYPES)}"
-            )
 
     def _check_rotary(self, rotary: Rotary) -> None:
         width = rotary.width(self.head_dim)

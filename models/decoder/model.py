@@ -17,7 +17,6 @@ from models.errors import InputError
 from models.layers.attention import Attention, CacheType
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding
-from models.layers.linear import multiply_in
 from models.layers.masks import Visibility, causal_mask, segment_mask
 from models.layers.mlp import GatedMLP
 from models.layers.moe import MoE
@@ -110,8 +109,6 @@ class Decoder(nnx.Module):
         self.blocks = nnx.List([Block(config, i, rngs=rngs) for i in range(config.num_layers)])
         self.norm = _norm(config)
         self.head = None if config.tie_embeddings else embedding()
-        if config.matmul_dtype:
-            multiply_in(self, config.matmul_dtype)
 
     def __call__(
         self,

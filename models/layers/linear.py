@@ -1,14 +1,32 @@
 """Linear map between tensors of any rank."""
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from models.layers.fp8 import fp8_tensordot
+from models.layers.fp8 import AmaxHistory
 from models.layers.low_rank import LowRank
+
+
+class Matmul(Protocol):
+    """How a linear map multiplies: a frozen record, such as `fp8.CurrentScaling`."""
+
+    @property
+    def history_length(self) -> int:
+        """Steps of largest magnitudes that it wants to know; 0 = none."""
+        ...
+
+    def __call__(self, x: jax.Array, kernel: jax.Array, axes: int, history: Any) -> jax.Array:
+        """x [*batch, *in] · kernel [*in, *out] -> [*batch, *out] in the dtype of x.
+
+        The last `axes` axes of x and the first of kernel are contracted; history is FP32
+        [3, history_length], or None.
+        """
+        ...
 
 
 class Linear(nnx.Module):
@@ -16,11 +34,12 @@ class Linear(nnx.Module):
 
     Kernel and bias are stored in `param_dtype` and used in the dtype of `x`; the kernel's values
     are drawn from a normal distribution with standard deviation `stddev`, the bias is zero.
-    `matmul_dtype`, None at first, may name an FP8 dtype to multiply in; `lora`, None at first, may
-    be an adapter, whose result is added.
+    `matmul`, None at first, may say how to multiply instead; `lora`, None at first, may be an
+    adapter, whose result is added.
     """
 
-    matmul_dtype: str | None
+    matmul: Matmul | None
+    amax_history: AmaxHistory | None
     lora: LowRank | None
 
     def __init__(
@@ -34,7 +53,8 @@ class Linear(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         self.num_in_axes = len(in_axes)
-        self.matmul_dtype = None
+        self.matmul = None
+        self.amax_history = nnx.data(None)
         self.lora = nnx.data(None)
         self.kernel = nnx.Param(
             stddev * jax.random.normal(rngs.params(), (*in_axes, *out_axes), param_dtype)
@@ -43,17 +63,20 @@ class Linear(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = self.kernel[...].astype(x.dtype)
-        if self.matmul_dtype is None:
+        if self.matmul is None:
             y = jnp.tensordot(x, kernel, axes=self.num_in_axes)
         else:
-            y = fp8_tensordot(x, kernel, self.num_in_axes, self.matmul_dtype)
+            history = None if self.amax_history is None else self.amax_history[...]
+            y = self.matmul(x, kernel, self.num_in_axes, history)
         if self.lora is not None and self.lora.enabled:
             y = y + self.lora(x)
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)
 
 
-def multiply_in(model: nnx.Module, dtype: str) -> None:
-    """Lets all linear maps of a model multiply in an FP8 dtype."""
+def multiply_in(model: nnx.Module, matmul: Matmul) -> None:
+    """Lets all linear maps of a model multiply in this way."""
     for _, module in nnx.iter_modules(model):
         if isinstance(module, Linear):
-            module.matmul_dtype = dtype
+            module.matmul = matmul
+            if matmul.history_length:
+                module.amax_history = AmaxHistory(jnp.zeros((3, matmul.history_length)))

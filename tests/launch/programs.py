@@ -3,11 +3,16 @@
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from launch.config import TrainConfig
 from launch.metrics import read_metrics
 from launch.source import byte_level
+from launch.training.optimizers import OptimizerSettings
+from launch.training.precision import PrecisionSettings
+from launch.training.schedules import ScheduleSettings
 from models.decoder.config import DecoderConfig
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +21,11 @@ CONFIG = DecoderConfig(
 )
 SOURCE = byte_level(CONFIG)
 MODEL = SOURCE.model
+RECORDS: dict[str, Any] = {
+    "schedule": ScheduleSettings,
+    "optimizer": OptimizerSettings,
+    "precision": PrecisionSettings,
+}
 MODEL_FLAGS = [
     "--num_layers=1",
     "--dim=16",
@@ -28,8 +38,13 @@ MODEL_FLAGS = [
 
 
 def config(directory: Path, **changes: object) -> TrainConfig:
+    """A short run; `changes` are fields of TrainConfig or of its records."""
     settings = {"batch_size": 8, "steps": 4, "checkpoint_every": 2, "warmup_steps": 2, **changes}
-    return TrainConfig(checkpoint_dir=directory, **settings)  # type: ignore[arg-type]
+    records = {}
+    for name, record in RECORDS.items():
+        own = {f.name: settings.pop(f.name) for f in fields(record) if f.name in settings}
+        records[name] = record(**own)
+    return TrainConfig(checkpoint_dir=directory, **records, **settings)  # type: ignore[arg-type]
 
 
 def start(program: str, *flags: str, devices: int = 4) -> "subprocess.Popen[str]":

@@ -13,11 +13,12 @@ from launch.converter import convert
 from launch.data.config import DataConfig
 from launch.errors import LaunchError
 from launch.generator import generate_text, load_directory, load_run
-from launch.optimizer import make_optimizer
 from launch.text import ByteTokenizer
 from launch.trainer import train
 from launch.training.objectives import next_tokens, text_batch
+from launch.training.optimizers import OptimizerSettings, make_optimizer
 from launch.training.parallelism import Parallelism
+from launch.training.schedules import ScheduleSettings, make_schedule
 from launch.training.step import Training, make_training
 from models.sampling import Sampling
 from tests.launch.programs import MODEL, SOURCE, config, losses, start
@@ -105,7 +106,8 @@ def test_all_damaged_is_an_error_that_deletes_nothing(copy: Path) -> None:
 def test_checkpoint_is_the_same_on_another_mesh(devices: list[jax.Device], tmp_path: Path) -> None:
     def training(data: int, model: int) -> Training:
         parallelism = Parallelism.of({"data": data, "model": model})
-        optimizer = make_optimizer(config(tmp_path))
+        schedule = make_schedule(ScheduleSettings(), steps=4)
+        optimizer = make_optimizer(OptimizerSettings(), schedule, MODEL.architecture.axes)
         mesh, batch = parallelism.mesh(devices), text_batch(8, 32)
         return make_training(MODEL, optimizer, parallelism, mesh=mesh, batch=batch, seed=0)
 

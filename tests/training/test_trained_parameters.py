@@ -90,7 +90,7 @@ def test_evaluation_moves_nothing_and_uses_the_running_statistics(
     neuron_devices: list[jax.Device],
 ) -> None:
     made, parameters = training(neuron_devices, 1)
-    loss = made.evaluate(parameters, batch())
+    loss = made.evaluate(made.start(parameters), batch())
     model = random_model(RESNET)
     logits = merge(model.graph, model.parameters)(jnp.asarray(batch()["pixels"]))
     expected = jnp.sum(cross_entropy(logits, batch()["labels"]))

@@ -1,0 +1,78 @@
+"""What a precision recipe needs of the platform: asked for in Neuron's way, then put to the test.
+
+Stochastic rounding and auto-cast are switches of the Neuron runtime and compiler, not of a program.
+They are set before the platform starts; whether it does what the recipe says is measured on it.
+"""
+
+from collections.abc import MutableMapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from launch.errors import SettingsError
+from launch.training.precision import Precision
+
+ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
+SEED = "NEURON_RT_STOCHASTIC_ROUNDING_SEED"
+COMPILER_FLAGS = "NEURON_CC_FLAGS"
+
+
+def prepare_platform(
+    precision: Precision, seed: int, environment: MutableMapping[str, str]
+) -> None:
+    """Sets the variables of the Neuron runtime and compiler for a recipe, before JAX starts.
+
+    Random roundings begin at the seed of the run. What the user has set stays.
+    """
+    if precision.stochastic_rounding_enabled:
+        environment.setdefault(ROUNDING, "1")
+        environment.setdefault(SEED, str(seed % 2**32))
+    flags = environment.get(COMPILER_FLAGS, "")
+    if precision.auto_cast == "matmult" and "--auto-cast" not in flags:
+        environment[COMPILER_FLAGS] = f"{flags} --auto-cast=matmult --auto-cast-type=bf16".strip()
+
+
+def check_platform(precision: Precision) -> None:
+    """Runs two small programs on the first device of this process, and compares.
+
+    Raises SettingsError if the platform rounds otherwise than the recipe says.
+    """
+    wanted = precision.stochastic_rounding_enabled
+    if _rounds_stochastically() != wanted:
+        raise SettingsError(
+            f"the recipe says stochastic rounding {_on(wanted)}, but the platform "
+            f"{jax.default_backend()!r} rounds {'to nearest' if wanted else 'stochastically'}. "
+            + (
+                f"Set {ROUNDING}=1 before JAX starts, on a platform that has it, or choose another "
+                "--precision."
+                if wanted
+                else f"Leave out {ROUNDING}, or give --stochastic_rounding_enabled."
+            )
+        )
+    if precision.auto_cast is not None and _casts_matmuls() != precision.use_autocast:
+        raise SettingsError(
+            f"the recipe says auto-cast {_on(precision.use_autocast)}, but the platform "
+            f"{jax.default_backend()!r} multiplies FP32 "
+            f"{'as it is' if precision.use_autocast else 'rounded'}. Set "
+            f"{COMPILER_FLAGS}=--auto-cast={precision.auto_cast} before JAX starts, on a platform "
+            "that has it, or choose another --precision."
+        )
+
+
+def _on(switch: bool) -> str:
+    return "on" if switch else "off"
+
+
+def _rounds_stochastically() -> bool:
+    """Whether numbers a quarter of the way between two of BF16 are rounded both ways."""
+    quarter = np.full(4096, 1 + 2.0**-9, np.float32)
+    rounded = jax.jit(lambda x: x.astype(jnp.bfloat16))(quarter)
+    return len(np.unique(np.asarray(rounded))) > 1
+
+
+def _casts_matmuls() -> bool:
+    """Whether a factor of an FP32 product loses digits that BF16 does not have."""
+    x = np.full((128, 128), 1 + 2.0**-12, np.float32)
+    product = jax.jit(jnp.matmul)(x, np.eye(128, dtype=np.float32))
+    return not np.array_equal(product, x)
