@@ -1,7 +1,7 @@
 """Texts as tokens, in memory, one after the other."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -18,6 +18,10 @@ from launch.text import Tokenizer
 _TOGETHER = 1_000  # texts that the tokenizer gets at a time
 
 
+Learnt = tuple[np.ndarray, np.ndarray]  # tokens, int [N], and which are to be predicted, bool [N]
+Reader = Callable[[Record], Learnt]  # raises RecordError
+
+
 @dataclass(frozen=True)
 class Documents:
     """Tokens [N] of all documents, and where in it each begins and ends, int64 [D]."""
@@ -25,21 +29,31 @@ class Documents:
     tokens: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+    learnt: np.ndarray | None = None  # bool [N]: which tokens are to be predicted; None = all
 
     def __len__(self) -> int:
         return len(self.starts)
 
     @classmethod
-    def of(cls, arrays: Sequence[np.ndarray]) -> "Documents":
+    def of(
+        cls, arrays: Sequence[np.ndarray], learnt: Sequence[np.ndarray] | None = None
+    ) -> "Documents":
         """Those with these tokens, [N] each of one dtype."""
         ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)
         starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
-        tokens = arrays[0] if len(arrays) == 1 else np.concatenate([*arrays, np.zeros(0, np.uint8)])
-        return cls(tokens, starts, ends)
+        counted = None if learnt is None else _joined(learnt, bool)
+        return cls(_joined(arrays, np.uint8), starts, ends, counted)
 
     def take(self, numbers: np.ndarray) -> "Documents":
         """Those with these numbers."""
-        return Documents(self.tokens, self.starts[numbers], self.ends[numbers])
+        return replace(self, starts=self.starts[numbers], ends=self.ends[numbers])
+
+
+def _joined(arrays: Sequence[np.ndarray], dtype: Any) -> np.ndarray:
+    """One after the other; of that dtype if there are none."""
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
 
 
 def read_documents(
@@ -50,25 +64,30 @@ def read_documents(
     *,
     vocab_size: int,
     marks: bool,
+    reader: Reader | None = None,
 ) -> Documents:
     """The texts of the sources in order, as tokens. Empty ones are counted and left out.
 
-    With `marks`, the tokens that begin or end a text are there too. Raises DataError for what
-    cannot be read, unless it is to be left out.
+    With `marks`, the tokens that begin or end a text are there too. A `reader` makes tokens of
+    records instead of the text in one field. Raises DataError for what cannot be read, unless it
+    is to be left out.
     """
     end, dtype = _end_token(config, tokenizer), np.min_scalar_type(vocab_size - 1)
     arrays: list[np.ndarray] = []
-    values = _texts(sources, config, counts)
+    learnt: list[np.ndarray] = []
+    values = _values(sources, config, counts, reader)
     while batch := list(islice(values, _TOGETHER)):
-        for (place, _), tokens in zip(batch, _encode(batch, tokenizer, marks), strict=True):
+        coded = _encode([value for _, value in batch], tokenizer, marks, end)
+        for (place, _), (tokens, counted) in zip(batch, coded, strict=True):
             if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
                 raise DataError(
                     f"{place}: tokens lie between {tokens.min()} and {tokens.max()}, but the model "
                     f"has {vocab_size}. Use the tokens of the model's own tokenizer, or the text."
                 )
-            tokens = np.concatenate([tokens, end]) if end.size else tokens
             arrays.append(tokens.astype(dtype, copy=False))
-    return Documents.of(arrays)
+            if counted is not None:
+                learnt.append(counted)
+    return Documents.of(arrays, learnt if reader else None)
 
 
 def _end_token(config: DataConfig, tokenizer: Tokenizer) -> np.ndarray:
@@ -84,27 +103,31 @@ def _end_token(config: DataConfig, tokenizer: Tokenizer) -> np.ndarray:
 
 
 def _encode(
-    batch: Sequence[tuple[str, Any]], tokenizer: Tokenizer, marks: bool
-) -> Iterable[np.ndarray]:
-    """The tokens of each value, which is a text or an array of tokens already."""
-    texts = iter(
-        tokenizer.encode_all([value for _, value in batch if isinstance(value, str)], marks=marks)
-    )
-    return [next(texts) if isinstance(value, str) else value for _, value in batch]
+    values: Sequence[Any], tokenizer: Tokenizer, marks: bool, end: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """(tokens, which are to be predicted) of each: a text, an array of tokens, or both already."""
+    texts = [value for value in values if isinstance(value, str)]
+    coded = iter(tokenizer.encode_all(texts, marks=marks))
+    for value in values:
+        if isinstance(value, tuple):
+            yield value
+            continue
+        tokens = next(coded) if isinstance(value, str) else value
+        yield (np.concatenate([tokens, end]) if end.size else tokens), None
 
 
-def _texts(
-    sources: Sequence[Source], config: DataConfig, counts: Counts
+def _values(
+    sources: Sequence[Source], config: DataConfig, counts: Counts, reader: Reader | None
 ) -> Iterator[tuple[str, Any]]:
-    """(place, text or tokens) of all records that are not empty."""
+    """(place, what `_encode` takes) of all records that are not empty."""
     for source in sources:
         name = FIELD if FORMATS[source.format].whole else config.text_field
-        for item in source.items([name]):
+        for item in source.items(None if reader else [name]):
             counts.records += 1
             try:
                 if isinstance(item, RecordError):
                     raise item
-                value = _text(item, name)
+                value = reader(item) if reader else _text(item, name)
             except RecordError:
                 if config.bad_records != "skip":
                     raise

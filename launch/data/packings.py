@@ -44,8 +44,19 @@ def _split_tokens(
             f"the text has {len(tokens)} tokens: too small for windows of --seq_len={seq_len}. "
             f"Use at least {needed} tokens of text, or a smaller --seq_len."
         )
-    parts = (tokens[: len(tokens) - size], tokens[len(tokens) - size :])
-    return Documents.of([parts[0]]), Documents.of([parts[1]])
+    end = len(tokens) - size
+    return _range(documents, 0, end), _range(documents, end, len(tokens))
+
+
+def _range(documents: Documents, start: int, end: int) -> Documents:
+    """The tokens from `start` to `end` as one document."""
+    learnt = documents.learnt
+    return Documents(
+        documents.tokens[start:end],
+        np.zeros(1, np.int64),
+        np.array([end - start]),
+        None if learnt is None else learnt[start:end],
+    )
 
 
 def _split_documents(
@@ -65,13 +76,13 @@ def _split_documents(
 
 
 def _windows(documents: Documents, config: DataConfig, seq_len: int, counts: Counts) -> Windows:
-    return Windows(documents.tokens, seq_len)
+    return Windows(documents, seq_len)
 
 
 def _side_by_side(
     documents: Documents, config: DataConfig, seq_len: int, counts: Counts
 ) -> Windows:
-    return Windows(documents.tokens, seq_len, stride=seq_len)
+    return Windows(documents, seq_len, stride=seq_len)
 
 
 def _cut(documents: Documents, config: DataConfig, seq_len: int, counts: Counts) -> Pieces:

@@ -10,10 +10,13 @@ from launch.data.records import Counts
 Row = Mapping[str, np.ndarray]
 
 
-def next_tokens(text: np.ndarray) -> Row:
-    """The tokens but the last, int32 [N - 1], those that follow, and weights of 1."""
-    text = text.astype(np.int32)
-    weights = np.ones(len(text) - 1, np.float32)
+def next_tokens(documents: Documents, start: int, length: int) -> Row:
+    """`length` tokens from `start` on, int32, those that follow each, and weights: 1 for those
+    that are to be predicted."""
+    text = documents.tokens[start : start + length + 1].astype(np.int32)
+    weights = np.ones(length, np.float32)
+    if documents.learnt is not None:
+        weights = documents.learnt[start + 1 : start + length + 1].astype(np.float32)
     return {"tokens": text[:-1], "targets": text[1:], "weights": weights}
 
 
@@ -23,37 +26,40 @@ class Windows:
     A grain random-access source.
     """
 
-    def __init__(self, tokens: np.ndarray, seq_len: int, stride: int = 1) -> None:
-        self._tokens, self._seq_len, self._stride = tokens, seq_len, stride
+    def __init__(self, documents: Documents, seq_len: int, stride: int = 1) -> None:
+        self._documents, self._seq_len, self._stride = documents, seq_len, stride
 
     def __len__(self) -> int:
-        return max(0, (len(self._tokens) - self._seq_len - 1) // self._stride + 1)
+        return max(0, (len(self._documents.tokens) - self._seq_len - 1) // self._stride + 1)
 
     def __getitem__(self, number: int) -> Row:
-        start = number * self._stride
-        return next_tokens(self._tokens[start : start + self._seq_len + 1])
+        return next_tokens(self._documents, number * self._stride, self._seq_len)
 
 
 class Pieces:
-    """Parts of documents, [n] tokens with targets. A grain random-access source."""
+    """Parts of documents, [n] tokens with targets: those in which something is to be predicted.
 
-    def __init__(self, tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> None:
-        self._tokens, self._starts, self._lengths = tokens, starts, lengths
+    A grain random-access source.
+    """
+
+    def __init__(self, documents: Documents, starts: np.ndarray, lengths: np.ndarray) -> None:
+        if documents.learnt is not None:
+            sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(documents.learnt)])
+            kept = sums[starts + lengths + 1] > sums[starts + 1]
+            starts, lengths = starts[kept], lengths[kept]
+        self._documents, self._starts, self._lengths = documents, starts, lengths
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __getitem__(self, number: int) -> Row:
-        start = self._starts[number]
-        return next_tokens(self._tokens[start : start + self._lengths[number] + 1])
+        return next_tokens(self._documents, self._starts[number], self._lengths[number])
 
 
 def whole(documents: Documents, counts: Counts) -> Pieces:
     """Every document that has a token to predict."""
-    lengths = documents.ends - documents.starts - 1
-    kept = lengths > 0
-    counts.empty += int((~kept).sum())
-    return Pieces(documents.tokens, documents.starts[kept], lengths[kept])
+    kept = documents.take(~_empty(documents, counts))
+    return Pieces(kept, kept.starts, kept.ends - kept.starts - 1)
 
 
 def cut(documents: Documents, longest: int, policy: str, counts: Counts) -> Pieces:
@@ -62,19 +68,24 @@ def cut(documents: Documents, longest: int, policy: str, counts: Counts) -> Piec
     `policy` says what becomes of the others: "split" (every target is in exactly one piece),
     "truncate" or "drop".
     """
+    documents = documents.take(~_empty(documents, counts))
     lengths = documents.ends - documents.starts - 1
     long = lengths > longest
-    counts.empty += int((lengths < 1).sum())
-    number = np.where(lengths > 0, 1, 0)
-    if policy == "split":
-        counts.split += int(long.sum())
-        number = -(-lengths.clip(0) // longest)
-    elif policy == "truncate":
-        counts.truncated += int(long.sum())
-    else:
-        counts.dropped += int(long.sum())
-        number = np.where(long, 0, number)
-    offsets = longest * (np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number))
-    starts = np.repeat(documents.starts, number) + offsets
-    remaining = np.repeat(lengths, number) - offsets
-    return Pieces(documents.tokens, starts, np.minimum(remaining, longest))
+    counts.add_long(policy, int(long.sum()))
+    number = {"split": -(-lengths // longest), "truncate": np.ones_like(lengths), "drop": ~long}
+    pieces = number[policy].astype(np.int64)
+    offsets = longest * (np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces))
+    starts = np.repeat(documents.starts, pieces) + offsets
+    remaining = np.repeat(lengths, pieces) - offsets
+    return Pieces(documents, starts, np.minimum(remaining, longest))
+
+
+def _empty(documents: Documents, counts: Counts) -> np.ndarray:
+    """Which documents have nothing to predict, bool [D]; counts them."""
+    empty: np.ndarray = documents.ends - documents.starts < 2
+    if documents.learnt is not None:
+        sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(documents.learnt)])
+        firsts = np.minimum(documents.starts + 1, documents.ends)
+        empty = empty | (sums[documents.ends] == sums[firsts])
+    counts.empty += int(empty.sum())
+    return empty

@@ -32,6 +32,11 @@ class Counts:
     truncated: int = 0  # their ends were left out: longer than a row
     split: int = 0  # in several pieces, whole: longer than a row
 
+    def add_long(self, policy: str, number: int) -> None:
+        """So many are longer than a row, of which becomes what --long_documents says."""
+        name = {"split": "split", "truncate": "truncated", "drop": "dropped"}[policy]
+        setattr(self, name, getattr(self, name) + number)
+
     def __str__(self) -> str:
         """What is there, in words."""
         words = {

@@ -9,7 +9,7 @@ import grain
 
 from launch.data.batches import Data
 from launch.data.config import DataConfig
-from launch.data.documents import Documents, read_documents
+from launch.data.documents import Documents, Reader, read_documents
 from launch.data.formats import FORMATS
 from launch.data.packings import PACKINGS, Packing, Rows
 from launch.data.pieces import Row
@@ -20,10 +20,16 @@ from launch.text import Tokenizer
 
 
 def open_text(
-    config: DataConfig, tokenizer: Tokenizer, *, vocab_size: int, seq_len: int, seed: int
+    config: DataConfig,
+    tokenizer: Tokenizer,
+    *,
+    vocab_size: int,
+    seq_len: int,
+    seed: int,
+    reader: Reader | None = None,
 ) -> Data:
     """Rows of `seq_len` tokens with targets and weights, and segments and positions if several
-    documents share a row.
+    documents share a row. A `reader` makes tokens of records, and says which are to be predicted.
 
     All text is read and turned into tokens here. Raises DataError for anything that cannot be
     used, with the file and the line.
@@ -34,7 +40,13 @@ def open_text(
 
     def read(sources: Sequence[Source]) -> Documents:
         return read_documents(
-            sources, config, tokenizer, counts, vocab_size=vocab_size, marks=packing.marks
+            sources,
+            config,
+            tokenizer,
+            counts,
+            vocab_size=vocab_size,
+            marks=packing.marks,
+            reader=reader,
         )
 
     weights = [source.weight for source in sources]
@@ -86,6 +98,8 @@ def _fingerprint(documents: Sequence[Documents]) -> str:
     for each in documents:
         digest.update(each.tokens.tobytes())
         digest.update(each.ends.tobytes())
+        if each.learnt is not None:
+            digest.update(each.learnt.tobytes())
     return digest.hexdigest()[:16]
 
 

@@ -134,3 +134,18 @@ def test_small_text_is_refused_with_the_size_that_is_enough(size: int) -> None:
         split(numbered([size]), 0.08, 16)
     enough = int(str(caught.value).split("at least ")[1].split()[0])
     split(numbered([enough]), 0.08, 16)
+
+
+@pytest.mark.parametrize("packing", BY_DOCUMENT)
+def test_only_what_is_to_be_learnt_counts(packing: str) -> None:
+    lengths = [10, 40, 3, 12, 20]
+    learnt = [np.zeros(n, bool) for n in lengths]
+    learnt[0][:4] = learnt[1][30:] = learnt[4][19:] = True
+    learnt[2][0] = True  # the first token is never predicted
+    documents = Documents.of(list(np.split(np.arange(85), np.cumsum(lengths)[:-1])), learnt)
+    counts = Counts()
+    pieces = PACKINGS[packing].training(documents, DataConfig(), SEQ_LEN, counts)
+    rows = list(PACKINGS[packing].rows(grain.MapDataset.source(pieces), SEQ_LEN, 0))
+    targets = sorted(np.concatenate([row["targets"][row["weights"] > 0] for row in rows]))
+    assert targets == [1, 2, 3, *range(40, 50), 84]
+    assert counts.empty == 2
