@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from launch.data.config import DataConfig
 from launch.data.formats import FORMATS
 from launch.data.readers.plain import FIELD
-from launch.data.records import Counts, Record, RecordError, field_of
+from launch.data.records import Counts, Record, RecordError, field_of, read_values
 from launch.data.sources import Source
 from launch.errors import DataError
 from launch.text import Tokenizer
@@ -122,19 +123,12 @@ def _values(
     """(place, what `_encode` takes) of all records that are not empty."""
     for source in sources:
         name = FIELD if FORMATS[source.format].whole else config.text_field
-        for item in source.items(None if reader else [name]):
-            counts.records += 1
-            try:
-                if isinstance(item, RecordError):
-                    raise item
-                value = reader(item) if reader else _text(item, name)
-            except RecordError:
-                if config.bad_records != "skip":
-                    raise
-                counts.unreadable += 1
-                continue
+        read: Callable[[Record], Any] = reader or partial(_text, name=name)
+        items = source.items(None if reader else [name])
+        skip = config.bad_records == "skip"
+        for place, value in read_values(items, read, skip=skip, counts=counts):
             if len(value):
-                yield item.place, value
+                yield place, value
             else:
                 counts.empty += 1
 

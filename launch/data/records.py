@@ -1,8 +1,8 @@
 """Records, as files hold them, and what became of them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from launch.errors import DataError
 
@@ -18,7 +18,27 @@ class RecordError(DataError):
     """One record cannot be used; its place and what was expected are in the message."""
 
 
+Value = TypeVar("Value")
 Item = Record | RecordError  # what readers give, so that they can go on after an error
+
+
+def read_values(
+    items: Iterable[Item], read: Callable[[Record], Value], *, skip: bool, counts: "Counts"
+) -> Iterator[tuple[str, Value]]:
+    """(place, read(record)) of every record, counted. What raises RecordError is left out and
+    counted with `skip`, and raised without."""
+    for item in items:
+        counts.records += 1
+        try:
+            if isinstance(item, RecordError):
+                raise item
+            value = read(item)
+        except RecordError:
+            if not skip:
+                raise
+            counts.unreadable += 1
+        else:
+            yield item.place, value
 
 
 @dataclass
@@ -63,6 +83,6 @@ def missing_field(place: str, name: str, there: Collection[str]) -> RecordError:
     """That what stands at a place has no field of the name."""
     names = ", ".join(map(repr, there)) or "none"
     return RecordError(
-        f"{place}: no field {name!r}; the fields are {names}. Name the field that is meant, such "
-        "as with --text_field."
+        f"{place}: no field {name!r}; the fields are {names}. Name the field that is meant, with "
+        "--text_field, --image_field or --label_field."
     )
