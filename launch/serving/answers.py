@@ -1,0 +1,97 @@
+"""From tokens to text: one answer as it grows, cut at stop strings."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from launch.serving.requests import FinishReason, Logprobs, Output
+from launch.text import Tokenizer
+
+
+class TokenLogprob(NamedTuple):
+    """The logarithm of a token's probability, and the likeliest tokens in its place."""
+
+    token: str
+    logprob: float
+    top: Sequence[tuple[str, float]]
+
+
+class Piece(NamedTuple):
+    """What an answer grew by."""
+
+    text: str
+    tokens: int
+    logprobs: Sequence[TokenLogprob]
+    finished: FinishReason | None
+    cached_tokens: int = 0
+    error: str = ""
+
+
+class StopFinder:
+    """Text up to the first stop string; holds back what may be the beginning of one."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = stops
+        self._held = ""
+        self.has_stopped = False
+
+    def feed(self, text: str) -> str:
+        """What is certain not to belong to a stop string."""
+        text = self._held + text
+        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        if places:
+            self.has_stopped, self._held = True, ""
+            return text[: min(places)]
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def finish(self) -> str:
+        """What was held back when no more text comes."""
+        text, self._held = self._held, ""
+        return text
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of the text begin the stop string."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
+
+
+class Answer:
+    """One answer as text."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str], silent: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self._stream = tokenizer.stream()
+        self._finder = StopFinder(stops)
+        self._silent = silent  # tokens that end an answer without being part of its text
+
+    def feed(self, output: Output) -> Piece:
+        """The text that an output brings."""
+        if output.finished == "error":
+            return Piece("", 0, (), "error", output.cached_tokens, output.error)
+        shown = [token for token in output.tokens if token not in self._silent]
+        text = self._finder.feed(self._stream.feed(np.array(shown, np.int64)))
+        finished = output.finished
+        if self._finder.has_stopped:
+            finished = "stop"
+        elif finished is not None:
+            text += self._finder.feed(self._stream.finish())
+            text += self._finder.finish()
+        logprobs = [
+            self._named(token, entry)
+            for token, entry in zip(output.tokens, output.logprobs, strict=bool(output.logprobs))
+        ]
+        return Piece(text, len(output.tokens), logprobs, finished, output.cached_tokens)
+
+    def _named(self, token: int, entry: Logprobs) -> TokenLogprob:
+        top = zip(entry.tokens, entry.values, strict=True)
+        return TokenLogprob(
+            self._text(token), entry.chosen, [(self._text(other), value) for other, value in top]
+        )
+
+    def _text(self, token: int) -> str:
+        stream = self._tokenizer.stream()
+        return stream.feed(np.array([token])) + stream.finish()

@@ -1,0 +1,90 @@
+"""Answers that must have a form: JSON schemas and regular expressions, by llguidance."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from llguidance.numpy import fill_next_token_bitmask
+
+from launch.serving.errors import RequestError
+from launch.serving.requests import Grammar
+from launch.text import TOKENIZER_FILE
+
+_COMPACT = {"whitespace_flexible": False}
+
+
+class _Bytes:
+    """A tokenizer with a token for each byte, as llguidance asks for one."""
+
+    eos_token_id, bos_token_id, unk_token_id = 256, None, None
+
+    def __init__(self) -> None:
+        self.tokens = [bytes([byte]) for byte in range(256)] + [b"<|end|>"]
+        self.special_token_ids = [256]
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        return list(text.encode() if isinstance(text, str) else text)
+
+
+class Grammars:
+    """Compiles grammars for one model."""
+
+    def __init__(
+        self, directory: Path | None, vocab_size: int, stop_tokens: Sequence[int] = ()
+    ) -> None:
+        self._vocab_size = vocab_size
+        file = None if directory is None else directory / TOKENIZER_FILE
+        if file is not None and file.is_file():
+            ends = list(stop_tokens) or None
+            self._tokenizer = LLTokenizer(str(file), n_vocab=vocab_size, eos_token=ends)
+        else:
+            self._tokenizer = LLTokenizer(TokenizerWrapper(_Bytes()))
+
+    def json_schema(self, schema: Mapping[str, Any], parameter: str) -> Grammar:
+        """Answers are JSON that the schema allows. Raises RequestError if it cannot be compiled."""
+        try:
+            grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_COMPACT)
+        except ValueError as error:
+            raise RequestError(f"the schema cannot be compiled: {error}", parameter) from error
+        return self._start(grammar, parameter)
+
+    def _start(self, grammar: str, parameter: str) -> Grammar:
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
+        if matcher.is_error():
+            reason = matcher.get_error().strip().splitlines()[0]
+            raise RequestError(f"the schema cannot be compiled: {reason}", parameter)
+        return _Matcher(matcher, self._tokenizer.vocab_size, self._vocab_size)
+
+
+class _Matcher:
+    """The state of one answer."""
+
+    def __init__(self, matcher: LLMatcher, known: int, vocab_size: int) -> None:
+        self._matcher = matcher
+        self._buffer = np.zeros((1, -(-known // 32)), np.int32)
+        self._words = -(-vocab_size // 32)
+        self._vocab_size = vocab_size
+        self._allowed = self._compute()
+
+    def mask(self) -> np.ndarray:
+        """uint32 [ceil(V / 32)]."""
+        return self._allowed
+
+    def accept(self, token: int) -> bool:
+        """False: the answer is complete, or no token of the model can go on with it."""
+        if not self._matcher.consume_token(token) or self._matcher.is_stopped():
+            return False
+        self._allowed = self._compute()
+        return bool(self._allowed.any())
+
+    def _compute(self) -> np.ndarray:
+        fill_next_token_bitmask(self._matcher, self._buffer, 0)
+        words = np.zeros(self._words, np.uint32)
+        there = self._buffer[0, : self._words].view(np.uint32)
+        words[: len(there)] = there
+        if self._vocab_size % 32:
+            words[-1] &= np.uint32((1 << self._vocab_size % 32) - 1)
+        return words

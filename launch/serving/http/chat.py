@@ -1,0 +1,248 @@
+"""`/v1/chat/completions`: the next message of a conversation."""
+
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launch.serving.answers import TokenLogprob
+from launch.serving.errors import RequestError
+from launch.serving.http.bodies import Body
+from launch.serving.http.context import Served, Usage
+from launch.serving.http.parameters import Wanted, read_wanted
+from launch.serving.requests import MOST_LOGPROBS, Grammar, Request
+from launch.serving.tools import OPENING, Call, Tools, read_tools
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+
+@dataclass(frozen=True)
+class Chat:
+    """One body, read."""
+
+    served: Served
+    id: str
+    wanted: Wanted
+    requests: Sequence[Request]
+    tools: Tools
+
+    @classmethod
+    def read(cls, served: Served, body: Body) -> "Chat":
+        """Raises RequestError or HTTPError for a body that cannot be answered."""
+        served.check_model(body)
+        tools = read_tools(body.list("tools"), body.values.get("tool_choice"))
+        prompt = served.template.render(_messages(body), list(tools.offered) or None)
+        wanted = read_wanted(
+            body,
+            max_tokens=body.integer("max_completion_tokens", body.integer("max_tokens")),
+            logprobs=_logprobs(body),
+            stop_tokens=served.stop_tokens,
+            vocab_size=served.vocab_size,
+        )
+        # Templates write the marks themselves.
+        tokens = served.service.tokenizer.encode(prompt, marks=False).tolist()
+        grammar = _grammar(served, body, tools)
+        service = served.service
+        requests = wanted.requests([tokens], served.longest, service.new_id, grammar)
+        return cls(served, f"chatcmpl-{service.new_id()}", wanted, requests, tools)
+
+    async def whole(self) -> dict[str, Any]:
+        """The answer at once."""
+        usage = Usage(prompt=len(self.requests[0].prompt))
+        texts = ["" for _ in self.requests]
+        logprobs: list[list[TokenLogprob]] = [[] for _ in self.requests]
+        reasons: list[str | None] = [None for _ in self.requests]
+        async for index, piece in self.served.pieces(self.requests, self.wanted.stops):
+            texts[index] += piece.text
+            logprobs[index].extend(piece.logprobs)
+            reasons[index] = piece.finished or reasons[index]
+            usage.answer += piece.tokens
+            usage.cached = max(usage.cached, piece.cached_tokens)
+        choices = [
+            self._choice(index, texts[index], logprobs[index], reasons[index])
+            for index in range(len(self.requests))
+        ]
+        return {**self._head("chat.completion"), "choices": choices, "usage": usage.json()}
+
+    async def events(self) -> AsyncGenerator[dict[str, Any], None]:
+        """The answer piece by piece. What may be a call is told when it is complete."""
+        usage = Usage(prompt=len(self.requests[0].prompt))
+        held = [_Held(self.tools) for _ in self.requests]
+        for index in range(len(self.requests)):
+            yield self._event(index, {"role": "assistant", "content": ""})
+        pieces = self.served.pieces(self.requests, self.wanted.stops)
+        try:
+            async for index, piece in pieces:
+                usage.answer += piece.tokens
+                usage.cached = max(usage.cached, piece.cached_tokens)
+                text = held[index].feed(piece.text)
+                if text or piece.logprobs:
+                    yield self._event(index, {"content": text}, piece.logprobs)
+                if piece.finished is not None:
+                    text, calls = held[index].finish()
+                    if text:
+                        yield self._event(index, {"content": text})
+                    if calls:
+                        yield self._event(index, {"tool_calls": self._calls(index, calls)})
+                    reason = "tool_calls" if calls else piece.finished
+                    yield self._event(index, {}, reason=reason)
+        finally:
+            await pieces.aclose()
+        if self.wanted.include_usage:
+            head = self._head("chat.completion.chunk")
+            yield {**head, "choices": [], "usage": usage.json()}
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": int(time.time()),
+            "model": self.served.name,
+        }
+
+    def _choice(
+        self, index: int, text: str, logprobs: Sequence[TokenLogprob], reason: str | None
+    ) -> dict[str, Any]:
+        content, calls = self.tools.calls(text)
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if calls:
+            message["content"] = content or None
+            message["tool_calls"] = [
+                {key: value for key, value in call.items() if key != "index"}
+                for call in self._calls(index, calls)
+            ]
+            reason = "tool_calls"
+        return {
+            "index": index,
+            "message": message,
+            "logprobs": self._logprobs(logprobs),
+            "finish_reason": reason,
+        }
+
+    def _event(
+        self,
+        index: int,
+        delta: dict[str, Any],
+        logprobs: Sequence[TokenLogprob] = (),
+        reason: str | None = None,
+    ) -> dict[str, Any]:
+        choice = {
+            "index": index,
+            "delta": delta,
+            "logprobs": self._logprobs(logprobs) if logprobs else None,
+            "finish_reason": reason,
+        }
+        return {**self._head("chat.completion.chunk"), "choices": [choice]}
+
+    def _calls(self, index: int, calls: Sequence[Call]) -> list[dict[str, Any]]:
+        return [
+            {
+                "index": place,
+                "id": f"call-{self.requests[index].id}-{place}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for place, call in enumerate(calls)
+        ]
+
+    def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+        if self.wanted.sampling.logprobs is None:
+            return None
+        content = [
+            {
+                **_token(entry.token, entry.logprob),
+                "top_logprobs": [_token(token, value) for token, value in entry.top],
+            }
+            for entry in entries
+        ]
+        return {"content": content, "refusal": None}
+
+
+class _Held:
+    """Text of which a part may be a call of a tool."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools, self._held = tools, ""
+
+    def feed(self, text: str) -> str:
+        """What is certain to be no call."""
+        self._held += text
+        if self._tools.forced:
+            return ""
+        place = self._held.find(OPENING) if self._tools.offered else -1
+        if place < 0 and self._tools.offered:
+            tails = range(1, len(OPENING))
+            kept = max((n for n in tails if self._held.endswith(OPENING[:n])), default=0)
+            place = len(self._held) - kept
+        if place < 0:
+            place = len(self._held)
+        text, self._held = self._held[:place], self._held[place:]
+        return text
+
+    def finish(self) -> tuple[str, list[Call]]:
+        """What is left when the answer is complete."""
+        return self._tools.calls(self._held)
+
+
+def _messages(body: Body) -> list[dict[str, Any]]:
+    messages = body.list("messages")
+    if not messages:
+        raise body.fail("messages", "a list with at least one message")
+    return [_message(place, message) for place, message in enumerate(messages)]
+
+
+def _message(place: int, value: Any) -> dict[str, Any]:
+    where = f"messages[{place}]"
+    if not isinstance(value, dict) or value.get("role") not in ROLES:
+        raise RequestError(
+            f"{where} must be an object with a role of {', '.join(ROLES)}", "messages"
+        )
+    content = value.get("content")
+    if isinstance(content, list):
+        content = "".join(_part(where, part) for part in content)
+    if content is not None and not isinstance(content, str):
+        raise RequestError(f"{where}.content must be a string or a list of texts", "messages")
+    return {**value, "content": content or ""}
+
+
+def _part(where: str, part: Any) -> str:
+    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    raise RequestError(f"{where}.content: only parts of the type text are supported", "messages")
+
+
+def _logprobs(body: Body) -> int | None:
+    count = body.integer("top_logprobs")
+    if not body.flag("logprobs"):
+        if count is not None:
+            raise RequestError("top_logprobs needs logprobs=true", "top_logprobs")
+        return None
+    count = 0 if count is None else count
+    if not 0 <= count <= MOST_LOGPROBS:
+        raise body.fail("top_logprobs", f"a number from 0 to {MOST_LOGPROBS}")
+    return int(count)
+
+
+def _grammar(served: Served, body: Body, tools: Tools) -> Callable[[], Grammar | None]:
+    """Makes what `response_format` or the tools force, or nothing, for each answer."""
+    form = body.object("response_format")
+    kind = form.text("type", "text")
+    schema, parameter = None, "response_format"
+    if tools.forced:
+        schema, parameter = tools.schema, "tools"
+    elif kind == "json_object":
+        schema = {"type": "object"}
+    elif kind == "json_schema":
+        schema = form.object("json_schema").object("schema").values
+    elif kind != "text":
+        raise RequestError(
+            f"response_format.type is {kind!r}; there are text, json_object and json_schema",
+            parameter,
+        )
+    if schema is None:
+        return lambda: None
+    return lambda: served.grammars.json_schema(schema, parameter)
+
+
+def _token(token: str, logprob: float) -> dict[str, Any]:
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}

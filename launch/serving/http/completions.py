@@ -1,0 +1,179 @@
+"""`/v1/completions`: a text goes on."""
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from launch.serving.answers import Piece, TokenLogprob
+from launch.serving.errors import RequestError
+from launch.serving.http.bodies import Body
+from launch.serving.http.context import Served, Usage
+from launch.serving.http.parameters import Wanted, read_wanted
+from launch.serving.requests import MOST_LOGPROBS, Request
+
+DEFAULT_MAX_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One body, read."""
+
+    served: Served
+    id: str
+    wanted: Wanted
+    requests: Sequence[Request]
+    echoes: Sequence[str]  # text before each answer
+
+    @classmethod
+    def read(cls, served: Served, body: Body) -> "Completion":
+        """Raises RequestError or HTTPError for a body that cannot be answered."""
+        served.check_model(body)
+        if body.text("suffix", ""):
+            raise RequestError("suffix is not supported: leave it out", "suffix")
+        logprobs = body.integer("logprobs")
+        if logprobs is not None and not 0 <= logprobs <= MOST_LOGPROBS:
+            raise body.fail("logprobs", f"a number from 0 to {MOST_LOGPROBS}")
+        echo = body.flag("echo")
+        if echo and logprobs is not None:
+            raise RequestError("echo together with logprobs is not supported", "echo")
+        wanted = read_wanted(
+            body,
+            max_tokens=body.integer("max_tokens", DEFAULT_MAX_TOKENS),
+            logprobs=logprobs,
+            stop_tokens=served.stop_tokens,
+            vocab_size=served.vocab_size,
+        )
+        prompts = [_tokens(served, prompt) for prompt in _prompts(body)]
+        texts = [_text(served, tokens) if echo else "" for tokens in prompts]
+        request_id = f"cmpl-{served.service.new_id()}"
+        return cls(
+            served,
+            request_id,
+            wanted,
+            wanted.requests(prompts, served.longest, served.service.new_id),
+            [text for text in texts for _ in range(wanted.n)],
+        )
+
+    async def whole(self) -> dict[str, Any]:
+        """The answer at once."""
+        usage = self._usage()
+        texts = list(self.echoes)
+        logprobs: list[list[TokenLogprob]] = [[] for _ in self.requests]
+        reasons: list[str | None] = [None for _ in self.requests]
+        async for index, piece in self.served.pieces(self.requests, self.wanted.stops):
+            texts[index] += piece.text
+            logprobs[index].extend(piece.logprobs)
+            reasons[index] = piece.finished or reasons[index]
+            _count(usage, piece)
+        choices = [
+            self._choice(index, texts[index], logprobs[index], reasons[index], 0)
+            for index in range(len(self.requests))
+        ]
+        return {**self._head(), "choices": choices, "usage": usage.json()}
+
+    async def events(self) -> AsyncGenerator[dict[str, Any], None]:
+        """The answer piece by piece."""
+        usage = self._usage()
+        lengths = [0 for _ in self.requests]
+        echoes = list(self.echoes)
+        pieces = self.served.pieces(self.requests, self.wanted.stops)
+        try:
+            async for index, piece in pieces:
+                _count(usage, piece)
+                text, echoes[index] = echoes[index] + piece.text, ""
+                if text or piece.logprobs or piece.finished:
+                    choice = self._choice(
+                        index, text, piece.logprobs, piece.finished, lengths[index]
+                    )
+                    yield {**self._head(), "choices": [choice]}
+                lengths[index] += len(text)
+        finally:
+            await pieces.aclose()
+        if self.wanted.include_usage:
+            yield {**self._head(), "choices": [], "usage": usage.json()}
+
+    def _usage(self) -> Usage:
+        step = self.wanted.n
+        return Usage(prompt=sum(len(request.prompt) for request in self.requests[::step]))
+
+    def _head(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": self.served.name,
+        }
+
+    def _choice(
+        self,
+        index: int,
+        text: str,
+        logprobs: Sequence[TokenLogprob],
+        reason: str | None,
+        offset: int,
+    ) -> dict[str, Any]:
+        wanted = self.wanted.sampling.logprobs is not None
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": _logprobs(logprobs, offset) if wanted else None,
+            "finish_reason": reason,
+        }
+
+
+def _prompts(body: Body) -> list[Any]:
+    """A text, tokens, or a list of either."""
+    prompt = body.values.get("prompt")
+    if isinstance(prompt, str) or _are_tokens(prompt):
+        return [prompt]
+    if isinstance(prompt, list) and prompt and all(_is_prompt(entry) for entry in prompt):
+        return prompt
+    raise body.fail("prompt", "a string, a list of tokens, or a list of either")
+
+
+def _is_prompt(value: object) -> bool:
+    return isinstance(value, str) or _are_tokens(value)
+
+
+def _are_tokens(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(entry) is int for entry in value)
+
+
+def _tokens(served: Served, prompt: str | list[int]) -> list[int]:
+    if isinstance(prompt, str):
+        tokens: list[int] = served.service.tokenizer.encode(prompt, marks=True).tolist()
+        return tokens
+    if not all(0 <= token < served.vocab_size for token in prompt):
+        raise RequestError(
+            f"the prompt has tokens that the model does not know: they lie below "
+            f"{served.vocab_size}",
+            "prompt",
+        )
+    return prompt
+
+
+def _text(served: Served, tokens: Sequence[int]) -> str:
+    stream = served.service.tokenizer.stream()
+    return stream.feed(np.array(tokens, np.int64)) + stream.finish()
+
+
+def _logprobs(entries: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
+    offsets = []
+    for entry in entries:
+        offsets.append(offset)
+        offset += len(entry.token)
+    return {
+        "tokens": [entry.token for entry in entries],
+        "token_logprobs": [entry.logprob for entry in entries],
+        "top_logprobs": [dict(entry.top) for entry in entries],
+        "text_offset": offsets,
+    }
+
+
+def _count(usage: Usage, piece: Piece) -> None:
+    usage.answer += piece.tokens
+    if piece.finished is not None:
+        usage.cached = max(usage.cached, piece.cached_tokens)

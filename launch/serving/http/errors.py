@@ -1,0 +1,53 @@
+"""OpenAI's bodies of errors: {"error": {"message", "type", "param", "code"}}."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from launch.errors import LaunchError
+from launch.serving.errors import OverloadedError, RequestError, ServingError
+
+
+class HTTPError(LaunchError):
+    """An answer with a status and a message."""
+
+    def __init__(self, kind: "Kind", message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.parameter = kind, parameter
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A status and what OpenAI calls it."""
+
+    status: int
+    type: str
+    code: str | None = None
+
+
+INVALID = Kind(400, "invalid_request_error")
+TOO_LONG = Kind(400, "invalid_request_error", "context_length_exceeded")
+UNAUTHORISED = Kind(401, "invalid_request_error", "invalid_api_key")
+NO_SUCH_MODEL = Kind(404, "invalid_request_error", "model_not_found")
+NO_SUCH_PATH = Kind(404, "invalid_request_error", "unknown_url")
+NO_SUCH_METHOD = Kind(405, "invalid_request_error", "method_not_supported")
+TOO_LARGE = Kind(413, "invalid_request_error", "request_too_large")
+OVERLOADED = Kind(503, "server_error", "overloaded")
+STOPPED = Kind(503, "server_error", "engine_stopped")
+TIMEOUT = Kind(504, "server_error", "timeout")
+INTERNAL = Kind(500, "server_error", "internal_error")
+
+
+def describe(error: Exception) -> tuple[int, dict[str, Any]]:
+    """The status and the body of an error."""
+    kind, message, parameter = INTERNAL, "the server failed: its log says more", None
+    if isinstance(error, HTTPError):
+        kind, message, parameter = error.kind, str(error), error.parameter
+    elif isinstance(error, RequestError):
+        is_length = "context length" in str(error)
+        kind, message, parameter = TOO_LONG if is_length else INVALID, str(error), error.parameter
+    elif isinstance(error, OverloadedError):
+        kind, message = OVERLOADED, str(error)
+    elif isinstance(error, ServingError):
+        kind, message = STOPPED, str(error)
+    body = {"message": message, "type": kind.type, "param": parameter, "code": kind.code}
+    return kind.status, {"error": body}

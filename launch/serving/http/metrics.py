@@ -1,0 +1,133 @@
+"""Prometheus metrics by vLLM's names."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from launch.serving.answers import Piece
+from launch.serving.engine import Engine, Load
+
+_SECONDS = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+    1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
+)  # fmt: skip
+_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+_REASONS = {"stop": "stop", "length": "length", "cancelled": "abort", "error": "error"}
+
+
+class _EngineCollector:
+    """What the engine counts itself."""
+
+    def __init__(self, engine: Engine, model: str) -> None:
+        self._engine, self._labels = engine, [model]
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample of each."""
+        load = self._engine.load()
+        for name, text, value in _gauges(load):
+            gauge = GaugeMetricFamily(f"vllm:{name}", text, labels=["model_name"])
+            gauge.add_metric(self._labels, value)
+            yield gauge
+        for name, text, value in _counters(load):
+            counter = CounterMetricFamily(f"vllm:{name}", text, labels=["model_name"])
+            counter.add_metric(self._labels, value)
+            yield counter
+
+
+def _gauges(load: Load) -> list[tuple[str, str, float]]:
+    return [
+        ("num_requests_running", "Sequences in the batch.", load.running),
+        ("num_requests_waiting", "Sequences in the queue.", load.waiting),
+        (
+            "kv_cache_usage_perc",
+            "Share of the cache in use, 0 to 1.",
+            load.blocks_held / load.blocks,
+        ),
+    ]
+
+
+def _counters(load: Load) -> list[tuple[str, str, float]]:
+    counters = load.counters
+    return [
+        ("num_preemptions", "Sequences that gave their blocks back.", counters.preemptions),
+        ("prefix_cache_queries", "Prompt tokens looked up.", counters.prefix_queries),
+        ("prefix_cache_hits", "Prompt tokens found in the cache.", counters.prefix_hits),
+        ("prompt_tokens", "Tokens of prompts.", counters.prompt_tokens),
+        ("generation_tokens", "Tokens of answers.", counters.generation_tokens),
+    ]
+
+
+class Metrics:
+    """Everything `/metrics` tells of one model, in a registry of its own."""
+
+    def __init__(self, engine: Engine, model: str) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(_EngineCollector(engine, model))
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            made = Histogram(
+                f"vllm:{name}", text, ["model_name"], buckets=buckets, registry=self.registry
+            )
+            return made.labels(model)
+
+        self.first_token = histogram("time_to_first_token_seconds", "Until a token.", _SECONDS)
+        self.between_tokens = histogram("inter_token_latency_seconds", "Between tokens.", _SECONDS)
+        self.per_token = histogram(
+            "request_time_per_output_token_seconds", "Mean after the first.", _SECONDS
+        )
+        self.whole = histogram("e2e_request_latency_seconds", "Until the end.", _SECONDS)
+        self.prompt_tokens = histogram("request_prompt_tokens", "Of each request.", _TOKENS)
+        self.answer_tokens = histogram("request_generation_tokens", "Of each request.", _TOKENS)
+        done = Counter(
+            "vllm:request_success",
+            "Requests that ended, by the reason.",
+            ["model_name", "finished_reason"],
+            registry=self.registry,
+        )
+        self.finished = {reason: done.labels(model, text) for reason, text in _REASONS.items()}
+
+    def begin(self, prompt_tokens: int) -> "Timer":
+        """The clock of a request starts."""
+        self.prompt_tokens.observe(prompt_tokens)
+        return Timer(self)
+
+    def text(self) -> bytes:
+        """The page."""
+        return generate_latest(self.registry)
+
+
+@dataclass
+class Timer:
+    """The times of one request."""
+
+    metrics: Metrics
+    began: float = field(default_factory=time.perf_counter)
+    last: float | None = None
+    first: float | None = None
+    tokens: int = 0
+    finished: str | None = None
+
+    def piece(self, piece: Piece) -> None:
+        """A piece has come."""
+        now = time.perf_counter()
+        if self.last is None:
+            self.first = now
+            self.metrics.first_token.observe(now - self.began)
+        else:
+            self.metrics.between_tokens.observe(now - self.last)
+        self.last = now
+        self.tokens += piece.tokens
+        self.finished = piece.finished
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self.metrics.finished[self.finished or "cancelled"].inc()
+        self.metrics.answer_tokens.observe(self.tokens)
+        if self.last is None or self.first is None:
+            return
+        self.metrics.whole.observe(self.last - self.began)
+        if self.tokens > 1:
+            self.metrics.per_token.observe((self.last - self.first) / (self.tokens - 1))

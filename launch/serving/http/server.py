@@ -1,0 +1,75 @@
+"""The server as a process: until SIGTERM or Ctrl-C, and the answers that are under way then."""
+
+import asyncio
+import signal
+import socket
+import time
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from launch.program import say
+from launch.serving.errors import ServingError
+from launch.serving.service import Dispatcher, Service
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises ServingError if the port is taken or the address is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ServingError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}. Give another --port, or "
+            "end the program that has it."
+        ) from error
+    return listener
+
+
+class Server(uvicorn.Server):
+    """Drains at the first signal: answers under way are completed, new requests get 503. A second
+    signal, or the end of the grace time, ends what is left."""
+
+    def __init__(
+        self, app: ASGIApp, service: Service, dispatcher: Dispatcher, *, grace: float
+    ) -> None:
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="off"
+        )
+        super().__init__(config)
+        self._service, self._dispatcher, self._grace = service, dispatcher, grace
+        self._drain: asyncio.Task[None] | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Until a signal."""
+        self._dispatcher.attach(asyncio.get_running_loop())
+        await super().serve(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called in the main thread, between two steps of the event loop or within one."""
+        if self._service.draining:
+            super().handle_exit(sig, frame)
+            return
+        self._service.draining = True
+        loop = asyncio.get_running_loop()
+        loop.call_soon_threadsafe(self._start_to_drain, sig, frame)
+
+    def _start_to_drain(self, sig: int, frame: FrameType | None) -> None:
+        name = signal.Signals(sig).name
+        say(f"{name}: completing the answers under way, for {self._grace:g} s at most")
+        self._drain = asyncio.ensure_future(self._wait(sig, frame))
+
+    async def _wait(self, sig: int, frame: FrameType | None) -> None:
+        end = time.monotonic() + self._grace
+        while not self._service.engine.is_idle and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        super().handle_exit(sig, frame)
+
+
+def run(server: Server, listener: socket.socket) -> None:
+    """Serves until a signal ends it."""
+    asyncio.run(server.serve([listener]))

@@ -1,0 +1,89 @@
+"""The engine for asynchronous callers: many answers at once, each as a stream of pieces."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+
+from launch.serving.answers import Answer, Piece
+from launch.serving.engine import Engine
+from launch.serving.requests import Output, Request
+from launch.text import Tokenizer
+
+
+class Dispatcher:
+    """Hands what the engine delivers, in its thread, to those who wait in the event loop."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._receivers: dict[str, asyncio.Queue[Output]] = {}
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Outputs go to queues of this loop from now on."""
+        self._loop = loop
+
+    def deliver(self, outputs: Sequence[Output]) -> None:
+        """For the engine."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._spread, outputs)
+
+    def expect(self, request_id: str, queue: "asyncio.Queue[Output]") -> None:
+        """Outputs of the request go into the queue."""
+        self._receivers[request_id] = queue
+
+    def forget(self, request_id: str) -> None:
+        """Nobody waits for the request any more."""
+        self._receivers.pop(request_id, None)
+
+    def _spread(self, outputs: Sequence[Output]) -> None:
+        for output in outputs:
+            queue = self._receivers.get(output.id)
+            if queue is not None:
+                queue.put_nowait(output)
+
+
+class Service:
+    """Answers requests until it drains."""
+
+    def __init__(self, engine: Engine, dispatcher: Dispatcher, tokenizer: Tokenizer) -> None:
+        self.engine, self.tokenizer = engine, tokenizer
+        self.draining = False
+        self._dispatcher = dispatcher
+        self._numbers = itertools.count()
+
+    def new_id(self) -> str:
+        """A name for a request that no other one has."""
+        return str(next(self._numbers))
+
+    async def answer(
+        self, requests: Sequence[Request], stops: Sequence[str] = ()
+    ) -> AsyncGenerator[tuple[int, Piece], None]:
+        """(index of the request, piece) as they come, until every answer is complete.
+
+        Leaving early cancels what is under way. Raises what `Engine.submit` raises.
+        """
+        queue: asyncio.Queue[Output] = asyncio.Queue()
+        places = {request.id: index for index, request in enumerate(requests)}
+        answers = [Answer(self.tokenizer, stops, request.stop_tokens) for request in requests]
+        left = set(places)
+        try:
+            for request in requests:
+                self._dispatcher.expect(request.id, queue)
+                self.engine.submit(request)
+            while left:
+                output = await queue.get()
+                if output.id not in left:
+                    continue
+                index = places[output.id]
+                piece = answers[index].feed(output)
+                if piece.finished is not None:
+                    left.discard(output.id)
+                    if output.finished is None:  # a stop string: the engine knows nothing of it
+                        self.engine.cancel(output.id, "stop")
+                yield index, piece
+        finally:
+            for request_id in places:
+                self._dispatcher.forget(request_id)
+            for request_id in left:
+                self.engine.cancel(request_id)
