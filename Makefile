@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train generate test parity lint bench suite ecosystem fuzz clean
+.PHONY: train generate serve test parity lint bench suite ecosystem fuzz clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -14,6 +14,12 @@ train: $(STAMP)
 generate: $(STAMP)
 	JAX_PLATFORMS=neuron $(BIN)/python -m launch.generate --checkpoint_dir=runs/main \
 	  --mesh=data=1,model=2 --prompt="The for statement" --max_new_tokens=300
+
+# OpenAI's API on what `make train` made; without it, on a small model that is trained first.
+serve: $(STAMP)
+	test -d runs/main || JAX_PLATFORMS=neuron $(BIN)/python -m launch.train --checkpoint_dir=runs/main \
+	  --steps=60 --checkpoint_every=60
+	JAX_PLATFORMS=neuron $(BIN)/python -m launch.serve --checkpoint_dir=runs/main
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile

@@ -93,5 +93,7 @@ class Answer:
         )
 
     def _text(self, token: int) -> str:
+        """vLLM's name for a token that is no text alone, such as a part of a character."""
         stream = self._tokenizer.stream()
-        return stream.feed(np.array([token])) + stream.finish()
+        text = stream.feed(np.array([token])) + stream.finish()
+        return f"token_id:{token}" if not text or "\ufffd" in text else text

@@ -1,23 +1,74 @@
-"""The settings of an engine; the names are vLLM's where the meaning is the same."""
+"""The settings of an engine and its server; the names are vLLM's where the meaning is the same."""
 
 from dataclasses import dataclass
+
+from launch.serving.errors import ServingError
+from launch.settings import check_settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """How much of what is served at once. None: chosen, and printed."""
 
-    max_model_len: int | None = None  # longest text, in tokens; None = the model's context
-    max_num_seqs: int = 16  # sequences in a batch
-    max_num_batched_tokens: int = 512  # of a step that computes prompts, padding included
-    max_num_waiting: int = 1024  # sequences in the queue; more are refused
-    block_size: int = 16  # tokens of a block of the cache
-    num_blocks: int | None = None  # of the cache; None = full texts for all, or what memory allows
-    memory_share: float = 0.9  # of what the weights leave of a device's memory: for the cache
-    num_seqs_buckets: tuple[int, ...] | None = None  # sizes of batches that decode
-    prefill_rows_buckets: tuple[int, ...] | None = None  # prompts of a step
-    prefill_buckets: tuple[int, ...] | None = None  # lengths of pieces of prompts, in tokens
-    context_buckets: tuple[int, ...] | None = None  # lengths of texts, in tokens
-    prefix_caching: bool = True  # texts with the same beginning share its blocks
-    async_scheduling: bool = True  # the host plans a step while the device is at the one before
-    prefills_per_decode: int = 4  # steps of prompts in a row while others could decode
+    max_model_len: int | None = setting(
+        None, "Longest text, in tokens; default: the model's context.", lowest=2
+    )
+    max_num_seqs: int = setting(16, "Sequences in a batch.", lowest=1)
+    max_num_batched_tokens: int = setting(
+        512, "Tokens of a step that computes prompts, padding included.", lowest=2
+    )
+    max_num_waiting: int = setting(1024, "Requests in the queue; more get 503.", lowest=0)
+    block_size: int = setting(16, "Tokens of a block of the cache.", lowest=1)
+    num_blocks: int | None = setting(
+        None, "Blocks of the cache; default: full texts for all, or what memory allows.", lowest=1
+    )
+    memory_share: float = setting(
+        0.9, "Of what weights leave of a device's memory: for the cache.", lowest=0
+    )
+    num_seqs_buckets: str | None = setting(None, "Sizes of batches that decode, such as 1,4,16.")
+    prefill_rows_buckets: str | None = setting(None, "Prompts of a step, such as 1,4.")
+    prefill_buckets: str | None = setting(
+        None, "Lengths of pieces of prompts, in tokens, such as 32,128,512."
+    )
+    context_buckets: str | None = setting(None, "Lengths of texts, in tokens, such as 1024,4096.")
+    prefix_caching: bool = setting(True, "Texts with the same beginning share its blocks.")
+    async_scheduling: bool = setting(
+        True, "The host plans a step while the device is at the one before."
+    )
+    prefills_per_decode: int = setting(
+        4, "Steps of prompts in a row while others could decode.", lowest=1
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """What clients see and may do."""
+
+    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 is reachable from elsewhere.")
+    port: int = setting(8000, "Port to listen on; 0 = any that is free.", lowest=0)
+    api_key: str | None = setting(None, "Clients must send it; default: anybody may ask.")
+    served_model_name: str | None = setting(
+        None, "The model's name; default: that of its directory."
+    )
+    chat_template: str | None = setting(
+        None, "File or name of a chat template; default: the model's own, else chatml."
+    )
+    max_body_bytes: int = setting(4 << 20, "Bytes of a request's body.", lowest=1)
+    request_timeout: float = setting(600.0, "Seconds for one answer that is no stream.", lowest=0)
+    grace_period: float = setting(
+        30.0, "Seconds that answers under way have after SIGTERM.", lowest=0
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def sizes(name: str, text: str) -> tuple[int, ...]:
+    """ "1,4,16" -> (1, 4, 16). Raises ServingError for anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise ServingError(f"--{name}={text}: write whole numbers with commas, such as 1,4,16")
+    return tuple(map(int, parts))

@@ -13,8 +13,6 @@ from launch.serving.errors import RequestError
 from launch.serving.requests import Grammar
 from launch.text import TOKENIZER_FILE
 
-_COMPACT = {"whitespace_flexible": False}
-
 
 class _Bytes:
     """A tokenizer with a token for each byte, as llguidance asks for one."""
@@ -46,7 +44,9 @@ class Grammars:
     def json_schema(self, schema: Mapping[str, Any], parameter: str) -> Grammar:
         """Answers are JSON that the schema allows. Raises RequestError if it cannot be compiled."""
         try:
-            grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_COMPACT)
+            grammar = LLMatcher.grammar_from_json_schema(
+                json.dumps(schema), overrides={"whitespace_flexible": False}
+            )
         except ValueError as error:
             raise RequestError(f"the schema cannot be compiled: {error}", parameter) from error
         return self._start(grammar, parameter)

@@ -45,7 +45,7 @@ class Model:
 
 def tiny_model(devices: Sequence[jax.Device], **changes: object) -> Model:
     """On a mesh of the given devices, heads split over them."""
-    config, graph, parameters = build(max_seq_len=48, **changes)
+    config, graph, parameters = build(**{"max_seq_len": 48, **changes})
     mesh = Mesh(np.array(devices).reshape(1, -1), ("data", "model"))
     shardings = parameter_shardings(mesh, parameters, AXES)
     return Model(config, graph, jax.device_put(parameters, shardings), mesh)

@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from launch.errors import LaunchError
+from launch.serving.config import ServerConfig
 from launch.serving.errors import OverloadedError, ServingError
 from launch.serving.http.bodies import Body
 from launch.serving.http.chat import Chat
@@ -38,19 +38,10 @@ from models.errors import ModelsError
 CLIENT_CLOSED = 499  # nginx's word for a client that did not wait; nobody reads the answer
 
 
-@dataclass(frozen=True)
-class HTTPConfig:
-    """What clients may do."""
-
-    api_key: str | None = None  # None = anybody may ask
-    max_body_bytes: int = 4 << 20
-    request_timeout: float = 600.0  # seconds for one answer
-
-
 class Endpoints:
     """The answers to all paths."""
 
-    def __init__(self, served: Served, config: HTTPConfig) -> None:
+    def __init__(self, served: Served, config: ServerConfig) -> None:
         self._served, self._config = served, config
 
     async def completions(self, request: Request) -> Response | ASGIApp:
@@ -153,7 +144,7 @@ class KeyCheck:
         return hmac.compare_digest(given, f"Bearer {self._key}".encode())
 
 
-def make_app(served: Served, config: HTTPConfig) -> ASGIApp:
+def make_app(served: Served, config: ServerConfig) -> ASGIApp:
     """The application."""
     endpoints = Endpoints(served, config)
     get, post = ["GET"], ["POST"]
@@ -170,7 +161,7 @@ def make_app(served: Served, config: HTTPConfig) -> ASGIApp:
         HTTPException: _refused,
         Exception: _failed,
     }
-    app = Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+    app = Starlette(routes=routes, exception_handlers=handlers)
     for known in (LaunchError, ModelsError):
         app.add_exception_handler(known, _failed)
     return KeyCheck(app, config.api_key)

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launch.errors import DataError
 from launch.serving.answers import TokenLogprob
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
@@ -31,7 +32,7 @@ class Chat:
         """Raises RequestError or HTTPError for a body that cannot be answered."""
         served.check_model(body)
         tools = read_tools(body.list("tools"), body.values.get("tool_choice"))
-        prompt = served.template.render(_messages(body), list(tools.offered) or None)
+        prompt = _render(served, body, tools)
         wanted = read_wanted(
             body,
             max_tokens=body.integer("max_completion_tokens", body.integer("max_tokens")),
@@ -182,6 +183,17 @@ class _Held:
     def finish(self) -> tuple[str, list[Call]]:
         """What is left when the answer is complete."""
         return self._tools.calls(self._held)
+
+
+def _render(served: Served, body: Body, tools: Tools) -> str:
+    messages = _messages(body)
+    try:
+        rendered = served.template.render(
+            messages, add_generation_prompt=True, tools=list(tools.offered) or None
+        )
+    except DataError as error:
+        raise RequestError(str(error), "messages") from error
+    return rendered.text
 
 
 def _messages(body: Body) -> list[dict[str, Any]]:

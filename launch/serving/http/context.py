@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from launch.chat_template import ChatTemplate
 from launch.serving.answers import Piece
-from launch.serving.chat import ChatTemplate
 from launch.serving.grammar import Grammars
 from launch.serving.http.bodies import Body
 from launch.serving.http.errors import INTERNAL, NO_SUCH_MODEL, HTTPError

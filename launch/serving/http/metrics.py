@@ -38,14 +38,11 @@ class _EngineCollector:
 
 
 def _gauges(load: Load) -> list[tuple[str, str, float]]:
+    usage = load.blocks_held / load.blocks
     return [
         ("num_requests_running", "Sequences in the batch.", load.running),
         ("num_requests_waiting", "Sequences in the queue.", load.waiting),
-        (
-            "kv_cache_usage_perc",
-            "Share of the cache in use, 0 to 1.",
-            load.blocks_held / load.blocks,
-        ),
+        ("kv_cache_usage_perc", "Share of the cache in use, 0 to 1.", usage),
     ]
 
 

@@ -21,6 +21,7 @@ def bind(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(2048)  # who comes before the server runs waits for it
     except OSError as error:
         listener.close()
         raise ServingError(
@@ -42,32 +43,37 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._service, self._dispatcher, self._grace = service, dispatcher, grace
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._drain: asyncio.Task[None] | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Until a signal."""
-        self._dispatcher.attach(asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        self._dispatcher.attach(self._loop)
         await super().serve(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called in the main thread, between two steps of the event loop or within one."""
         if self._service.draining:
-            super().handle_exit(sig, frame)
-            return
+            self.should_exit = self.force_exit = True
+        else:
+            self.drain(signal.Signals(sig).name)
+
+    def drain(self, why: str) -> None:
+        """Takes no new requests, and ends when those under way are answered. From any thread."""
+        assert self._loop is not None
         self._service.draining = True
-        loop = asyncio.get_running_loop()
-        loop.call_soon_threadsafe(self._start_to_drain, sig, frame)
+        self._loop.call_soon_threadsafe(self._start_to_drain, why)
 
-    def _start_to_drain(self, sig: int, frame: FrameType | None) -> None:
-        name = signal.Signals(sig).name
-        say(f"{name}: completing the answers under way, for {self._grace:g} s at most")
-        self._drain = asyncio.ensure_future(self._wait(sig, frame))
+    def _start_to_drain(self, why: str) -> None:
+        say(f"{why}: completing the answers under way, for {self._grace:g} s at most")
+        self._drain = asyncio.ensure_future(self._wait())
 
-    async def _wait(self, sig: int, frame: FrameType | None) -> None:
+    async def _wait(self) -> None:
         end = time.monotonic() + self._grace
         while not self._service.engine.is_idle and time.monotonic() < end:
             await asyncio.sleep(0.02)
-        super().handle_exit(sig, frame)
+        self.should_exit = True
 
 
 def run(server: Server, listener: socket.socket) -> None:

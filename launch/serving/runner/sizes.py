@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from launch.serving.config import EngineConfig
+from launch.serving.config import EngineConfig, sizes
 from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Buckets, powers
 from launch.serving.scheduler.scheduler import SchedulerLimits
@@ -21,10 +21,6 @@ def choose_limits(config: EngineConfig, model: Any, mesh: Mesh) -> SchedulerLimi
     """
     context = _context(config, model)
     size = config.block_size
-    if size < 1 or config.max_num_seqs < 1:
-        raise ServingError(
-            f"block_size={size} and max_num_seqs={config.max_num_seqs} must be positive"
-        )
     per_text = -(-context // size)
     return SchedulerLimits(
         context=context,
@@ -38,21 +34,24 @@ def choose_limits(config: EngineConfig, model: Any, mesh: Mesh) -> SchedulerLimi
 
 def choose_buckets(config: EngineConfig, context: int) -> Buckets:
     """The buckets that are given, or powers."""
-    per_text = -(-context // config.block_size)
-    if config.context_buckets is None:
-        blocks = powers(max(1, 256 // config.block_size), per_text, FACTOR)
-    else:
-        blocks = tuple(-(-length // config.block_size) for length in config.context_buckets)
+    size = config.block_size
     longest = min(config.max_num_batched_tokens, max(context, 2))
-    tokens = config.prefill_buckets or powers(min(32, longest), longest, FACTOR)
-    rows = max(1, min(config.max_num_seqs, config.max_num_batched_tokens // tokens[0]))
+    tokens = _given(config, "prefill_buckets") or powers(min(32, longest), longest, FACTOR)
+    rows = max(1, min(config.max_num_seqs, config.max_num_batched_tokens // tokens[-1]))
+    lengths = _given(config, "context_buckets")
     return Buckets(
-        decode_rows=config.num_seqs_buckets or powers(1, config.max_num_seqs, FACTOR),
-        prefill_rows=config.prefill_rows_buckets or powers(1, rows, FACTOR),
+        decode_rows=_given(config, "num_seqs_buckets") or powers(1, config.max_num_seqs, FACTOR),
+        prefill_rows=_given(config, "prefill_rows_buckets") or powers(1, rows, FACTOR),
         prefill_tokens=tokens,
-        blocks=blocks,
+        blocks=tuple(-(-length // size) for length in lengths)
+        or powers(max(1, 256 // size), -(-context // size), FACTOR),
         batched_tokens=config.max_num_batched_tokens,
     )
+
+
+def _given(config: EngineConfig, name: str) -> tuple[int, ...]:
+    text = getattr(config, name)
+    return () if text is None else sizes(name, text)
 
 
 def _context(config: EngineConfig, model: Any) -> int:
@@ -75,8 +74,6 @@ def block_bytes(model: Any, block_size: int, heads_split: int = 1) -> int:
 def _blocks(config: EngineConfig, model: Any, mesh: Mesh, per_text: int) -> int:
     wanted = config.max_num_seqs * per_text if config.num_blocks is None else config.num_blocks
     least = per_text if config.num_blocks is None else config.num_blocks
-    if wanted < 1:
-        raise ServingError(f"num_blocks={wanted} must be positive")
     free = _free_bytes(mesh)
     if free is None:
         return wanted

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from launch.serving.requests import MOST_LOGPROBS
+from launch.serving.sampling.noise import gumbel
 from launch.serving.sampling.state import SamplerState
 from launch.serving.sampling.variants import Variant
 
@@ -101,16 +102,14 @@ def _random(variant: Variant, logits: jax.Array, settings: Settings) -> jax.Arra
         floor = jnp.maximum(floor, _floor(logits, settings))
     logits = jnp.where(logits < floor, -jnp.inf, logits)
     # The likeliest after Gumbel noise is a draw from the distribution (Maddison et al., 2014).
-    keys = jax.random.wrap_key_data(settings.seeds, impl="threefry2x32")
-    keys = jax.vmap(jax.random.fold_in)(keys, settings.numbers)
-    noise = jax.vmap(lambda key: jax.random.gumbel(key, logits.shape[1:]))(keys)
+    noise = gumbel(settings.seeds, settings.numbers, logits.shape[1])
     return jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
 
 
 def _floor(logits: jax.Array, settings: Settings) -> jax.Array:
     """The smallest logit that top-k and top-p leave [R, 1]; equally likely ones at a cut stay."""
     vocab_size = logits.shape[1]
-    descending = -jnp.sort(-logits, axis=-1)
+    descending, _ = jax.lax.top_k(logits, vocab_size)
     k = jnp.where(settings.top_k == 0, vocab_size, jnp.minimum(settings.top_k, vocab_size))
     floor = jnp.take_along_axis(descending, k[:, None] - 1, axis=-1)
     descending = jnp.where(descending < floor, -jnp.inf, descending)

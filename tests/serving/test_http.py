@@ -1,0 +1,214 @@
+"""The server by raw HTTP: bodies of errors, limits, clients that go, the end."""
+
+import json
+import re
+import socket
+import threading
+import time
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from launch.serving.config import ServerConfig
+from launch.serving.errors import ServingError
+from launch.serving.http.server import bind
+from launch.serving.runner.runner import Runner
+from tests.serving.http_server import CONTEXT, NAME, Running, running
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+LONG = {"model": NAME, "prompt": "a", "max_tokens": CONTEXT - 1, "temperature": 0}
+MESSAGE = {"role": "user", "content": "Hi"}
+
+# (path, body, parameter that is to blame, part of the message)
+BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
+    (COMPLETIONS, [], None, "a JSON object is needed"),
+    (COMPLETIONS, {}, "prompt", "prompt is missing"),
+    (COMPLETIONS, {"prompt": ""}, "prompt", "empty"),
+    (COMPLETIONS, {"prompt": {}}, "prompt", "a string, a list of tokens"),
+    (COMPLETIONS, {"prompt": [1, "a"]}, "prompt", "a string, a list of tokens"),
+    (COMPLETIONS, {"prompt": [256]}, "prompt", "below 256"),
+    (COMPLETIONS, {"prompt": [-1]}, "prompt", "below 256"),
+    (COMPLETIONS, {"prompt": "a" * 200}, "prompt", "maximum context length"),
+    (COMPLETIONS, {"prompt": "a", "max_tokens": 0}, "max_tokens", "at least 1"),
+    (COMPLETIONS, {"prompt": "a", "max_tokens": "x"}, "max_tokens", "an integer"),
+    (COMPLETIONS, {"prompt": "a", "max_tokens": True}, "max_tokens", "an integer"),
+    (COMPLETIONS, {"prompt": "a", "temperature": -1}, "temperature", "between 0"),
+    (COMPLETIONS, {"prompt": "a", "top_p": 0}, "top_p", "no token"),
+    (COMPLETIONS, {"prompt": "a", "n": 0}, "n", "from 1"),
+    (COMPLETIONS, {"prompt": ["a"] * 70, "n": 2}, "n", "more than 128 answers"),
+    (COMPLETIONS, {"prompt": "a", "best_of": 3}, "best_of", "not supported"),
+    (COMPLETIONS, {"prompt": "a", "stop": [""]}, "stop", "not empty"),
+    (COMPLETIONS, {"prompt": "a", "stop": ["x"] * 17}, "stop", "at most 16"),
+    (COMPLETIONS, {"prompt": "a", "stream": "yes"}, "stream", "true or false"),
+    (COMPLETIONS, {"prompt": "a", "seed": 1 << 70}, "seed", "out of range"),
+    (COMPLETIONS, {"prompt": "a", "logprobs": 21}, "logprobs", "from 0 to 20"),
+    (COMPLETIONS, {"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias", "numbers below"),
+    (COMPLETIONS, {"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias.1", "-100 to 100"),
+    (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix", "not supported"),
+    (COMPLETIONS, {"prompt": "a", "echo": True, "logprobs": 1}, "echo", "not supported"),
+    (CHAT, {}, "messages", "missing"),
+    (CHAT, {"messages": []}, "messages", "at least one"),
+    (CHAT, {"messages": [3]}, "messages", r"messages\[0\] must be"),
+    (CHAT, {"messages": [{"role": "pope"}]}, "messages", "a role of"),
+    (CHAT, {"messages": [{"role": "user", "content": 3}]}, "messages", "a string or a list"),
+    (
+        CHAT,
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        "messages",
+        "type text",
+    ),
+    (CHAT, {"messages": [MESSAGE], "top_logprobs": 2}, "top_logprobs", "logprobs=true"),
+    (CHAT, {"messages": [MESSAGE], "tools": [{}]}, "tools", "every tool"),
+    (CHAT, {"messages": [MESSAGE], "tool_choice": "required"}, "tool_choice", "no tools"),
+    (
+        CHAT,
+        {"messages": [MESSAGE], "response_format": {"type": "xml"}},
+        "response_format",
+        "json_schema",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "parameter", "message"), BAD_BODIES)
+def test_a_bad_body_is_a_400_that_says_why(
+    server: Running, path: str, body: Any, parameter: str | None, message: str
+) -> None:
+    status, answer = server.ask(path, body)
+    assert status == 400
+    assert set(answer) == {"error"}
+    error = answer["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["type"], error["param"]) == ("invalid_request_error", parameter)
+    assert re.search(message, error["message"])
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"nul"])
+def test_what_is_no_json(server: Running, data: bytes) -> None:
+    status, answer = server.ask(COMPLETIONS, data=data, method="POST")
+    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status", "code"),
+    [
+        ("/v1/nothing", "GET", 404, "unknown_url"),
+        ("/v1/models/other", "GET", 404, "model_not_found"),
+        (COMPLETIONS, "GET", 405, "method_not_supported"),
+    ],
+)
+def test_other_paths(server: Running, path: str, method: str, status: int, code: str) -> None:
+    got, answer = server.ask(path, method=method)
+    assert (got, answer["error"]["code"]) == (status, code)
+
+
+def test_plain_pages(server: Running) -> None:
+    assert server.ask("/health") == (200, "")
+    assert set(server.ask("/version")[1]) == {"version"}
+    (model,) = server.ask("/v1/models")[1]["data"]
+    assert (model["id"], model["object"], model["max_model_len"]) == (NAME, "model", CONTEXT)
+
+
+def test_metrics_count_what_was_done(server: Running) -> None:
+    def read() -> dict[str, float]:
+        text = server.ask("/metrics")[1]
+        families = text_string_to_metric_families(text)
+        totals: dict[str, float] = defaultdict(float)
+        for family in families:
+            for sample in family.samples:
+                if "le" not in sample.labels:
+                    totals[sample.name] += sample.value
+        return totals
+
+    before = read()
+    assert server.ask(COMPLETIONS, {"prompt": "abcd", "max_tokens": 5})[0] == 200
+    after = read()
+    grown = {name: after[name] - before[name] for name in after}
+    assert grown["vllm:prompt_tokens_total"] == 4
+    assert grown["vllm:generation_tokens_total"] == 5
+    assert grown["vllm:time_to_first_token_seconds_count"] == 1
+    assert grown["vllm:inter_token_latency_seconds_count"] == 4
+    assert grown["vllm:e2e_request_latency_seconds_count"] == 1
+    assert grown["vllm:request_success_total"] == 1
+
+
+def test_keys_and_limits(byte_runner: Runner) -> None:
+    config = ServerConfig(port=0, api_key="secret", max_body_bytes=200, request_timeout=0.0)
+    with running(byte_runner, config) as server:
+        right = {"Authorization": "Bearer secret"}
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
+            status, answer = server.ask("/v1/models", headers=headers)
+            assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
+        assert server.ask("/v1/models", headers=right)[0] == 200
+        assert server.ask("/health")[0] == 200
+        status, answer = server.ask(COMPLETIONS, {"prompt": "a" * 200}, headers=right)
+        assert (status, answer["error"]["code"]) == (413, "request_too_large")
+        status, answer = server.ask(COMPLETIONS, LONG, headers=right)
+        assert (status, answer["error"]["code"]) == (504, "timeout")
+        server.wait_until_idle()
+
+
+def test_a_full_queue_is_a_503(byte_runner: Runner) -> None:
+    with running(byte_runner, max_waiting=0) as server:
+        status, answer = server.ask(COMPLETIONS, {"prompt": "a"})
+        assert (status, answer["error"]["code"]) == (503, "overloaded")
+
+
+def connect(server: Running, body: dict[str, Any]) -> socket.socket:
+    """A connection that has asked."""
+    host, port = server.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    data = json.dumps(body).encode()
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    connection.sendall(head.encode() + data)
+    return connection
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_frees_its_place(server: Running, stream: bool) -> None:
+    connection = connect(server, {**LONG, "n": 4, "stream": stream})
+    if stream:
+        assert b"200 OK" in connection.recv(4096)
+    else:
+        while server.engine.load().running == 0:
+            time.sleep(0.001)
+    before = server.engine.load().counters.generation_tokens
+    connection.close()
+    server.wait_until_idle()
+    assert server.engine.load().counters.generation_tokens - before < 4 * (CONTEXT - 1)
+
+
+def test_a_reader_that_does_not_read_delays_nobody(server: Running) -> None:
+    connection = connect(server, {**LONG, "n": 4, "stream": True})
+    try:
+        assert server.ask(COMPLETIONS, {"prompt": "b", "max_tokens": 3})[0] == 200
+        server.wait_until_idle()
+        text = b""
+        while b"[DONE]" not in text:
+            text += connection.recv(1 << 16)
+        assert text.count(b'"finish_reason": "length"') == 4
+    finally:
+        connection.close()
+
+
+def test_the_end_completes_answers_and_refuses_new_ones(byte_runner: Runner) -> None:
+    answers: list[tuple[int, Any]] = []
+    with running(byte_runner) as server:
+        asking = threading.Thread(target=lambda: answers.append(server.ask(COMPLETIONS, LONG)))
+        asking.start()
+        while server.engine.load().running == 0:
+            time.sleep(0.001)
+        server.server.drain("SIGTERM")
+        status, answer = server.ask(COMPLETIONS, {"prompt": "b"})
+        assert (status, answer["error"]["code"]) == (503, "overloaded")
+        asking.join()
+    ((status, answer),) = answers
+    assert (status, answer["choices"][0]["finish_reason"]) == (200, "length")
+
+
+def test_a_port_that_is_taken() -> None:
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(ServingError, match=f"cannot listen on 127.0.0.1:{port}"):
+            bind("127.0.0.1", port)
