@@ -71,6 +71,9 @@ class HostExecutable:
     """Whether results and temporaries take memory of this machine."""
     runs_on_host = True
     """Whether cost and memory are those of code for this machine."""
+    start: Callable[[list[Any]], cpu_client.Results] | None = None
+    """Enqueues a run on one core; with ``handlers`` the results become arrays, as by ``run``."""
+    handlers: Sequence[Callable[[Any], Any]] = ()
 
     def __init__(
         self,
@@ -84,14 +87,12 @@ class HostExecutable:
         self._in_flight = in_flight if several else None
         self._enqueuing = in_flight.enqueuing if several else contextlib.nullcontext()
         self._loaded = loaded
-        self._handlers = [
+        self.handlers = [
             cpu_client.result_handler(_aval(spec), placement.sharding) for spec in results
         ]
         self._execute = loaded.execute_sharded
-
-    def run(self, arguments: list[Any]) -> list[Any]:
-        """``execute`` on one core, without a token."""
-        return self._execute(arguments).consume_with_handlers(self._handlers)
+        if not several:
+            self.start = self._execute
 
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
         """Enqueues one run; arrays in, arrays out, one shard per core each.
@@ -99,13 +100,13 @@ class HostExecutable:
         With ``with_token`` also a token that is ready when the run has ended, else ``None``.
         """
         if not with_token and self._in_flight is None:
-            return self.run(arguments), None
+            return self._execute(arguments).consume_with_handlers(self.handlers), None
         with self._enqueuing:
             results = self._execute(arguments, with_tokens=True)
         token = results.consume_token()
         if self._in_flight is not None:
             self._in_flight.add(token)
-        return results.consume_with_handlers(self._handlers), token if with_token else None
+        return results.consume_with_handlers(self.handlers), token if with_token else None
 
     def copied(self, array: Any, spec: TensorSpec) -> Any:
         """A copy of an argument, for the program to take over in its place."""

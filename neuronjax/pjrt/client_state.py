@@ -14,7 +14,7 @@ from neuronjax.machine.machine import Machine
 from neuronjax.pjrt.element_types import code_of
 from neuronjax.pjrt.handles import array_type, pointer_array
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.pjrt.values import template
+from neuronjax.pjrt.values import SMALL_BYTES, template
 from neuronjax.runtime.client import Client
 from neuronjax.runtime.device import MEMORY_KINDS, Attribute, Device, Memory
 from neuronjax.runtime.value import ShardedValue, ValueSpec
@@ -36,6 +36,7 @@ class ClientState:
     def __init__(self, plugin: Plugin, client: Client) -> None:
         self.plugin = plugin
         self.client = client
+        client.ledger.settle = plugin.values.collect
         self.device_handles: list[int] = []
         self.description_handles: dict[int, int] = {}
         self.memory_handles: dict[tuple[int, str], int] = {}
@@ -87,11 +88,13 @@ class ClientState:
                 rank=len(spec.tensor.shape),
                 element_type=code_of(spec.tensor.dtype),
                 layout=self.plugin.layout(spec.layout or row_major(len(spec.tensor.shape))),
+                small=spec.shard_bytes <= SMALL_BYTES,
             )
         return self._templates[spec]
 
     def add_value(self, value: ShardedValue) -> int:
         """A handle (of shard 0) for a new value."""
+        self.plugin.values.collect()
         return self.plugin.values.add(value, self.template(value.spec))
 
     def destroy(self) -> None:

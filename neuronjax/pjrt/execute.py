@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -43,29 +44,82 @@ class Runner:
         self._templates = [state.template(spec) for spec in loaded.results]
         self._ready_templates = [ready_template(records) for records in self._templates]
         self._donated = signature.donated
+        self._ledger = state.client.ledger
+        self._ready_event = state.plugin.ready_event
         self._stress = state.client.stress
 
     def run(self, at: int) -> None:
         """Serves one call of ``LoadedExecutable_Execute``; ``at`` is the number of the word at
-        which the arguments begin."""
+        which the arguments begin.
+
+        For a program that is nothing but itself on one core this goes without a look at what such
+        a program has not, and without further frames below the run: jaxlib makes an object of each
+        frame there is, for the tracebacks of its arrays.
+        """
+        values = self._values
+        values.collect()
+        plain = self.loaded.plain
+        if plain is None or plain.arguments != WORDS[at + _COUNT]:
+            return self._run_any(at)
+        arrays = []
+        if plain.arguments:
+            get, placement = values.values.get, self._placement
+            first = WORDS[WORDS[at + _ARGUMENTS] >> 3] >> 3
+            for handle in WORDS[first : first + plain.arguments]:
+                value = get(handle)
+                if value is None or value.spec.placement is not placement or value.array is None:
+                    return self._run_any(at)
+                arrays.append(value.array)
+        if not plain.claim():
+            return self._run_any(at)
+        try:
+            outputs = plain.start(arrays).consume_with_handlers(plain.handlers)
+        except BaseException:
+            plain.disclaim()
+            raise
+        ledger, specs = self._ledger, self.loaded.results
+        if not self._succeeded(outputs[0]):
+            results = list(map(ShardedValue, outputs, specs, repeat(ledger)))
+            return self._hand_out(at, results, outputs[0], done=False)
+        to, add = WORDS[WORDS[at + _RESULTS] >> 3] >> 3, values.add
+        for array, spec, records in zip(outputs, specs, self._ready_templates, strict=True):
+            WORDS[to] = add(ShardedValue(array, spec, ledger), records)
+            to += 1
+        events = WORDS[at + _EVENTS]
+        if events:
+            WORDS[events >> 3] = self._ready_event
+        return None
+
+    def _run_any(self, at: int) -> None:
         lists = WORDS[at + _ARGUMENTS]
         if self._devices == 1:
             handles, values, gathered = self._single(lists, WORDS[at + _COUNT])
         else:
             handles, values, gathered = self._many(read_pointers(lists, self._devices))
         kept = self._kept(WORDS[at + _OPTIONS]) if self._donated else _NOTHING
-        events = WORDS[at + _EVENTS]
-        results, token = self.loaded.execute(values, kept, events != 0 and not self._templates)
+        with_token = WORDS[at + _EVENTS] != 0 and not self._templates
+        results, token = self.loaded.execute(values, kept, with_token)
         work = results[0].array if results else token
         failed = results[0].event if results else None
         done = failed is None and (work is None or (token is None and self._succeeded(work)))
-        templates = self._ready_templates if done else self._templates
-        add = self._values.add
-        bases = [add(*entry) for entry in zip(results, templates, strict=True)]
-        self._write(WORDS[at + _RESULTS], bases)
         for index in self._donated:
             if index not in kept:
                 self._consume(handles[index], gathered.get(index))
+        self._hand_out(at, results, work, done, failed)
+
+    def _hand_out(
+        self,
+        at: int,
+        results: list[ShardedValue],
+        work: Any,
+        done: bool,
+        failed: Event | None = None,
+    ) -> None:
+        """Gives results and events of a run to the caller; ``work`` ends when the run does."""
+        templates = self._ready_templates if done else self._templates
+        bases = list(map(self._values.add, results, templates))
+        self._write(WORDS[at + _RESULTS], bases)
+        events = WORDS[at + _EVENTS]
         if not done:
             event = failed or self._state.client.when_ready(work)
             self._watch(event, results, bases, events)

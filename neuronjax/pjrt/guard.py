@@ -11,7 +11,6 @@ import logging
 import re
 import sys
 from collections.abc import Callable
-from functools import partial
 from types import CodeType, TracebackType
 from typing import Any
 
@@ -106,23 +105,27 @@ def _place(traceback: TracebackType | None) -> str:
     return f" (at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno})"
 
 
-def guarded(plugin: Any, structure: Any, call: str, function: Callable[[Any, Any], None]) -> Any:
-    """``function(plugin, args)`` as the C callback of ``call`` with arguments ``structure``.
+Callback = Callable[[int], int | None]
+"""Takes the address of a call's arguments; returns that of an error, or ``None``."""
+
+
+def guarded(
+    plugin: Any, structure: Any, call: str, function: Callable[[Any, Any], None]
+) -> Callback:
+    """``function(plugin, args)`` as the callback of ``call`` with arguments ``structure``.
 
     Without a structure the function gets the address of the arguments.
     """
     shutting_down = sys.is_finalizing
     last_resort = plugin.last_error
-    serve: Callable[[Any], None] = partial(function, plugin)
-    if structure is not None:
-        serve = _viewed(serve, structure.from_address)
+    view = None if structure is None else structure.from_address
 
     def callback(address: int) -> int | None:
         try:
             if shutting_down():  # modules are torn down: only destructors can still arrive
                 return None
             try:
-                serve(address)
+                function(plugin, address if view is None else view(address))
             except BaseException as error:
                 _log(call)
                 return plugin.new_error(error)
@@ -130,11 +133,7 @@ def guarded(plugin: Any, structure: Any, call: str, function: Callable[[Any, Any
         except BaseException:
             return last_resort
 
-    return abi.CALLBACK(callback)
-
-
-def _viewed(function: Callable[[Any], None], view: Callable[[int], Any]) -> Callable[[int], None]:
-    return lambda address: function(view(address))
+    return callback
 
 
 def _log(call: str) -> None:

@@ -10,8 +10,8 @@ memory              owner                        ends
 =================== ============================ ===============================================
 record of a handle  the table of handles, and    with the last of them: JAX's ``…_Destroy`` ends
                     whoever will write to it     the table's share, a writer keeps its own
-record of a buffer  the slab (``values.py``),    never; it is given to another value when JAX has
-                    lent to one value            destroyed every shard, under the table's lock
+record of a buffer  the slab (``values.py``),    never; it is given to another value some time after
+                    lent to one value            JAX has destroyed every shard
 flag "ready" of an  the event, which sets it     with the event's last function
 event's record      before it calls anybody
 flags of a buffer's the caller, who holds the    when the call returns; the end of a run holds no
@@ -25,7 +25,8 @@ bytes that are lent JAX                          when it calls the deleter that 
 destination of a    JAX                          when the event of the copy is set
 copy to the host
 a value's memory    its ``ShardedValue``         the last shard is deleted, donated or destroyed,
-                                                 and no run reads it any more
+                                                 and no run reads it any more; where it is small,
+                                                 with the next call that makes or counts values
 =================== ============================ ===============================================
 """
 
@@ -127,6 +128,8 @@ class Handles:
 
 WORDS: Any = (ctypes.c_uint64 * (1 << 59)).from_address(0)
 """All memory as words of 64 bits: number n lies at address 8 n. What Python reads fastest."""
+BYTES = memoryview((ctypes.c_uint8 * (1 << 62)).from_address(0)).cast("B")
+"""All memory by address: how Python writes more than a word fastest."""
 
 
 class Strings:

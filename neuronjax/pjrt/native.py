@@ -19,6 +19,7 @@ from typing import Protocol
 from llvmlite import binding as llvm
 
 from neuronjax.pjrt import abi, layouts, profiler
+from neuronjax.pjrt.guard import Callback
 from neuronjax.pjrt.native_ir import (
     BUFFER_DESTROY_LAST,
     DELETER,
@@ -29,6 +30,8 @@ from neuronjax.pjrt.native_ir import (
 )
 
 logger = logging.getLogger("neuronjax")
+
+_TAKE = ctypes.PYFUNCTYPE(ctypes.c_uint64)  # keeps the interpreter's lock: it is an instruction
 
 _END_SECONDS = 30
 """How long the end of the process waits for threads that are inside a call."""
@@ -76,12 +79,12 @@ class NativeCode:
 
     def __init__(
         self,
-        callbacks: Mapping[str, int],
+        callbacks: Mapping[str, Callback],
         handles: Mapping[str, int],
         compiler: Compiler,
     ) -> None:
-        """``callbacks`` are addresses by the names of ``entries()``, ``handles`` those of the
-        shared event and error by the names of the table's words.
+        """``callbacks`` are functions by the names of ``entries()``, ``handles`` the addresses of
+        the shared event and error by the names of the table's words.
 
         Raises:
           RuntimeError: the compiler has no code for this host.
@@ -94,16 +97,28 @@ class NativeCode:
         functions = self._code.addresses
         words["enter"] = functions["enter"]
         self._at = {name: index for index, name in enumerate((*FIXED_WORDS, *order))}
-        for name, word in {**words, **callbacks}.items():
+        self._callbacks: dict[str, Callback] = {}
+        self._former: list[Callback] = []
+        for name, word in words.items():
             self._table[self._at[name]] = word
+        for name, callback in callbacks.items():
+            self.redirect(name, callback)
         self.entries = {name: functions[f"enter_{name}"] for name in order}
         """Ways into the Python callbacks."""
         self.stubs = {name: functions[f"call_{name}"] for name in STUBS}
         """Answers without Python."""
+        self.destroyed = address + 8 * self._at["destroyed"]
+        """Address of the word with the first of the destroyed small values."""
+        self.take_destroyed = _TAKE(functions["take_destroyed"])
+        """Returns that word and leaves none."""
 
-    def redirect(self, name: str, callback: int) -> None:
+    def redirect(self, name: str, callback: Callback) -> None:
         """Leads a call into another Python callback from now on."""
-        self._table[self._at[name]] = callback
+        before = self._callbacks.get(name)
+        self._callbacks[name] = callback
+        self._table[self._at[name]] = id(callback)  # CPython's address of an object
+        if before is not None:  # a thread may be about to call it
+            self._former.append(before)
 
     def forget_threads(self) -> None:
         """For a forked child, which has one thread: the main one."""
@@ -125,7 +140,7 @@ class NativeCode:
 
 
 def load(
-    callbacks: Mapping[str, int], handles: Mapping[str, int], compiler: Compiler = Compiled
+    callbacks: Mapping[str, Callback], handles: Mapping[str, int], compiler: Compiler = Compiled
 ) -> NativeCode | None:
     """The code for these callbacks; ``None`` where there is none for this host."""
     try:
@@ -149,9 +164,14 @@ def _python_words() -> dict[str, int]:
         "fetch": "PyErr_Fetch",
         "restore": "PyErr_Restore",
         "release": "PyGILState_Release",
+        "number_of": "PyLong_FromVoidPtr",
+        "address_of": "PyLong_AsVoidPtr",
+        "call": "PyObject_CallOneArg",
+        "drop": "Py_DecRef",
+        "clear": "PyErr_Clear",
     }
     words = {
         word: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
         for word, name in names.items()
     }
-    return words | {"main_thread": threading.main_thread().ident or 0}
+    return words | {"main_thread": threading.main_thread().ident or 0, "none": id(None)}

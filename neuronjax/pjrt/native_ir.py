@@ -9,6 +9,8 @@ Two kinds of functions, all with the signature of a PJRT call (argument record i
 * ``call_<call>`` answers without Python, a few loads from the record of a handle, or goes on as
   ``enter_<call>`` where the record does not hold the answer.
 
+``take_destroyed``, which Python calls, empties the list of destroyed small values.
+
 The code knows one address, that of ``@table``: words that ``native.py`` fills in. So it is the same
 in every process and can be compiled long before.
 """
@@ -34,11 +36,19 @@ FIXED_WORDS = (
     "fetch",
     "restore",
     "release",
+    "number_of",
+    "address_of",
+    "call",
+    "drop",
+    "clear",
+    "none",  # the object
     "enter",
     "ready_event",  # handles
     "refusal",
+    "destroyed",  # the first record on the list of destroyed small values
 )
-"""The first words of the table; behind them the callbacks, in the order of ``ENTRIES``."""
+"""The first words of the table; behind them the callbacks, Python functions, in the order of
+``ENTRIES``."""
 
 BUFFER_DESTROY_LAST = "buffer_destroy_last"
 DELETER = "deleter"
@@ -120,7 +130,41 @@ python:
   %state = call i32 %ensure_f()
   %fetch_f = load ptr, ptr {fetch}
   call void %fetch_f(ptr %type, ptr %value, ptr %traceback)
-  %result = call ptr %callback(ptr %args)
+  %number_f = load ptr, ptr {number_of}
+  %number = call ptr %number_f(ptr %args)
+  %no_number = icmp eq ptr %number, null
+  br i1 %no_number, label %raised, label %call
+
+call:
+  %call_f = load ptr, ptr {call}
+  %answer = call ptr %call_f(ptr %callback, ptr %number)
+  %drop_f = load ptr, ptr {drop}
+  call void %drop_f(ptr %number)
+  %no_answer = icmp eq ptr %answer, null
+  br i1 %no_answer, label %raised, label %answered
+
+raised:
+  %clear_f = load ptr, ptr {clear}
+  call void %clear_f()
+  br label %served
+
+answered:
+  %none = load ptr, ptr {none}
+  %is_none = icmp eq ptr %answer, %none
+  br i1 %is_none, label %dropped, label %error
+
+error:
+  %address_f = load ptr, ptr {address_of}
+  %address = call ptr %address_f(ptr %answer)
+  br label %dropped
+
+dropped:
+  %value_of_answer = phi ptr [ null, %answered ], [ %address, %error ]
+  call void %drop_f(ptr %answer)
+  br label %served
+
+served:
+  %result = phi ptr [ %refusal, %raised ], [ %value_of_answer, %dropped ]
   %type_v = load ptr, ptr %type
   %value_v = load ptr, ptr %value
   %traceback_v = load ptr, ptr %traceback
@@ -143,6 +187,13 @@ refused:
 
 torn_down_process:
   ret ptr null
+}}
+"""
+
+_TAKE_DESTROYED = """
+define i64 @take_destroyed() #0 {{
+  %first = atomicrmw xchg ptr {destroyed}, i64 0 acq_rel
+  ret i64 %first
 }}
 """
 
@@ -172,6 +223,7 @@ def description(entries: Sequence[str]) -> str:
         ),
         _function("call_Error_Destroy", _if_object(words, callbacks["Error_Destroy"])),
         _function("call_Buffer_Destroy", _count_down(words, callbacks[BUFFER_DESTROY_LAST])),
+        _TAKE_DESTROYED.format_map(words),
         'attributes #0 = { nounwind uwtable "frame-pointer"="all" }',
     ]
     return "\n".join(parts) + "\n"
@@ -278,7 +330,8 @@ def _if_object(words: dict[str, str], callback: str) -> str:
 
 
 def _count_down(words: dict[str, str], callback: str) -> str:
-    """One live shard less in the record of shard 0; Python hears of the last."""
+    """One live shard less in the record of shard 0. Of the last Python hears, or a small value's
+    records go on the list, on top of which ``live`` has the next."""
     return (
         _OBJECT_LINE + f"  %back_p = getelementptr i8, ptr %object, i64 {offset('back')}\n"
         "  %back = load i64, ptr %back_p\n"
@@ -287,7 +340,20 @@ def _count_down(words: dict[str, str], callback: str) -> str:
         f"  %live_p = getelementptr i8, ptr %first, i64 {offset('live')}\n"
         "  %live = atomicrmw sub ptr %live_p, i64 1 acq_rel\n"
         "  %last = icmp eq i64 %live, 1\n"
-        "  br i1 %last, label %python, label %others\n"
+        "  br i1 %last, label %ended, label %others\n"
         "others:\n  ret ptr null\n"
+        f"ended:\n  %small_p = getelementptr i8, ptr %first, i64 {offset('small')}\n"
+        "  %small = load i8, ptr %small_p\n"
+        "  %large = icmp eq i8 %small, 0\n"
+        "  br i1 %large, label %python, label %listed\n"
+        f"listed:\n  %top = load atomic i64, ptr {words['destroyed']} monotonic, align 8\n"
+        "  %record = ptrtoint ptr %first to i64\n"
+        "  br label %push\n"
+        "push:\n  %next = phi i64 [ %top, %listed ], [ %present, %push ]\n"
+        "  store i64 %next, ptr %live_p\n"
+        f"  %pair = cmpxchg ptr {words['destroyed']}, i64 %next, i64 %record acq_rel monotonic\n"
+        "  %present = extractvalue { i64, i1 } %pair, 0\n"
+        "  %pushed = extractvalue { i64, i1 } %pair, 1\n"
+        "  br i1 %pushed, label %others, label %push\n"
         f"python:\n{_go_on(words, callback, BUFFER_DESTROY_LAST)}"
     )

@@ -193,6 +193,7 @@ class Plugin:
     def live_handles(self) -> Counter[str]:
         """Live handles by kind, buffers as ``ShardedValue``; without layouts, which stay for the
         life of the process."""
+        self.values.collect()
         counts = self.handles.counts()
         del counts[MemoryLayout.__name__]
         counts["ShardedValue"] = len(self.values.values)

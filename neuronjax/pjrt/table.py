@@ -84,15 +84,17 @@ class Table:
             **layouts.calls(),
             **profiler.calls(),
         }  # fmt: skip
-        self._callbacks = {
+        callbacks = {
             name: guarded(plugin, structure, name, function)
             for name, (structure, function) in calls.items()
         }
-        self.slots = {name: _address(callback) for name, callback in self._callbacks.items()}
+        self._kept = {name: abi.CALLBACK(callback) for name, callback in callbacks.items()}
+        self.slots = {name: _address(callback) for name, callback in self._kept.items()}
         shared = {"ready_event": plugin.ready_event, "refusal": plugin.last_error}
-        self.native = native.load(self.slots, shared, compiler)
+        self.native = native.load(callbacks, shared, compiler)
         if self.native is not None:
             self.slots |= self.native.entries | (self.native.stubs if native_stubs else {})
+            plugin.values.use_list(self.native.destroyed, self.native.take_destroyed)
         plugin.deleter, plugin.nothing = self.slots[DELETER], self.slots[NOTHING]
         self.layouts = layouts.extension(self.slots)
         self.profiler = profiler.extension(self.slots)
@@ -108,11 +110,11 @@ class Table:
         """Lets calls be served by other functions from now on."""
         for name, function in functions.items():
             callback = guarded(self.plugin, view(name), name, function)
-            self._callbacks[name] = callback
             if self.native is not None:
-                self.native.redirect(name, _address(callback))
+                self.native.redirect(name, callback)
             else:
-                setattr(self.api, name, _address(callback))
+                self._kept[name] = abi.CALLBACK(callback)
+                setattr(self.api, name, _address(self._kept[name]))
 
     def _api(self) -> abi.Api:
         api = abi.Api()

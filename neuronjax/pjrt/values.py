@@ -3,20 +3,21 @@
 The layout of a record is shared with the machine code of ``native.py``. A handle is the address of
 a record; ``back`` leads to the record of shard 0, which counts the live shards, so that destroying
 a shard needs Python only for the last of them, and an argument list of N shards of one value is
-recognised by its addresses.
+recognised by its addresses. Small values need not even that: machine code strings the records of
+those that are destroyed on a list, and ``collect`` ends them before others are made or counted.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from neuronjax.errors import NeuronError
-from neuronjax.pjrt.handles import WORDS, check_poison
+from neuronjax.pjrt.handles import BYTES, WORDS, check_poison
 from neuronjax.runtime.stress import POISON
 from neuronjax.runtime.value import ShardedValue
 
@@ -33,16 +34,18 @@ RECORD = np.dtype(
             "type",
             "deleted",
             "ready",
+            "small",
             "layout",
         ],
-        "formats": ["u8", "i8", "u8", "u8", "u8", "u8", "i4", "u1", "u1", "u8"],
-        "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 53, 56],
+        "formats": ["u8", "i8", "u8", "u8", "u8", "u8", "i4", "u1", "u1", "u1", "u8"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 53, 54, 56],
         "itemsize": RECORD_BYTES,
     }
 )
 _RECORDS_PER_SLAB = 4096
 
-_memmove = ctypes.memmove
+SMALL_BYTES = 4096
+"""Memory of a shard that may be given back a little later than it is destroyed."""
 
 
 def offset(field: str) -> int:
@@ -52,6 +55,9 @@ def offset(field: str) -> int:
     return fields[field][1]
 
 
+_LIVE = offset("live")
+
+
 def template(
     devices: Sequence[int],
     memories: Sequence[int],
@@ -59,6 +65,7 @@ def template(
     rank: int,
     element_type: int,
     layout: int,
+    small: bool = False,
 ) -> bytes:
     """The records of a fresh value with a shard on each of ``devices`` (handles)."""
     records = np.zeros(len(devices), RECORD)
@@ -70,6 +77,7 @@ def template(
     records["rank"] = rank
     records["type"] = element_type
     records["layout"] = layout
+    records["small"] = small
     return records.tobytes()
 
 
@@ -91,6 +99,27 @@ class ValueTable:
         self._free: dict[int, list[int]] = {}
         self._next = self._end = 0
         self._lock = threading.RLock()  # a collection inside it may end other values
+        self._none_destroyed = ctypes.c_uint64(0)
+        self._destroyed = ctypes.addressof(self._none_destroyed) >> 3
+        self._take_destroyed: Callable[[], int] = lambda: 0
+
+    def use_list(self, head: int, take: Callable[[], int]) -> None:
+        """Lets machine code string destroyed small values on a list.
+
+        ``head`` is the address of the word with the first of them, 0 if there are none. ``take``
+        returns that and empties the list; the word ``live`` of a record has the next.
+        """
+        self._destroyed, self._take_destroyed = head >> 3, take
+
+    def collect(self) -> None:
+        """Ends the small values that were destroyed since the last time."""
+        if not WORDS[self._destroyed]:
+            return
+        base = self._take_destroyed()
+        while base:
+            following = WORDS[base + _LIVE >> 3]
+            self.forget(base)
+            base = following
 
     def add(self, value: ShardedValue, records: bytes) -> int:
         """Enters a value with the records of ``template``; returns the handle of shard 0."""
@@ -102,7 +131,7 @@ class ValueTable:
         else:
             if self._watched:
                 check_poison(ctypes.string_at(base, size))
-        _memmove(base, records, size)
+        BYTES[base : base + size] = records
         self.values[base] = value
         return base
 

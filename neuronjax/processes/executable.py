@@ -32,9 +32,6 @@ class SharedExecutable(HostExecutable):
         self._runs = runs
         self._has_callbacks = has_callbacks
 
-    def run(self, arguments: list[Any]) -> list[Any]:
-        return self.execute(arguments)[0]
-
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
         self._links.check()
         run = self._own.put(np.array(next(self._runs) % (1 << 32), np.uint32))

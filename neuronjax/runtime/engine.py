@@ -73,9 +73,6 @@ class EngineExecutable(HostExecutable):
         self._run = runs.of(program, host)
         self._disturb: Disturb | None = None
 
-    def run(self, arguments: list[Any]) -> list[Any]:
-        return self.execute(arguments)[0]
-
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
         """Runs all cores to the end; the token, if asked for, is ready.
 

@@ -26,6 +26,7 @@ from neuronjax.host.client import HostExecutable, Placement
 from neuronjax.legalize.checks import Check, Checks
 from neuronjax.runtime import check_errors
 from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, LoadedBytes, protect_host
+from neuronjax.runtime.plain_run import PlainRun
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
 _MAGIC = b"NEURONJX"
@@ -84,17 +85,15 @@ class LoadedProgram:
         self._result_bytes = sum(spec.hbm_bytes for spec in results)
         self._donated = frozenset(program.signature.donated)
         self._runs = 0
-        self._plain = not (
-            program.checks or program.takes_run_number or self._donated or len(self._cores) != 1
-        )
-        """Whether a run is nothing but the program on one core: what small steps are made of."""
         self._transient = self._result_bytes + self.memory.temporaries - self.memory.alias
         cores_with_values = len(self._cores) if host.holds_values else 0
         self._transient_on_host = max(self._transient, 0) * cores_with_values
-        self._needs_more = (
+        needs_more = (
             self._transient > self._result_bytes or self._transient_on_host >= HOST_CHECK_BYTES
         )
-        self._run = host.run
+        self._plain = self._plain_run(needs_more)
+        self.plain = self._plain
+        """How to run the program where nothing else is to be done; ``None`` if something is."""
         self._key: int | None = ledger.load(
             self._cores,
             LoadedBytes(program.signature.name, self.memory.code, self.memory.temporaries),
@@ -114,8 +113,6 @@ class LoadedProgram:
           NumericalError, OutOfBoundsError: a check that the policy asked for failed, and there are
             no results. If there are, whoever waits for them gets the error.
         """
-        if self._plain and not (with_token or self._observers):
-            return self._execute_plain(values), None
         if len(values) != self._arguments:
             raise self._mismatch(len(values))
         arrays = [value.array for value in values]
@@ -155,28 +152,16 @@ class LoadedProgram:
                     value.fail(error)
         return results, token
 
-    def _execute_plain(self, values: list[ShardedValue]) -> list[ShardedValue]:
-        """``execute`` for a program that is ``_plain``, without a look at what it has not."""
-        arrays = [value.array for value in values]
-        for array in arrays:
-            if array is None:
-                raise self._deleted(arrays)
-        if len(arrays) != self._arguments:
-            raise self._mismatch(len(arrays))
-        ledger = self._ledger
-        if self._needs_more:
-            self._reserve()
-        else:
-            ledger.allocate(self._cores, self._result_bytes)
-        try:
-            outputs = self._run(arrays)
-        except BaseException:
-            ledger.free(self._cores, self._result_bytes)
-            raise
-        return [
-            ShardedValue(array, spec, ledger)
-            for array, spec in zip(outputs, self.results, strict=True)
-        ]
+    def _plain_run(self, needs_more: bool) -> PlainRun | None:
+        """The run of a program on one core that has results, gives no memory away, and is not
+        checked: what small steps are made of."""
+        program, start = self.program, self.host.start
+        more = program.checks or program.takes_run_number or self._donated or needs_more
+        if more or start is None or len(self._cores) != 1 or not self.results:
+            return None
+        return PlainRun(
+            self.host, start, self._arguments, self._result_bytes, self._ledger, self._observers
+        )
 
     def _mismatch(self, given: int) -> ArgumentMismatchError:
         return ArgumentMismatchError(
@@ -194,6 +179,7 @@ class LoadedProgram:
     def intercept(self, around: Around | None) -> None:
         """Lets `around` serve calls of ``execute``, which it is given; None: nobody does."""
         vars(self).pop("execute", None)
+        self.plain = self._plain if around is None else None
         if around is not None:
             vars(self)["execute"] = partial(around, self, self.execute)
 

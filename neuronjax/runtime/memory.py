@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from neuronjax.errors import DeviceMemoryError, HostMemoryError
@@ -56,6 +56,9 @@ class HbmLedger:
         self._programs: list[dict[int, LoadedBytes]] = [{} for _ in limits]
         self._keys = itertools.count()
         self._lock = threading.RLock()  # a collection inside it may free other tensors
+        self.settle: Callable[[], None] = lambda: None
+        """Frees tensors that are only waiting to be freed; called before anybody is told numbers,
+        or refused memory."""
 
     def allocate(self, cores: Sequence[int], nbytes: int) -> None:
         """Charges ``nbytes`` of tensors to each core; all or none.
@@ -67,7 +70,7 @@ class HbmLedger:
             tensors, limits = self._tensors, self._limits
             for core in cores:
                 if tensors[core] + nbytes > limits[core]:
-                    raise DeviceMemoryError(self.refusal(core, nbytes, "tensors"))
+                    self.check((core,), nbytes)
             for core in cores:
                 in_use = tensors[core] = tensors[core] + nbytes
                 self._allocs[core] += 1
@@ -85,6 +88,8 @@ class HbmLedger:
     def check(self, cores: Iterable[int], nbytes: int, usage: str = "tensors") -> None:
         """Raises ``DeviceMemoryError`` if ``nbytes`` more do not fit one of ``cores``."""
         for core in cores:
+            if self._tensors[core] + nbytes > self._limits[core]:
+                self.settle()
             if self._tensors[core] + nbytes > self._limits[core]:
                 raise DeviceMemoryError(self.refusal(core, nbytes, usage))
 
@@ -107,6 +112,7 @@ class HbmLedger:
 
     def tensor_bytes(self, core: int) -> int:
         """Bytes of tensors in use on one core."""
+        self.settle()
         return self._tensors[core]
 
     @property
@@ -116,6 +122,7 @@ class HbmLedger:
 
     def usage(self, core: int) -> dict[str, int]:
         """Bytes of one core by the names of neuron-monitor's ``neuroncore_memory_usage``."""
+        self.settle()
         programs = list(self._programs[core].values())
         return {
             "constants": 0,
@@ -127,6 +134,7 @@ class HbmLedger:
 
     def stats(self, core: int) -> MemoryStats:
         """The numbers of one core."""
+        self.settle()
         return MemoryStats(
             bytes_in_use=self._tensors[core],
             peak_bytes_in_use=self._peak[core],

@@ -146,7 +146,9 @@ def test_an_error_is_left_when_there_is_no_memory_for_one(calls: Calls) -> None:
     def refuse(plugin: Plugin, args: Any) -> None:
         raise ValueError("unheard")
 
-    callback = guarded(calls.plugin, abi.args("Buffer_Device"), "Buffer_Device", refuse)
+    callback = abi.CALLBACK(
+        guarded(calls.plugin, abi.args("Buffer_Device"), "Buffer_Device", refuse)
+    )
     address = ctypes.cast(callback, ctypes.c_void_p).value or 0
     for _ in range(3):  # destroying it does not end it
         with no_memory_for(calls.plugin), pytest.raises(CallError, match="no memory") as caught:

@@ -14,11 +14,13 @@ import jax
 import numpy as np
 import pytest
 
+from neuronjax.errors import DeviceMemoryError
 from neuronjax.pjrt import abi, layouts, native
 from neuronjax.pjrt.guard import guarded
 from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, STUBS
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table, implementations
+from neuronjax.pjrt.values import SMALL_BYTES
 from neuronjax.runtime.event import Event
 from tests.conftest import RunPython
 from tests.pjrt.conftest import CallError, Calls, arguments
@@ -32,7 +34,7 @@ class Both:
         functions = {name: function for name, (_, function) in layouts.calls().items()}
         functions |= implementations()
         self._python = {
-            name: guarded(calls.plugin, arguments(name), name, functions[name])
+            name: abi.CALLBACK(guarded(calls.plugin, arguments(name), name, functions[name]))
             for name in STUBS
             if name in functions
         }
@@ -157,8 +159,8 @@ def test_destruction_ends_the_value_with_its_last_shard(how: str, both: Both) ->
     in_use = both.calls.state().client.ledger.stats(0).bytes_in_use
     assert handle in known
     destroy("Buffer_Destroy", buffer=handle)
-    assert handle not in known
     assert both.calls.state().client.ledger.stats(0).bytes_in_use == in_use - 24
+    assert handle not in known
 
 
 @pytest.mark.parametrize("how", ["fast", "python"])
@@ -172,7 +174,52 @@ def test_shards_may_be_destroyed_in_any_order(how: str, both: Both) -> None:
         destroy("Buffer_Destroy", buffer=shard)
         assert base in values.values
     destroy("Buffer_Destroy", buffer=shards[-1])
+    values.collect()
     assert base not in values.values
+
+
+@pytest.mark.parametrize(("size", "waits"), [(SMALL_BYTES, True), (SMALL_BYTES + 1, False)])
+def test_small_values_end_when_others_are_made(size: int, waits: bool, both: Both) -> None:
+    known = both.calls.plugin.values.values
+    handle = both.calls.put(np.zeros(size, np.uint8))
+    both.fast("Buffer_Destroy", buffer=handle)
+    assert (handle in known) == waits
+    value = known.get(handle)
+    other = both.calls.put(VALUES["matrix"])
+    assert value is None or value.array is None
+    both.fast("Buffer_Destroy", buffer=other)
+
+
+def test_memory_of_small_values_is_there_when_it_is_needed(both: Both) -> None:
+    """Values that wait to be ended are ended before a core is full."""
+    ledger = both.calls.state().client.ledger
+    before = ledger.stats(0)
+    handles = [both.calls.put(np.zeros(SMALL_BYTES, np.uint8)) for _ in range(4)]
+    for handle in handles:
+        both.fast("Buffer_Destroy", buffer=handle)
+    free = ledger._limits[0] - before.bytes_in_use
+    ledger.allocate((0,), free)
+    with pytest.raises(DeviceMemoryError):
+        ledger.allocate((0,), 1)
+    ledger.free((0,), free)
+    assert ledger.stats(0).bytes_in_use == before.bytes_in_use
+
+
+def test_threads_destroy_small_values(both: Both) -> None:
+    values, count = both.calls.plugin.values, 400
+    values.collect()
+    before = set(values.values)
+
+    def destroy(handles: list[int]) -> None:
+        for handle in handles:
+            both.fast("Buffer_Destroy", buffer=handle)
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            handles = [both.calls.put(VALUES["scalar"]) for _ in range(count)]
+            list(pool.map(destroy, [handles[part::4] for part in range(4)]))
+    values.collect()
+    assert set(values.values) == before
 
 
 def _sharded_spec(both: Both) -> Any:
