@@ -338,6 +338,11 @@ def word(call: str, field: str) -> int:
     return getattr(args(call), field).offset // 8
 
 
+OBJECT = 2
+"""Number of the word of every argument record that holds the object of the call: it comes right
+behind the two words of the header."""
+
+
 @cache
 def record(name: str) -> Any:
     """The ctypes structure of a record that is not an argument (``"Program"``)."""

@@ -1,4 +1,4 @@
-"""PJRT_Buffer calls. The first ones are also generated as machine code, see ``native.py``."""
+"""PJRT_Buffer calls. Those that copy from a buffer's record alone are in ``getters.py``."""
 
 from __future__ import annotations
 
@@ -12,75 +12,52 @@ import numpy as np
 from neuronjax.errors import DeletedBufferError
 from neuronjax.hlo.layouts import row_major
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.handles import WORDS
+from neuronjax.pjrt.handles import BYTES, WORDS
 from neuronjax.pjrt.layouts import read_order
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import RECORD_BYTES, offset
 from neuronjax.runtime.event import Event
 from neuronjax.runtime.value import ShardedValue
 
-
-def _field(kind: Any, handle: int, name: str) -> Any:
-    return kind.from_address(handle + offset(name)).value
-
-
-def Buffer_Device(plugin: Plugin, args: Any) -> None:
-    args.device = _field(ctypes.c_uint64, args.buffer, "device")
+_READY = offset("ready")
+_READY_EVENT = abi.word("Buffer_ReadyEvent", "event")
 
 
-def Buffer_Memory(plugin: Plugin, args: Any) -> None:
-    args.memory = _field(ctypes.c_uint64, args.buffer, "memory")
-
-
-def Buffer_ElementType(plugin: Plugin, args: Any) -> None:
-    args.type = _field(ctypes.c_int32, args.buffer, "type")
-
-
-def Buffer_Dimensions(plugin: Plugin, args: Any) -> None:
-    args.dims = _field(ctypes.c_uint64, args.buffer, "dims")
-    args.num_dims = _field(ctypes.c_uint64, args.buffer, "rank")
-
-
-def Buffer_UnpaddedDimensions(plugin: Plugin, args: Any) -> None:
-    args.unpadded_dims = _field(ctypes.c_uint64, args.buffer, "dims")
-    args.num_dims = _field(ctypes.c_uint64, args.buffer, "rank")
-
-
-def Buffer_IsDeleted(plugin: Plugin, args: Any) -> None:
-    args.is_deleted = bool(_field(ctypes.c_uint8, args.buffer, "deleted"))
-
-
-def Buffer_Destroy(plugin: Plugin, args: Any) -> None:
-    plugin.values.release_shard(args.buffer)
-
-
-_BUFFER = abi.word("Buffer_Destroy", "buffer")
+def Buffer_Destroy(plugin: Plugin, address: int) -> None:
+    plugin.values.release_shard(WORDS[(address >> 3) + abi.OBJECT])
 
 
 def buffer_destroy_last(plugin: Plugin, address: int) -> None:
     """``Buffer_Destroy`` when machine code has counted down to the last shard of a value."""
-    handle = WORDS[(address >> 3) + _BUFFER]
+    handle = WORDS[(address >> 3) + abi.OBJECT]
     plugin.values.forget(handle - WORDS[handle >> 3])
 
 
-def Buffer_ReadyEvent(plugin: Plugin, args: Any) -> None:
-    value, index = plugin.values.find(args.buffer)
+def Buffer_ReadyEvent(plugin: Plugin, address: int) -> None:
+    arguments = address >> 3
+    handle = WORDS[arguments + abi.OBJECT]
+    if BYTES[handle + _READY]:
+        WORDS[arguments + _READY_EVENT] = plugin.ready_event
+    else:
+        WORDS[arguments + _READY_EVENT] = plugin.new_event(_ready_event(plugin, handle))
+
+
+def _ready_event(plugin: Plugin, handle: int) -> Event:
+    value, index = plugin.values.find(handle)
     array = value.array
     if array is None:
         raise DeletedBufferError("the ready event of a deleted buffer was asked for")
     if value.event is not None:
-        args.event = plugin.new_event(value.event)
-        return
+        return value.event
     client = plugin.client_of_value(value)
     if not client.is_ready(array):
-        args.event = plugin.new_event(client.when_ready(array))
-        return
+        return client.when_ready(array)
     event = Event()
     event.set(_failure(array))
     if event.error is None:
-        base = args.buffer - index * RECORD_BYTES
+        base = handle - index * RECORD_BYTES
         plugin.values.mark(base, range(len(value.spec.placement)), "ready")
-    args.event = plugin.new_event(event)
+    return event
 
 
 def _failure(array: Any) -> BaseException | None:
@@ -89,11 +66,6 @@ def _failure(array: Any) -> BaseException | None:
     except Exception as error:
         return error
     return None
-
-
-def Buffer_DynamicDimensionIndices(plugin: Plugin, args: Any) -> None:
-    args.dynamic_dim_indices = None
-    args.num_dynamic_dims = 0
 
 
 def Buffer_GetMemoryLayout(plugin: Plugin, args: Any) -> None:
@@ -115,10 +87,6 @@ def Buffer_Delete(plugin: Plugin, args: Any) -> None:
     value, index = plugin.values.find(args.buffer)
     value.delete(index)
     plugin.values.mark(args.buffer - index * RECORD_BYTES, range(index, index + 1), "deleted")
-
-
-def Buffer_IsOnCpu(plugin: Plugin, args: Any) -> None:
-    args.is_on_cpu = False
 
 
 def Buffer_UnsafePointer(plugin: Plugin, args: Any) -> None:

@@ -6,9 +6,13 @@ from typing import Any
 
 from neuronjax.errors import ExecutionError
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.handles import read_bytes
+from neuronjax.pjrt.handles import BYTES, WORDS, read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime.event import Event
+
+_IS_READY = abi.args("Event_IsReady").is_ready.offset
+_CALLBACK = abi.word("Event_OnReady", "callback")
+_USER_ARG = abi.word("Event_OnReady", "user_arg")
 
 
 def Event_Create(plugin: Plugin, args: Any) -> None:
@@ -20,20 +24,21 @@ def Event_Set(plugin: Plugin, args: Any) -> None:
     plugin.handles[args.event].set(ExecutionError(message) if args.error_code else None)
 
 
-def Event_Destroy(plugin: Plugin, args: Any) -> None:
-    if args.event != plugin.ready_event:
-        plugin.handles.drop(args.event)
+def Event_Destroy(plugin: Plugin, address: int) -> None:
+    event = WORDS[(address >> 3) + abi.OBJECT]
+    if event != plugin.ready_event:
+        plugin.handles.drop(event)
 
 
-def Event_IsReady(plugin: Plugin, args: Any) -> None:
+def Event_IsReady(plugin: Plugin, address: int) -> None:
     """A failed event says no, and its callback brings the error at once: jaxlib forgets to destroy
     events, and with them buffers, when it finds one that is ready with an error."""
-    event = plugin.handles[args.event]
-    args.is_ready = event.is_ready() and event.error is None
+    event = plugin.handles[WORDS[(address >> 3) + abi.OBJECT]]
+    BYTES[address + _IS_READY] = event.is_ready() and event.error is None
 
 
-def Event_Error(plugin: Plugin, args: Any) -> None:
-    error = plugin.handles[args.event].error
+def Event_Error(plugin: Plugin, address: int) -> None:
+    error = plugin.handles[WORDS[(address >> 3) + abi.OBJECT]].error
     if error is not None:
         raise error
 
@@ -44,10 +49,12 @@ def Event_Await(plugin: Plugin, args: Any) -> None:
         raise error
 
 
-def Event_OnReady(plugin: Plugin, args: Any) -> None:
-    callback, user_arg = abi.EVENT_CALLBACK(args.callback), args.user_arg
+def Event_OnReady(plugin: Plugin, address: int) -> None:
+    arguments = address >> 3
+    callback = abi.EVENT_CALLBACK(WORDS[arguments + _CALLBACK])
+    user_arg = WORDS[arguments + _USER_ARG]
 
     def call(error: BaseException | None) -> None:
         callback(None if error is None else plugin.new_error(error), user_arg)
 
-    plugin.handles[args.event].on_ready(call)
+    plugin.handles[WORDS[arguments + abi.OBJECT]].on_ready(call)

@@ -188,18 +188,6 @@ def Executable_Name(plugin: Plugin, args: Any) -> None:
     args.executable_name, args.executable_name_size = plugin.strings(name)
 
 
-def Executable_NumReplicas(plugin: Plugin, args: Any) -> None:
-    args.num_replicas = plugin.handles[args.executable].program.num_replicas
-
-
-def Executable_NumPartitions(plugin: Plugin, args: Any) -> None:
-    args.num_partitions = plugin.handles[args.executable].program.num_partitions
-
-
-def Executable_NumOutputs(plugin: Plugin, args: Any) -> None:
-    args.num_outputs = len(plugin.handles[args.executable].program.signature.results)
-
-
 def Executable_SizeOfGeneratedCodeInBytes(plugin: Plugin, args: Any) -> None:
     args.size_in_bytes = plugin.handles[args.executable].memory.code
 

@@ -31,30 +31,12 @@ CALLS: dict[str, str] = {
 """Slots of ``PJRT_Layouts_Extension`` (version 3) after its base, in order."""
 
 
-def Layouts_MemoryLayout_Destroy(plugin: Plugin, args: Any) -> None:
-    """Layouts are shared and live as long as the process."""
-
-
-def Layouts_MemoryLayout_Serialize(plugin: Plugin, args: Any) -> None:
-    (
-        args.serialized_bytes,
-        args.serialized_bytes_size,
-        args.serialized_layout,
-        args.serialized_layout_deleter,
-    ) = plugin.handles.record(args.layout)
-
-
 def Layouts_PJRT_Client_GetDefaultLayout(plugin: Plugin, args: Any) -> None:
     args.layout = plugin.layout(row_major(args.num_dims))
 
 
 def Layouts_PJRT_Topology_GetDefaultLayout(plugin: Plugin, args: Any) -> None:
     args.layout = plugin.layout(row_major(args.num_dims))
-
-
-def Layouts_PJRT_Buffer_MemoryLayout(plugin: Plugin, args: Any) -> None:
-    spec = plugin.values.find(args.buffer)[0].spec
-    args.layout = plugin.layout(spec.layout or row_major(len(spec.tensor.shape)))
 
 
 def Layouts_PJRT_Executable_GetOutputLayouts(plugin: Plugin, args: Any) -> None:
@@ -87,9 +69,12 @@ def read_order(address: int | None, shape: tuple[int, ...]) -> Order | None:
 
 
 def calls() -> dict[str, tuple[Any, Callable[[Plugin, Any], None]]]:
-    """Argument structure and function of every call of the extension."""
+    """Argument structure and function of the calls that more is to be done for than to copy from
+    a layout's record or a buffer's."""
     return {
-        name: (abi.argument_structure(name, spec), globals()[name]) for name, spec in CALLS.items()
+        name: (abi.argument_structure(name, spec), globals()[name])
+        for name, spec in CALLS.items()
+        if name in globals()
     }
 
 

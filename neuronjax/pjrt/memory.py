@@ -13,10 +13,6 @@ def Memory_Id(plugin: Plugin, args: Any) -> None:
     args.id = plugin.handles[args.memory].id
 
 
-def Memory_Kind(plugin: Plugin, args: Any) -> None:
-    args.kind, args.kind_size = plugin.strings(plugin.handles[args.memory].kind)
-
-
 def Memory_Kind_Id(plugin: Plugin, args: Any) -> None:
     args.kind_id = MEMORY_KINDS.index(plugin.handles[args.memory].kind)
 

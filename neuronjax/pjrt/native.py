@@ -19,12 +19,12 @@ from typing import Protocol
 from llvmlite import binding as llvm
 
 from neuronjax.pjrt import abi, layouts, profiler
+from neuronjax.pjrt.getters import NOTHING
 from neuronjax.pjrt.guard import Callback
 from neuronjax.pjrt.native_ir import (
     BUFFER_DESTROY_LAST,
     DELETER,
     FIXED_WORDS,
-    NOTHING,
     STUBS,
     description,
 )

@@ -19,12 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neuronjax.pjrt import abi, layouts
+from neuronjax.pjrt import abi
+from neuronjax.pjrt.getters import COPIES, NOTHING, ZEROS, position
 from neuronjax.pjrt.plugin_state import EVENT_READY, EVENT_STATIC
 from neuronjax.pjrt.values import offset
-
-OBJECT = 16
-"""Every argument record has its object right behind the two header words."""
 
 FIXED_WORDS = (
     "closed",  # 1 when the process ends
@@ -52,43 +50,6 @@ FIXED_WORDS = (
 
 BUFFER_DESTROY_LAST = "buffer_destroy_last"
 DELETER = "deleter"
-NOTHING = "nothing"
-"""A function for whoever needs one where nothing is to be done."""
-
-_GETTERS: dict[str, tuple[tuple[str, int, int], ...]] = {
-    "Buffer_Device": (("device", offset("device"), 64),),
-    "Buffer_Memory": (("memory", offset("memory"), 64),),
-    "Buffer_ElementType": (("type", offset("type"), 32),),
-    "Buffer_Dimensions": (("dims", offset("dims"), 64), ("num_dims", offset("rank"), 64)),
-    "Buffer_UnpaddedDimensions": (
-        ("unpadded_dims", offset("dims"), 64),
-        ("num_dims", offset("rank"), 64),
-    ),
-    "Buffer_IsDeleted": (("is_deleted", offset("deleted"), 8),),
-    "Memory_Kind": (("kind", 0, 64), ("kind_size", 8, 64)),
-    "Executable_NumReplicas": (("num_replicas", 0, 64),),
-    "Executable_NumPartitions": (("num_partitions", 8, 64),),
-    "Executable_NumOutputs": (("num_outputs", 16, 64),),
-    "Error_Message": (("message", 0, 64), ("message_size", 8, 64)),
-    "Error_GetCode": (("code", 16, 32),),
-    "Layouts_PJRT_Buffer_MemoryLayout": (("layout", offset("layout"), 64),),
-    "Layouts_MemoryLayout_Serialize": (
-        ("serialized_bytes", 0, 64),
-        ("serialized_bytes_size", 8, 64),
-        ("serialized_layout", 16, 64),
-        ("serialized_layout_deleter", 24, 64),
-    ),
-}
-"""Call -> fields: (name in the arguments, offset in the object's record, bits)."""
-
-_CONSTANTS: dict[str, tuple[tuple[str, int], ...]] = {
-    "Buffer_IsOnCpu": (("is_on_cpu", 8),),
-    "Buffer_DynamicDimensionIndices": (("dynamic_dim_indices", 64), ("num_dynamic_dims", 64)),
-    "Layouts_MemoryLayout_Destroy": (),
-    NOTHING: (),
-}
-"""Call -> fields of the arguments that are zero, and their bits."""
-
 _FLAGGED: dict[str, tuple[int, str]] = {
     "Buffer_ReadyEvent": (offset("ready"), "ready_event"),
     "Event_IsReady": (EVENT_READY, "is_ready"),
@@ -99,7 +60,7 @@ _FLAGGED: dict[str, tuple[int, str]] = {
 }
 """Call -> offset of the flag in the object's record that allows the answer, and the answer."""
 
-STUBS = (*_GETTERS, *_CONSTANTS, *_FLAGGED, "Error_Destroy", "Buffer_Destroy")
+STUBS = (*COPIES, *ZEROS, *_FLAGGED, "Error_Destroy", "Buffer_Destroy")
 """The calls that are answered without Python."""
 
 _ENTER = """
@@ -211,11 +172,11 @@ def description(entries: Sequence[str]) -> str:
         ),
         *(
             _function(f"call_{name}", _OBJECT_LINE + "".join(_getter(name, fields)))
-            for name, fields in _GETTERS.items()
+            for name, fields in COPIES.items()
         ),
         *(
             _function(f"call_{name}", "".join(_zeros(name, fields)))
-            for name, fields in _CONSTANTS.items()
+            for name, fields in ZEROS.items()
         ),
         *(
             _function(f"call_{name}", _flagged(name, flag, answer, words, callbacks[name]))
@@ -229,7 +190,7 @@ def description(entries: Sequence[str]) -> str:
     return "\n".join(parts) + "\n"
 
 
-_OBJECT_LINE = f"  %object_p = getelementptr i8, ptr %args, i64 {OBJECT}\n" + (
+_OBJECT_LINE = f"  %object_p = getelementptr i8, ptr %args, i64 {8 * abi.OBJECT}\n" + (
     "  %object = load ptr, ptr %object_p\n"
 )
 
@@ -256,19 +217,12 @@ def _go_on(words: dict[str, str], callback: str, call: str) -> str:
     )
 
 
-def _at(call: str, field: str) -> int:
-    """Offset of a field in the arguments of a call."""
-    in_layouts = layouts.CALLS.get(call)
-    kind = abi.argument_structure(call, in_layouts) if in_layouts else abi.args(call)
-    return getattr(kind, field).offset
-
-
 def _getter(call: str, fields: Sequence[tuple[str, int, int]]) -> list[str]:
     """Copies fields of the object's record into the arguments."""
     copies = [
         f"  %from{n} = getelementptr i8, ptr %object, i64 {source}\n"
         f"  %value{n} = load i{bits}, ptr %from{n}\n"
-        f"  %to{n} = getelementptr i8, ptr %args, i64 {_at(call, name)}\n"
+        f"  %to{n} = getelementptr i8, ptr %args, i64 {position(call, name)}\n"
         f"  store i{bits} %value{n}, ptr %to{n}\n"
         for n, (name, source, bits) in enumerate(fields)
     ]
@@ -277,7 +231,7 @@ def _getter(call: str, fields: Sequence[tuple[str, int, int]]) -> list[str]:
 
 def _zeros(call: str, fields: Sequence[tuple[str, int]]) -> list[str]:
     stores = [
-        f"  %to{n} = getelementptr i8, ptr %args, i64 {_at(call, name)}\n"
+        f"  %to{n} = getelementptr i8, ptr %args, i64 {position(call, name)}\n"
         f"  store i{bits} 0, ptr %to{n}\n"
         for n, (name, bits) in enumerate(fields)
     ]
@@ -300,19 +254,19 @@ def _answer(call: str, answer: str, words: dict[str, str]) -> str:
     if answer == "ready_event":
         return (
             f"  %event = load ptr, ptr {words['ready_event']}\n"
-            f"  %to = getelementptr i8, ptr %args, i64 {_at(call, 'event')}\n"
+            f"  %to = getelementptr i8, ptr %args, i64 {position(call, 'event')}\n"
             "  store ptr %event, ptr %to\n"
         )
     if answer == "is_ready":
         return (
-            f"  %to = getelementptr i8, ptr %args, i64 {_at(call, 'is_ready')}\n"
+            f"  %to = getelementptr i8, ptr %args, i64 {position(call, 'is_ready')}\n"
             "  store i8 1, ptr %to\n"
         )
     if answer == "on_ready":
         return (
-            f"  %function_p = getelementptr i8, ptr %args, i64 {_at(call, 'callback')}\n"
+            f"  %function_p = getelementptr i8, ptr %args, i64 {position(call, 'callback')}\n"
             "  %function = load ptr, ptr %function_p\n"
-            f"  %argument_p = getelementptr i8, ptr %args, i64 {_at(call, 'user_arg')}\n"
+            f"  %argument_p = getelementptr i8, ptr %args, i64 {position(call, 'user_arg')}\n"
             "  %argument = load ptr, ptr %argument_p\n"
             "  call void %function(ptr null, ptr %argument)\n"
         )

@@ -16,6 +16,7 @@ from neuronjax.pjrt import (
     error,
     event,
     executable,
+    getters,
     layouts,
     memory,
     native,
@@ -23,8 +24,9 @@ from neuronjax.pjrt import (
     topology,
     transfer,
 )
+from neuronjax.pjrt.getters import NOTHING
 from neuronjax.pjrt.guard import guarded
-from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, DELETER, NOTHING
+from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, DELETER
 from neuronjax.pjrt.plugin_state import Plugin
 
 MODULES: tuple[ModuleType, ...] = (
@@ -36,15 +38,38 @@ Call = Callable[[Plugin, Any], None]
 
 def implementations() -> dict[str, Call]:
     """Call name -> function, for the calls that are implemented."""
-    found: dict[str, Call] = {}
-    for name in abi.CALLS:
-        for module in MODULES:
-            if hasattr(module, name):
-                found[name] = getattr(module, name)
-    return found
+    own = {
+        name: getattr(module, name)
+        for name in abi.CALLS
+        for module in MODULES
+        if hasattr(module, name)
+    }
+    copying = {name: call for name, call in getters.calls().items() if name in abi.CALLS}
+    return own | copying | {BUFFER_DESTROY_LAST: buffer.buffer_destroy_last}
 
 
-BY_ADDRESS = frozenset({"LoadedExecutable_Execute", "Buffer_ToHostBuffer"})
+def extension_calls() -> dict[str, tuple[Any, Call]]:
+    """Argument structure and function of the calls that are not of PJRT itself."""
+    copying = {n: (None, call) for n, call in getters.calls().items() if n not in abi.CALLS}
+    return {**copying, **layouts.calls(), **profiler.calls()}
+
+
+BY_ADDRESS = frozenset(
+    {
+        "LoadedExecutable_Execute",
+        "Buffer_ToHostBuffer",
+        "Buffer_ReadyEvent",
+        "Buffer_Destroy",
+        "Event_Destroy",
+        "Event_IsReady",
+        "Event_Error",
+        "Event_OnReady",
+        "Error_Destroy",
+        BUFFER_DESTROY_LAST,
+        *getters.COPIES,
+        *getters.ZEROS,
+    }
+)
 """Calls that JAX makes for every run or value: their functions get the address of the arguments,
 since making a ctypes view of it and reading its fields costs more than all that they do."""
 
@@ -73,16 +98,13 @@ class Table:
     ) -> None:
         """``functions`` are the implementations by call; ``None`` stands for the backend's own."""
         self.plugin = plugin
-        own = implementations() | {BUFFER_DESTROY_LAST: buffer.buffer_destroy_last}
-        functions = own if functions is None else functions
+        functions = implementations() if functions is None else functions
         calls = {
             **{name: (view(name), functions.get(name) or _unimplemented(name))
                for name in abi.CALLS},
             BUFFER_DESTROY_LAST: (None, functions[BUFFER_DESTROY_LAST]),
             DELETER: (Lent, _delete_lent),
-            NOTHING: (Lent, _nothing),
-            **layouts.calls(),
-            **profiler.calls(),
+            **extension_calls(),
         }  # fmt: skip
         callbacks = {
             name: guarded(plugin, structure, name, function)
@@ -133,10 +155,6 @@ class Lent(ctypes.Structure):
 
 def _delete_lent(plugin: Plugin, lent: Lent) -> None:
     plugin.handles.drop(ctypes.addressof(lent))
-
-
-def _nothing(plugin: Plugin, lent: Lent) -> None:
-    """For what JAX may keep."""
 
 
 def _address(callback: Any) -> int:

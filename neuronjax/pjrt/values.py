@@ -158,11 +158,11 @@ class ValueTable:
 
     def release_shard(self, handle: int) -> None:
         """Counts one shard as destroyed; forgets the value with the last."""
-        base = handle - ctypes.c_uint64.from_address(handle).value
-        live = ctypes.c_int64.from_address(base + offset("live"))
+        base = handle - WORDS[handle >> 3]
+        live = base + _LIVE >> 3
         with self._lock:
-            live.value -= 1
-            last = live.value == 0
+            left = WORDS[live] = WORDS[live] - 1
+            last = left == 0
         if last:
             self.forget(base)
 
@@ -184,7 +184,7 @@ class ValueTable:
         """Sets the flag ``deleted`` or ``ready`` of some shards, which the caller holds."""
         where = offset(field)
         for shard in shards:
-            ctypes.c_uint8.from_address(base + shard * RECORD_BYTES + where).value = 1
+            BYTES[base + shard * RECORD_BYTES + where] = 1
 
     def mark_ready(self, base: int, value: ShardedValue) -> None:
         """Sets the flag ``ready`` of all shards of a value, unless it was forgotten meanwhile."""

@@ -22,8 +22,8 @@ STATUS = {code: name for name, code in abi.ERROR_CODES.items()}
 
 def arguments(name: str) -> Any:
     """The structure of the arguments of a call, of an extension too."""
-    extension = layouts.calls().get(name)
-    return extension[0] if extension else abi.args(name)
+    in_layouts = layouts.CALLS.get(name)
+    return abi.argument_structure(name, in_layouts) if in_layouts else abi.args(name)
 
 
 class CallError(Exception):

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from neuronjax.errors import DeviceMemoryError
-from neuronjax.pjrt import abi, layouts, native
+from neuronjax.pjrt import abi, native
 from neuronjax.pjrt.guard import guarded
 from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, STUBS
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.pjrt.table import Table, implementations
+from neuronjax.pjrt.table import Table, extension_calls, implementations, view
 from neuronjax.pjrt.values import SMALL_BYTES
 from neuronjax.runtime.event import Event
 from tests.conftest import RunPython
-from tests.pjrt.conftest import CallError, Calls, arguments
+from tests.pjrt.conftest import CallError, Calls
 
 
 class Both:
@@ -31,12 +31,12 @@ class Both:
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        functions = {name: function for name, (_, function) in layouts.calls().items()}
-        functions |= implementations()
+        served = {name: (view(name), call) for name, call in implementations().items()}
+        served |= extension_calls()
         self._python = {
-            name: abi.CALLBACK(guarded(calls.plugin, arguments(name), name, functions[name]))
-            for name in STUBS
-            if name in functions
+            name: abi.CALLBACK(guarded(calls.plugin, structure, name, function))
+            for name, (structure, function) in served.items()
+            if name in STUBS
         }
 
     def python(self, name: str, **fields: Any) -> Any:
