@@ -8,6 +8,7 @@ from launch.data.config import DataConfig
 from launch.training.optimizers import OptimizerSettings
 from launch.training.precision import PrecisionSettings
 from launch.training.schedules import ScheduleSettings
+from launch.monitoring import MonitorSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class TrainConfig:
     keep: int = 3  # newest checkpoints that are kept
     keep_every: int | None = None  # checkpoints of multiples of so many steps are kept too
     eval_every: int = 100  # steps between evaluations on held-out text
+    monitor: MonitorSettings = field(default_factory=MonitorSettings)
 
     def optimizer_settings(self) -> dict[str, Any]:
         """The settings that shape the updates; a resumed run may change them."""

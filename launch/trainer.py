@@ -2,12 +2,10 @@
 
 import json
 import math
-import time
 from dataclasses import asdict
 from typing import Any
 
 import jax
-from tqdm import tqdm
 
 from launch import checkpoints
 from launch.config import TrainConfig
@@ -17,7 +15,7 @@ from launch.data.text_data import open_text
 from launch.errors import CheckpointError, DataError, DivergenceError
 from launch.interrupts import StopRequest, stop_requests
 from launch.meshes import check_window, choose_mesh
-from launch.metrics import MetricsFile
+from launch.monitoring import Monitor
 from launch.program import say
 from launch.simulated import device_time
 from launch.source import Source
@@ -28,6 +26,8 @@ from launch.training.platform import check_platform
 from launch.training.schedules import make_schedule
 from launch.training.step import TrainState, make_training
 from models import pretrained
+from models.generate import generate
+from models.sampling import Sampling
 
 
 def train(source: Source, config: TrainConfig) -> int:
@@ -94,35 +94,44 @@ class Run:
         self._batches = make_batches(self._data.rows, config.batch_size, self._placement.rows)
         self.step, self._state = self._start()
         self._step = self._compiled_step()
-        self._device_time = device_time(self._step)
         # Only now, so that a run that may not start changes nothing.
         self._writer = checkpoints.CheckpointWriter(
             config.checkpoint_dir, checkpoints.Retention(config.keep, config.keep_every)
         )
-        self._metrics = MetricsFile(config.checkpoint_dir / "metrics.jsonl", self.step)
+        self._monitor = Monitor(
+            config.checkpoint_dir,
+            config.monitor,
+            last_step=self.step,
+            steps=config.steps,
+            tokens_per_step=config.batch_size * self._context,
+            on_device=device_time(self._step),
+        )
         self._saved_step = self.step
         copy_tokenizer(source.files, config.checkpoint_dir)
-        self._metrics.write(step=self.step, **asdict(self._data.counts))
+        self._monitor.write(self.step, asdict(self._data.counts))
         say(self._description())
 
     def train_on(self, stop: StopRequest) -> None:
         """Steps until the last one or until asked to stop; saves, evaluates and prints."""
-        last = self._config.steps
-        with tqdm(total=last, initial=self.step, unit="step", dynamic_ncols=True) as bar:
-            while self.step < last and not stop.signal_number:
-                bar.set_postfix_str(self._take_step())
-                bar.update()
-                if self.step % self._config.checkpoint_every == 0:
-                    self._save()
-                if self.step % self._config.eval_every == 0 and self.step < last:
-                    bar.write(self._evaluate())
+        config = self._config
+        while self.step < config.steps and not stop.signal_number:
+            self._take_step()
+            self._writer.check()
+            if self.step % config.checkpoint_every == 0:
+                self._save()
+            if self.step % config.eval_every == 0 and self.step < config.steps:
+                self._evaluate()
+            if config.monitor.sample_every and self.step % config.monitor.sample_every == 0:
+                self._monitor.sample(self.step, self._sample())
         self._save()
-        if self.step >= last:
-            print(self._evaluate(), flush=True)
+        if self.step >= config.steps:
+            self._evaluate()
+        self._monitor.close()
+        print(self._monitor.summary(), flush=True)
 
     def close(self) -> None:
         """Waits for what is being saved and closes the files."""
-        self._metrics.close()
+        self._monitor.close()
         self._writer.close()
 
     def _start(self) -> tuple[int, TrainState]:
@@ -150,42 +159,43 @@ class Run:
         )
         return self._training.start(loaded.parameters)
 
-    def _take_step(self) -> str:
-        """One optimizer step; returns what the progress bar shows of it."""
-        began = time.perf_counter()
-        batch = self._placement.place(next(self._batches))
-        self._state, values = self._step(self._state, batch)
-        loss, grad_norm = float(values["loss"]), float(values["grad_norm"])
-        if not math.isfinite(loss) or not math.isfinite(grad_norm):
-            raise DivergenceError(
-                f"step {self.step + 1} gave loss {loss} and gradient norm {grad_norm}; it is not "
-                f"saved. The newest checkpoint in {self._config.checkpoint_dir} is step "
-                f"{self._saved_step}. Lower --learning_rate or raise --warmup_steps."
-            )
-        self.step += 1
-        seconds = time.perf_counter() - began
-        tokens_per_second = self._config.batch_size * self._context / seconds
-        self._metrics.write(
-            step=self.step,
-            loss=loss,
-            grad_norm=grad_norm,
-            learning_rate=float(self._schedule(self.step - 1)),
-            tokens_per_second=round(tokens_per_second, 1),
-            **self._on_device(),
+    def _take_step(self) -> None:
+        """One optimizer step. Raises DivergenceError if what it gives is not finite."""
+        with self._monitor.step(self.step + 1) as report:
+            batch = self._placement.place(next(self._batches))
+            self._state, values = self._step(self._state, batch)
+            report |= {name: float(value) for name, value in values.items()}
+            if not all(map(math.isfinite, report.values())):
+                raise DivergenceError(
+                    f"step {self.step + 1} gave loss {report['loss']} and gradient norm "
+                    f"{report['grad_norm']}; it is not saved. The newest checkpoint in "
+                    f"{self._config.checkpoint_dir} is step {self._saved_step}. Lower "
+                    "--learning_rate or raise --warmup_steps."
+                )
+            report["learning_rate"] = float(self._schedule(self.step))
+            self.step += 1
+
+    def _sample(self) -> str:
+        """What the model writes now."""
+        monitor, tokenizer = self._config.monitor, self._source.tokenizer
+        model = self._source.model
+        graph, _ = model.architecture.abstract(model.config)
+        prompt = tokenizer.encode(monitor.sample_prompt, marks=True)
+        tokens = generate(
+            graph,
+            self._state.parameters,
+            prompt[None],
+            max_new_tokens=monitor.sample_tokens,
+            context=model.config.max_seq_len,
+            boundaries=model.config.boundaries,
+            sampling=Sampling(temperature=0.8),
+            key=jax.random.key(self._config.seed + self.step),
+            restart=True,
         )
-        on_device = f"; {self._device_time}" if self._device_time else ""
-        return f"loss {loss:.3f}, {tokens_per_second:.0f} tokens/s{on_device}"
+        stream = tokenizer.stream()
+        return monitor.sample_prompt + stream.feed(tokens[0]) + stream.finish()
 
-    def _on_device(self) -> dict[str, float]:
-        """What the metrics say of a step's time on an emulated device; nothing on other ones."""
-        if self._device_time is None:
-            return {}
-        return {
-            "device_seconds": self._device_time.seconds,
-            "device_mfu": round(self._device_time.mfu, 5),
-        }
-
-    def _evaluate(self) -> str:
+    def _evaluate(self) -> None:
         """Mean loss over the whole held-out text."""
         losses = [
             self._training.evaluate(
@@ -194,11 +204,10 @@ class Run:
             for batch in held_out_batches(self._data.held_out, self._config.batch_size)
         ]
         if not losses:
-            return f"step {self.step}: no text is held out"
+            self._monitor.tell(f"step {self.step}: no text is held out")
+            return
         loss = sum(float(each.total) for each in losses) / sum(float(e.weight) for e in losses)
-        self._metrics.write(step=self.step, held_out_loss=loss)
-        unit = self._source.tokenizer.unit
-        return f"step {self.step}: held-out loss {loss:.4f} nats per {unit}"
+        self._monitor.evaluation(self.step, loss, self._source.tokenizer.unit)
 
     def _description(self) -> str:
         parameters = self._training.state.parameters.values()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.config import TrainConfig
-from launch.metrics import read_metrics
+from launch.monitoring.metrics_file import read_metrics
 from launch.source import byte_level
 from launch.training.optimizers import OptimizerSettings
 from launch.training.precision import PrecisionSettings

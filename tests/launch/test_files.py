@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launch.checkpoints.manifest import find_damage, write_manifest
-from launch.metrics import MetricsFile, read_metrics
+from launch.monitoring.metrics_file import MetricsFile, read_metrics
 
 
 def test_resuming_drops_later_records_and_a_torn_line(tmp_path: Path) -> None:

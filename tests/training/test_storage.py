@@ -12,7 +12,7 @@ from launch import checkpoints
 from launch.checkpoints import CheckpointWriter, Retention, RunLock, run_directory
 from launch.checkpoints.retention import delete
 from launch.errors import LaunchError
-from launch.metrics import MetricsFile
+from launch.monitoring.metrics_file import MetricsFile
 
 ARRAYS = {"parameters": {"a": jnp.arange(4096.0)}}
 

@@ -1,0 +1,40 @@
+"""A run's metrics as event files of TensorBoard."""
+
+from pathlib import Path
+from typing import Any
+
+from launch.errors import SettingsError
+
+try:
+    import tensorboardX
+except ModuleNotFoundError:  # of the extra `tensorboard`
+    tensorboardX = None
+
+FOLDER = "tensorboard"
+
+
+class TensorBoardFile:
+    """Numbers become scalars, texts become texts; both have a run's steps.
+
+    TensorBoard hides what a run that was interrupted wrote of steps after `last_step`. Raises
+    SettingsError without tensorboardX.
+    """
+
+    def __init__(self, directory: Path, last_step: int) -> None:
+        if tensorboardX is None:
+            raise SettingsError(
+                "--tensorboard needs tensorboardX: pip install 'neuronjax[tensorboard]', or leave "
+                "the flag out."
+            )
+        self._writer = tensorboardX.SummaryWriter(str(directory), purge_step=last_step + 1)
+
+    def write(self, *, step: int, **record: Any) -> None:
+        """Adds the numbers and texts of a record."""
+        for name, value in record.items():
+            if isinstance(value, str):
+                self._writer.add_text(name, value, step)
+            elif isinstance(value, int | float):
+                self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
