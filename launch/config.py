@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from launch.data.config import DataConfig
+from launch.monitoring import MonitorSettings
 from launch.training.optimizers import OptimizerSettings
 from launch.training.precision import PrecisionSettings
 from launch.training.schedules import ScheduleSettings
-from launch.monitoring import MonitorSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,13 @@ _MODEL_INTEGERS = {
     "max_seq_len": "Context and training window, in tokens.",
 }
 _MAY_BE_ZERO = ("seed",)
-_RECORDS = ("data", "schedule", "optimizer", "precision", "monitor")  # of a run, whose fields are flags
+_RECORDS = (
+    "data",
+    "schedule",
+    "optimizer",
+    "precision",
+    "monitor",
+)  # of a run, whose fields are flags
 
 
 def _define_flags() -> None:
