@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -11,9 +12,9 @@ from launch import checkpoints
 from launch.config import TrainConfig
 from launch.data.batches import held_out_batches, make_batches, select
 from launch.data.placement import Placement
-from launch.data.text_data import open_text
-from launch.errors import CheckpointError, DataError, DivergenceError
+from launch.errors import CheckpointError, DivergenceError
 from launch.interrupts import StopRequest, stop_requests
+from launch.job import Job, language_job
 from launch.meshes import check_window, choose_mesh
 from launch.monitoring import Monitor
 from launch.program import say
@@ -25,19 +26,21 @@ from launch.training.parallelism import Parallelism
 from launch.training.platform import check_platform
 from launch.training.schedules import make_schedule
 from launch.training.step import TrainState, make_training
-from models import pretrained
-from models.generate import generate
-from models.sampling import Sampling
 
 
 def train(source: Source, config: TrainConfig) -> int:
+    """Trains a decoder on text; see `run_job`."""
+    return run_job(lambda: language_job(source, config), config)
+
+
+def run_job(make_job: Callable[[], Job], config: TrainConfig) -> int:
     """Trains until `config.steps`, resuming from the newest sound checkpoint; returns the exit
     code: 0, or 130 (143) when SIGINT (SIGTERM) asked to stop after a step.
 
     Raises LaunchError for anything the user can put right.
     """
     with checkpoints.RunLock(config.checkpoint_dir), stop_requests() as stop:
-        run = Run(source, config)
+        run = Run(make_job(), config)
         try:
             run.train_on(stop)
         finally:
@@ -51,32 +54,22 @@ def train(source: Source, config: TrainConfig) -> int:
 class Run:
     """A run between two steps: its state, its position in the data, and its files."""
 
-    def __init__(self, source: Source, config: TrainConfig) -> None:
-        precision = config.precision.resolve()
-        model = source.model._replace(config=precision.configure(source.model.config))
-        source = source._replace(model=model)
-        self._config = config
-        self._source = source
-        self._context = _window(config.seq_len, model.config.max_seq_len)
-        self._data = open_text(
-            config.data,
-            source.tokenizer,
-            vocab_size=model.config.vocab_size,
-            seq_len=self._context,
-            seed=config.seed,
-        )
+    def __init__(self, job: Job, config: TrainConfig) -> None:
+        precision, model = config.precision.resolve(), job.model
+        self._config, self._job, self._data = config, job, job.data
         self._identity = {
             "model": as_json({"architecture": model.architecture.name} | asdict(model.config)),
             "data": {
                 **self._data.identity,
+                **job.identity,
                 "batch_size": config.batch_size,
                 "seed": config.seed,
-                "seq_len": self._context,
+                "seq_len": job.row_length,
             },
             "optimizer": config.optimizer_settings(),
         }
         self._mesh = choose_mesh(config.mesh, model.config, config.batch_size)
-        check_window(self._mesh, self._context)
+        check_window(self._mesh, job.row_length)
         check_platform(precision)
         self._schedule = make_schedule(config.schedule, config.steps)
         self._training = make_training(
@@ -86,6 +79,8 @@ class Run:
             precision,
             mesh=self._mesh,
             batch=self._data.shapes(config.batch_size),
+            objective=job.objective,
+            trained=job.trained,
             clip_norm=config.clip_norm,
             ema_decay=config.optimizer.ema_decay,
             seed=config.seed,
@@ -103,11 +98,11 @@ class Run:
             config.monitor,
             last_step=self.step,
             steps=config.steps,
-            tokens_per_step=config.batch_size * self._context,
+            tokens_per_step=config.batch_size * job.row_length,
             on_device=device_time(self._step),
         )
         self._saved_step = self.step
-        copy_tokenizer(source.files, config.checkpoint_dir)
+        copy_tokenizer(job.files, config.checkpoint_dir)
         self._monitor.write(self.step, asdict(self._data.counts))
         say(self._description())
 
@@ -122,10 +117,11 @@ class Run:
             if self.step % config.eval_every == 0 and self.step < config.steps:
                 self._evaluate()
             if config.monitor.sample_every and self.step % config.monitor.sample_every == 0:
-                self._monitor.sample(self.step, self._sample())
+                self._monitor.sample(self.step, self._job.sample(self._state.parameters, self.step))
         self._save()
         if self.step >= config.steps:
             self._evaluate()
+            self._job.finish(self._state.evaluated)
         self._monitor.close()
         print(self._monitor.summary(), flush=True)
 
@@ -150,14 +146,12 @@ class Run:
         return self._training.step.lower(self._training.state, self._training.batch).compile()
 
     def _first_state(self) -> TrainState:
-        if self._source.weights is None:
+        if self._job.first_weights is None:
             return self._training.init()
-        config = self._source.model.config
-        say(f"reading the weights of {self._source.weights}")
-        loaded = pretrained.load(
-            self._source.weights, self._mesh, dtype=config.dtype, param_dtype=config.param_dtype
+        targets = checkpoints.abstract(
+            self._training.state.parameters, self._training.shardings.parameters
         )
-        return self._training.start(loaded.parameters)
+        return self._training.start(self._job.first_weights(self._job.model, self._mesh, targets))
 
     def _take_step(self) -> None:
         """One optimizer step. Raises DivergenceError if what it gives is not finite."""
@@ -175,28 +169,8 @@ class Run:
             report["learning_rate"] = float(self._schedule(self.step))
             self.step += 1
 
-    def _sample(self) -> str:
-        """What the model writes now."""
-        monitor, tokenizer = self._config.monitor, self._source.tokenizer
-        model = self._source.model
-        graph, _ = model.architecture.abstract(model.config)
-        prompt = tokenizer.encode(monitor.sample_prompt, marks=True)
-        tokens = generate(
-            graph,
-            self._state.parameters,
-            prompt[None],
-            max_new_tokens=monitor.sample_tokens,
-            context=model.config.max_seq_len,
-            boundaries=model.config.boundaries,
-            sampling=Sampling(temperature=0.8),
-            key=jax.random.key(self._config.seed + self.step),
-            restart=True,
-        )
-        stream = tokenizer.stream()
-        return monitor.sample_prompt + stream.feed(tokens[0]) + stream.finish()
-
     def _evaluate(self) -> None:
-        """Mean loss over the whole held-out text."""
+        """Mean loss over all that is held out."""
         losses = [
             self._training.evaluate(
                 self._state, self._placement.place(select(batch, self._placement.rows))
@@ -204,10 +178,15 @@ class Run:
             for batch in held_out_batches(self._data.held_out, self._config.batch_size)
         ]
         if not losses:
-            self._monitor.tell(f"step {self.step}: no text is held out")
+            self._monitor.tell(f"step {self.step}: nothing is held out")
             return
-        loss = sum(float(each.total) for each in losses) / sum(float(e.weight) for e in losses)
-        self._monitor.evaluation(self.step, loss, self._source.tokenizer.unit)
+        weight = sum(float(each.weight) for each in losses)
+        metrics = {
+            name: sum(float(each.metrics[name]) for each in losses) / weight
+            for name in losses[0].metrics
+        }
+        loss = sum(float(each.total) for each in losses) / weight
+        self._monitor.evaluation(self.step, loss, self._job.unit, metrics)
 
     def _description(self) -> str:
         parameters = self._training.state.parameters.values()
@@ -215,7 +194,7 @@ class Run:
         sizes = ",".join(f"{axis}={size}" for axis, size in self._mesh.shape.items())
         return (
             f"{count:,} parameters on {self._mesh.devices.flat[0].platform} mesh {sizes}; "
-            f"{self._data.size:,} {self._source.tokenizer.unit}s of training text in "
+            f"{self._data.size:,} {self._job.unit}s to train on in "
             f"{self._data.counts}; "
             f"{'starting' if self.step == 0 else f'resuming after step {self.step}'}"
         )
@@ -225,20 +204,11 @@ class Run:
             return
         record = {
             **self._identity,
-            "config_json": dict(self._source.model.fields.values),
+            "config_json": dict(self._job.model.fields.values),
             "position": self._batches.get_state(),
         }
         self._writer.save(self.step, checkpoints.items(self._state), record)
         self._saved_step = self.step
-
-
-def _window(seq_len: int | None, context: int) -> int:
-    if seq_len is not None and seq_len > context:
-        raise DataError(
-            f"--seq_len={seq_len} is longer than the model's context of {context} tokens. Choose "
-            "a smaller window."
-        )
-    return seq_len or context
 
 
 def as_json(record: dict[str, Any]) -> dict[str, Any]:

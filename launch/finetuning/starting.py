@@ -1,13 +1,24 @@
 """What fine-tuning begins with: the weights of a checkpoint, and random ones for what is new."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
+from launch.errors import ModelError
+from launch.finetuning.lora import LISTED, shapes_of
+from launch.finetuning.tasks import Task
+from launch.program import say
+from models import pretrained
+from models.architecture import Architecture
 from models.parameters import Parameters, split
-from models.pretrained import Described
+from models.pretrained import Described, describe, describe_fields
+from models.registry import ARCHITECTURES
+from models.weights.directory import open_tensors
+from models.weights.fields import Fields
 
 
 def random_parameters(
@@ -23,3 +34,78 @@ def random_parameters(
 
     drawn: Parameters = draw()
     return drawn
+
+
+def described_for(
+    path: Path, task: Task, labels: Sequence[str], *, dtype: str | None = None
+) -> tuple[Described, Described]:
+    """(the model of a directory or a config.json, the same with the head that a task needs).
+
+    Raises ModelError if the model's family has no such head.
+    """
+    source = describe(path, dtype=dtype, param_dtype=dtype)
+    fields = dict(source.fields.values)
+    architecture = source.architecture
+    if architecture.task != task.head:
+        architecture = _sibling(architecture, task.head, path)
+        fields["architectures"] = [architecture.name]
+    if labels:
+        named = dict(enumerate(labels))
+        fields |= {
+            "num_labels": len(labels),
+            "id2label": {str(number): name for number, name in named.items()},
+            "label2id": {name: number for number, name in named.items()},
+        }
+    target = describe_fields(Fields(fields, source.fields.where), dtype=dtype, param_dtype=dtype)
+    if path.is_dir():
+        tensors = open_tensors(path)
+        refined = target.architecture.refine(target.config, tensors)
+        target = target._replace(config=refined)
+    return source, target
+
+
+def _sibling(architecture: Architecture, head: str, path: Path) -> Architecture:
+    siblings = [
+        each
+        for each in ARCHITECTURES.values()
+        if (each.model_type, each.task) == (architecture.model_type, head)
+    ]
+    if not siblings:
+        there = sorted(each.name for each in ARCHITECTURES.values() if each.task == head)
+        raise ModelError(
+            f"--model={path} is {architecture.name}, whose family has no model for {head}. Such "
+            f"models are {', '.join(there)}."
+        )
+    return siblings[0]
+
+
+def first_parameters(
+    directory: Path | None,
+    model: Described,
+    mesh: Mesh,
+    targets: Mapping[str, Any],
+    seed: int,
+) -> Parameters:
+    """The parameters of the directory's checkpoint that the model has too, and random ones for the
+    rest, which are named. `targets` are their dtypes and shardings."""
+    loaded = {}
+    if directory is not None:
+        own = pretrained.load(
+            directory, mesh, dtype=model.config.dtype, param_dtype=model.config.param_dtype
+        )
+        shapes = shapes_of(model)
+        loaded = {
+            name: value
+            for name, value in own.parameters.items()
+            if name in shapes and value.shape == shapes[name].shape
+        }
+    new = shapes_of(model).keys() - loaded.keys()
+    if new and directory is not None:
+        listed = ", ".join(sorted(new)[:LISTED])
+        say(f"new, with random values: {listed}{' …' if len(new) > LISTED else ''}")
+    shardings = {name: target.sharding for name, target in targets.items()}
+    drawn = random_parameters(model, new, seed, shardings) if new else {}
+    return {
+        name: jax.device_put(value.astype(targets[name].dtype), shardings[name])
+        for name, value in (loaded | drawn).items()
+    }

@@ -66,11 +66,16 @@ class Monitor:
         for file in self._files:
             file.write(step=step, **record)
 
-    def evaluation(self, step: int, loss: float, unit: str) -> None:
-        """Tells the loss on held-out data, in nats per `unit`."""
-        self.write(step, {"held_out_loss": loss})
+    def evaluation(
+        self, step: int, loss: float, unit: str, metrics: Mapping[str, float] | None = None
+    ) -> None:
+        """Tells the loss on held-out data, in nats per `unit`, and other means over it."""
+        means = metrics or {}
+        named = {f"held_out_{name}": mean for name, mean in means.items()}
+        self.write(step, {"held_out_loss": loss, **named})
         self._summary.add_evaluation(loss, unit)
-        self.tell(f"step {step}: held-out loss {loss:.4f} nats per {unit}")
+        others = "".join(f", {name} {mean:.4f}" for name, mean in means.items())
+        self.tell(f"step {step}: held-out loss {loss:.4f} nats per {unit}{others}")
 
     def sample(self, step: int, text: str) -> None:
         """Tells what the model writes."""

@@ -86,7 +86,13 @@ def make_training(
     def learnt_of(parameters: Parameters) -> Parameters:
         return {path: value for path, value in parameters.items() if path in learnt}
 
+    def held(path: str, value: jax.Array) -> jax.Array:
+        """What is never changed needs no more digits than layers compute with."""
+        is_changed = path in learnt or path in running
+        return value if is_changed else value.astype(precision.compute_dtype)
+
     def start(parameters: Parameters) -> TrainState:
+        parameters = {path: held(path, value) for path, value in parameters.items()}
         return TrainState(
             parameters,
             optimizer.init(learnt_of(parameters)),

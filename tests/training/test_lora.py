@@ -19,6 +19,7 @@ from launch.finetuning.lora import Adapted, LoRA, adapt, merged
 from launch.finetuning.starting import random_parameters
 from launch.training.objectives import next_tokens
 from launch.training.parallelism import Parallelism
+from launch.training.precision import PRECISIONS
 from launch.training.step import TrainState, make_training
 from models.errors import ConfigError
 from models.layers.low_rank import switch_adapters
@@ -258,24 +259,26 @@ MESHES = {
 
 
 def train(
-    parallelism: Parallelism, devices: list[jax.Device], steps: int = 3, **changes: Any
+    parallelism: Parallelism, devices: list[jax.Device], precision: str = "fp32", steps: int = 3
 ) -> tuple[Adapted, Parameters, TrainState, list[float]]:
-    """Steps with dropout; the base in BF16 if `changes` say so."""
+    """Steps with dropout."""
     config = {**LLAMA, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
-    base = random_model(config, **changes)
+    base = random_model(config)
     adapted = adapt(described(base), LoRA(rank=4, dropout=0.3, targets="k_proj,o_proj,up_proj"))
     rows = next_tokens(np.random.default_rng(0).integers(0, 64, (4, 9)).astype(np.int32))
     training = make_training(
         adapted.model,
         optax.adam(1e-2),
         parallelism,
+        PRECISIONS[precision],
         mesh=parallelism.mesh(devices),
         batch=jax.eval_shape(lambda: rows),
         trained=adapted.trained(),
         seed=0,
     )
     shardings = training.shardings.parameters
-    weights = jax.tree.map(np.asarray, base.parameters)
+    dtypes = training.state.parameters
+    weights = {path: np.asarray(x, dtypes[path].dtype) for path, x in base.parameters.items()}
     loaded = jax.device_put(weights, {path: shardings[path] for path in weights})
     added = random_parameters(adapted.model, adapted.trained(), 0, shardings)
     state = training.start(loaded | added)
@@ -304,7 +307,7 @@ def test_the_base_keeps_every_bit_and_is_not_in_the_optimizer(
     neuron_devices: list[jax.Device],
 ) -> None:
     adapted, base, state, losses = train(
-        MESHES["fsdp and tensor"], neuron_devices, param_dtype="bfloat16", dtype="bfloat16"
+        MESHES["fsdp and tensor"], neuron_devices, "mixed_precision"
     )
     assert losses[-1] < losses[0]
     for path, value in base.items():

@@ -1,0 +1,117 @@
+"""Records of images and sound: what is read at the start, and what is made when a row is needed."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from launch.data.records import Record, RecordError, field_of
+from launch.errors import DataError
+from launch.finetuning.text_examples import Reading, Row
+from launch.tasks.media_reader import read_sound
+from models.errors import ModelsError
+from models.images import (
+    PREPROCESSOR_FILE,
+    PROCESSOR_FILE,
+    Preprocessing,
+    open_image,
+    read_preprocessing,
+)
+from models.images import pixels_of as pixels_of_image
+from models.whisper.features import Spectrogram, log_mel
+
+AUDIO = "audio"
+_HALF = (0.5, 0.5, 0.5)
+
+
+def labelled_image(record: Record, reading: Reading) -> Row:
+    """The image as it is stored, `labels` and `weights` []."""
+    image = field_of(record, "image")
+    if isinstance(image, str):
+        image = Path(image)
+    known = isinstance(image, Path | np.ndarray) or (isinstance(image, Mapping) and image)
+    if not known:
+        raise RecordError(
+            f"{record.place}: expected the path, the bytes or the numbers of an image, not a "
+            f"{type(image).__name__}."
+        )
+    label = reading.label(record, field_of(record, "label"))
+    return {"image": image, "labels": np.int32(label), "weights": np.float32(1)}
+
+
+def image_row(row: Row, preprocessing: Preprocessing) -> Row:
+    """`pixels` [H, W, 3], FP32, in place of the image. Raises DataError if it cannot be read."""
+    try:
+        pixels = pixels_of_image(_open(row["image"]), preprocessing)
+    except (ModelsError, OSError) as error:
+        raise DataError(f"an image cannot be used: {error}") from error
+    return {"pixels": pixels, "labels": row["labels"], "weights": row["weights"]}
+
+
+def preprocessing_for(directory: Path | None, config: Any) -> Preprocessing:
+    """As the files of a checkpoint say; without them, resized to what the model takes, if it takes
+    one size, with numbers from -1 to 1."""
+    files = (PREPROCESSOR_FILE, PROCESSOR_FILE)
+    if directory is not None and any((directory / name).is_file() for name in files):
+        found = read_preprocessing(directory)
+    else:
+        found = Preprocessing(mean=_HALF, std=_HALF)
+    size = getattr(config, "image_size", None)
+    if size is not None and found.size is None and found.crop is None:
+        return replace(found, size=tuple(size), shortest_edge=None)
+    return found
+
+
+def transcribed_sound(record: Record, reading: Reading) -> Row | None:
+    """The sound as it is stored, and `tokens`, `targets`, `weights` [T] of what is said."""
+    sound, text = field_of(record, AUDIO), field_of(record, "text")
+    if not isinstance(sound, str | Path | Mapping) or not isinstance(text, str):
+        raise RecordError(
+            f"{record.place}: expected `audio`, the path of a WAV file or an `array` with its "
+            "`sampling_rate`, and `text`."
+        )
+    opening = np.array(reading.opening, np.int32)
+    said = reading.writer.tokenizer.encode(text, marks=False)
+    tokens = np.concatenate([opening, said, [reading.writer.end or 0]]).astype(np.int32)
+    if not reading.fits(len(tokens) - 1):
+        return None
+    weights = np.ones(len(tokens) - 1, np.float32)
+    weights[: len(opening) - 1] = 0  # what opens a text is given, not learnt
+    return {
+        "sound": sound,
+        "tokens": reading.filled(tokens[:-1], reading.pad),
+        "targets": reading.filled(tokens[1:]),
+        "weights": reading.filled(weights),
+    }
+
+
+def sound_row(row: Row, settings: Spectrogram) -> Row:
+    """`features` [F, M], FP32, in place of the sound. Raises DataError if it cannot be read."""
+    sound = row["sound"]
+    if isinstance(sound, Mapping):
+        rate = sound.get("sampling_rate")
+        if rate != settings.sampling_rate or sound.get("array") is None:
+            raise DataError(
+                f"a sound has {rate} samples per second, but the model hears "
+                f"{settings.sampling_rate}. Convert the records."
+            )
+        samples = np.asarray(sound["array"], np.float64)
+    else:
+        samples = read_sound(Path(sound), settings.sampling_rate)
+    others = {name: value for name, value in row.items() if name != "sound"}
+    return {"features": log_mel(samples, settings), **others}
+
+
+def _open(image: Any) -> Image.Image:
+    if isinstance(image, Path):
+        return open_image(image)
+    if isinstance(image, np.ndarray):
+        return Image.fromarray(image)
+    # As Hugging Face `datasets` stores images in tables.
+    if image.get("bytes") is not None:
+        return Image.open(io.BytesIO(image["bytes"])).convert("RGB")
+    return open_image(Path(image["path"]))

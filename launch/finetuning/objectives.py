@@ -1,0 +1,139 @@
+"""What tasks other than language modelling minimise. Rows with a weight of 0 do not count."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from launch.training.objectives import Batch, Loss
+from models.layers.dropout import set_dropout
+from models.losses import cross_entropy
+
+ENCODER_INPUTS = ("tokens", "real", "types")
+_MASKED, _REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification:
+    """Cross entropy of `labels`, and their `accuracy`: of texts [B] or of tokens [B, T]."""
+
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
+        """The mean over `weights`, of the shape of the labels."""
+        _start(model, keys)
+        logits = model(**_encoder_inputs(batch))["logits"]
+        return _labelled(logits, batch["labels"], batch["weights"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageClassification:
+    """Cross entropy of `labels` [B] of `pixels` [B, H, W, C], and their `accuracy`.
+
+    Models with batch norms use the statistics of the batch in training, and move the running ones.
+    """
+
+    has_statistics: bool = False
+
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
+        """The mean over `weights` [B]."""
+        _start(model, keys)
+        training = {"train": keys is not None} if self.has_statistics else {}
+        return _labelled(model(batch["pixels"], **training), batch["labels"], batch["weights"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnswering:
+    """The mean of the cross entropies of `begins` and `ends` [B], the first and the last token of
+    the answer; `exact` says how often both are the likeliest."""
+
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
+        """The mean over `weights` [B]."""
+        _start(model, keys)
+        outputs = model(**_encoder_inputs(batch))
+        pairs = (("start_logits", "begins"), ("end_logits", "ends"))
+        nats = [cross_entropy(outputs[name], batch[place]) for name, place in pairs]
+        found = [jnp.argmax(outputs[name], axis=-1) == batch[place] for name, place in pairs]
+        exact = jnp.logical_and(*found)
+        return _sums(sum(nats[1:], nats[0]) / 2, batch["weights"], exact=exact)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLanguageModelling:
+    """Cross entropy of tokens that were chosen at random, of which most are hidden.
+
+    Devlin et al., "BERT", 2019, 3.1: of the chosen tokens 80 % become the mask, 10 % a random
+    token, and 10 % stay. Every step draws anew; evaluation always draws the same for a row.
+    """
+
+    mask_token: int
+    vocab_size: int
+    probability: float = 0.15  # with which a token is chosen
+
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
+        """Over a batch of an encoder's inputs and `choosable` [B, T]; `accuracy` as a metric."""
+        _start(model, keys)
+        tokens = batch["tokens"]
+        drawn = jax.vmap(_key_of_row)(tokens) if keys is None else jax.vmap(_fold_masks)(keys)
+        chosen, hidden = jax.vmap(self._hide)(drawn, tokens, batch["choosable"])
+        inputs = {**_encoder_inputs(batch), "tokens": hidden}
+        return _labelled(model(**inputs)["logits"], tokens, chosen)
+
+    def _hide(
+        self, key: jax.Array, tokens: jax.Array, choosable: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """(which tokens [T] of a row are chosen, the row as the model sees it)."""
+        choice, kind, other = jax.random.split(key, 3)
+        chosen = choosable & jax.random.bernoulli(choice, self.probability, tokens.shape)
+        kinds = jax.random.uniform(kind, tokens.shape)
+        others = jax.random.randint(other, tokens.shape, 0, self.vocab_size, tokens.dtype)
+        hidden = jnp.where(kinds < _MASKED, self.mask_token, tokens)
+        hidden = jnp.where((kinds >= _MASKED) & (kinds < _MASKED + _REPLACED), others, hidden)
+        return chosen, jnp.where(chosen, hidden, tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceToSequence:
+    """Cross entropy of `targets` [B, T] after `tokens` [B, T], given what stands at the source:
+    a text (`source`, `real`) or a spectrogram (`features`)."""
+
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
+        """The mean over `weights` [B, T]; `accuracy` as a metric."""
+        _start(model, keys)
+        names = ("tokens", "source", "real", "features")
+        logits = model(**{name: batch[name] for name in names if name in batch})
+        return _labelled(logits, batch["targets"], batch["weights"])
+
+
+def _start(model: Any, keys: jax.Array | None) -> None:
+    if keys is not None:
+        set_dropout(model, keys)
+
+
+def _encoder_inputs(batch: Batch) -> Mapping[str, jax.Array]:
+    return {name: batch[name] for name in ENCODER_INPUTS if name in batch}
+
+
+def _labelled(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Loss:
+    right = jnp.argmax(logits, axis=-1) == labels
+    return _sums(cross_entropy(logits, labels), weights, accuracy=right)
+
+
+def _sums(losses: jax.Array, weights: jax.Array, **metrics: jax.Array) -> Loss:
+    weights = weights.astype(jnp.float32)
+
+    def total(values: jax.Array) -> jax.Array:
+        # A row that is all padding may have no meaning, not even a number.
+        return jnp.sum(jnp.where(weights > 0, values.astype(jnp.float32) * weights, 0.0))
+
+    sums = {name: total(values) for name, values in metrics.items()}
+    return Loss(total(losses), jnp.sum(weights), sums)
+
+
+_fold_masks = partial(jax.random.fold_in, data=0x6D61736B)  # apart from dropout
+
+
+def _key_of_row(tokens: jax.Array) -> jax.Array:
+    places = jnp.arange(1, tokens.shape[0] + 1, dtype=jnp.uint32)
+    return jax.random.fold_in(jax.random.key(0), jnp.sum(tokens.astype(jnp.uint32) * places))

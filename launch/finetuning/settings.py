@@ -1,0 +1,56 @@
+"""Settings of fine-tuning; flags have their names."""
+
+from dataclasses import dataclass
+
+from launch.finetuning.lora import ALL_LINEAR, LoRA
+from launch.settings import check_settings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningSettings:
+    """What is tuned, and what for. Raises SettingsError for what cannot be."""
+
+    chat_template: str | None = setting(
+        None,
+        "Jinja file, or the name of a template of the model or of a bundled one (chatml); default: "
+        "the model's own.",
+    )
+    lora_rank: int = setting(
+        0, "Rank of low-rank adapters; 0 trains all weights instead.", lowest=0
+    )
+    lora_alpha: float = setting(32.0, "What adapters add is scaled by alpha / rank.", lowest=0.0)
+    lora_dropout: float = setting(0.05, "Dropout of the adapters' inputs.", lowest=0.0)
+    target_modules: str = setting(
+        ALL_LINEAR, "Layers with adapters, in PEFT's names, such as q_proj,v_proj."
+    )
+    use_rslora: bool = setting(False, "Scale what adapters add by alpha / sqrt(rank).")
+    merge_lora: bool = setting(
+        False, "Write the merged model at the end, instead of the adapters in PEFT's layout."
+    )
+    adapter: str | None = setting(
+        None, "Directory of adapters in PEFT's layout to begin with, instead of new ones."
+    )
+    dpo_beta: float = setting(0.1, "How strongly DPO keeps to the reference.", lowest=0.0)
+    dpo_label_smoothing: float = setting(
+        0.0, "Probability with which a pair is the other way round.", lowest=0.0
+    )
+    orpo_lambda: float = setting(0.1, "Weight of ORPO's odds ratio.", lowest=0.0)
+    mlm_probability: float = setting(
+        0.15, "Probability with which a token is hidden, for fill-mask.", lowest=0.0
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @property
+    def lora(self) -> LoRA | None:
+        """The adapters that are asked for."""
+        if not self.lora_rank:
+            return None
+        return LoRA(
+            rank=self.lora_rank,
+            alpha=self.lora_alpha,
+            dropout=self.lora_dropout,
+            targets=self.target_modules,
+            rslora=self.use_rslora,
+        )

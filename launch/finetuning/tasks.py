@@ -1,0 +1,178 @@
+"""What a model can be tuned for: one row per task."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launch.data.records import Record
+from launch.finetuning import media_examples, text_examples
+from launch.finetuning.objectives import (
+    Classification,
+    ImageClassification,
+    MaskedLanguageModelling,
+    QuestionAnswering,
+    SequenceToSequence,
+)
+from launch.finetuning.preferences import DirectPreference, OddsRatio
+from launch.finetuning.settings import TuningSettings
+from launch.finetuning.text_examples import Reading, Row
+from launch.training.objectives import LanguageModelling, Objective
+
+MakeObjective = Callable[[TuningSettings, "Subject"], Objective]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What an objective may need to know of the model."""
+
+    vocab_size: int = 0
+    mask_token: int | None = None
+    has_statistics: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task.
+
+    Attributes:
+      head: the Architecture.task of the models that are trained.
+      records: what records hold, for help and messages.
+      read: a record to a row, as far as it is made at the start.
+      objective: what is minimised.
+      packs: whether rows have no padding yet, and may share a row of the batch.
+      labels: the field with the names or numbers of classes, if there are classes.
+      reference: whether the objective compares with the model that training began with.
+      unit: what is counted, in messages.
+    """
+
+    head: str
+    records: str
+    read: Callable[[Record, Reading], Row | None]
+    objective: MakeObjective
+    packs: bool = False
+    labels: tuple[str, ...] = ()
+    reference: bool = False
+    unit: str = "example"
+
+
+def _sft(settings: TuningSettings, subject: Subject) -> Objective:
+    return LanguageModelling()
+
+
+def _dpo(settings: TuningSettings, subject: Subject) -> Objective:
+    return DirectPreference(beta=settings.dpo_beta, label_smoothing=settings.dpo_label_smoothing)
+
+
+def _orpo(settings: TuningSettings, subject: Subject) -> Objective:
+    return OddsRatio(factor=settings.orpo_lambda)
+
+
+def _classification(settings: TuningSettings, subject: Subject) -> Objective:
+    return Classification()
+
+
+def _question_answering(settings: TuningSettings, subject: Subject) -> Objective:
+    return QuestionAnswering()
+
+
+def _fill_mask(settings: TuningSettings, subject: Subject) -> Objective:
+    assert subject.mask_token is not None
+    return MaskedLanguageModelling(
+        mask_token=subject.mask_token,
+        vocab_size=subject.vocab_size,
+        probability=settings.mlm_probability,
+    )
+
+
+def _image_classification(settings: TuningSettings, subject: Subject) -> Objective:
+    return ImageClassification(has_statistics=subject.has_statistics)
+
+
+def _sequence_to_sequence(settings: TuningSettings, subject: Subject) -> Objective:
+    return SequenceToSequence()
+
+
+TASKS: Mapping[str, Task] = {
+    "sft": Task(
+        "text-generation",
+        "messages; or prompt and completion; or text. Answers alone are learnt",
+        text_examples.conversation,
+        _sft,
+        packs=True,
+        unit="conversation",
+    ),
+    "dpo": Task(
+        "text-generation",
+        "prompt, chosen and rejected, texts or messages",
+        text_examples.preference,
+        _dpo,
+        reference=True,
+        unit="pair",
+    ),
+    "orpo": Task(
+        "text-generation",
+        "prompt, chosen and rejected, texts or messages",
+        text_examples.preference,
+        _orpo,
+        unit="pair",
+    ),
+    "text-classification": Task(
+        "text-classification",
+        "text (and text_pair), label",
+        text_examples.labelled_text,
+        _classification,
+        labels=("label",),
+    ),
+    "token-classification": Task(
+        "token-classification",
+        "tokens, a list of words, and as many labels",
+        text_examples.labelled_words,
+        _classification,
+        labels=text_examples.TOKEN_LABELS,
+    ),
+    "question-answering": Task(
+        "question-answering",
+        "question, context, answers with text and answer_start",
+        text_examples.answered_question,
+        _question_answering,
+    ),
+    "fill-mask": Task("fill-mask", "text", text_examples.hidden_text, _fill_mask),
+    "text-to-text": Task(
+        "text2text-generation",
+        "source and target, texts",
+        text_examples.source_and_target,
+        _sequence_to_sequence,
+    ),
+    "image-classification": Task(
+        "image-classification",
+        "image and label; or a folder of images for each class",
+        media_examples.labelled_image,
+        _image_classification,
+        labels=("label",),
+    ),
+    "speech-recognition": Task(
+        "automatic-speech-recognition",
+        "audio, a WAV file, and text",
+        media_examples.transcribed_sound,
+        _sequence_to_sequence,
+    ),
+}
+
+
+def labels_of(task: Task, records: list[Record], known: Mapping[str, Any]) -> list[str]:
+    """The names of the classes: those of the model if it has all of the records', else those of
+    the records in order, else as many numbers as there are."""
+    values: set[Any] = set()
+    for record in records:
+        for name in task.labels:
+            value = record.fields.get(name)
+            values.update(value if isinstance(value, list) else [value])
+    values.discard(None)
+    names = [str(known[str(i)]) for i in range(len(known)) if str(i) in known]
+    texts = sorted(value for value in values if isinstance(value, str))
+    numbers = [value for value in values if type(value) is int]
+    if set(texts) <= set(names) and max(numbers, default=-1) < len(names):
+        return names
+    if texts:
+        return texts
+    return [f"LABEL_{i}" for i in range(max(numbers, default=1) + 1)]

@@ -1,0 +1,269 @@
+"""Records of texts as rows of fixed length. Every reader takes a record and a `Reading`, and gives
+a row, or None if the record is to be left out, which it counts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from launch.data.records import Counts, Record, RecordError, field_of, missing_field
+from launch.finetuning.conversations import ANSWERS, Learnt, Writer, checked_messages
+from launch.text import Spans
+
+Row = Mapping[str, Any]  # arrays without the leading dimension of batches
+
+FIRST_TEXTS = ("text", "sentence", "sentence1", "premise", "question")
+SECOND_TEXTS = ("text_pair", "sentence2", "hypothesis")
+TOKEN_LABELS = ("labels", "tags", "ner_tags")
+SOURCES = ("source", "input", "prompt", "document", "article")
+TARGETS = ("target", "summary", "highlights", *ANSWERS)
+
+
+@dataclass
+class Reading:
+    """What readers of records need.
+
+    Attributes:
+      writer: makes tokens.
+      length: of a row, in tokens.
+      labels: names of the classes, in order.
+      pad: the token that fills rows.
+      has_types: whether the model tells first and second texts apart.
+      start: the token that a decoder's text begins with.
+      opening: the tokens that a transcription begins with.
+      drops: whether records that are longer than a row are left out, or lose their ends.
+      counts: what becomes of records.
+    """
+
+    writer: Writer
+    length: int
+    labels: Sequence[str] = ()
+    pad: int = 0
+    has_types: bool = False
+    start: int = 0
+    opening: Sequence[int] = ()
+    drops: bool = False
+    counts: Counts = field(default_factory=Counts)
+
+    def fits(self, length: int) -> bool:
+        """Whether a text of this length is used; counts it if it does not fit."""
+        if length <= self.length:
+            return True
+        if self.drops:
+            self.counts.dropped += 1
+            return False
+        self.counts.truncated += 1
+        return True
+
+    def filled(self, values: np.ndarray, fill: Any = 0) -> np.ndarray:
+        """The values, cut or filled up to the length of a row."""
+        values = values[: self.length]
+        return np.pad(values, (0, self.length - len(values)), constant_values=fill)
+
+    def label(self, record: Record, value: Any) -> int:
+        """The number of a class, given as such or by its name."""
+        if isinstance(value, str) and value in self.labels:
+            return self.labels.index(value)
+        if type(value) is int and 0 <= value < len(self.labels):
+            return value
+        raise RecordError(
+            f"{record.place}: the label {value!r} is none of the {len(self.labels)} classes "
+            f"{', '.join(self.labels[:12])}."
+        )
+
+
+def conversation(record: Record, reading: Reading) -> Row | None:
+    """`tokens`, `targets`, `weights`, without padding: what follows packs them."""
+    return _next_tokens(reading.writer.read(record), reading, fill=False)
+
+
+def preference(record: Record, reading: Reading) -> Row | None:
+    """`chosen` and `rejected`, each as above with padding."""
+    prompt, chosen, rejected = _pair(record)
+    rows: dict[str, Row] = {}
+    for name, answer in (("chosen", chosen), ("rejected", rejected)):
+        row = _next_tokens(reading.writer.answered(record, prompt, answer), reading, fill=True)
+        if row is None:
+            return None
+        rows[name] = row
+    return rows
+
+
+def labelled_text(record: Record, reading: Reading) -> Row | None:
+    """An encoder's inputs of one text or two, `labels` and `weights` []."""
+    first = _text(record, FIRST_TEXTS)
+    second = next((record.fields[n] for n in SECOND_TEXTS if record.fields.get(n)), None)
+    label = reading.label(record, field_of(record, "label"))
+    row = _encoder_row(reading.writer.tokenizer.spans(first, second, marks=True), reading)
+    return row and {**row, "labels": np.int32(label), "weights": np.float32(1)}
+
+
+def labelled_words(record: Record, reading: Reading) -> Row | None:
+    """An encoder's inputs of `tokens`, a list of words; `labels` and `weights` [T] stand at the
+    first token of each word."""
+    words, labels = field_of(record, "tokens"), _first(record, TOKEN_LABELS)
+    lists = isinstance(words, list) and isinstance(labels, list) and len(words) == len(labels)
+    if not (lists and all(isinstance(word, str) for word in words)):
+        raise RecordError(
+            f"{record.place}: expected as many labels as words in `tokens`, two lists of the same "
+            "length."
+        )
+    numbers = np.array([reading.label(record, label) for label in labels], np.int32)
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
+    spans = reading.writer.tokenizer.spans(" ".join(words), marks=True)
+    row = _encoder_row(spans, reading)
+    if row is None:
+        return None
+    # The space before a word may belong to its first token.
+    word = np.searchsorted(starts - 1, spans.begins, side="right") - 1
+    real = (spans.parts >= 0) & (spans.ends > spans.begins)
+    before = np.concatenate([[-1], word[:-1]])
+    first = real & ((word != before) | ~np.concatenate([[False], real[:-1]]))
+    targets = np.where(first, numbers[word] if len(numbers) else 0, 0)
+    return {
+        **row,
+        "labels": reading.filled(targets.astype(np.int32)),
+        "weights": reading.filled(first.astype(np.float32)),
+    }
+
+
+def answered_question(record: Record, reading: Reading) -> Row | None:
+    """An encoder's inputs of question and context, and `begins` and `ends` []: the answer's first
+    and last token, or 0, the first of all, for a question without an answer."""
+    question, context = _text(record, ("question",)), _text(record, ("context",))
+    first, last = _answer(record, context)
+    spans = reading.writer.tokenizer.spans(question, context, marks=True)
+    row = _encoder_row(spans, reading)
+    if row is None:
+        return None
+    begin = end = 0
+    if last > first:
+        inside = (spans.parts == 1) & (spans.begins < last) & (spans.ends > first)
+        places = np.flatnonzero(inside[: reading.length])
+        if len(places) < inside.sum() or not len(places):  # it was cut off
+            reading.counts.truncated -= 1
+            reading.counts.dropped += 1
+            return None
+        begin, end = int(places[0]), int(places[-1])
+    return {
+        **row,
+        "begins": np.int32(begin),
+        "ends": np.int32(end),
+        "weights": np.float32(1),
+    }
+
+
+def hidden_text(record: Record, reading: Reading) -> Row | None:
+    """An encoder's inputs of a text, and `choosable` [T]: its tokens but the marks."""
+    spans = reading.writer.tokenizer.spans(_text(record, FIRST_TEXTS), marks=True)
+    row = _encoder_row(spans, reading)
+    return row and {**row, "choosable": reading.filled(spans.parts >= 0, False)}
+
+
+def source_and_target(record: Record, reading: Reading) -> Row | None:
+    """`source`, `real` [T], and `tokens`, `targets`, `weights` [T] of the target."""
+    tokenizer = reading.writer.tokenizer
+    source = tokenizer.encode(_text(record, SOURCES), marks=True)
+    target = tokenizer.encode(_text(record, TARGETS), marks=True)
+    if not reading.fits(max(len(source), len(target))):
+        return None
+    before = np.concatenate([[reading.start], target[:-1]]).astype(np.int32)
+    return {
+        "source": reading.filled(source, reading.pad),
+        "real": reading.filled(np.ones(len(source), bool), False),
+        "tokens": reading.filled(before, reading.pad),
+        "targets": reading.filled(target),
+        "weights": reading.filled(np.ones(len(target), np.float32)),
+    }
+
+
+def _next_tokens(learnt: Learnt, reading: Reading, *, fill: bool) -> Row | None:
+    tokens, counts = learnt
+    if not counts[1:].any():
+        reading.counts.empty += 1
+        return None
+    if not reading.fits(len(tokens) - 1):
+        return None
+    kept = slice(reading.length)
+    row = {
+        "tokens": tokens[:-1][kept],
+        "targets": tokens[1:][kept],
+        "weights": counts[1:][kept].astype(np.float32),
+    }
+    if not row["weights"].any():  # only the question is left
+        reading.counts.truncated -= 1
+        reading.counts.dropped += 1
+        return None
+    return {name: reading.filled(values) for name, values in row.items()} if fill else row
+
+
+def _encoder_row(spans: Spans, reading: Reading) -> dict[str, Any] | None:
+    if not reading.fits(len(spans.tokens)):
+        return None
+    row = {
+        "tokens": reading.filled(spans.tokens, reading.pad),
+        "real": reading.filled(np.ones(len(spans.tokens), bool), False),
+    }
+    if reading.has_types:
+        # The marks after a text belong to it.
+        types = np.maximum.accumulate(np.maximum(spans.parts, 0)).astype(np.int32)
+        row["types"] = reading.filled(types)
+    return row
+
+
+def _pair(record: Record) -> tuple[Any, Any, Any]:
+    """(prompt, chosen, rejected): texts or messages; what both answers begin with is the prompt if
+    the record has none."""
+    chosen, rejected = field_of(record, "chosen"), field_of(record, "rejected")
+    prompt = record.fields.get("prompt")
+    if isinstance(chosen, str) != isinstance(rejected, str):
+        raise RecordError(f"{record.place}: `chosen` and `rejected` are not of the same kind.")
+    if prompt is not None:
+        if isinstance(prompt, str) and not isinstance(chosen, str):
+            prompt = [{"role": "user", "content": prompt}]
+        return prompt, chosen, rejected
+    if isinstance(chosen, str):
+        raise missing_field(record.place, "prompt", record.fields)
+    lists = [checked_messages(record, each) for each in (chosen, rejected)]
+    same = 0
+    while same < min(map(len, lists)) - 1 and lists[0][same] == lists[1][same]:
+        same += 1
+    return lists[0][:same], lists[0][same:], lists[1][same:]
+
+
+def _answer(record: Record, context: str) -> tuple[int, int]:
+    """The characters of the first answer in the context, (0, 0) if there is none."""
+    answers = field_of(record, "answers")
+    texts = answers.get("text") if isinstance(answers, Mapping) else None
+    starts = answers.get("answer_start") if isinstance(answers, Mapping) else None
+    if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+        raise RecordError(
+            f"{record.place}: expected `answers` with the lists `text` and `answer_start`, as in "
+            "SQuAD."
+        )
+    if not texts:
+        return 0, 0
+    first, last = starts[0], starts[0] + len(texts[0])
+    if context[first:last] != texts[0]:
+        raise RecordError(
+            f"{record.place}: the context has {context[first:last]!r} at character {first}, but "
+            f"the answer is {texts[0]!r}."
+        )
+    return first, last
+
+
+def _text(record: Record, names: Sequence[str]) -> str:
+    value = _first(record, names)
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise RecordError(f"{record.place}: expected a text in {names[0]!r}, not a {kind}.")
+    return value
+
+
+def _first(record: Record, names: Sequence[str]) -> Any:
+    """The first field of these names that is there."""
+    for name in names:
+        if record.fields.get(name) is not None:
+            return record.fields[name]
+    raise missing_field(record.place, " or ".join(names[:3]), record.fields)

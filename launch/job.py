@@ -1,0 +1,121 @@
+"""What a run trains, and on what."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from launch.config import TrainConfig
+from launch.data.batches import Data
+from launch.data.text_data import open_text
+from launch.errors import DataError
+from launch.program import say
+from launch.source import Source
+from launch.text import Tokenizer
+from launch.training.objectives import LanguageModelling, Objective
+from models import pretrained
+from models.generate import generate
+from models.parameters import Parameters
+from models.pretrained import Described
+from models.sampling import Sampling
+
+# The model, the mesh, and jax.ShapeDtypeStruct with shardings by path -> the weights to begin with.
+FirstWeights = Callable[[Described, Mesh, Mapping[str, Any]], Parameters]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A model and its data: all but how it is trained, which the configuration says.
+
+    Attributes:
+      model: the model, its configuration as the recipe for precision wants it.
+      data: rows to train on and to evaluate.
+      row_length: positions of a row, in `unit`s.
+      unit: what is counted, such as "token".
+      objective: what is minimised.
+      trained: paths of the parameters that the optimizer changes; None = all.
+      first_weights: None = random ones.
+      identity: JSON: equal only for the same task.
+      files: the directory with the model's tokenizer.json, if there is one.
+      sample: what the model writes, from the parameters and the number of the step.
+      finish: what is done with the parameters after the last step.
+    """
+
+    model: Described
+    data: Data
+    row_length: int
+    unit: str
+    objective: Objective = field(default_factory=LanguageModelling)
+    trained: Collection[str] | None = None
+    first_weights: FirstWeights | None = None
+    identity: Mapping[str, Any]
+    files: Path | None = None
+    sample: Callable[[Parameters, int], str] = lambda parameters, step: "nothing"
+    finish: Callable[[Parameters], None] = lambda parameters: None
+
+
+def language_job(source: Source, config: TrainConfig) -> Job:
+    """A decoder that learns a text. Raises DataError for text that does not suit it."""
+    model = source.model._replace(config=config.precision.resolve().configure(source.model.config))
+    seq_len = row_length(config.seq_len, model.config.max_seq_len)
+    data = open_text(
+        config.data,
+        source.tokenizer,
+        vocab_size=model.config.vocab_size,
+        seq_len=seq_len,
+        seed=config.seed,
+    )
+    directory = source.weights
+
+    def load(model: Described, mesh: Mesh, targets: Mapping[str, Any]) -> Parameters:
+        assert directory is not None
+        say(f"reading the weights of {directory}")
+        dtypes = {"dtype": model.config.dtype, "param_dtype": model.config.param_dtype}
+        return pretrained.load(directory, mesh, **dtypes).parameters
+
+    return Job(
+        model=model,
+        data=data,
+        row_length=seq_len,
+        unit=source.tokenizer.unit,
+        first_weights=None if directory is None else load,
+        identity={},
+        files=source.files,
+        sample=partial(write_sample, model, source.tokenizer, config),
+    )
+
+
+def write_sample(
+    model: Described, tokenizer: Tokenizer, config: TrainConfig, parameters: Parameters, step: int
+) -> str:
+    """What a decoder writes after the prompt of the settings."""
+    monitor = config.monitor
+    graph, _ = model.architecture.abstract(model.config)
+    prompt = tokenizer.encode(monitor.sample_prompt, marks=True)
+    tokens = generate(
+        graph,
+        parameters,
+        prompt[None],
+        max_new_tokens=monitor.sample_tokens,
+        context=model.config.max_seq_len,
+        boundaries=model.config.boundaries,
+        sampling=Sampling(temperature=0.8),
+        key=jax.random.key(config.seed + step),
+        restart=True,
+    )
+    stream = tokenizer.stream()
+    return monitor.sample_prompt + stream.feed(tokens[0]) + stream.finish()
+
+
+def row_length(seq_len: int | None, context: int) -> int:
+    """The training window, in tokens. Raises DataError if the model's context is shorter."""
+    if seq_len is not None and seq_len > context:
+        raise DataError(
+            f"--seq_len={seq_len} is longer than the model's context of {context} tokens. Choose "
+            "a smaller window."
+        )
+    return seq_len or context
