@@ -130,7 +130,7 @@ def _spec(path: str, rank: int) -> PartitionSpec:
     kernel = path.replace(".inner.kernel", ".kernel").replace(".scale", ".kernel")
     is_scale = path.endswith(".scale") and ("attention." in path or "mlp." in path)
     names = axis_names(kernel if is_scale else path.replace(".inner.kernel", ".kernel"), AXES)
-    axes = [axis if axis == "model" else None for axis in map(RULES.get, names)]
+    axes = ["model" if "model" in RULES.get(name, ()) else None for name in names]
     return PartitionSpec(*(axes[-rank:] if rank else ()))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from flax import nnx
 
+from models.parallel.tensor import Sharing
 from models.parameters import Parameters, split
 from models.sharding import AxisTable
 from models.weights.fields import Fields
@@ -34,6 +35,9 @@ class Architecture:
 
     # Whose layout a checkpoint has: "transformers" or "diffusers".
     library: str = "transformers"
+
+    # How the cores of a tensor-parallel group share it; None leaves it to XLA's partitioner.
+    sharing: Sharing | None = None
 
     def build(self, config: Any, seed: int = 0) -> nnx.Module:
         """The model with random weights."""

@@ -2,11 +2,13 @@
 
 Mesh axes: `data` (rows of the batch), `fsdp` (rows too, and the weights between uses), `expert`
 (rows too, and the experts), `context` (positions of each row), `model` (heads, feed-forward
-width, vocabulary). A mesh need not have them all.
+width, vocabulary) and `kv_replica` (as `model`, but for keys and values: cores along it hold the
+same heads of those). A mesh need not have them all.
 """
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -15,27 +17,31 @@ from models.errors import ShardingError
 
 # (regular expression that matches a whole parameter path, names of that array's axes)
 AxisTable = Sequence[tuple[str, tuple[str, ...]]]
-# name of an array axis -> mesh axis it is split over; axes not named here are not split
-AxisRules = Mapping[str, str]
+# name of an array axis -> mesh axes it is split over; axes not named here are not split
+AxisRules = Mapping[str, tuple[str, ...]]
 
-MESH_AXES = ("data", "fsdp", "expert", "context", "model")
+MESH_AXES = ("data", "fsdp", "expert", "context", "model", "kv_replica")
 BATCH_AXES = ("data", "fsdp", "expert")  # mesh axes that split the rows of a batch
+TENSOR_AXES = ("model", "kv_replica")  # mesh axes of tensor parallelism
 
 RULES: AxisRules = {
-    "vocab": "model",
-    "heads": "model",
-    "kv_heads": "model",
-    "hidden_dim": "model",
-    "experts": "expert",
-    "dim": "fsdp",
+    "vocab": TENSOR_AXES,
+    "heads": TENSOR_AXES,
+    "kv_heads": ("model",),
+    "hidden_dim": TENSOR_AXES,
+    "experts": ("expert",),
+    "dim": ("fsdp",),
 }
 
 
 def axis_names(path: str, table: AxisTable) -> tuple[str, ...]:
     """The axis names of the parameter at `path`: the first row that matches.
 
-    Raises ShardingError if no row does.
+    A path such as `blocks.*.mlp.up.kernel`, of the stacked parameters of all blocks, has the axis
+    `layers` first. Raises ShardingError if no row matches.
     """
+    if ".*." in path:
+        return ("layers", *axis_names(path.replace(".*.", ".0."), table))
     for pattern, names in table:
         if re.fullmatch(pattern, path):
             return names
@@ -52,8 +58,20 @@ def partition_spec(
 
     Raises ShardingError if the table does not know it.
     """
-    split_over = (rules.get(name) for name in axis_names(path, table))
-    return PartitionSpec(*(axis if axis in mesh_axes else None for axis in split_over))
+    names = axis_names(path, table)
+    return make_spec([axis for axis in rules.get(n, ()) if axis in mesh_axes] for n in names)
+
+
+def split_axes(spec: PartitionSpec) -> tuple[tuple[str, ...], ...]:
+    """The mesh axes of every array axis."""
+    return tuple((part,) if isinstance(part, str) else tuple(part or ()) for part in spec)
+
+
+def make_spec(axes: Iterable[Sequence[str]]) -> PartitionSpec:
+    """The inverse: of the mesh axes of every array axis."""
+    return PartitionSpec(
+        *(tuple(part) if len(part) > 1 else next(iter(part), None) for part in axes)
+    )
 
 
 def parameter_shardings(
@@ -79,11 +97,13 @@ def _checked_spec(
             f"the axis table names {len(names)} axes {list(names)} for {path}, which has the "
             f"shape {list(shape)}. Correct its row."
         )
-    for name, size, axis in zip(names, shape, spec, strict=True):
-        if axis is not None and size % mesh.shape[axis]:
+    for name, size, axes in zip(names, shape, split_axes(spec), strict=True):
+        parts = math.prod(mesh.shape[axis] for axis in axes)
+        if size % parts:
+            over = "·".join(axes)
             raise ShardingError(
-                f"the mesh splits {name} over {axis}={mesh.shape[axis]}, which does not divide "
-                f"{name}={size} of {path} {list(shape)}. Choose a mesh whose {axis} divides {size}."
+                f"the mesh splits {name} over {over}={parts}, which does not divide "
+                f"{name}={size} of {path} {list(shape)}. Choose a mesh whose {over} divides {size}."
             )
     return spec
 

@@ -6,24 +6,37 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from models.parallel.varying import vary
+
 
 class Part(NamedTuple):
     """What a micro-batch gives, and several together: trees of arrays."""
 
     sums: Any  # added up, in their dtypes
-    maxima: Any  # of which the largest counts
+    maxima: Any  # magnitudes, of which the largest counts
 
 
-def accumulate(function: Callable[[Any], Part], rows: Any, count: int) -> Part:
-    """function(micro-batch) over `count` parts of rows, arrays [B, …], together."""
+def accumulate(
+    function: Callable[[Any], Part], rows: Any, count: int, axes: tuple[str, ...] = ()
+) -> Part:
+    """function(micro-batch) over `count` parts of rows, arrays [B, …], together.
+
+    The function is compiled once. In a `jax.shard_map` region over `axes` all is each core's own.
+    """
+
+    def own(part: Any) -> Part:
+        return vary(function(part), axes)
+
     if count == 1:
-        return function(rows)
+        return own(rows)
     parts = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), rows)
 
     def add(so_far: Part, part: Any) -> tuple[Part, None]:
-        new = function(part)
+        new = own(part)
         sums = jax.tree.map(jnp.add, so_far.sums, new.sums)
         return Part(sums, jax.tree.map(jnp.maximum, so_far.maxima, new.maxima)), None
 
-    first = function(jax.tree.map(lambda x: x[0], parts))
-    return jax.lax.scan(add, first, jax.tree.map(lambda x: x[1:], parts))[0]
+    # Sums and maxima of magnitudes both begin at zero.
+    made = jax.eval_shape(own, jax.tree.map(lambda x: x[0], parts))
+    zeros = vary(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), made), axes)
+    return jax.lax.scan(add, zeros, parts)[0]

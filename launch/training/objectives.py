@@ -7,10 +7,9 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from models.layers.dropout import set_dropout
-from models.losses import cross_entropy
+from models.losses import token_losses
 
 # Arrays of equal leading dimension, the rows; leaves may be dictionaries of such arrays again.
 Batch = Mapping[str, Any]
@@ -42,15 +41,24 @@ class LanguageModelling:
     """Cross entropy of the next tokens, in nats, over a batch of `tokens`, `targets` and
     `weights` [B, T], and `segments` and `positions` where rows are packed."""
 
-    def __call__(self, model: nnx.Module, batch: Batch, keys: jax.Array | None) -> Loss:
-        """The loss, and no metrics."""
-        assert callable(model)
+    label_smoothing: float = 0.0  # share of each label that is spread over the vocabulary
+    z_loss: float = 0.0  # factor of log²(Σ exp logits)
+
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
+        """The loss, and `nats`, the plain cross entropy, where the loss is another."""
         if keys is not None:
             set_dropout(model, keys)
         packed = {name: batch[name] for name in ("segments", "positions") if name in batch}
-        nats = cross_entropy(model(batch["tokens"], **packed), batch["targets"])
+        nats, loss = token_losses(
+            model(batch["tokens"], **packed),
+            batch["targets"],
+            model.vocabulary_axes,
+            label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
+        )
         weights = batch["weights"].astype(jnp.float32)
-        return Loss(jnp.sum(nats * weights), jnp.sum(weights), {})
+        plain = {"nats": jnp.sum(nats * weights)} if nats is not loss else {}
+        return Loss(jnp.sum(loss * weights), jnp.sum(weights), plain)
 
 
 def next_tokens(rows: np.ndarray, counted: int | None = None) -> dict[str, np.ndarray]:

@@ -26,7 +26,7 @@ KINDS: Mapping[str, Kind] = {
 }
 """Regular expression that matches the last part of a path -> kind."""
 
-_BATCH_AXES = frozenset({"experts"})
+_BATCH_AXES = frozenset({"experts", "layers"})
 """Axes of a parameter that number matrices."""
 
 

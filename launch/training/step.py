@@ -8,23 +8,31 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from launch.meshes import batch_sharding, parameter_shardings, state_shardings
-from launch.training.accumulation import Part, accumulate
+from launch.errors import ModelError
+from launch.meshes import batch_sharding, state_shardings
 from launch.training.clipping import clip_by_global_norm
+from launch.training.core_model import CoreModel
+from launch.training.gradients import CoreStep, rows_of
+from launch.training.layout import make_layout
 from launch.training.objectives import Batch, LanguageModelling, Loss, Objective
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS, Precision
 from models.layers.fp8 import next_history
 from models.layers.linear import multiply_in
-from models.parameters import Parameters, amax_histories, merge, split, statistics
+from models.parallel.depth import stack
+from models.parameters import Parameters, amax_histories, split, statistics
 from models.pretrained import Described
-from models.sharding import batch_spec
+from models.sharding import TENSOR_AXES, batch_spec
 
 
 class TrainState(NamedTuple):
-    """All that a step changes, besides the position in the data."""
+    """All that a step changes, besides the position in the data.
+
+    With `scan_layers` parameters and moments of blocks are stacked; `models.parallel.depth` goes
+    from one form to the other.
+    """
 
     parameters: Parameters  # as the optimizer knows them: FP32 where there are master weights
     optimizer: Any  # the state of the optax transformation
@@ -57,7 +65,7 @@ def make_training(
     parallelism: Parallelism,
     precision: Precision = PRECISIONS["fp32"],
     *,
-    mesh: Mesh,
+    mesh: Mesh | AbstractMesh,
     batch: Batch,
     objective: Objective | None = None,
     clip_norm: float | None = None,
@@ -72,16 +80,38 @@ def make_training(
     metrics; `start` donates its weights. The optimizer knows the parameters in `trained` alone,
     all but running statistics if it is None; the others stay as they are, and the statistics move
     as the model moves them, by their mean over micro-batches. Raises MeshError if the mesh fits
-    neither model nor batch.
+    neither model nor batch, ModelError if its blocks are not alike, but are to be stacked.
     """
-    objective = objective or LanguageModelling()
-    micro_batches = parallelism.gradient_accumulation_steps
     build = partial(_build, model, precision, seed)
+    stacked = stack if parallelism.scan_layers else dict
     abstract = nnx.eval_shape(build)
-    graph, variables = split(abstract)
-    histories, running = amax_histories(abstract), statistics(abstract)
+    variables = stacked(split(abstract)[1])
+    histories, running = stacked(amax_histories(abstract)), stacked(statistics(abstract))
     parameters = {path: leaf for path, leaf in variables.items() if path not in histories}
     learnt = (parameters.keys() if trained is None else set(trained)) - running.keys()
+    # Axes of size 1 split nothing; some architectures leave their tensor axes to the partitioner.
+    left = () if model.architecture.sharing is not None else TENSOR_AXES
+    layout = make_layout(
+        mesh,
+        parameters,
+        model.architecture.axes,
+        manual=tuple(a for a in mesh.axis_names if mesh.shape[a] > 1 and a not in left),
+        zero=parallelism.zero_1,
+    )
+    if parallelism.scan_layers:
+        _keep_one_block(abstract, model)
+    batch_sharding(mesh, rows_of(batch))
+    core = CoreStep(
+        model=CoreModel(split(abstract)[0], layout, parallelism, model.architecture.sharing),
+        objective=objective or LanguageModelling(),
+        precision=precision,
+        learnt=frozenset(learnt),
+        running=frozenset(running),
+        histories=frozenset(histories),
+        batch_specs=jax.tree.map(lambda x: batch_spec(mesh.axis_names, x.ndim), batch),
+        micro_batches=parallelism.gradient_accumulation_steps,
+        seed=seed,
+    )
 
     def learnt_of(parameters: Parameters) -> Parameters:
         return {path: value for path, value in parameters.items() if path in learnt}
@@ -102,65 +132,30 @@ def make_training(
         )
 
     def init() -> TrainState:
-        drawn = split(build())[1]
+        drawn = stacked(split(build())[1])
         return start({path: drawn[path] for path in parameters})
 
-    def rounded(parameters: Parameters) -> Parameters:
-        weights = {path: value for path, value in parameters.items() if path not in running}
-        return {**parameters, **precision.rounded(weights)}
-
-    def loss_of(
-        learning: Parameters, others: Parameters, batch: Batch, keys: jax.Array | None
-    ) -> tuple[jax.Array, tuple[Loss, Parameters]]:
-        module = merge(graph, {**others, **learning})
-        loss = objective(module, batch, keys)
-        return loss.total, (loss, statistics(module))
-
-    def keys_of(step: jax.Array, rows: int) -> jax.Array:
-        key = jax.random.fold_in(jax.random.key(seed), step)
-        return jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(rows))
-
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
-        weights = rounded(state.parameters)
-
-        def part_of(part: tuple[Batch, jax.Array]) -> Part:
-            (_, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(
-                learnt_of(weights) | state.scaling, weights, *part
-            )
-            amax = {path: gradients.pop(path) for path in histories}
-            return Part((precision.accumulated(gradients), others), amax)
-
-        keys = keys_of(state.step, _rows(batch))
-        (gradients, (loss, moved)), amax = accumulate(part_of, (batch, keys), micro_batches)
-        gradients = jax.tree.map(lambda g: g / loss.weight, gradients)
-        gradients, norm = clip_by_global_norm(gradients, clip_norm)
+        found = core.gradients(state.parameters, state.scaling, batch, state.step)
         learning = learnt_of(state.parameters)
+        gradients = clip_by_global_norm(found.gradients, found.norm, clip_norm)
         gradients = {path: g.astype(learning[path].dtype) for path, g in gradients.items()}
         updates, moments = optimizer.update(gradients, state.optimizer, learning)
-        changed = optax.apply_updates(learning, updates)
-        for path, total in moved.items():
-            changed[path] = (total / micro_batches).astype(state.parameters[path].dtype)
+        changed = {**optax.apply_updates(learning, updates), **found.statistics}
         new = {**state.parameters, **changed}
-        metrics = {name: total / loss.weight for name, total in loss.metrics.items()}
-        return (
-            TrainState(
-                new,
-                moments,
-                state.step + 1,
-                {path: next_history(state.scaling[path], amax[path]) for path in histories},
-                None if ema_decay is None else _moved(state.average, new, ema_decay),
-            ),
-            {"loss": loss.total / loss.weight, "grad_norm": norm, **metrics},
-        )
+        scaling = {path: next_history(state.scaling[path], found.amax[path]) for path in histories}
+        average = None if ema_decay is None else _moved(state.average, new, ema_decay)
+        reported = {name: total / found.loss.weight for name, total in found.loss.metrics.items()}
+        reported |= {"loss": found.loss.total / found.loss.weight, "grad_norm": found.norm}
+        return TrainState(new, moments, state.step + 1, scaling, average), reported
 
     def evaluate(state: TrainState, batch: Batch) -> Loss:
-        return loss_of(state.scaling, rounded(state.evaluated), batch, None)[1][0]
+        return core.losses(state.evaluated, state.scaling, batch)
 
-    by_path = parameter_shardings(mesh, parameters, model.architecture.axes)
     state = jax.eval_shape(init)
+    by_path = {path: NamedSharding(mesh, spec) for path, spec in layout.specs.items()}
     shardings = state_shardings(mesh, state, by_path)
-    batch_sharding(mesh, _rows(batch))
-    rows = jax.tree.map(lambda x: NamedSharding(mesh, batch_spec(mesh.axis_names, x.ndim)), batch)
+    rows = jax.tree.map(lambda spec: NamedSharding(mesh, spec), core.batch_specs)
     return Training(
         init=jax.jit(init, out_shardings=shardings),
         start=jax.jit(start, out_shardings=shardings, donate_argnums=0),
@@ -185,6 +180,20 @@ def _build(model: Described, precision: Precision, seed: int) -> nnx.Module:
     return module
 
 
+def _keep_one_block(module: Any, model: Described) -> None:
+    """Takes all blocks but the first, which stands for all, out of the model.
+
+    Raises ModelError if they are not alike.
+    """
+    blocks = getattr(module, "blocks", None)
+    if blocks is None or any(nnx.graphdef(block) != nnx.graphdef(blocks[0]) for block in blocks):
+        raise ModelError(
+            f"--scan_layers needs blocks that are alike, which those of "
+            f"{model.architecture.name} with this config are not. Leave it out."
+        )
+    module.blocks = nnx.List(blocks[:1])
+
+
 def _as_float32(parameters: Parameters) -> Parameters:
     return {path: jnp.array(leaf, jnp.float32, copy=True) for path, leaf in parameters.items()}
 
@@ -193,7 +202,3 @@ def _moved(average: Parameters | None, parameters: Parameters, decay: float) -> 
     """The average, moved towards the parameters."""
     moved: Parameters = optax.incremental_update(_as_float32(parameters), average, 1 - decay)
     return moved
-
-
-def _rows(batch: Batch) -> int:
-    return jax.tree.leaves(batch)[0].shape[0]

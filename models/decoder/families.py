@@ -12,6 +12,7 @@ from models.architecture import Architecture
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
 from models.decoder.sharding import AXES
+from models.decoder.sharing import SHARING
 from models.decoder.weights import GEMMA3, LLAMA, MIXTRAL, PHI3, QWEN3_MOE, key_table
 from models.errors import ConfigError
 from models.layers.moe import Experts
@@ -259,6 +260,7 @@ def _architecture(
         read_config=read_config,
         model=Decoder,
         axes=AXES,
+        sharing=SHARING,
         keys=partial(key_table, rows),
     )
 

@@ -87,14 +87,17 @@ class Decoder(nnx.Module):
     """Tokens [B, T] to next-token logits [B, T, V] in FP32.
 
     With `context`, None at first, several cores share the positions of whole texts, which lie in
-    its order.
+    its order. `vocabulary_axes`, () at first, are mesh axes whose cores have the logits of a part
+    of the vocabulary each.
     """
 
     context: ContextParallel | None
+    vocabulary_axes: tuple[str, ...]
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
         self.context = None
+        self.vocabulary_axes = ()
 
         def embedding() -> Embedding:
             return Embedding(
@@ -241,10 +244,11 @@ class Decoder(nnx.Module):
         return {window: visibility.mask(length) for window, visibility in seen.items()}
 
     def _windows(self) -> set[int | None]:
-        return {block.window for block in self.blocks}
+        return {self.config.window(layer) for layer in range(self.config.num_layers)}
 
     def _turns(self, places: jax.Array, text_length: ArrayLike | None) -> dict[Rotary, Turn]:
-        rotaries = {block.rotary for block in self.blocks if block.rotary is not None}
+        of_layers = (self.config.layer_rotary(layer) for layer in range(self.config.num_layers))
+        rotaries = {rotary for rotary in of_layers if rotary is not None}
         return {r: turn(places, self.config.head_dim, r, text_length) for r in rotaries}
 
     def _logits(self, x: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar, overload
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike, DTypeLike
 
 from models.layers.cache import Cache, KVCache
@@ -18,6 +19,10 @@ from models.layers.norms import RMSNorm
 from models.layers.rotary import Turn, apply_rotary
 
 CacheType = TypeVar("CacheType", bound=Cache | None)
+
+
+STATISTICS = "attention_statistics"
+"""Name of what is worth keeping of attention for its backward pass: all that has no S axis."""
 
 
 def dot_product_attention(
@@ -59,6 +64,7 @@ def dot_product_attention(
         seen = seen if seen.ndim == 2 else seen[:, None]
         scores = jnp.where(seen, scores, jnp.finfo(jnp.float32).min)
     largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+    largest = checkpoint_name(largest, STATISTICS)
     weights = jnp.exp(scores - largest)
     # Dividing by the sum after the product touches H numbers per query instead of S.
     attended = jnp.einsum(
@@ -67,7 +73,8 @@ def dot_product_attention(
         values,
         preferred_element_type=jnp.float32,
     )
-    attended = attended / jnp.sum(weights, axis=-1, keepdims=True)
+    attended = checkpoint_name(attended, STATISTICS)
+    attended = attended / checkpoint_name(jnp.sum(weights, axis=-1, keepdims=True), STATISTICS)
     attended = attended.reshape(batch, num_kv_heads, -1, length, head_dim)
     attended = attended.transpose(0, 3, 1, 2, 4).reshape(query.shape)
     return attended.astype(query.dtype)

@@ -74,13 +74,16 @@ class BatchNorm(nnx.Module):
 
     Ioffe and Szegedy, "Batch Normalization", 2015. Mean and variance are the running statistics,
     which no gradient reaches; in training they are those of the batch, and the running ones move
-    towards them by `momentum`: split the model again to keep them.
+    towards them by `momentum`: split the model again to keep them. `axes`, () at first, are mesh
+    axes whose cores have other rows of the batch.
     """
+
+    axes: tuple[str, ...]
 
     def __init__(
         self, channels: int, *, eps: float = 1e-5, momentum: float = 0.1, param_dtype: DTypeLike
     ) -> None:
-        self.eps, self.momentum = eps, momentum
+        self.eps, self.momentum, self.axes = eps, momentum, ()
         self.scale = nnx.Param(jnp.ones((channels,), param_dtype))
         self.bias = nnx.Param(jnp.zeros((channels,), param_dtype))
         self.mean = nnx.BatchStat(jnp.zeros((channels,), param_dtype))
@@ -92,6 +95,11 @@ class BatchNorm(nnx.Module):
         scale = self.scale[...].astype(jnp.float32) * jax.lax.rsqrt(variance + self.eps)
         return ((x32 - mean) * scale + self.bias[...].astype(jnp.float32)).astype(x.dtype)
 
+    def _mean(self, x: jax.Array) -> jax.Array:
+        """Of each channel over the batch."""
+        mean = jnp.mean(x, axis=tuple(range(x.ndim - 1)))
+        return jax.lax.pmean(mean, self.axes) if self.axes else mean
+
     def _running(self) -> tuple[jax.Array, jax.Array]:
         statistics = self.mean[...], self.variance[...]
         mean, variance = (jax.lax.stop_gradient(s.astype(jnp.float32)) for s in statistics)
@@ -99,10 +107,9 @@ class BatchNorm(nnx.Module):
 
     def _update(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The statistics of the batch, towards which the running ones are moved."""
-        axes = tuple(range(x.ndim - 1))
-        mean = jnp.mean(x, axis=axes)
-        variance = jnp.mean(jnp.square(x - mean), axis=axes)
-        count = x.size // x.shape[-1]
+        mean = self._mean(x)
+        variance = self._mean(jnp.square(x - mean))
+        count = x.size // x.shape[-1] * (jax.lax.axis_size(self.axes) if self.axes else 1)
         # The running variance is that of the population: Bessel's correction, as in PyTorch.
         seen = mean, variance * (count / max(count - 1, 1))
         for statistic, old, new in zip(

@@ -35,7 +35,7 @@ STATISTICS = (".mean", ".variance")
 class Classify:
     def __call__(self, model: Any, batch: Mapping[str, Any], keys: jax.Array | None) -> Loss:
         logits = model(batch["pixels"], train=keys is not None)
-        return Loss(jnp.sum(cross_entropy(logits, batch["labels"])), jnp.float32(ROWS), {})
+        return Loss(jnp.sum(cross_entropy(logits, batch["labels"])), jnp.float32(len(logits)), {})
 
 
 def batch() -> dict[str, np.ndarray]:

@@ -1,0 +1,70 @@
+"""A model as one core runs it, within the region of a step."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from flax import nnx
+
+from launch.training.layout import FULLY_SHARDED, Layout
+from launch.training.parallelism import Parallelism
+from models.layers.norms import BatchNorm
+from models.parallel.blocks import BlockRun, CoreBlock, keep_no_scores
+from models.parallel.tensor import Sharing, TensorParallel
+from models.parameters import Parameters, merge
+from models.sharding import TENSOR_AXES
+
+
+@dataclass(frozen=True)
+class CoreModel:
+    """What makes the model of a core's parts of parameters."""
+
+    graph: nnx.GraphDef[Any]  # of the whole model; of one block where blocks are stacked
+    layout: Layout
+    parallelism: Parallelism
+    sharing: Sharing | None
+
+    def __call__(self, parameters: Parameters) -> Any:
+        """The module of what a core holds in a step, `Layout.for_step`."""
+        outside = {
+            path.replace(".*.", ".0."): weight
+            if _in_block(path)
+            else self.layout.for_use(path, weight)
+            for path, weight in parameters.items()
+        }
+        model = merge(self.graph, outside)
+        if self.parallelism.recompute == "selective":
+            keep_no_scores(model)
+        for _, module in nnx.iter_modules(model):
+            if isinstance(module, BatchNorm):
+                module.axes = self.layout.rows
+        tensor = self._tensor()
+        self._wrap_blocks(model, tensor)
+        if self.sharing is not None and tensor is not None:
+            self.sharing.model(model, tensor)
+        return model
+
+    def _tensor(self) -> TensorParallel | None:
+        axes = tuple(axis for axis in TENSOR_AXES if axis in self.layout.manual)
+        return TensorParallel(axes, self.parallelism.sequence_parallel) if axes else None
+
+    def _wrap_blocks(self, model: Any, tensor: TensorParallel | None) -> None:
+        sharing = self.sharing
+        run = BlockRun(
+            recompute=self.parallelism.recompute,
+            gather=self.layout.for_use if FULLY_SHARDED in self.layout.manual else None,
+            share=(lambda block: sharing.block(block, tensor)) if sharing and tensor else None,
+        )
+        stacked = self.parallelism.scan_layers
+        if run == BlockRun() and not stacked:
+            return
+        if getattr(model, "blocks", None) is None:
+            return
+        blocks = [
+            CoreBlock(block, f"blocks.{'*' if stacked else number}", run, stacked=stacked)
+            for number, block in enumerate(model.blocks)
+        ]
+        model.blocks = nnx.List(blocks)
+
+
+def _in_block(path: str) -> bool:
+    return path.startswith("blocks.")

@@ -1,0 +1,173 @@
+"""The part of a step that each core does for itself: gradients of its rows, added up over cores."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from launch.training.accumulation import Part, accumulate
+from launch.training.clipping import global_norm
+from launch.training.core_model import CoreModel
+from launch.training.layout import Layout
+from launch.training.objectives import Batch, Loss, Objective
+from launch.training.precision import Precision
+from models.parallel.varying import vary, varying_axes
+from models.parameters import Parameters, statistics
+
+_WHOLE = PartitionSpec()
+
+
+class Gradients(NamedTuple):
+    """Of the loss, a mean over what counts."""
+
+    gradients: Parameters  # of what is trained
+    norm: jax.Array  # FP32 []
+    loss: Loss
+    statistics: Parameters  # running statistics, moved
+    amax: Parameters  # largest magnitudes, by path of their histories
+
+
+@dataclass(frozen=True)
+class CoreStep:
+    """Functions of whole arrays, which run as a region of cores (see Layout)."""
+
+    model: CoreModel
+    objective: Objective
+    precision: Precision
+    learnt: frozenset[str]  # paths of what is trained
+    running: frozenset[str]  # paths of running statistics
+    histories: frozenset[str]  # paths of histories of magnitudes
+    batch_specs: Any
+    micro_batches: int
+    seed: int
+
+    @property
+    def layout(self) -> Layout:
+        """Who holds what."""
+        return self.model.layout
+
+    def gradients(
+        self, parameters: Parameters, scaling: Parameters, batch: Batch, step: jax.Array
+    ) -> Gradients:
+        """Gradients and loss of a batch."""
+        specs = self._specs()
+        results = Gradients(
+            {path: spec for path, spec in specs.items() if path in self.learnt},
+            _WHOLE,
+            Loss(_WHOLE, _WHOLE, _WHOLE),
+            dict.fromkeys(self.running, _WHOLE),
+            dict.fromkeys(self.histories, _WHOLE),
+        )
+        arguments = (specs, _WHOLE, self._batch_specs(), _WHOLE)
+        return self._region(self._gradients, arguments, results)(parameters, scaling, batch, step)
+
+    def losses(self, parameters: Parameters, scaling: Parameters, batch: Batch) -> Loss:
+        """The sums of a batch in evaluation."""
+
+        def of_core(parameters: Parameters, scaling: Parameters, batch: Batch) -> Loss:
+            module = self.model(self._for_step(parameters) | self._own(scaling))
+            return self._over_cores(self.objective(module, batch, None))
+
+        arguments = (self._specs(), _WHOLE, self._batch_specs())
+        results = Loss(_WHOLE, _WHOLE, _WHOLE)
+        return self._region(of_core, arguments, results)(parameters, scaling, batch)
+
+    def _gradients(
+        self, parameters: Parameters, scaling: Parameters, batch: Batch, step: jax.Array
+    ) -> Gradients:
+        """Of one core's parts of everything."""
+        held = self._for_step(parameters)
+        learning = {path: weight for path, weight in held.items() if path in self.learnt}
+        learning |= self._own(scaling)
+
+        def loss_of(
+            learning: Parameters, batch: Batch, keys: jax.Array
+        ) -> tuple[jax.Array, tuple[Loss, Parameters]]:
+            module = self.model({**held, **learning})
+            loss = self.objective(module, batch, keys)
+            return loss.total, (loss, statistics(module))
+
+        def part_of(part: tuple[Batch, jax.Array]) -> Part:
+            (_, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(learning, *part)
+            amax = {path: gradients.pop(path) for path in self.histories}
+            return Part((self.precision.accumulated(gradients), others), amax)
+
+        rows = (batch, self._keys(step, rows_of(batch)))
+        sums, amax = accumulate(part_of, rows, self.micro_batches, self.layout.manual)
+        gradients, (loss, moved) = sums
+        loss = self._over_cores(loss)
+        gradients = self.layout.reduced(gradients)
+        gradients = jax.tree.map(lambda g: g / loss.weight, gradients)
+        return Gradients(
+            gradients,
+            global_norm(gradients),
+            loss,
+            {
+                path: self._mean(total / self.micro_batches).astype(parameters[path].dtype)
+                for path, total in moved.items()
+            },
+            {path: self._largest(magnitude) for path, magnitude in amax.items()},
+        )
+
+    def _for_step(self, parameters: Parameters) -> Parameters:
+        """What layers get: rounded before it is gathered."""
+        weights = {path: value for path, value in parameters.items() if path not in self.running}
+        return self.layout.for_step({**parameters, **self.precision.rounded(weights)})
+
+    def _own(self, scaling: Parameters) -> Parameters:
+        owned: Parameters = vary(scaling, self.layout.manual)
+        return owned
+
+    def _over_cores(self, loss: Loss) -> Loss:
+        """The sums over cores of what each core's rows and positions give."""
+        rows = self.layout.rows
+        others = tuple(axis for axis in self.layout.manual if axis not in rows)
+
+        def over_cores(x: jax.Array) -> jax.Array:
+            x = vary(x.astype(jnp.float32), rows)
+            x = jax.lax.psum(x, rows) if rows else x
+            # Cores of a group that share a row have all the same.
+            alike = tuple(axis for axis in others if axis in varying_axes(x))
+            return jax.lax.pmean(x, alike) if alike else x
+
+        return jax.tree.map(over_cores, loss)
+
+    def _mean(self, x: jax.Array) -> jax.Array:
+        return jax.lax.pmean(x, self.layout.manual) if self.layout.manual else x
+
+    def _largest(self, x: jax.Array) -> jax.Array:
+        return jax.lax.pmax(x, self.layout.manual) if self.layout.manual else x
+
+    def _keys(self, step: jax.Array, rows: int) -> jax.Array:
+        """Of this core's rows, by their places in the global batch."""
+        axes = tuple(axis for axis in self.layout.rows if axis != "context")
+        first = jax.lax.axis_index(axes) * rows if axes else 0
+        key = jax.random.fold_in(jax.random.key(self.seed), step)
+        return jax.vmap(partial(jax.random.fold_in, key))(first + jnp.arange(rows))
+
+    def _specs(self) -> dict[str, PartitionSpec]:
+        layout = self.layout
+        return {path: layout.region_spec(spec) for path, spec in layout.specs.items()}
+
+    def _batch_specs(self) -> Any:
+        return jax.tree.map(self.layout.region_spec, self.batch_specs)
+
+    def _region(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
+        if not self.layout.manual:
+            return function
+        return jax.shard_map(
+            function,
+            mesh=self.layout.mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            axis_names=frozenset(self.layout.manual),
+        )
+
+
+def rows_of(batch: Batch) -> int:
+    """How many rows a batch has."""
+    return int(jax.tree.leaves(batch)[0].shape[0])

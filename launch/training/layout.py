@@ -1,0 +1,128 @@
+"""Who holds what: how parameters are split between steps and in use, and what a core does to go
+from one to the other."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+
+from launch.meshes import parameter_shardings
+from models.parallel.varying import vary, varying_axes
+from models.parameters import Parameters
+from models.sharding import BATCH_AXES, AxisTable, make_spec, split_axes
+
+ZERO = "data"
+"""The mesh axis over which ZeRO-1 splits what only the optimizer needs."""
+
+FULLY_SHARDED = "fsdp"
+"""The mesh axis over which weights are split between uses."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parameters of a model on a mesh.
+
+    A step is a `jax.shard_map` region over the `manual` axes: there every core has its parts, and
+    communication is written out. The other axes are left to XLA's partitioner.
+    """
+
+    mesh: Mesh | AbstractMesh
+    manual: tuple[str, ...]
+    specs: Mapping[str, PartitionSpec]  # between steps
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The axes along which cores have other rows or positions."""
+        axes = (*BATCH_AXES, "context")
+        return tuple(axis for axis in self.manual if axis in axes)
+
+    def region_spec(self, spec: PartitionSpec) -> PartitionSpec:
+        """The part of a spec that counts in the region."""
+        return make_spec([[a for a in axes if a in self.manual] for axes in split_axes(spec)])
+
+    def for_step(self, parameters: Parameters) -> Parameters:
+        """What a core holds between steps -> what it holds in a step: ZeRO-1's parts gathered.
+
+        Gradients of the result are each core's own.
+        """
+        return {
+            path: vary(self._gathered(path, weight, ZERO), self.manual)
+            for path, weight in parameters.items()
+        }
+
+    def for_use(self, path: str, weight: jax.Array) -> jax.Array:
+        """What a core holds in a step -> the weight as layers use it. A stack of blocks is given
+        one by one, under the same path."""
+        return self._gathered(path, weight, FULLY_SHARDED)
+
+    def reduced(self, gradients: Parameters) -> Parameters:
+        """Each core's own gradients of `for_step` -> the sums over cores, split as `specs` says."""
+        return {path: self._reduced(path, gradient) for path, gradient in gradients.items()}
+
+    def _gathered(self, path: str, weight: jax.Array, axis: str) -> jax.Array:
+        dimension = self._dimension(path, axis)
+        if dimension is None or axis not in self.manual:
+            return weight
+        # The path of a stack, but one of its blocks.
+        dimension -= len(self.specs[path]) - weight.ndim
+        return jax.lax.all_gather(weight, axis, axis=dimension, tiled=True)
+
+    def _reduced(self, path: str, gradient: jax.Array) -> jax.Array:
+        dimension = self._dimension(path, ZERO)
+        if dimension is not None and ZERO in self.manual:
+            gradient = jax.lax.psum_scatter(gradient, ZERO, scatter_dimension=dimension, tiled=True)
+        split = {axis for axes in split_axes(self.specs[path]) for axis in axes}
+        whole = tuple(axis for axis in self.manual if axis in varying_axes(gradient) - split)
+        return jax.lax.psum(gradient, whole) if whole else gradient
+
+    def _dimension(self, path: str, axis: str) -> int | None:
+        """Which dimension of the parameter the axis splits, if any."""
+        for dimension, axes in enumerate(split_axes(self.specs[path])):
+            if axis in axes:
+                return dimension
+        return None
+
+
+def make_layout(
+    mesh: Mesh | AbstractMesh,
+    parameters: Mapping[str, Any],
+    table: AxisTable,
+    *,
+    manual: tuple[str, ...],
+    zero: bool,
+) -> Layout:
+    """The layout of parameters, given as anything with a shape.
+
+    With `zero` they are split over ZERO too, where a dimension allows it. Raises MeshError if an
+    axis does not divide evenly.
+    """
+    by_path = parameter_shardings(mesh, parameters, table)
+    specs = {path: sharding.spec for path, sharding in by_path.items()}
+    if zero and mesh.shape.get(ZERO, 1) > 1:
+        specs = {
+            path: _with_zero(mesh, path, parameters[path].shape, spec)
+            for path, spec in specs.items()
+        }
+    return Layout(mesh, manual, specs)
+
+
+def _with_zero(
+    mesh: Mesh | AbstractMesh, path: str, shape: tuple[int, ...], spec: PartitionSpec
+) -> PartitionSpec:
+    """The spec with ZERO at the largest dimension that it divides; stacks stay whole."""
+    axes = [list(part) for part in split_axes(spec)]
+    sizes = [
+        size // math.prod(mesh.shape[axis] for axis in part)
+        for size, part in zip(shape, axes, strict=True)
+    ]
+    candidates = [
+        dimension
+        for dimension, size in enumerate(sizes)
+        if size % mesh.shape[ZERO] == 0 and not (dimension == 0 and ".*." in path)
+    ]
+    if candidates:
+        axes[max(candidates, key=lambda dimension: sizes[dimension])].append(ZERO)
+    return make_spec(axes)

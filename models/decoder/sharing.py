@@ -1,0 +1,25 @@
+"""How the cores of a tensor-parallel group share a decoder."""
+
+from typing import Any
+
+from models.layers.moe import MoE
+from models.parallel.tensor import AddedUp, Gathered, PartialEmbedding, Sharing, TensorParallel
+
+
+def _share_model(model: Any, tensor: TensorParallel) -> None:
+    model.embedding = PartialEmbedding(model.embedding, tensor)
+    model.norm = Gathered(model.norm, tensor)
+    model.vocabulary_axes = tensor.axes
+
+
+def _share_block(block: Any, tensor: TensorParallel) -> None:
+    block.attention_norm = Gathered(block.attention_norm, tensor)
+    block.mlp_norm = Gathered(block.mlp_norm, tensor)
+    block.attention.output = AddedUp(block.attention.output, tensor)
+    if isinstance(block.mlp, MoE):
+        block.mlp = AddedUp(block.mlp, tensor)
+    else:
+        block.mlp.down = AddedUp(block.mlp.down, tensor)
+
+
+SHARING = Sharing(_share_model, _share_block)

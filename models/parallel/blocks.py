@@ -1,0 +1,108 @@
+"""The blocks of a model as a core runs them: weights are gathered for use, results are made again
+in the backward pass, and blocks that are alike are compiled once."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+from models.layers.attention import STATISTICS, Attention
+from models.parameters import Parameters, merge, split
+
+GATHERED = "gathered_weight"
+"""Name of a weight that was gathered for use: the backward pass gathers it again."""
+
+Gather = Callable[[str, jax.Array], jax.Array]  # a weight's path and a core's part -> for use
+
+_policies = jax.checkpoint_policies
+
+RECOMPUTATION: Mapping[str, Any] = {
+    "none": _policies.save_anything_except_these_names(GATHERED),
+    "selective": _policies.save_anything_except_these_names(GATHERED),
+    "dots": _policies.dots_with_no_batch_dims_saveable,
+    "full": _policies.nothing_saveable,
+    "offload": _policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
+}
+"""What of a block's forward pass is kept for its backward pass, by name: everything; everything but
+attention scores; results of products with weights; nothing but its input; as dots, in the memory of
+the host."""
+
+
+@dataclass(frozen=True)
+class BlockRun:
+    """How blocks run."""
+
+    recompute: str = "none"  # a name of RECOMPUTATION
+    gather: Gather | None = None  # what weights pass before use
+    share: Callable[[nnx.Module], None] | None = None  # changes a block that has a core's parts
+
+
+class CoreBlock(nnx.Module):
+    """A block [B, T, D] -> [B, T, D], or several that are alike, one after the other, whose
+    weights are stacked."""
+
+    def __init__(self, block: nnx.Module, prefix: str, run: BlockRun, *, stacked: bool) -> None:
+        self.block, self.prefix, self.run, self.stacked = block, prefix, run, stacked
+
+    def __call__(self, x: jax.Array, *others: Any) -> Any:
+        """`others` are passed on to the block, and the form of its result is kept."""
+        graph, parameters = split(self.block)
+
+        def apply(x: jax.Array, parameters: Parameters) -> Any:
+            block = merge(graph, self._for_use(parameters))
+            if self.run.share is not None:
+                self.run.share(block)
+            return block(x, *others)
+
+        policy = RECOMPUTATION[self.run.recompute]
+        if self.run.recompute != "none" or self.run.gather is not None:
+            # In a loop nothing can be made once for both passes.
+            apply = jax.checkpoint(apply, policy=policy, prevent_cse=not self.stacked)
+        if not self.stacked:
+            return apply(x, parameters)
+
+        form: Any = None
+
+        def one_more(x: jax.Array, parameters: Parameters) -> tuple[jax.Array, None]:
+            nonlocal form
+            (result,), form = jax.tree.flatten(apply(x, parameters))
+            return result, None
+
+        result, _ = jax.lax.scan(one_more, x, parameters)
+        return jax.tree.unflatten(form, [result])
+
+    def _for_use(self, parameters: Parameters) -> Parameters:
+        if self.run.gather is None:
+            return parameters
+        gather = self.run.gather
+        return {
+            path: checkpoint_name(gather(f"{self.prefix}.{path}", weight), GATHERED)
+            for path, weight in parameters.items()
+        }
+
+
+def keep_no_scores(model: nnx.Module) -> None:
+    """Lets attention make its scores again in the backward pass."""
+    policy = _policies.save_only_these_names(STATISTICS)
+    for _, module in nnx.iter_modules(model):
+        if isinstance(module, Attention):
+            module.mix = _without_scores(module.mix, policy)
+
+
+def _without_scores(mix: Callable[..., jax.Array], policy: Any) -> Callable[..., jax.Array]:
+    def remade(
+        query: jax.Array, keys: jax.Array, values: jax.Array, *others: Any, **settings: Any
+    ) -> jax.Array:
+        return jax.checkpoint(partial(_last, mix, others, settings), policy=policy)(
+            query, keys, values
+        )
+
+    return remade
+
+
+def _last(mix: Callable[..., jax.Array], others: Any, settings: Any, *tensors: Any) -> jax.Array:
+    return mix(*tensors, *others, **settings)

@@ -1,0 +1,94 @@
+"""Tensor and sequence parallelism: layers of which each core has a part, and the communication
+about them.
+
+Heads, the feed-forward width and the vocabulary are split (Shoeybi et al., "Megatron-LM", 2019).
+With sequence parallelism the residual stream is split by positions between layers: norms and
+additions work on a core's own positions, what a norm makes is gathered, and partial sums are added
+up and split again (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
+Models", 2022).
+
+Modules are changed in place, within a `jax.shard_map` region whose parameters are a core's parts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from models.layers.embedding import Embedding
+
+
+@dataclass(frozen=True)
+class TensorParallel:
+    """The mesh axes over which layers are split, and how the residual stream is held."""
+
+    axes: tuple[str, ...]
+    sequence: bool  # by positions between layers; otherwise each core has it whole
+
+    def gather(self, x: jax.Array) -> jax.Array:
+        """A core's own positions [B, T/cores, …] -> all positions [B, T, …]."""
+        if not self.sequence:
+            return x
+        return jax.lax.all_gather(x, self.axes, axis=1, tiled=True)
+
+    def add_up(self, x: jax.Array) -> jax.Array:
+        """Partial sums [B, T, …] -> the residual stream's form of the sums over cores."""
+        if not self.sequence:
+            return jax.lax.psum(x, self.axes)
+        return jax.lax.psum_scatter(x, self.axes, scatter_dimension=1, tiled=True)
+
+
+class Sharing(NamedTuple):
+    """How the cores of a tensor-parallel group share an architecture: changes in place."""
+
+    model: Callable[[Any, TensorParallel], None]  # all but its blocks
+    block: Callable[[Any, TensorParallel], None]
+
+
+class Gathered(nnx.Module):
+    """A layer on a core's own positions, whose results all cores get."""
+
+    def __init__(self, inner: Any, tensor: TensorParallel) -> None:
+        self.inner, self.tensor = inner, tensor
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, T/cores, D] -> [B, T, D]."""
+        return self.tensor.gather(self.inner(x))
+
+
+class AddedUp(nnx.Module):
+    """A layer that makes partial sums, whose bias is added to the sums."""
+
+    def __init__(self, inner: Any, tensor: TensorParallel) -> None:
+        bias = getattr(inner, "bias", None)
+        if bias is not None:
+            inner.bias = None
+        self.inner, self.bias, self.tensor = inner, bias, tensor
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, T, …] -> [B, T/cores, D]."""
+        y = self.tensor.add_up(self.inner(x))
+        return y if self.bias is None else y + self.bias[...].astype(y.dtype)
+
+
+class PartialEmbedding(nnx.Module):
+    """The vectors of a core's tokens, added up over cores; logits of its tokens."""
+
+    def __init__(self, inner: Embedding, tensor: TensorParallel) -> None:
+        self.inner, self.tensor = inner, tensor
+
+    def __call__(self, tokens: jax.Array, dtype: DTypeLike) -> jax.Array:
+        """Tokens [B, T] -> [B, T/cores, D]."""
+        size = len(self.inner.table[...])
+        own = tokens - jax.lax.axis_index(self.tensor.axes) * size
+        here = (own >= 0) & (own < size)
+        vectors = self.inner(jnp.where(here, own, 0), dtype)
+        return self.tensor.add_up(jnp.where(here[..., None], vectors, 0))
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """x [B, T, D] -> [B, T, V/cores]."""
+        return self.inner.logits(x)
