@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 def answer_of(model: Any, text: Batch) -> Answer:
     """How likely the model finds the answers of a batch of texts."""
-    nats = cross_entropy(model(text["tokens"]), text["targets"])
+    nats = cross_entropy(model(text["tokens"]), text["targets"], model.vocabulary_axes)
     weights = text["weights"].astype(jnp.float32)
     return Answer(-jnp.sum(nats * weights, axis=1), jnp.sum(weights, axis=1))
 
