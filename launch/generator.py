@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 from tqdm import tqdm
 
-from launch import checkpoints
+from launch import checkpoints, draws
 from launch.errors import CheckpointError, DataError
 from launch.meshes import choose_mesh, parameter_shardings
 from launch.program import say
@@ -59,7 +59,7 @@ def generate_text(
         boundaries=model.config.boundaries,
         sampling=sampling,
         ending=ending,
-        key=jax.random.key(seed),
+        key=draws.key(seed),
         restart=True,
         on_tokens=lambda piece: _write(stream.feed(piece[0])),
     )

@@ -94,6 +94,9 @@ class Options:
     """Where process 0 meets the others then: ``host:port``."""
     peer_timeout: int = 30
     """Seconds after which a process that is missing, or gives no sign of life, ends the others."""
+    late_peer_timeout: int = 600
+    """Seconds after which a process that lives, but does not come to what the others wait for with
+    it, ends them. It may be compiling, or emulating something large."""
     emulate: bool = False
     """Have platform ``neuron`` emulated where AWS's plugin is installed, too."""
     native_stubs: bool = True
@@ -283,6 +286,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURON_PJRT_PROCESS_INDEX": ("process_index", _index),
     "NEURON_RT_ROOT_COMM_ID": ("root_address", _address),
     "NEURONJAX_PEER_TIMEOUT": ("peer_timeout", _positive),
+    "NEURONJAX_LATE_PEER_TIMEOUT": ("late_peer_timeout", _positive),
     "NEURONJAX_EMULATE": ("emulate", _switch),
     "NEURONJAX_NATIVE_STUBS": ("native_stubs", _switch),
     "NEURONJAX_STRESS": ("stress", _seed),
@@ -360,9 +364,27 @@ def _with_compiler_lnc(options: Options) -> Options:
     return options
 
 
-def environment(target: str) -> dict[str, str]:
-    """The environment of a further process like this one, on the platform and a target."""
-    return {"JAX_PLATFORMS": "neuron", **os.environ, "NEURONJAX_TARGET": target}
+_OF_ONE_PROCESS: dict[str, Callable[[str, int], str]] = {
+    "NEURONJAX_MONITOR_PORT": lambda port, process: str(int(port) + process),
+    **dict.fromkeys(
+        ("NEURONJAX_PROFILE_TO", "NEURONJAX_DUMP_TO", "NEURONJAX_RECORD_TO"),
+        lambda folder, process: os.path.join(folder, f"process-{process}"),
+    ),
+}
+"""Variables of what only one process can have -> what the n-th of several gets for it."""
+
+
+def environment(target: str, process: int | None = None) -> dict[str, str]:
+    """The environment of a further process like this one, on the platform and a target.
+
+    ``process`` is its number, if it is one of several: it gets a port and folders of its own.
+    """
+    own = {
+        variable: given(os.environ[variable], process)
+        for variable, given in _OF_ONE_PROCESS.items()
+        if process is not None and variable in os.environ
+    }
+    return {"JAX_PLATFORMS": "neuron", **os.environ, **own, "NEURONJAX_TARGET": target}
 
 
 def configure(**switches: Any) -> None:

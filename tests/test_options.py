@@ -219,6 +219,30 @@ def test_configure_is_refused_while_the_platform_is_in_use() -> None:
     assert options.load({}).target == "trn1.2xlarge"
 
 
+def test_each_of_several_processes_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "NEURONJAX_MONITOR_PORT": "9000",
+        "NEURONJAX_PROFILE_TO": "/p",
+        "NEURONJAX_DUMP_TO": "d/",
+        "NEURONJAX_RECORD_TO": "r",
+        "NEURONJAX_SDK": "2.20",
+    }
+    for name, text in given.items():
+        monkeypatch.setenv(name, text)
+    assert options.environment("trn2.3xlarge").items() >= given.items()
+    assert (
+        options.environment("trn2.3xlarge", process=2).items()
+        >= {
+            "NEURONJAX_MONITOR_PORT": "9002",
+            "NEURONJAX_PROFILE_TO": "/p/process-2",
+            "NEURONJAX_DUMP_TO": "d/process-2",
+            "NEURONJAX_RECORD_TO": "r/process-2",
+            "NEURONJAX_SDK": "2.20",
+            "NEURONJAX_TARGET": "trn2.3xlarge",
+        }.items()
+    )
+
+
 def test_configure_before_and_after_the_start_of_the_platform(run_python: RunPython) -> None:
     done = run_python(
         """

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import jax
 import numpy as np
 from PIL import Image
 
+from launch import draws
 from launch.clip_text import open_clip_text
 from launch.errors import DataError
 from launch.generator import load_with_progress, progress
@@ -49,7 +49,7 @@ def paint(request: Request) -> None:
         if not negatives and pipeline.zeros_without_prompt
         else encoded(negatives[0] if negatives else "")
     )
-    noise = diffusion.first_noise(pipeline, made, 1, jax.random.key(request.seed))
+    noise = diffusion.first_noise(pipeline, made, 1, draws.key(request.seed))
     with progress("steps") as bar:
 
         def show(done: int, count: int) -> None:

@@ -2,9 +2,9 @@
 
 import sys
 
-import jax
 import numpy as np
 
+from launch import draws
 from launch.errors import DataError
 from launch.tasks.task import Request, Task
 from launch.tasks.text_reader import open_reader
@@ -28,7 +28,7 @@ def _run(request: Request) -> None:
         context=1 + request.max_new_tokens,
         sampling=request.sampling,
         ending=read_ending(request.directory, model.fields),
-        key=jax.random.key(request.seed),
+        key=draws.key(request.seed),
     )
     sys.stdout.write(reader.tokenizer.decode(tokens[0].tolist()) + "\n")
 

@@ -26,6 +26,7 @@ from neuronjax.machine.hosts import cores_of_process
 from neuronjax.machine.machine import Machine
 
 _MOST_HOSTS = 1_000
+_PORTS = 1 << 16
 _LOOK_SECONDS = 0.05
 _LAST_WORDS_SECONDS = 15.0
 """What the others get, when one has ended badly, to say so themselves: they may be compiling."""
@@ -50,7 +51,7 @@ Example: neuronjax launch --hosts=4 --target=trn2.48xlarge train.py --steps=20
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    hosts, ports = whole(1, _MOST_HOSTS), whole(1, (1 << 16) - 1)
+    hosts, ports = whole(1, _MOST_HOSTS), whole(1, _PORTS - 1)
     add("--hosts", type=hosts, required=True, metavar="N", help="processes to start")
     add("--target", help="machine, such as trn2.48xlarge (default: as configured)")
     add("--port", type=ports, help="where process 0 meets the others (default: a free one)")
@@ -81,11 +82,24 @@ def _run(parsed: argparse.Namespace) -> int:
     cores_of_process(Machine.create(chosen.target, chosen.lnc), 0, parsed.hosts)
     scripts.check(parsed.script, parsed.module)
     command = [*(["-m"] if parsed.module else []), parsed.script, *parsed.arguments]
-    environment = options.environment(chosen.target)
+    last_port = (chosen.monitor_port or 0) + parsed.hosts - 1
+    if last_port >= _PORTS:
+        raise ConfigurationError(
+            f"NEURONJAX_MONITOR_PORT={chosen.monitor_port} is of process 0 of {parsed.hosts}, and "
+            f"the last would need port {last_port}; give one of at most {_PORTS - parsed.hosts}."
+        )
     with _logs(parsed.logs, parsed.hosts) as logs, _lifeline() as lifeline:
         address = f"{_LOOPBACK}:{_port(parsed.port)}"
         workers = [
-            _start(index, parsed.hosts, address, lifeline, command, environment, logs[index])
+            _start(
+                index,
+                parsed.hosts,
+                address,
+                lifeline,
+                command,
+                options.environment(chosen.target, index),
+                logs[index],
+            )
             for index in range(parsed.hosts)
         ]
         return _attend(workers, parsed.logs)

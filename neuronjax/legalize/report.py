@@ -178,7 +178,7 @@ class Reporter:
         self._said.add(text)
         file, line = (finding.source.file, finding.source.line) if finding.source else (UNKNOWN, 1)
         if not warned(f"{text} {_SILENCE}", LegalityWarning, file, line):
-            _log(finding)
+            _log(finding, most=logging.WARNING)
 
     def _refuse(self, matches: list[Finding], policy: Policy) -> None:
         errors = [finding for finding in matches if finding.rule.severity is Severity.ERROR]
@@ -191,8 +191,9 @@ class Reporter:
         self._warn(matches, policy)
 
 
-def _log(finding: Finding) -> None:
-    logger.log(_LEVELS[finding.rule.severity], "%s", finding, extra={"finding": finding})
+def _log(finding: Finding, most: int = logging.ERROR) -> None:
+    level = min(_LEVELS[finding.rule.severity], most)
+    logger.log(level, "%s", finding, extra={"finding": finding})
 
 
 MODES: dict[str, Callable[[Reporter, list[Finding], Policy], None]] = {

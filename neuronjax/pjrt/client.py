@@ -71,7 +71,9 @@ def _process(plugin: Plugin, chosen: options.Options, given: dict[str, Any]) -> 
         store = RootStore(chosen.root_address, index, chosen.peer_timeout)
     else:
         return None
-    return Process(index, count, store, chosen.peer_timeout, next(plugin.generations))
+    generation = next(plugin.generations)
+    timeouts = chosen.peer_timeout, chosen.late_peer_timeout
+    return Process(index, count, store, *timeouts, generation)
 
 
 def Client_Destroy(plugin: Plugin, args: Any) -> None:

@@ -29,9 +29,6 @@ _BEAT_SECONDS = 2.0
 """How often each process gives a sign of life."""
 _LATE_SECONDS = 30.0
 """How often the log says that somebody waits for a process that lives."""
-_MOST_SECONDS = 1800.0
-"""How long somebody waits for a process that lives: it may compile, or emulate something large."""
-
 Tag = tuple[Any, ...]
 """What a message belongs to; equal on both sides."""
 
@@ -52,13 +49,21 @@ class _Peer:
 class Links:
     """The connections of one process.
 
-    A peer that gives no sign of life for ``timeout`` seconds counts as dead.
+    A peer that gives no sign of life for ``timeout`` seconds counts as dead. One that lives may be
+    ``late_timeout`` seconds late: it may compile, or emulate something large.
     """
 
-    def __init__(self, index: int, connections: Mapping[int, Connection], timeout: float) -> None:
+    def __init__(
+        self,
+        index: int,
+        connections: Mapping[int, Connection],
+        timeout: float,
+        late_timeout: float,
+    ) -> None:
         self.index = index
         self.failure: PeerError | None = None
         self._timeout = timeout
+        self._late_timeout = late_timeout
         self._peers = {process: _Peer(each) for process, each in connections.items()}
         self._arrived: dict[tuple[int, Tag], deque[list[bytes]]] = {}
         self._changed = threading.Condition()
@@ -95,12 +100,13 @@ class Links:
                 self.check()
                 if self._peers[process].ended:
                     raise self.fail(f"process {process} has ended, and {_of(tag)} waits for it")
-                self._changed.wait(1.0)
+                self._changed.wait(min(1.0, self._late_timeout))
                 waited = time.monotonic() - since
-                if waited > _MOST_SECONDS:
+                if waited > self._late_timeout:
                     raise self.fail(
                         f"process {process} lives, but did not come to {_of(tag)} within "
-                        f"{_MOST_SECONDS:.0f} seconds. Do all processes run the same programs?"
+                        f"{self._late_timeout:g} seconds. Do all processes run the same programs? "
+                        "If it is only slow, wait longer (NEURONJAX_LATE_PEER_TIMEOUT, in seconds)."
                     )
                 if waited > (told + 1) * _LATE_SECONDS:
                     told += 1

@@ -41,7 +41,9 @@ class Process:
     count: int
     store: Store
     timeout: float
-    """How long to wait for another process, in seconds."""
+    """How long to wait for a process that gives no sign of life, in seconds."""
+    late_timeout: float
+    """How long to wait for one that lives."""
     generation: int = 0
     """How many clients were made before, here and on every process."""
 
@@ -89,7 +91,11 @@ def join(process: Process, own: Description) -> Roster:
         }
         connections |= waiting.all(deadline)
     descriptions = [Description(note["agreed"], note["cores"]) for note in notes]
-    return Roster(process.index, descriptions, Links(process.index, connections, process.timeout))
+    return Roster(process.index, descriptions, _links(process, connections))
+
+
+def _links(process: Process, connections: Mapping[int, Connection]) -> Links:
+    return Links(process.index, connections, process.timeout, process.late_timeout)
 
 
 class _Board:

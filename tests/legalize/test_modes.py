@@ -72,6 +72,17 @@ def test_notes_do_not_warn() -> None:
         apply(code, "warn")
 
 
+def test_a_warning_that_a_filter_makes_an_error_is_logged_as_a_warning(
+    branching: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        apply(branching, "warn")
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "lax.cond" in record.getMessage()
+
+
 def test_strict_lists_every_error() -> None:
     def twice(x):
         return lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x) + lax.reduce_precision(x, 5, 2)

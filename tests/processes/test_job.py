@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +35,16 @@ def launch(
     )
 
 
+def free_ports(count: int) -> int:
+    """The first of so many neighbouring ports that nobody uses."""
+    for first in range(20_000, 30_000, count):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise AssertionError("no free ports")
+
+
 @pytest.fixture(scope="module")
 def alone(neuron_devices: list[jax.Device]) -> dict[str, str]:
     """What one process computes on eight devices."""
@@ -50,7 +62,10 @@ def test_processes_compute_what_one_does(
 ) -> None:
     cores = 8 // count
     job.save(tmp_path / "before", neuron_devices)
-    environment |= {"NEURON_RT_NUM_CORES": str(cores)}
+    environment |= {
+        "NEURON_RT_NUM_CORES": str(cores),
+        "NEURONJAX_MONITOR_PORT": str(free_ports(count)),
+    }
     arguments = (f"--hosts={count}", "-m", "tests.processes.job", str(tmp_path), *tasks)
     done = launch(*arguments, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

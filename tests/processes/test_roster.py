@@ -46,6 +46,7 @@ def met(
     descriptions: list[dict[str, str]],
     count: int | None = None,
     timeout: float = AMPLE,
+    late_timeout: float = AMPLE,
     store: Callable[[int], Store] | None = None,
 ) -> list[Any]:
     """What comes of processes with these descriptions: rosters or errors."""
@@ -55,7 +56,7 @@ def met(
     def meet(index: int) -> Roster | PeerError:
         own = store(index) if store else shared
         try:
-            process = Process(index, total, own, timeout)
+            process = Process(index, total, own, timeout, late_timeout)
             return join(process, Description(descriptions[index], cores=[index]))
         except PeerError as error:
             return error
@@ -129,6 +130,15 @@ def test_who_ends_is_named_when_somebody_waits() -> None:
     with pytest.raises(PeerError, match="process 1 has ended, and all_gather 3 waits for it"):
         one.links.receive(1, ("all_gather 3",), [])
     close([one])
+
+
+def test_who_lives_but_does_not_come_is_named_in_time() -> None:
+    waiting, other = rosters = met([{}] * 2, late_timeout=SOON)
+    with pytest.raises(PeerError, match=r"process 1 lives, .* within 0\.\d+ seconds.*LATE_PEER"):
+        waiting.links.receive(1, ("all_reduce",), [])
+    with pytest.raises(PeerError):
+        other.links.receive(0, ("all_reduce",), [])
+    close(rosters)
 
 
 def test_a_store_at_the_address_of_process_0(free_address: str) -> None:
