@@ -19,6 +19,7 @@ from neuronjax.planning.measure import Measurement, Setting, measure
 from neuronjax.planning.memory import advice, memory_of
 from neuronjax.planning.record import Estimate, KernelShare, Price
 from neuronjax.planning.tracing import abstract_mesh, mesh_size, trace
+from neuronjax.planning.traffic import CORES, traffic_of
 from neuronjax.planning.workload import Factory, Workload
 
 DEFAULT_TARGET = "trn2.48xlarge"
@@ -144,7 +145,8 @@ def _measured(workload: Workload, setting: Setting, mesh: AbstractMesh | None) -
         )
     _check_ranks(traced.ranks, setting.machine)
     machine = slowed(setting.machine, setting.faults, range(traced.ranks))
-    return measure(traced, replace(setting, machine=machine))
+    sizes = None if mesh is None else dict(mesh.shape)
+    return measure(traced, replace(setting, machine=machine, mesh=sizes))
 
 
 def _check_ranks(ranks: int, machine: Machine) -> None:
@@ -169,13 +171,14 @@ def _estimate(
 ) -> Estimate:
     machine, numbers = setting.machine, found.numbers
     memory = memory_of(numbers, machine)
+    sizes = dict(mesh.shape) if mesh is not None else {CORES: found.ranks}
     chip = machine.chip
     return Estimate(
         name=workload.name or found.name,
         target=machine.target,
         lnc=machine.lnc,
         ranks=found.ranks,
-        mesh=dict(mesh.shape) if mesh is not None else {"core": found.ranks},
+        mesh=sizes,
         instances=max(1, -(-found.ranks // machine.core_count)),
         step_ns=numbers["total_ns"],
         launch_ns=numbers["launch_ns"],
@@ -184,6 +187,7 @@ def _estimate(
         hardware_flops=numbers["hardware_flops"],
         hbm_traffic_bytes=numbers["hbm_traffic"],
         network_bytes=numbers["network"],
+        traffic=traffic_of(_part(numbers, "traffic."), sizes, machine),
         max_flops=machine.lnc * chip.core.tensor.flops("bfloat16"),
         max_hbm_bandwidth=machine.lnc * chip.hbm_bandwidth_per_core,
         memory=memory,

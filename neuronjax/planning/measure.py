@@ -21,6 +21,7 @@ from neuronjax.machine.machine import Machine
 from neuronjax.planning.flops import model_flops
 from neuronjax.planning.memory import kind_of
 from neuronjax.planning.tracing import Traced
+from neuronjax.planning.traffic import CORES, JOINT, axes_of
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program, Target
 from neuronjax.timing.calibration import CALIBRATION, Calibration
@@ -43,8 +44,8 @@ class Measurement:
     """A core's program. All numbers of two depths of a model are on a line with the others.
 
     `numbers` by name: ``total_ns``, ``busy.<resource>`` (ns), ``instructions.<engine>``,
-    ``hardware_flops``, ``model_flops``, ``hbm_traffic``, ``dma``, ``network`` and
-    ``memory.<kind>`` (bytes), ``spilled`` (bytes).
+    ``hardware_flops``, ``model_flops``, ``hbm_traffic``, ``dma``, ``network``, ``traffic.<axes>``
+    and ``memory.<kind>`` (bytes), ``spilled`` (bytes).
     """
 
     name: str
@@ -67,6 +68,8 @@ class Setting:
     """Trips of loops whose number depends on data."""
     flags: str | None = None
     """Of the compiler, as in NEURON_CC_FLAGS; None: those of the environment."""
+    mesh: Mapping[str, int] | None = None
+    """Sizes of the axes that ranks are counted along, for traffic; None: one axis."""
 
 
 def measure(traced: Traced, setting: Setting) -> Measurement:
@@ -105,6 +108,7 @@ def measure_compiled(
         "model_flops": float(model_flops(program.per_core, setting.while_trips)),
         "spilled": float(use.spilled_bytes),
         **_memory(program, use, paths, donated),
+        **_traffic(timeline, setting.mesh or {CORES: ranks}),
     }
     return Measurement(
         name=program.signature.name,
@@ -141,6 +145,13 @@ def of_timeline(timeline: Timeline) -> dict[str, float]:
         "dma": float(timeline.dma_bytes),
         "network": float(timeline.network_bytes),
     }
+
+
+def _traffic(timeline: Timeline, mesh: Mapping[str, int]) -> dict[str, float]:
+    found: Counter[str] = Counter()
+    for group, nbytes in timeline.traffic.items():
+        found[JOINT.join(axes_of(group, mesh))] += nbytes
+    return {f"traffic.{axes}": float(nbytes) for axes, nbytes in found.items() if axes}
 
 
 def _by_place(kernels: tuple[KernelTime, ...]) -> dict[Place, tuple[float, float]]:

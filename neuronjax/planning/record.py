@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from neuronjax.planning import table
+from neuronjax.planning.traffic import Traffic
 
 MILLION = 1_000_000
 
@@ -52,6 +53,8 @@ class Estimate:
     hardware_flops: float
     hbm_traffic_bytes: float
     network_bytes: float
+    traffic: tuple[Traffic, ...]
+    """What a core sends to others, by axis of the mesh."""
     max_flops: float
     """FLOP/s: 2 · cells of the array · clock, of the physical cores of a logical one."""
     max_hbm_bandwidth: float

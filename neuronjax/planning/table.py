@@ -36,6 +36,8 @@ def text(estimate: Estimate) -> str:
         "Busy, of the step (they overlap)\n" + aligned(_busy(estimate)),
         "HBM of a core\n" + aligned(_memory(estimate)),
     ]
+    if estimate.traffic:
+        parts.append("Sent by a core, by mesh axis\n" + aligned(_traffic(estimate)))
     if not estimate.fits:
         parts.append("It does not fit. What to change:\n" + _listed(estimate.advice))
     parts.append("Costliest kernels\n" + aligned(_kernels(estimate)))
@@ -96,6 +98,12 @@ def _memory(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     yield "total", _size(estimate.memory_bytes), f"of {_size(estimate.capacity_bytes)}"
     word = "headroom" if estimate.fits else "missing"
     yield word, _size(abs(estimate.headroom_bytes))
+
+
+def _traffic(estimate: Estimate) -> Iterable[tuple[str, ...]]:
+    for each in estimate.traffic:
+        sent = _size(each.nbytes) if each.nbytes else "nothing"
+        yield each.axes, f"{each.cores} cores", sent, each.links
 
 
 def _kernels(estimate: Estimate) -> Iterable[tuple[str, ...]]:

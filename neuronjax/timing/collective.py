@@ -29,7 +29,9 @@ def _cost(platform: Platform, op: Op, nbytes: int, ranks: tuple[int, ...], sent:
     time: CollectiveTime = timed(op, nbytes, fabric)
     latency = time.latency_ns + platform.calibration.collective_start_ns
     return issue + Cost(
-        message=Message(latency_ns=latency, wire_ns=time.wire_ns, nbytes=int(nbytes * sent))
+        message=Message(
+            latency_ns=latency, wire_ns=time.wire_ns, nbytes=int(nbytes * sent), ranks=ranks
+        )
     )
 
 

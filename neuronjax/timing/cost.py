@@ -44,6 +44,8 @@ class Message:
     wire_ns: float
     #: Bytes that each rank sends at least.
     nbytes: int
+    #: The ranks of a group, or a sender and its receiver.
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -557,6 +557,7 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
         dma_bytes=work.dma_bytes,
         hbm_bytes=work.hbm_bytes,
         network_bytes=work.network_bytes,
+        traffic=work.traffic,
         simulated_instructions=scheduler.simulated,
         assumed=tuple(scheduler.assumed),
     )
@@ -593,6 +594,7 @@ class _Work:
     def __init__(self) -> None:
         self.instructions: Counter[str] = Counter()
         self.hardware: Counter[str] = Counter()
+        self.traffic: Counter[tuple[int, ...]] = Counter()
         self.flops = self.dma_bytes = self.hbm_bytes = self.network_bytes = 0
 
     def add(self, compiled: Compiled, runs: int) -> None:
@@ -608,6 +610,7 @@ class _Work:
                 self.hbm_bytes += cost.transfer.hbm_bytes * number
             if cost.message is not None:
                 self.network_bytes += cost.message.nbytes * number
+                self.traffic[cost.message.ranks] += cost.message.nbytes * number
 
 
 def kernel_time(

@@ -74,6 +74,8 @@ class Timeline:
     dma_bytes: int
     hbm_bytes: int
     network_bytes: int
+    #: Of these, by the ranks of a group, or by sender and receiver.
+    traffic: Mapping[tuple[int, ...], int] = field(hash=False)
     #: Instructions that the simulation went through; the others follow from steady states.
     simulated_instructions: int
     #: What had to be assumed, such as trips of a while.

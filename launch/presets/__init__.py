@@ -1,0 +1,1 @@
+"""Published trainings by name, and their twins in small."""

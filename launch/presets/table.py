@@ -1,0 +1,89 @@
+"""The published trainings by name.
+
+NxD Training (github.com/aws-neuron/neuronx-distributed-training, examples/conf) and optimum-neuron
+(github.com/huggingface/optimum-neuron, examples/training). All use ZeRO-1 and sequence parallelism,
+a micro-batch of one sequence, and AdamW with FP32 state.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from launch.presets import architectures as models
+from launch.presets.recipe import Recipe
+
+MLP_TOO = "recomputes whole blocks; the original, attention scores and MLPs"
+LENGTH = "4096 positions, which the original leaves open"
+
+_LLAMA_3_8B = Recipe(
+    model=models.LLAMA_3_8B, instances=4, tensor=32, global_batch=1024, seq_len=8192,
+    learning_rate=1.5e-4, schedule="linear", warmup_steps=100,
+)  # fmt: skip
+_LLAMA_3_70B = Recipe(
+    model=models.LLAMA_3_70B, instances=16, tensor=32, pipeline=8, global_batch=1024, seq_len=8192,
+    learning_rate=1.5e-5, warmup_steps=2000, recompute="full", note=MLP_TOO,
+)  # fmt: skip
+_FINE_TUNED_8B = Recipe(
+    model=models.LLAMA_3_8B, instances=1, tensor=32, global_batch=64, learning_rate=1.5e-4,
+    schedule="linear", warmup_steps=10,
+)  # fmt: skip
+_MEGATRON_7B = Recipe(
+    model=models.LLAMA_2_7B, instances=1, tensor=8, global_batch=1024, learning_rate=3e-4,
+    warmup_steps=2000, note=LENGTH,
+)  # fmt: skip
+_MIXTRAL = Recipe(
+    model=models.MIXTRAL_8X7B, instances=8, tensor=32, pipeline=4, global_batch=128,
+    learning_rate=3e-4, warmup_steps=4000, recompute="full",
+)  # fmt: skip
+
+RECIPES: Mapping[str, Recipe] = {
+    "hf_llama_7B": Recipe(
+        model=models.LLAMA_2_7B, instances=1, tensor=8, global_batch=1024, learning_rate=3e-4,
+        schedule="linear", warmup_steps=100,
+    ),
+    "hf_llama3_8B": _LLAMA_3_8B,
+    "hf_llama3_8B_trn2": replace(
+        _LLAMA_3_8B, instances=1, target="trn2.48xlarge", tensor=16, recompute="none"
+    ),
+    "hf_llama3.1_8B": replace(
+        _LLAMA_3_8B, model=models.LLAMA_3_1_8B, instances=32, learning_rate=1.5e-5,
+        schedule="cosine", warmup_steps=2000, recompute="full", note=MLP_TOO,
+    ),
+    "hf_llama3_70B": _LLAMA_3_70B,
+    "hf_llama3.1_70B": replace(_LLAMA_3_70B, model=models.LLAMA_3_1_70B, instances=32),
+    "hf_llama3_70B_CP": replace(_LLAMA_3_70B, context=2),
+    "hf_llama3_70B_trn2": replace(
+        _LLAMA_3_70B, instances=8, target="trn2.48xlarge", pipeline=4, recompute="dots",
+        note="recomputes all but products with weights; the original, norms and activations",
+    ),
+    "hf_llama3.1_405B_trn1": replace(
+        _LLAMA_3_70B, model=models.LLAMA_3_1_405B, instances=64, pipeline=32, global_batch=256,
+        note="",
+    ),
+    "hf_llama3_8B_SFT": _FINE_TUNED_8B,
+    "hf_llama3_8B_SFT_lora": replace(_FINE_TUNED_8B, precision="autocast"),
+    "hf_llama3_8B_DPO": replace(
+        _FINE_TUNED_8B, global_batch=4, learning_rate=5e-7, recompute="full"
+    ),
+    "hf_llama3_8B_ORPO": replace(
+        _FINE_TUNED_8B, global_batch=16, schedule="cosine", recompute="full"
+    ),
+    "hf_mixtral_8x7b": _MIXTRAL,
+    "hf_mixtral_8x7b_dropless": _MIXTRAL,
+    "megatron_mixtral_8x7b": replace(_MIXTRAL, instances=16, note=LENGTH),
+    "megatron_mixtral_8x7b_dropless": replace(_MIXTRAL, instances=16, note=LENGTH),
+    "megatron_gpt": replace(
+        _MEGATRON_7B, seq_len=2048, learning_rate=1.5e-4, warmup_steps=750,
+        note="a Llama in place of the GPT",
+    ),
+    "megatron_llama_7B": _MEGATRON_7B,
+    "megatron_mistral": replace(_MEGATRON_7B, model=models.MISTRAL_7B),
+    "megatron_llama2_7B_SFT": replace(_MEGATRON_7B, global_batch=64, warmup_steps=10),
+    "megatron_llama_70b": replace(
+        _MEGATRON_7B, model=models.LLAMA_2_70B, instances=8, pipeline=16, global_batch=512,
+        recompute="full",
+    ),
+    "optimum_qwen3_8B": Recipe(
+        model=models.QWEN_3_8B, instances=1, tensor=8, global_batch=32, learning_rate=8e-4,
+        warmup_steps=0, precision="mixed_precisionSR", note=LENGTH,
+    ),
+}  # fmt: skip
