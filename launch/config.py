@@ -6,6 +6,7 @@ from typing import Any
 
 from launch.data.config import DataConfig
 from launch.monitoring import MonitorSettings
+from launch.settings import setting
 from launch.training.optimizers import OptimizerSettings
 from launch.training.precision import PrecisionSettings
 from launch.training.schedules import ScheduleSettings
@@ -17,19 +18,25 @@ class TrainConfig:
 
     checkpoint_dir: Path  # the run directory: checkpoints and metrics.jsonl
     data: DataConfig = field(default_factory=DataConfig)
-    mesh: str | None = None  # such as "data=4,model=2"; None = fitted to the devices
-    seq_len: int | None = None  # training window, in tokens; None = the model's context
-    steps: int = 400  # optimizer steps
-    batch_size: int = 32  # sequences per step, over all devices
-    seed: int = 0  # of the initial weights and of the order of the data
+    mesh: str | None = setting(
+        None, "Device mesh such as data=4,model=2; default: fitted to the devices."
+    )
+    seq_len: int | None = setting(
+        None, "Training window, in tokens; default: the model's context.", lowest=1
+    )
+    steps: int = setting(400, "Optimizer steps.", lowest=1)
+    batch_size: int = setting(32, "Sequences per step, over all devices.", lowest=1)
+    seed: int = setting(0, "Seed of the initial weights and of the order of the data.", lowest=0)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     precision: PrecisionSettings = field(default_factory=PrecisionSettings)
-    clip_norm: float = 1.0  # largest global norm of the gradient
-    checkpoint_every: int = 100  # steps between checkpoints
-    keep: int = 3  # newest checkpoints that are kept
-    keep_every: int | None = None  # checkpoints of multiples of so many steps are kept too
-    eval_every: int = 100  # steps between evaluations on held-out text
+    clip_norm: float = setting(1.0, "Largest global norm of the gradient.", lowest=0.0)
+    checkpoint_every: int = setting(100, "Steps between checkpoints.", lowest=1)
+    keep: int = setting(3, "How many of the newest checkpoints to keep.", lowest=1)
+    keep_every: int | None = setting(
+        None, "Keep checkpoints of every so many steps for good.", lowest=1
+    )
+    eval_every: int = setting(100, "Steps between evaluations on what is held out.", lowest=1)
     monitor: MonitorSettings = field(default_factory=MonitorSettings)
 
     def optimizer_settings(self) -> dict[str, Any]:

@@ -118,11 +118,15 @@ def check_window(mesh: Mesh, seq_len: int) -> None:
 
 
 def choose_mesh(text: str | None, config: Any, batch_size: int) -> Mesh:
-    """The mesh of the --mesh flag, or the default one of all devices for a model of text."""
+    """The mesh of the --mesh flag, or the default one of all devices.
+
+    Models without heads and vocabulary get data parallelism alone by default.
+    """
     if text is not None:
         return make_mesh(parse_mesh(text))
-    heads = getattr(config, "num_kv_heads", None) or config.num_heads
-    return make_mesh(default_mesh(jax.device_count(), heads, batch_size, config.vocab_size))
+    heads: int = getattr(config, "num_kv_heads", None) or getattr(config, "num_heads", 1)
+    vocab_size = getattr(config, "vocab_size", 0)
+    return make_mesh(default_mesh(jax.device_count(), heads, batch_size, vocab_size))
 
 
 def _text(sizes: Mapping[str, int], separator: str = ",") -> str:

@@ -1,0 +1,43 @@
+"""The flags of a run, made of its records, and the run that they ask for."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from absl import flags
+
+from launch.checkpoints import run_directory
+from launch.config import TrainConfig
+from launch.settings import define_flags, from_flags
+from launch.training.platform import prepare_platform
+
+
+def define_run_flags(defaults: TrainConfig) -> None:
+    """An absl flag for every setting of a run, with these defaults."""
+    flags.DEFINE_string(
+        "checkpoint_dir",
+        str(defaults.checkpoint_dir),
+        "Run directory: checkpoints and metrics.jsonl.",
+    )
+    for record in (defaults, *_parts(defaults).values()):
+        define_flags(record)
+
+
+def run_of_flags(defaults: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
+    """The run that the flags ask for, and the platform made ready for it.
+
+    Raises LaunchError for settings that cannot be.
+    """
+    parts = {name: from_flags(type(part), values) for name, part in _parts(defaults).items()}
+    own = {entry.name: values[entry.name] for entry in fields(defaults) if "help" in entry.metadata}
+    directory = run_directory(values["checkpoint_dir"])
+    config = TrainConfig(checkpoint_dir=directory, **own, **parts)
+    prepare_platform(config.precision.resolve(), config.seed, os.environ)
+    return config
+
+
+def _parts(config: TrainConfig) -> dict[str, Any]:
+    """The records within the run's."""
+    values = {entry.name: getattr(config, entry.name) for entry in fields(config)}
+    return {name: value for name, value in values.items() if is_dataclass(value)}
