@@ -1,7 +1,7 @@
 """The device mesh and the shardings on it; models/sharding.py says what its axes mean."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -81,16 +81,50 @@ def parameter_shardings(
         raise MeshError(str(error)) from error
 
 
-def state_shardings(mesh: Mesh, state: Any, parameters: Mapping[str, NamedSharding]) -> Any:
+def state_shardings(
+    mesh: Mesh,
+    state: Any,
+    parameters: Mapping[str, Any],
+    shardings: Mapping[str, NamedSharding],
+) -> Any:
     """Shardings for a tree that holds dictionaries like `parameters` (weights, moments) and
-    scalars: what stands under a parameter's path is split like it, the rest is replicated."""
+    scalars, with those of the parameters given.
+
+    What stands under a parameter's path is split like it; where it lacks axes, as factored moments
+    do, like those that it has. The rest is replicated.
+    """
     replicated = NamedSharding(mesh, PartitionSpec())
 
-    def sharding(path: tuple[Any, ...], _: Any) -> NamedSharding:
+    def sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
         name = getattr(path[-1], "key", None) if path else None
-        return parameters.get(name, replicated) if isinstance(name, str) else replicated
+        if not isinstance(name, str) or name not in shardings:
+            return replicated
+        shape, spec = parameters[name].shape, shardings[name].spec
+        axes = _axes_kept(leaf.shape, shape, from_last=_lacks_first_axes(path))
+        padded = [*spec, *[None] * (len(shape) - len(spec))]
+        return NamedSharding(mesh, PartitionSpec(*(padded[axis] for axis in axes)))
 
     return jax.tree_util.tree_map_with_path(sharding, state)
+
+
+def _lacks_first_axes(path: tuple[Any, ...]) -> bool:
+    """Whether a part of an optimizer's state is of means over the first of two alike axes: optax
+    calls it `v_col`, and its twin `v_row`."""
+    return any(getattr(key, "name", None) == "v_col" for key in path)
+
+
+def _axes_kept(
+    part: Sequence[int], whole: Sequence[int], *, from_last: bool = False
+) -> Sequence[int]:
+    """The axes of a shape that another one has kept, in order; none if it is of other sizes."""
+    if from_last:
+        mirrored = _axes_kept(part[::-1], whole[::-1])
+        return [len(whole) - 1 - axis for axis in reversed(mirrored)]
+    kept: list[int] = []
+    for axis, size in enumerate(whole):
+        if len(kept) < len(part) and part[len(kept)] == size:
+            kept.append(axis)
+    return kept if len(kept) == len(part) else []
 
 
 def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:

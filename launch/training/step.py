@@ -154,7 +154,7 @@ def make_training(
 
     state = jax.eval_shape(init)
     by_path = {path: NamedSharding(mesh, spec) for path, spec in layout.specs.items()}
-    shardings = state_shardings(mesh, state, by_path)
+    shardings = state_shardings(mesh, state, parameters, by_path)
     rows = jax.tree.map(lambda spec: NamedSharding(mesh, spec), core.batch_specs)
     return Training(
         init=jax.jit(init, out_shardings=shardings),

@@ -16,6 +16,7 @@ from models.layers.cache import Cache, KVCache
 from models.layers.linear import Linear
 from models.layers.masks import Visibility
 from models.layers.norms import RMSNorm
+from models.layers.products import einsum_fp32
 from models.layers.rotary import Turn, apply_rotary
 
 CacheType = TypeVar("CacheType", bound=Cache | None)
@@ -47,9 +48,7 @@ def dot_product_attention(
     # Batch axes first, and the G queries of one key side by side, make plain batched matmuls.
     grouped = query.reshape(batch, length, num_kv_heads, -1, head_dim).transpose(0, 2, 3, 1, 4)
     grouped = grouped.reshape(batch, num_kv_heads, -1, head_dim)  # [B, K, G·T, H]
-    scores = jnp.einsum(
-        "bkqh,bskh->bkqs", grouped, keys, preferred_element_type=jnp.float32
-    )  # [B, K, G·T, S]
+    scores = einsum_fp32("bkqh,bskh->bkqs", grouped, keys)  # [B, K, G·T, S]
     scores = scores * (head_dim**-0.5 if scale is None else scale)
     if bias is not None:
         bias = jnp.broadcast_to(bias, (batch, num_heads, length, num_keys))
@@ -67,12 +66,7 @@ def dot_product_attention(
     largest = checkpoint_name(largest, STATISTICS)
     weights = jnp.exp(scores - largest)
     # Dividing by the sum after the product touches H numbers per query instead of S.
-    attended = jnp.einsum(
-        "bkqs,bskh->bkqh",
-        weights.astype(values.dtype),
-        values,
-        preferred_element_type=jnp.float32,
-    )
+    attended = einsum_fp32("bkqs,bskh->bkqh", weights.astype(values.dtype), values)
     attended = checkpoint_name(attended, STATISTICS)
     attended = attended / checkpoint_name(jnp.sum(weights, axis=-1, keepdims=True), STATISTICS)
     attended = attended.reshape(batch, num_kv_heads, -1, length, head_dim)

@@ -6,6 +6,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models.errors import InputError
+from models.layers.products import einsum_fp32
 
 
 class Embedding(nnx.Module):
@@ -24,12 +25,7 @@ class Embedding(nnx.Module):
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Scores of x [B, T, dim] against every token, FP32: [B, T, vocab]."""
-        return jnp.einsum(
-            "btd,vd->btv",
-            x,
-            self.table[...].astype(x.dtype),
-            preferred_element_type=jnp.float32,
-        )
+        return einsum_fp32("btd,vd->btv", x, self.table[...].astype(x.dtype))
 
 
 def check_length(tokens: jax.Array, longest: int) -> None:

@@ -94,7 +94,9 @@ def test_moments_are_split_like_their_weights() -> None:
     _, parameters = LLAMA.abstract(DecoderConfig(num_layers=1))
     mesh = mesh_of(4, 2)
     by_path = parameter_shardings(mesh, parameters, AXES)
-    shardings = state_shardings(mesh, ({"mu": parameters}, parameters["norm.scale"]), by_path)
+    shardings = state_shardings(
+        mesh, ({"mu": parameters}, parameters["norm.scale"]), parameters, by_path
+    )
     assert shardings[0]["mu"] == by_path
     assert by_path["blocks.0.mlp.up.kernel"].spec == PartitionSpec(None, "model")
     assert shardings[1].spec == PartitionSpec()
