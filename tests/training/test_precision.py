@@ -1,0 +1,234 @@
+"""Precision recipes: what the compiled step computes in, against plain JAX on `cpu`."""
+
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.extend.core import jaxprs_in_params
+
+from launch.errors import SettingsError
+from launch.training.platform import check_platform, prepare_platform
+from launch.training.precision import PRECISIONS, PrecisionSettings
+from models.losses import cross_entropy
+from models.parameters import merge, split
+from tests.conftest import RunPython
+from tests.training.tiny_training import CONFIG, MODEL, batch, tiny_training
+
+DTYPES = {
+    "fp32": ("float32", "float32", "float32"),
+    "autocast": ("float32", "float32", "float32"),
+    "mixed_precision": ("bfloat16", "float32", "float32"),
+    "mixed_precisionSR": ("bfloat16", "float32", "float32"),
+    "bf16SR": ("bfloat16", "bfloat16", "bfloat16"),
+    "manual": ("bfloat16", "bfloat16", "bfloat16"),
+    "fp8_current": ("bfloat16", "float32", "float32"),
+    "fp8_delayed": ("bfloat16", "float32", "float32"),
+}
+"""Recipe -> types of layers, of gradients added up, and of weights and moments.
+
+Source: the recipes' documentation (`precision.type` of neuronx-distributed-training).
+"""
+
+
+def equations(jaxpr: Any) -> list[Any]:
+    found = []
+    for equation in jaxpr.eqns:
+        found.append(equation)
+        for inner in jaxprs_in_params(equation.params):
+            found.extend(equations(inner))
+    return found
+
+
+def test_every_recipe_is_described() -> None:
+    assert set(DTYPES) == set(PRECISIONS)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_types_of_the_step(name: str, neuron_devices: list[jax.Device]) -> None:
+    layers, accumulation, weights = DTYPES[name]
+    training = tiny_training(neuron_devices, name, accumulation=2)
+    floats = [
+        leaf.dtype.name
+        for leaf in jax.tree.leaves((training.state.parameters, training.state.optimizer))
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    ]
+    assert Counter(floats) == {weights: 3 * len(training.state.parameters)}
+    step: Any = training.step
+    found = equations(step.trace(training.state, training.batch).jaxpr.jaxpr)
+    operands = {
+        operand.aval.dtype.name
+        for equation in found
+        if equation.primitive.name == "dot_general"
+        for operand in equation.invars
+    }
+    narrow = {"float8_e4m3", "float8_e5m2"} if name.startswith("fp8") else set()
+    assert operands == {layers} | narrow
+    (loop,) = [
+        e.params
+        for e in found
+        if e.primitive.name == "scan" and e.params["num_carry"] > len(training.state.parameters)
+    ]
+    carried = loop["jaxpr"].in_avals[loop["num_consts"] :][: loop["num_carry"]]
+    sums = Counter(aval.dtype.name for aval in carried if aval.ndim)
+    histories = {"float32": len(training.state.scaling)}
+    assert sums == Counter({accumulation: len(training.state.parameters)}) + Counter(histories)
+
+
+def reference_losses(precision: str, steps: int) -> list[float]:
+    """Training as the recipe's documentation describes it, on one device, without any of ours."""
+    layers, _, weights_dtype = DTYPES[precision]
+    optimizer = optax.adamw(1e-2)
+    config = PRECISIONS[precision].configure(MODEL.config)
+    graph, masters = split(MODEL.architecture.build(config, 0))
+    state = optimizer.init(masters)
+
+    @jax.jit
+    def step(masters: Any, state: Any, data: Any) -> Any:
+        def loss_of(weights: Any) -> jax.Array:
+            return jnp.mean(cross_entropy(merge(graph, weights)(data["tokens"]), data["targets"]))
+
+        weights = jax.tree.map(lambda w: w.astype(layers), masters)
+        loss, gradients = jax.value_and_grad(loss_of)(weights)
+        gradients = jax.tree.map(lambda g: g.astype(weights_dtype), gradients)
+        updates, state = optimizer.update(gradients, state, masters)
+        return optax.apply_updates(masters, updates), state, loss
+
+    losses = []
+    for number in range(steps):
+        masters, state, loss = step(masters, state, batch(number))
+        losses.append(float(loss))
+    return losses
+
+
+@pytest.mark.parametrize("name", ["fp32", "mixed_precision", "manual"])
+def test_losses_of_the_recipe(
+    name: str, neuron_devices: list[jax.Device], cpu_devices: list[jax.Device]
+) -> None:
+    training = tiny_training(neuron_devices, name)
+    state, losses = training.init(), []
+    for number in range(4):
+        state, values = training.step(state, batch(number))
+        losses.append(float(values["loss"]))
+    with jax.default_device(cpu_devices[0]):
+        expected = reference_losses(name, 4)
+    # An operand's last digit: products are rounded to the type of the layers.
+    rtol = float(jnp.finfo(DTYPES[name][0]).eps)
+    np.testing.assert_allclose(losses, expected, rtol=max(rtol, 1e-6))
+
+
+ONES = """
+    import jax, jax.numpy as jnp, numpy as np, optax
+    from launch.training.objectives import Loss
+    from launch.training.platform import check_platform
+    from launch.training.precision import PRECISIONS
+    from tests.training.tiny_training import batch, tiny_training
+
+    class Sum:
+        '''A loss whose gradient is 1 everywhere.'''
+
+        def __call__(self, model, batch, keys):
+            table = model.embedding.table[...]
+            return Loss(jnp.sum(table.astype(jnp.float32)), jnp.float32(1), {})
+
+    def mean_after_64_steps(precision):
+        training = tiny_training(
+            jax.devices(), precision, optimizer=optax.sgd(2.0**-10), objective=Sum()
+        )
+        ones = {path: jnp.ones(p.shape, p.dtype) for path, p in training.state.parameters.items()}
+        state = training.start(ones)
+        for _ in range(64):
+            state, _ = training.step(state, batch())
+        return float(np.mean(np.asarray(state.parameters["embedding.table"], np.float64)))
+"""
+STOCHASTIC = {"NEURONJAX_NUMERICS": "chip", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1"}
+
+
+def test_tiny_updates_survive_stochastic_rounding_alone(run_python: RunPython) -> None:
+    """Updates of 2^-10 are a quarter of the distance from 1 to the next smaller number of BF16."""
+    code = ONES + "\n    print(mean_after_64_steps('{}'))"
+    nearest = run_python(code.format("manual"), {"NEURONJAX_NUMERICS": "chip"}, timeout=240)
+    assert float(nearest.stdout) == 1.0, nearest.stderr
+    random = run_python(
+        code.format("bf16SR") + "\n    check_platform(PRECISIONS['bf16SR'])",
+        STOCHASTIC,
+        timeout=240,
+    )
+    assert random.returncode == 0, random.stderr
+    # The standard deviation of a step is at most 2^-9, of the mean of 2048 weights 45 times less.
+    deviation = 64**0.5 * 2.0**-9 / 2048**0.5
+    assert float(random.stdout) == pytest.approx(1 - 64 * 2.0**-10, abs=5 * deviation)
+
+
+def test_platform_that_rounds_otherwise_is_refused(
+    run_python: RunPython, neuron_devices: list[jax.Device]
+) -> None:
+    check_platform(PRECISIONS["fp32"])
+    check_platform(PRECISIONS["mixed_precision"])
+    with pytest.raises(SettingsError, match=r"rounding on, but .*'neuron' rounds to nearest"):
+        check_platform(PRECISIONS["mixed_precisionSR"])
+    with pytest.raises(SettingsError, match=r"auto-cast on, but .* multiplies FP32 as it is"):
+        check_platform(PRECISIONS["autocast"])
+    code = """
+        from launch.training.platform import check_platform
+        from launch.training.precision import PRECISIONS
+        from launch.errors import SettingsError
+        check_platform(PRECISIONS["mixed_precisionSR"])
+        for name in ("mixed_precision", "fp32"):
+            try:
+                check_platform(PRECISIONS[name])
+            except SettingsError as error:
+                print(error)
+    """
+    cast = {"NEURON_CC_FLAGS": "--auto-cast=matmult --auto-cast-type=bf16"}
+    messages = run_python(code, STOCHASTIC | cast).stdout.splitlines()
+    assert len(messages) == 2
+    assert "rounding off, but the platform 'neuron' rounds stochastically. Leave" in messages[0]
+
+
+def test_platform_is_asked_before_it_starts() -> None:
+    environment = {"NEURON_CC_FLAGS": "-O1"}
+    prepare_platform(PRECISIONS["bf16SR"], 7, environment)
+    assert environment == {
+        "NEURON_CC_FLAGS": "-O1",
+        "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1",
+        "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "7",
+    }
+    environment = {"NEURON_CC_FLAGS": "-O1", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "0"}
+    prepare_platform(PRECISIONS["autocast"], 7, environment)
+    assert environment["NEURON_CC_FLAGS"] == "-O1 --auto-cast=matmult --auto-cast-type=bf16"
+    prepare_platform(PRECISIONS["bf16SR"], 7, environment)
+    assert environment["NEURON_RT_STOCHASTIC_ROUNDING_EN"] == "0"
+
+
+def test_flags_change_single_fields_of_a_recipe() -> None:
+    settings = PrecisionSettings(precision="manual", optimizer_use_master_weights=True)
+    assert settings.resolve().weights_dtype == "float32"
+    assert settings.resolve().accumulation_dtype == "bfloat16"
+    for name, recipe in PRECISIONS.items():
+        assert PrecisionSettings(precision=name).resolve() == recipe
+    with pytest.raises(SettingsError, match="--precision=bf16 is not known; there are fp32, "):
+        PrecisionSettings(precision="bf16")
+
+
+def test_average_of_weights(neuron_devices: list[jax.Device]) -> None:
+    training = tiny_training(neuron_devices, "mixed_precision", ema_decay=0.75)
+    state = training.init()
+    expected = jax.tree.map(np.asarray, state.parameters)
+    for number in range(3):
+        state, _ = training.step(state, batch(number))
+        expected = jax.tree.map(
+            lambda average, new: 0.75 * average + 0.25 * np.asarray(new), expected, state.parameters
+        )
+    assert state.average is not None
+    for path, average in state.average.items():
+        np.testing.assert_allclose(average, expected[path], rtol=1e-6, atol=1e-7)
+    graph, _ = split(MODEL.architecture.build(PRECISIONS["mixed_precision"].configure(CONFIG)))
+    rounded = jax.tree.map(lambda a: jnp.asarray(a, jnp.bfloat16), expected)
+    logits = merge(graph, rounded)(batch()["tokens"])
+    total = float(jnp.sum(cross_entropy(logits, batch()["targets"])))
+    found = training.evaluate(state, batch())
+    assert float(found.total) == pytest.approx(total, rel=2.0**-8)
