@@ -50,6 +50,7 @@ def check_platform(precision: Precision) -> None:
                 else f"Leave out {ROUNDING}, or give --stochastic_rounding_enabled."
             )
         )
+    _check_matmul(precision)
     if precision.auto_cast is not None and _casts_matmuls() != precision.use_autocast:
         raise SettingsError(
             f"the recipe says auto-cast {_on(precision.use_autocast)}, but the platform "
@@ -58,6 +59,22 @@ def check_platform(precision: Precision) -> None:
             f"{COMPILER_FLAGS}=--auto-cast={precision.auto_cast} before JAX starts, on a platform "
             "that has it, or choose another --precision."
         )
+
+
+def _check_matmul(precision: Precision) -> None:
+    matmul = precision.make_matmul()
+    if matmul is None:
+        return
+    x = np.ones((32, 32), precision.compute_dtype)
+    history = jnp.zeros((3, matmul.history_length)) if matmul.history_length else None
+    try:
+        jax.block_until_ready(jax.jit(lambda x: matmul(x, x, 1, history))(x))
+    except jax.errors.JaxRuntimeError as error:
+        raise SettingsError(
+            f"the platform {jax.default_backend()!r} ({jax.devices()[0].device_kind}) cannot "
+            f"multiply as the recipe says (--matmul={precision.matmul}). Choose another "
+            f"--precision, or a target that can. It says: {error}"
+        ) from error
 
 
 def _on(switch: bool) -> str:

@@ -5,22 +5,35 @@ master weights. Each step begins by rounding them to what the layers compute wit
 FSDP a core rounds its own part, and BF16 is what is gathered.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import jax
 
 from launch.settings import check_settings, setting
+from launch.training.parameter_kinds import Kind, kind_of, matrix_axes
 from models.layers import fp8
+from models.layers.fake_quantization import QuantizedInput, fake_quantize_weights
 from models.layers.linear import Matmul
+from models.layers.microscaling import Microscaling
 from models.parameters import Parameters
+from models.sharding import AxisTable
 
-MATMULS: Mapping[str, type[Matmul]] = {
+MATMULS: Mapping[str, Callable[[str], Matmul]] = {
     "fp8_current": fp8.CurrentScaling,
     "fp8_delayed": fp8.DelayedScaling,
+    "mxfp8": lambda fp8_dtype: Microscaling(),
+    "quantized_int8": lambda fp8_dtype: QuantizedInput("int8"),
+    "quantized_fp8": QuantizedInput,
 }
-"""How linear maps multiply: name -> record made of an FP8 dtype."""
+"""How linear maps multiply: name -> what makes the record, of an FP8 dtype."""
+
+_QUANTIZED: Mapping[str, Callable[[str], str]] = {
+    "quantized_int8": lambda fp8_dtype: "int8",
+    "quantized_fp8": lambda fp8_dtype: fp8_dtype,
+}
+"""Which of MATMULS want quantized weights -> their format, of an FP8 dtype."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +76,20 @@ class Precision:
 
     def make_matmul(self) -> Matmul | None:
         """How linear maps multiply; None = in the dtype of their input."""
-        return None if self.matmul is None else MATMULS[self.matmul](self.fp8_dtype)  # type: ignore[call-arg]
+        return None if self.matmul is None else MATMULS[self.matmul](self.fp8_dtype)
+
+    def quantized(self, weights: Parameters, axes: AxisTable) -> Parameters:
+        """Weights of the state as they are trained, and exported: matrices fake-quantized where
+        the recipe is quantisation-aware. `axes` names the parameters' axes."""
+        if self.matmul is None or self.matmul not in _QUANTIZED:
+            return weights
+        form = _QUANTIZED[self.matmul](self.fp8_dtype)
+        return {
+            path: fake_quantize_weights(weight, matrix_axes(path, axes)[0], form)
+            if kind_of(path) is Kind.MATRIX
+            else weight
+            for path, weight in weights.items()
+        }
 
     def rounded(self, weights: Parameters) -> Parameters:
         """Weights of the state as layers get them."""
@@ -85,6 +111,9 @@ PRECISIONS: Mapping[str, Precision] = {
     "manual": Precision(),
     "fp8_current": replace(_MIXED, matmul="fp8_current"),
     "fp8_delayed": replace(_MIXED, matmul="fp8_delayed"),
+    "mxfp8": replace(_MIXED, matmul="mxfp8"),
+    "qat_int8": replace(_MIXED, matmul="quantized_int8"),
+    "qat_fp8": replace(_MIXED, matmul="quantized_fp8"),
 }
 """Recipe by name. `manual` is plain BF16, for flags to add to."""
 

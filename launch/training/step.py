@@ -136,7 +136,8 @@ def make_training(
         return start({path: drawn[path] for path in parameters})
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
-        found = core.gradients(state.parameters, state.scaling, batch, state.step)
+        weights = precision.quantized(state.parameters, model.architecture.axes)
+        found = core.gradients(weights, state.scaling, batch, state.step)
         learning = learnt_of(state.parameters)
         gradients = clip_by_global_norm(found.gradients, found.norm, clip_norm)
         gradients = {path: g.astype(learning[path].dtype) for path, g in gradients.items()}
@@ -150,7 +151,8 @@ def make_training(
         return TrainState(new, moments, state.step + 1, scaling, average), reported
 
     def evaluate(state: TrainState, batch: Batch) -> Loss:
-        return core.losses(state.evaluated, state.scaling, batch)
+        weights = precision.quantized(state.evaluated, model.architecture.axes)
+        return core.losses(weights, state.scaling, batch)
 
     state = jax.eval_shape(init)
     by_path = {path: NamedSharding(mesh, spec) for path, spec in layout.specs.items()}

@@ -113,7 +113,7 @@ def _delayed_backward(
         _saturated(gradient, GRADIENT_DTYPE, largest[2]),
     )
     to_x, to_kernel = _backward_products(*scaled, axes)
-    amax = jnp.stack([_amax(x), _amax(kernel), _amax(gradient)])
+    amax = jnp.stack([amax_of(x), amax_of(kernel), amax_of(gradient)])
     report = jnp.zeros_like(history).at[:, 0].set(amax)
     return to_x.astype(x.dtype), to_kernel.astype(kernel.dtype), report
 
@@ -149,10 +149,11 @@ def _product(a: Scaled, b: Scaled, a_axes: range, b_axes: range) -> jax.Array:
 
 
 def _current(x: jax.Array, dtype: DTypeLike) -> Scaled:
-    return _narrowed(x, dtype, _amax(x))
+    return _narrowed(x, dtype, amax_of(x))
 
 
-def _amax(x: jax.Array) -> jax.Array:
+def amax_of(x: jax.Array) -> jax.Array:
+    """The largest magnitude of x, FP32 []."""
     return jnp.max(jnp.abs(x)).astype(jnp.float32)
 
 
