@@ -12,8 +12,10 @@ from launch import checkpoints, draws
 from launch.errors import CheckpointError, DataError
 from launch.meshes import choose_mesh, parameter_shardings
 from launch.program import say
+from launch.settings import from_flags
 from launch.source import from_path
 from launch.text import Tokenizer, find_tokenizer
+from launch.training.precision import PrecisionSettings
 from models import pretrained
 from models.generate import Ending, generate
 from models.pretrained import Pretrained, describe_fields
@@ -93,7 +95,11 @@ def load_run(directory: Path, mesh_text: str | None) -> Writer:
     shardings = parameter_shardings(mesh, parameters, architecture.axes)
     target = checkpoints.abstract(parameters, shardings)
     say(f"checkpoint {step} of {directory} on mesh {dict(mesh.shape)}")
-    restored = checkpoints.restore(directory, step, checkpoints.PARAMETERS, target)
+    has_average = (directory / str(step) / checkpoints.AVERAGE).is_dir()
+    item = checkpoints.AVERAGE if has_average else checkpoints.PARAMETERS
+    restored = checkpoints.restore(directory, step, item, target)
+    precision = from_flags(PrecisionSettings, record.get("optimizer", {})).resolve()
+    restored = precision.quantized(restored, architecture.axes)
     model = Pretrained(architecture, config, fields, graph, restored)
     tokenizer = find_tokenizer(directory, config.vocab_size)
     return Writer(model, tokenizer, read_ending(directory, fields))

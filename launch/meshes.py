@@ -119,7 +119,7 @@ def _axes_kept(
     """The axes of a shape that another one has kept, in order; none if it is of other sizes."""
     if from_last:
         mirrored = _axes_kept(part[::-1], whole[::-1])
-        return [len(whole) - 1 - axis for axis in reversed(mirrored)]
+        return [len(whole) - 1 - place for place in reversed(mirrored)]
     kept: list[int] = []
     for axis, size in enumerate(whole):
         if len(kept) < len(part) and part[len(kept)] == size:

@@ -66,9 +66,9 @@ def define_flags(record: Any) -> None:
 
 
 def from_flags(record: type[Record], values: Mapping[str, Any]) -> Record:
-    """The record of flags' values by name; other flags are left alone."""
+    """The record of flags' values by name; what is not there has the record's default."""
     names = [entry.name for entry in fields(record) if "help" in entry.metadata]  # type: ignore[arg-type]
-    return record(**{name: values[name] for name in names})
+    return record(**{name: values[name] for name in names if name in values})
 
 
 _DEFINERS: Mapping[type, Callable[..., Any]] = {

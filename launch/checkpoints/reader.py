@@ -13,6 +13,7 @@ from launch.errors import CheckpointError
 from launch.program import say
 
 PARAMETERS, STATE, RECORD = "parameters", "state", "record"
+AVERAGE = "average"  # of the parameters; where there is one, it is what is used
 ASIDE = "corrupt"  # folder of damaged checkpoints
 
 
