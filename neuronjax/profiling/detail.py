@@ -6,7 +6,6 @@ waited for the signal that came last before it, among those of the semaphores th
 
 from __future__ import annotations
 
-import dataclasses
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -14,7 +13,6 @@ from collections.abc import Callable, Mapping
 from neuronjax.profiling.records import Span
 from neuronjax.program.instruction import Semaphore
 from neuronjax.program.program import Kernel
-from neuronjax.timing.halves import half
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.schedule import NAMES
 from neuronjax.timing.simulate import Event, Simulated, Simulation
@@ -32,16 +30,8 @@ def simulated(
     kernel: Kernel, platform: Platform, assumptions: Assumptions, most: int
 ) -> tuple[Compiled, Simulated]:
     """A kernel as one physical core runs it, with its first `most` events."""
-    part = half(kernel) if platform.halves else kernel
-    compiled = compile_kernel(part, platform, assumptions)
-    if part is not kernel:
-        compiled = _partial(compiled)
+    compiled = compile_kernel(kernel, platform, assumptions)
     return compiled, Simulation(compiled, platform, most).run()
-
-
-def _partial(compiled: Compiled) -> Compiled:
-    """With waits that may ask for more than comes, as of half a kernel."""
-    return dataclasses.replace(compiled, is_partial=True)
 
 
 def spans(compiled: Compiled, result: Simulated) -> tuple[Span, ...]:

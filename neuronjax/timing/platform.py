@@ -9,8 +9,7 @@ from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.specs import ChipSpec, CoreSpec, Engine
 from neuronjax.machine.timings import TIMINGS, Timings
-from neuronjax.program.program import Program, Split
-from neuronjax.program.walk import walk
+from neuronjax.program.program import Program
 from neuronjax.timing.calibration import CALIBRATION, Calibration
 
 GIGA = 1e9
@@ -29,8 +28,6 @@ class Platform:
     machine: Machine | None = None
     busy_cores: int | None = None
     calibration: Calibration = CALIBRATION
-    #: Whether kernels of a logical core are taken to run in halves: the program splits none itself.
-    halves: bool = False
     timings: Timings = field(hash=False)
 
     @classmethod
@@ -60,8 +57,6 @@ class Platform:
             machine=machine or smallest_machine(chip, program.target.lnc, program.ranks),
             busy_cores=busy_cores,
             calibration=calibration,
-            halves=program.target.lnc > 1
-            and not any(isinstance(node, Split) for _, node in walk(program)),
             timings=TIMINGS[chip.core.version],
         )
 

@@ -44,7 +44,6 @@ from neuronjax.program.program import (
     While,
 )
 from neuronjax.program.walk import kernels, label
-from neuronjax.timing.halves import half
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.room import room
 from neuronjax.timing.simulate import Simulated, simulate
@@ -82,8 +81,6 @@ class _Timed:
     #: Stream and link time in ps of a kernel of nothing but collectives.
     stream: int | None
     wire: int
-    #: What is simulated: all of it, or a physical core's half.
-    part: Compiled
     #: DMA time in ps of what SBUF has room for, beside the tiles, by its end.
     room: int
 
@@ -348,18 +345,18 @@ class _Scheduler:
         if key not in self.warm:
             loads = {
                 number
-                for number, each in enumerate(timed.part.instructions)
+                for number, each in enumerate(timed.compiled.instructions)
                 if isinstance(each, DmaInstruction) and _is_load(each, weights)
             }
-            streams = _without(timed.part.streams, loads)
-            known = (streams, timed.part.is_partial)
+            streams = _without(timed.compiled.streams, loads)
+            known = (streams, timed.compiled.is_partial)
             if known not in self.results:
-                compiled = dataclasses.replace(timed.part, streams=streams)
+                compiled = dataclasses.replace(timed.compiled, streams=streams)
                 self.results[known] = simulate(compiled, self.platform)
                 self.simulated += self.results[known].simulated
             result = self.results[known]
             work = max(0, timed.result.dma_busy - result.dma_busy)
-            self.warm[key] = _Warm(result, work, room(timed.part, result, self.platform))
+            self.warm[key] = _Warm(result, work, room(timed.compiled, result, self.platform))
         return self.warm[key]
 
     def inline(self, span: _Span, reads: frozenset[str], writes: frozenset[str]) -> tuple[int, int]:
@@ -404,33 +401,24 @@ class _Scheduler:
         known = self.timed.get(id(kernel))
         if known is not None:
             return known
-        whole = compile_kernel(kernel, self.platform, self.assumptions)
-        compiled = whole
-        partial = whole.is_partial
-        if self.platform.halves:
-            part = half(kernel)
-            if part is not kernel:
-                compiled = compile_kernel(part, self.platform, self.assumptions)
-                compiled = _partial(compiled)
-                partial = True
-        key = (compiled.streams, partial)
+        compiled = compile_kernel(kernel, self.platform, self.assumptions)
+        key = (compiled.streams, compiled.is_partial)
         if key not in self.results:
             self.results[key] = simulate(compiled, self.platform)
             self.simulated += self.results[key].simulated
-        reads, writes = _buffers(whole)
+        reads, writes = _buffers(compiled)
         streams = {
-            each.stream for each in whole.instructions if isinstance(each, CollectiveInstruction)
+            each.stream for each in compiled.instructions if isinstance(each, CollectiveInstruction)
         }
-        alone = bool(streams) and all(isinstance(each, _LIGHT) for each in whole.instructions)
-        wire = sum(cost.message.wire_ns for cost in whole.costs if cost.message)
+        alone = bool(streams) and all(isinstance(each, _LIGHT) for each in compiled.instructions)
+        wire = sum(cost.message.wire_ns for cost in compiled.costs if cost.message)
         timed = _Timed(
-            compiled=whole,
+            compiled=compiled,
             result=self.results[key],
             reads=reads,
             writes=writes,
             stream=min(streams) if alone else None,
             wire=min(round(wire * PS), self.results[key].duration),
-            part=compiled,
             room=room(compiled, self.results[key], self.platform),
         )
         self.timed[id(kernel)] = timed
@@ -461,10 +449,6 @@ def _without(streams: Streams, loads: set[int]) -> Streams:
         else each
         for each in streams
     )
-
-
-def _partial(compiled: Compiled) -> Compiled:
-    return dataclasses.replace(compiled, is_partial=True)
 
 
 def _buffers(compiled: Compiled) -> tuple[frozenset[str], frozenset[str]]:
@@ -641,9 +625,7 @@ def profile(
     platform = platform or Platform.of(program, machine)
     found = dict(_kernels(program))
     node = found.get(kernel) or {each.name: each for each in found.values()}[kernel]
-    part = half(node) if platform.halves else node
-    compiled = compile_kernel(part, platform, assumptions or Assumptions())
-    compiled = compiled if part is node else _partial(compiled)
+    compiled = compile_kernel(node, platform, assumptions or Assumptions())
     result = simulate(compiled, platform, most_events)
     lanes: Mapping[str, Callable[[int], str]] = {
         "engine": NAMES.__getitem__,

@@ -588,7 +588,7 @@ class Simulation:
 
     def restore(self, saved: tuple[object, ...]) -> None:
         (
-            self.t,
+            times,
             self.gaps,
             self.semaphores,
             self.pending,
@@ -597,6 +597,7 @@ class Simulation:
             self.heat,
             self.first_compute,
         ) = saved  # type: ignore[assignment]
+        self.t[:] = times  # in place: callers hold the list
 
 
 def _step(now: _Snapshot, before: _Snapshot) -> tuple[object, ...] | None:
@@ -632,9 +633,16 @@ def _without_gaps(state: _Snapshot, size: int) -> _Snapshot:
 
 
 def _is_uniform(now: _Snapshot, before: _Snapshot, clocks: int) -> bool:
-    """Whether all clocks that advance do so by the same; busy times, behind them, are no clocks."""
-    steps = {now.times[at] - before.times[at] for at in range(clocks)} - {0}
-    return len(steps) <= 1
+    """Whether all clocks that advance do so by the same, and overtake none that stands still.
+
+    Busy times, behind the clocks, are none themselves.
+    """
+    steps = [now.times[at] - before.times[at] for at in range(clocks)]
+    advancing = [now.times[at] for at in range(clocks) if steps[at]]
+    if len(set(steps) - {0}) > 1:
+        return False
+    slowest = min(advancing, default=0)
+    return all(step or now.times[at] <= slowest for at, step in enumerate(steps))
 
 
 def simulate(compiled: Compiled, platform: Platform, most_events: int = 0) -> Simulated:

@@ -118,7 +118,7 @@ class Compiled:
     parts: int
     #: Engines that start transfers.
     issuers: tuple[int, ...]
-    #: Whether waits may ask for more than comes: a condition, or half of a kernel.
+    #: Whether waits may ask for more than comes: a condition was taken or not.
     is_partial: bool
     #: By leaf: the instruction and its cost, and how often it runs.
     instructions: tuple[Instruction, ...]

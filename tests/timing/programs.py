@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from neuronjax.program.program import Program
@@ -96,3 +99,59 @@ program "run_ahead" target trainium2 lnc 1 {{
 }}
 """
     )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An instruction of `loop_of`; `waits` is for the one before it."""
+
+    engine: str
+    size: int
+    waits: bool
+
+
+def loop_of(stages: Sequence[Stage], trips: Sequence[int], slots: int, before: int) -> Program:
+    """A loop of `stages`, in as many loops as `trips` has; Scalar begins `before` squares later.
+
+    A stage that waits does so for the stage before it in its own trip; the first stage, for the
+    last one of `slots` trips ago.
+    """
+    variables = [f"v{depth}" for depth in range(len(trips))]
+    strides = [math.prod(trips[depth + 1 :]) for depth in range(len(trips))]
+    last = len(stages) - 1
+    lines = []
+    for number, stage in enumerate(stages):
+        gain = 16 if stages[number - 1].engine == "dma" else 1
+        terms = [f"{gain * by}*{name}" for by, name in zip(strides, variables, strict=True)]
+        bound = " + ".join([*terms, str(gain if number else gain * (1 - slots))])
+        words = [_WORK[stage.engine].format(size=stage.size, number=number)]
+        if stage.waits:
+            words.append(f"waits=(!s{number - 1 if number else last} >= {bound})")
+        words.append(f"signals=(!s{number} += {16 if stage.engine == 'dma' else 1})")
+        lines.append(" ".join(words))
+    heads = [f"loop {name} in {size} {{" for name, size in zip(variables, trips, strict=True)]
+    return parse(
+        "\n".join(
+            [
+                'program "loop" target trainium2 lnc 1 {',
+                "hbm %x : float32[128, 2048] argument",
+                'kernel "loop" {',
+                *(f"semaphore !s{number}" for number in range(len(stages))),
+                *(f"sbuf %t{number} : float32[128, 2048]" for number in range(len(stages))),
+                "sbuf %u : float32[128, 2048]",
+                *[_WORK["scalar"].format(size=1_000, number=0).replace("%t0", "%u")] * before,
+                *heads,
+                *lines,
+                *["}"] * (len(heads) + 2),
+            ]
+        )
+    )
+
+
+_WORK = {
+    "vector": "memset dst=%t{number}<0, 128>[0; 1:{size}] value=#1.0",
+    "scalar": "activation dst=%t{number}<0, 128>[0; 1:{size}] op=square"
+    " data=%t{number}<0, 128>[0; 1:{size}]",
+    "dma": "dma_copy queue={number} dst=%t{number}<0, 128>[0; 1:{size}]"
+    " src=%x[0; 2048:128, 1:{size}]",
+}

@@ -50,9 +50,3 @@ def test_above_the_roofline_and_exact(
         assert bound <= timeline.total_ns - timeline.launch_ns, resource
     monkeypatch.setattr(simulation, "FEWEST_RUNS", 10**15)
     assert schedule(timed).total_ns == timeline.total_ns
-
-
-def test_two_cores_are_faster_than_one(program: Program) -> None:
-    one = schedule(synchronise(program)).total_ns
-    target = Target(program.target.chip, 2)
-    assert schedule(synchronise(dataclasses.replace(program, target=target))).total_ns < one

@@ -17,7 +17,7 @@ from neuronjax.timing.platform import Platform, smallest_machine
 from neuronjax.timing.schedule import kernel_time, profile, schedule
 from neuronjax.timing.streams import Assumptions
 from neuronjax.timing.timeline import Timeline
-from tests.timing.programs import every, golden, pipeline
+from tests.timing.programs import every, golden
 
 PROGRAMS = every()
 LAUNCH = CALIBRATION.prologue_ns[3] + CALIBRATION.epilogue_ns[3]
@@ -133,14 +133,6 @@ program "decode" target trainium2 lnc 1 {
     assert measured.assumed == ()
     assert measured.instructions["tensor_scalar"] == 10
     assert measured.total_ns - LAUNCH == pytest.approx(10 * (assumed.total_ns - LAUNCH), rel=0.05)
-
-
-def test_two_cores_share_the_loops_of_a_logical_one() -> None:
-    one, two = pipeline(64, work=512), pipeline(64, work=512, lnc=2)
-    single, double = schedule(one), schedule(two)
-    assert double.total_ns - LAUNCH < 0.6 * (single.total_ns - LAUNCH)
-    assert double.dma_bytes == single.dma_bytes
-    assert double.instructions == single.instructions
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

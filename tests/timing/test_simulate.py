@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neuronjax.errors import MalformedProgramError
 from neuronjax.program.program import Kernel, Program
@@ -11,9 +13,10 @@ from neuronjax.program.walk import kernels
 from neuronjax.timing import simulate as simulation
 from neuronjax.timing.calibration import CALIBRATION
 from neuronjax.timing.platform import Platform
+from neuronjax.timing.schedule import profile, schedule
 from neuronjax.timing.simulate import Simulated, simulate
 from neuronjax.timing.streams import PS, Assumptions, compile_kernel
-from tests.timing.programs import every, pipeline, run_ahead, unsynchronised
+from tests.timing.programs import Stage, every, loop_of, pipeline, run_ahead, unsynchronised
 
 PROGRAMS = every()
 
@@ -43,6 +46,36 @@ def test_jumps_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     fast = [times(simulated(program, kernel)) for _, kernel in kernels(program)]
     monkeypatch.setattr(simulation, "FEWEST_RUNS", 10**15)
     assert fast == [times(simulated(program, kernel)) for _, kernel in kernels(program)]
+
+
+STAGES = st.builds(
+    Stage,
+    st.sampled_from(["vector", "scalar", "dma"]),
+    st.sampled_from([16, 200, 1_500]),
+    st.booleans(),
+)
+
+
+@given(
+    st.lists(STAGES, min_size=1, max_size=4),
+    st.sampled_from([(40,), (2, 30), (30, 3), (5, 4, 7)]),
+    st.integers(1, 3),
+    st.integers(0, 4),
+)
+def test_a_jump_and_a_record_are_going_through_every_trip(
+    stages: list[Stage], trips: tuple[int, ...], slots: int, before: int
+) -> None:
+    program = loop_of(stages, trips, slots, before)
+    every_trip = simulated(program, events=10**6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulation, "FEWEST_RUNS", 1)
+        jumped = simulated(program)
+    assert times(jumped) == times(every_trip)
+    timeline = schedule(program)
+    assert round((timeline.total_ns - timeline.launch_ns) * PS) == every_trip.duration
+    assert max(
+        round(event.end_ns * PS) for event in profile(program, "loop", most_events=10**6)
+    ) <= (every_trip.duration)
 
 
 @pytest.mark.parametrize(
