@@ -17,7 +17,14 @@ import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo.location import scope, source_line
-from neuronjax.hlo.module import ELEMENT_TYPES, TOKEN, TensorSpec, main_function, tensor_spec
+from neuronjax.hlo.module import (
+    CONVERSION,
+    ELEMENT_TYPES,
+    TOKEN,
+    TensorSpec,
+    main_function,
+    tensor_spec,
+)
 from neuronjax.jaxlib_api.mlir import PassManager, ir, stablehlo
 
 
@@ -137,6 +144,12 @@ class _Reader:
                 return operands
             if operation.name in _CALLS:
                 called = self.functions[attribute_value(operation.attributes["callee"])]
+                if CONVERSION in called.owner.attributes:
+                    op = self.operation(operation, operands, known)
+                    op.name, op.attributes, op.mlir = "convert", {}, None
+                    known.update(zip(operation.results, op.results, strict=True))
+                    into.append(op)
+                    continue
                 inner = dict(zip(called.arguments, operands, strict=True))
                 reader = replace(self, scopes=(*self.scopes, scope(operation)))
                 results = reader.operations(called, inner, into)

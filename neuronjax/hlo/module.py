@@ -86,6 +86,10 @@ class Signature:
     result_layouts: tuple[Order | None, ...]
 
 
+CONVERSION = "neuronjax.conversion"
+"""Attribute of a function that is one conversion, spelt out so that XLA:CPU keeps its rounding."""
+
+
 def context() -> ir.Context:
     """An MLIR context with every dialect that JAX emits."""
     return mlir.make_context()

@@ -21,6 +21,7 @@ from typing import Any
 from neuronjax import formats
 from neuronjax.formats import Format
 from neuronjax.hlo import module as hlo
+from neuronjax.hlo.module import CONVERSION
 from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
 from neuronjax.legalize.emit import (
     LANES,
@@ -59,7 +60,8 @@ _SITE_STRIDE = 0x9E3779B1
 
 _FOLDED = (formats.FLOAT16,)
 """Formats whose conversion back to FP32 XLA:CPU's code generator folds with the rounding before it
-(it allows contraction), so that the rounding would be lost."""
+(it allows contraction), so that the rounding would be lost. They are functions of their own, which
+engines read as the conversions that they are."""
 
 
 def cast(value: Any, form: Format) -> Any:
@@ -137,8 +139,13 @@ def finish(module: ir.Module, policy: Policy) -> bool:
     has_state = len(to_nearest) < len(roundings)
     if has_state:
         _Threading(module, policy.seed).run()
+    apart = _Conversions(module)
     for op in to_nearest:
-        if _CAST in op.attributes or _FLUSH in op.attributes or _target(op) in _FOLDED:
+        if _CAST in op.attributes or _FLUSH in op.attributes:
+            _write(op, None)
+        elif _target(op) in _FOLDED and not in_closed_region(op):
+            apart.replace(op)
+        elif _target(op) in _FOLDED:
             _write(op, None)
     return has_state
 
@@ -163,6 +170,37 @@ def _write(op: Any, seed: Any | None) -> None:
         new = convert(rounded.value, element_type(op.results[0]))
     op.results[0].replace_all_uses_with(new)
     op.erase()
+
+
+class _Conversions:
+    """Functions that convert by bit operations, one for each type."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self._module = module
+        self._functions: dict[str, Any] = {}
+
+    def replace(self, op: Any) -> None:
+        """Puts a call in place of a conversion."""
+        result = op.results[0].type
+        key = f"{op.operands[0].type} to {result}"
+        if key not in self._functions:
+            self._functions[key] = self._write(op)
+        name = ir.FlatSymbolRefAttr.get(ir.StringAttr(self._functions[key].name).value)
+        with at(op):
+            call = func.CallOp([result], name, [op.operands[0]])
+        _replace(op, call.operation)
+
+    def _write(self, op: Any) -> Any:
+        form, result = _target(op), op.results[0].type
+        assert form is not None
+        name = f"neuronjax_to_{form.name}_{len(self._functions)}"
+        with ir.InsertionPoint(self._module.body), ir.Location.unknown():
+            function = func.FuncOp(name, ([op.operands[0].type], [result]), visibility="private")
+            with ir.InsertionPoint(function.add_entry_block()):
+                rounded = nearest(LANES, Tensor(function.arguments[0]), form)
+                func.ReturnOp([convert(rounded.value, element_type(result))])
+        function.attributes[CONVERSION] = ir.UnitAttr.get()
+        return function
 
 
 class _Threading:

@@ -16,7 +16,7 @@ import numpy as np
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
 from neuronjax.lower.builder import KernelBuilder, tile_access
-from neuronjax.lower.storage import storage_of
+from neuronjax.lower.storage import NARROW_FLOATS, storage_of
 from neuronjax.machine.specs import Engine
 from neuronjax.program.element_types import INTEGERS, ElementType
 from neuronjax.program.gpsimd_engine import CustomOp
@@ -92,13 +92,14 @@ _WORDS = frozenset({"int32", "uint32"})
 _SMALL = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
 
 
-def _is_narrow_float(dtype: np.dtype) -> bool:
-    return dtype.name.startswith(("float8", "float4"))
+def _is_foreign_float(dtype: np.dtype) -> bool:
+    """Whether it is a floating-point type that engines do not read and write themselves."""
+    return dtype.name.startswith(("float8", "float4")) and dtype.name not in NARROW_FLOATS
 
 
-def _is_wide_float(dtype: np.dtype) -> bool:
-    """Whether it is a floating-point type that all engines read and write."""
-    return is_float(dtype) and not _is_narrow_float(dtype)
+def _is_native_float(dtype: np.dtype) -> bool:
+    """Whether it is a floating-point type that engines read and write themselves."""
+    return is_float(dtype) and not _is_foreign_float(dtype)
 
 
 def _custom(function: CustomFunction) -> Rule:
@@ -194,7 +195,7 @@ def _binary(op: AluOp, function: CustomFunction, of_bool: AluOp | None = None) -
         tensors = all(isinstance(src, Access) for src in work.srcs)
         if work.operand == np.bool_ and of_bool is not None:
             arithmetic(work, of_bool)
-        elif _is_wide_float(work.operand):
+        elif _is_native_float(work.operand):
             arithmetic(work, op)
         elif work.operand.name in _WORDS and tensors:
             left, right = (src for src in work.srcs if isinstance(src, Access))
@@ -269,7 +270,7 @@ def _unary(op: AluOp, function: CustomFunction, *, operand: Scalar | None = None
 
     def rule(work: Work) -> None:
         (src,) = work.srcs
-        if _is_wide_float(work.operand) and isinstance(src, Access):
+        if _is_native_float(work.operand) and isinstance(src, Access):
             work.emit(TensorScalar(dst=work.dst, data=src, op0=op, operand0=operand))
         else:
             exact(work)
@@ -321,7 +322,7 @@ def _select(work: Work) -> None:
         work.custom(CustomFunction.SELECT, *work.srcs)
         return
     dst = work.dst
-    if _is_narrow_float(work.result):
+    if _is_foreign_float(work.result):
         dst = as_bits(dst)
         on_true, on_false = (
             as_bits(each) if isinstance(each, Access) else each for each in (on_true, on_false)
@@ -357,7 +358,7 @@ def selection(work: Work) -> SelectReduce | None:
 def _clamp(work: Work) -> None:
     low, data, high = work.srcs
     if (
-        _is_wide_float(work.operand)
+        _is_native_float(work.operand)
         and isinstance(data, Access)
         and isinstance(low, Immediate)
         and isinstance(high, Immediate)
@@ -388,7 +389,7 @@ def _compare(work: Work) -> None:
         work.custom(exact, *keys)
         return
     tensors = [src for src in work.srcs if isinstance(src, Access)]
-    if work.operand.name in _SMALL or _is_wide_float(work.operand):
+    if work.operand.name in _SMALL or _is_native_float(work.operand):
         if tensors:
             arithmetic(work, _COMPARISONS[direction])
             return
@@ -431,7 +432,7 @@ def _convert(work: Work) -> None:
 
 def _engines_convert(operand: np.dtype, result: np.dtype) -> bool:
     """Whether a copy through float32 is exact up to one rounding, and of types engines have."""
-    if _is_narrow_float(operand) or _is_narrow_float(result):
+    if _is_foreign_float(operand) or _is_foreign_float(result):
         return False
     if is_float(operand):
         return is_float(result)
@@ -450,6 +451,7 @@ FUNCTIONS: Mapping[str, Activation] = {
     "exponential": Activation.EXP, "log": Activation.LOG, "logistic": Activation.SIGMOID,
     "tanh": Activation.TANH, "sqrt": Activation.SQRT, "rsqrt": Activation.RSQRT,
     "chlo.erf": Activation.ERF, "gelu": Activation.GELU,
+    "gelu_dx": Activation.GELU_DX, "gelu_apprx_tanh": Activation.GELU_APPRX_TANH,
 }  # fmt: skip
 """Functions of the Scalar engine."""
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower import elementwise
-from neuronjax.lower.storage import is_native, storage_of
+from neuronjax.lower.storage import NARROW_FLOATS, is_native, storage_of
 from neuronjax.lower.tiles import IDENTITIES, is_resident
 from neuronjax.program.element_types import bytes_of
 
@@ -113,6 +114,16 @@ def is_splat(value: Value) -> bool:
         return False
     array = value.producer.attributes["value"]  # type: ignore[union-attr]
     return array.size > 0 and (array.size == 1 or not any(array.strides))
+
+
+_SAME_NUMBER = frozenset({"convert", "broadcast_in_dim", "reshape"})
+
+
+def number_of(value: Value) -> Any:
+    """The one number of a constant, behind views and conversions; None: there is none."""
+    while value.producer is not None and value.producer.name in _SAME_NUMBER:
+        value = value.producer.operands[0]
+    return value.producer.attributes["value"].flat[0] if is_splat(value) else None  # type: ignore[union-attr]
 
 
 @dataclass
@@ -347,8 +358,7 @@ def is_widening(op: Op) -> bool:
     """Whether a conversion is from a short floating-point type to FP32."""
     if op.name != "convert":
         return False
-    wide, narrow = op.result.dtype.name, op.operands[0].dtype.name
-    return wide == "float32" and narrow in ("bfloat16", "float16")
+    return op.result.dtype == np.float32 and op.operands[0].dtype.name in NARROW_FLOATS
 
 
 PACKED = frozenset(

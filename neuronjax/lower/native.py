@@ -3,7 +3,7 @@
 * Products of numbers that were widened to FP32 are the same as of the narrow numbers, which the
   Tensor engine adds up in FP32: products of numbers of at most 12 significant bits are exact.
 * An engine's NaN is the canonical one: nothing has to choose it.
-* Rounding what was widened is nothing; GELU is one activation.
+* Rounding what was widened is nothing; GELU and its derivative are activations.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
+from neuronjax.lower import gelu
 from neuronjax.lower.composed import expanded
 from neuronjax.lower.families.slide import windows_of
-from neuronjax.lower.fuse import is_splat, is_widening, reducer
+from neuronjax.lower.fuse import is_widening, number_of, reducer
+from neuronjax.lower.gelu import unrounded
 from neuronjax.lower.rewrite import Rewrite, Writer
 
 _EXACT: Mapping[str, frozenset[str]] = {
@@ -103,77 +104,21 @@ def select(writer: Writer, op: Op) -> Sequence[Value] | None:
         return None
     if compared.operands != (value, value):
         return None
-    number = _number(other)
+    number = number_of(other)
     return [value] if number is not None and np.isnan(number) else None
-
-
-_UNCHANGED = frozenset({"convert", "broadcast_in_dim", "reshape"})
-
-
-def _number(value: Value) -> Any:
-    """The one number of a constant, behind views and conversions; None: there is none."""
-    while value.producer is not None and value.producer.name in _UNCHANGED:
-        value = value.producer.operands[0]
-    return _splat(value) if is_splat(value) else None
-
-
-def _splat(value: Value) -> Any:
-    assert value.producer is not None
-    return value.producer.attributes["value"].flat[0]
-
-
-def _factor(value: Value) -> tuple[Value, float] | None:
-    """x and c of c · x, with one number c."""
-    op = _made_by(value, "multiply", "negate")
-    if op is None:
-        return None
-    if op.name == "negate":
-        return op.operands[0], -1.0
-    for one, other in (op.operands, op.operands[::-1]):
-        number = _number(other)
-        if number is not None:
-            return one, float(number)
-    return None
-
-
-_FLOATS = frozenset({"float32", "bfloat16", "float16"})
-
-
-def _unrounded(value: Value) -> Value:
-    """What a value was before it was rounded between operations, as XLA may leave out as well."""
-    while (made := _made_by(value, "convert")) is not None and made.operands[
-        0
-    ].dtype.name in _FLOATS:
-        value = made.operands[0]
-    return value
-
-
-def multiply(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """(x / 2) erfc(-x / √2)."""
-    for half, tail in (op.operands, op.operands[::-1]):
-        erfc, scaled = _made_by(_unrounded(tail), "chlo.erfc"), _factor(_unrounded(half))
-        if erfc is None or scaled is None or not math.isclose(scaled[1], 0.5):
-            continue
-        source = _unrounded(scaled[0])
-        value, factor = _unrounded(erfc.operands[0]), 1.0
-        while value is not source and (step := _factor(value)) is not None:
-            value, factor = _unrounded(step[0]), factor * step[1]
-        if value is source and math.isclose(factor, -math.sqrt(0.5), rel_tol=4e-3):
-            return [writer.add("gelu", writer.convert(value, op.result.dtype))]
-    return None
 
 
 def divide(writer: Writer, op: Op) -> Sequence[Value] | None:
     """1 / (1 + exp(-x))."""
     one, total = op.operands
-    added = _made_by(_unrounded(total), "add")
-    if added is None or _number(one) != 1:
+    added = _made_by(unrounded(total), "add")
+    if added is None or number_of(one) != 1:
         return None
     for left, right in (added.operands, added.operands[::-1]):
-        power = _made_by(_unrounded(left), "exponential")
-        inverse = _made_by(_unrounded(power.operands[0]), "negate") if power is not None else None
-        if inverse is not None and _number(right) == 1:
-            value = _unrounded(inverse.operands[0])
+        power = _made_by(unrounded(left), "exponential")
+        inverse = _made_by(unrounded(power.operands[0]), "negate") if power is not None else None
+        if inverse is not None and number_of(right) == 1:
+            value = unrounded(inverse.operands[0])
             return [writer.add("logistic", writer.convert(value, op.result.dtype))]
     return None
 
@@ -247,7 +192,7 @@ _LEAST_SIDE = 128
 
 
 def _is_zero(value: Value) -> bool:
-    return _number(value) == 0
+    return number_of(value) == 0
 
 
 _REDUCING = ("all_reduce", "reduce_scatter")
@@ -316,7 +261,8 @@ NATIVE: Mapping[str, Rewrite] = {
     "convolution": product,
     "dot_general": product,
     "divide": divide,
-    "multiply": multiply,
+    "multiply": gelu.forward,
+    "add": gelu.derivative,
 }
 """Operation -> what the engines do instead."""
 

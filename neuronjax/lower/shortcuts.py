@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neuronjax.lower.elementwise import FUNCTIONS
+from neuronjax.lower.storage import NARROW_FLOATS
 from neuronjax.lower.tile_program import Node, Reference, TileProgram
 from neuronjax.program.operand import Immediate
 
-_NARROW = frozenset({"bfloat16", "float16"})
 _VECTOR = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"})
 _SCALAR = frozenset(FUNCTIONS)
 _READERS = _VECTOR | _SCALAR | {"reduce_add", "reduce_maximum", "reduce_minimum"}
@@ -146,7 +146,7 @@ def _widened(program: TileProgram, node: Node) -> Reference | None:
     if node.name != "convert" or node.dtype.name != "float32":
         return None
     (operand,) = node.operands
-    if node.operand_dtype.name not in _NARROW or not isinstance(operand, Reference):
+    if node.operand_dtype.name not in NARROW_FLOATS or not isinstance(operand, Reference):
         return None
     return operand if program.axes_of(operand) == node.axes else None
 
@@ -157,7 +157,7 @@ def _is_written_narrow(node: Node, reader: Node) -> bool:
         node.name in _VECTOR | _SCALAR
         and node.dtype.name == "float32"
         and reader.name == "convert"
-        and reader.dtype.name in _NARROW
+        and reader.dtype.name in NARROW_FLOATS
         and reader.axes == node.axes
     )
 

@@ -35,6 +35,10 @@ _BY_DTYPE: dict[np.dtype, ElementType] = {
 }
 """numpy dtype -> element type that engines compute with."""
 
+NARROW_FLOATS = frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e5m2"})
+"""Floating-point types shorter than FP32 that engines read and write themselves, all of whose
+values FP32 has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Storage:

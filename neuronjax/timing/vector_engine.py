@@ -47,7 +47,7 @@ def _in_sbuf(*accesses: Access) -> bool:
 def _tensor_tensor(each: program.TensorTensor, platform: Platform) -> float:
     elements = _plain(each, platform)
     operands = (each.data1, each.data2)
-    narrow = all(map(is_narrow, (*operands, each.dst)))
+    narrow = all(is_narrow(access, platform) for access in (*operands, each.dst))
     if platform.core.version >= 3:
         return elements / 2 if narrow and _in_sbuf(*operands) else elements
     dense = all(map(is_dense, operands))
@@ -60,7 +60,7 @@ def _tensor_tensor(each: program.TensorTensor, platform: Platform) -> float:
 def _copied(each: Instruction, platform: Platform, dst: Access, src: Access) -> float:
     """`tensor_copy` and `tensor_scalar`: two or four elements per cycle from version 3."""
     elements = longest(platform, dst, src)
-    if platform.core.version < 3 or not (is_narrow(dst) and is_narrow(src)):
+    if platform.core.version < 3 or not (is_narrow(dst, platform) and is_narrow(src, platform)):
         return elements
     if not _in_sbuf(dst) and not _in_sbuf(src):
         return elements
@@ -79,20 +79,20 @@ def _scalar_tensor_tensor(each: program.ScalarTensorTensor, platform: Platform) 
     elements = _plain(each, platform)
     if platform.core.version >= 3 or each.data.memory is not each.operand1.memory:
         return elements
-    narrow = is_narrow(each.data) and is_narrow(each.operand1)
+    narrow = is_narrow(each.data, platform) and is_narrow(each.operand1, platform)
     fast = (each.op0, each.op1) == (AluOp.SUBTRACT, AluOp.MULTIPLY) and elements % 2 == 0
     return elements if narrow and fast else 2 * elements
 
 
 def _tensor_reduce(each: program.TensorReduce, platform: Platform) -> float:
     elements = longest(platform, each.data)
-    narrow = is_narrow(each.data) and is_narrow(each.dst)
+    narrow = is_narrow(each.data, platform) and is_narrow(each.dst, platform)
     return elements / 2 if narrow and each.op in _FAST_REDUCTIONS else elements
 
 
 def _memset(each: program.Memset, platform: Platform) -> float:
     elements = longest(platform, each.dst)
-    return elements / 2 if each.value.value == 0 and is_narrow(each.dst) else elements
+    return elements / 2 if each.value.value == 0 and is_narrow(each.dst, platform) else elements
 
 
 def _copy_predicated(each: program.CopyPredicated, platform: Platform) -> float:

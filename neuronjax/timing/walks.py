@@ -20,9 +20,11 @@ def is_dense(access: Access) -> bool:
     return minor_stride(access) == 1
 
 
-def is_narrow(access: Access) -> bool:
-    """Whether elements have two bytes."""
-    return bytes_of(access.element_type) == 2
+def is_narrow(access: Access, platform: Platform) -> bool:
+    """Whether the Vector engine's performance modes hold for elements: those of two bytes, and
+    those for which the chip's record has a wider data path."""
+    element_type = access.element_type
+    return bytes_of(element_type) == 2 or element_type.name in platform.core.vector.wide
 
 
 def streamed(access: Access, platform: Platform) -> float:

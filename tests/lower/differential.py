@@ -69,14 +69,15 @@ def lowered_function(function: Callable[..., Any], *arguments: Any) -> tuple[Pro
     return lowered(code), code
 
 
-def sent(traced: Any) -> bytes:
+def sent(traced: Any, numerics: str = "ieee") -> bytes:
     """The program of one core as lowering gets it when JAX sends it to the platform."""
-    return compiled(traced.lower(lowering_platforms=("neuron",)).compiler_ir("stablehlo"))
+    module = traced.lower(lowering_platforms=("neuron",)).compiler_ir("stablehlo")
+    return compiled(module, numerics)
 
 
-def compiled(module: Any) -> bytes:
+def compiled(module: Any, numerics: str = "ieee") -> bytes:
     """The program of one core that a module becomes on its way through a client."""
-    policy = policy_of(Options(numerics="ieee", legality="off"), CHIPS[CHIP])
+    policy = policy_of(Options(numerics=numerics, legality="off"), CHIPS[CHIP])
     host = _private_client()
     return compile_program(mlir.portable_artifact(module), CompileOptions(), host, policy).per_core
 
@@ -138,14 +139,18 @@ def on_cpu(code: bytes, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def check(
-    function: Callable[..., Any], *arguments: Any, tolerance: Tolerance = EXACT, host: bool = False
+    function: Callable[..., Any],
+    *arguments: Any,
+    tolerance: Tolerance = EXACT,
+    host: bool = False,
+    numerics: str = "ieee",
 ) -> Program:
     """Asserts that a jax function gives the same on engines as on the CPU; its program.
 
     Unless `host`, no operation may be left to the host.
     """
     traced = jax.jit(function, keep_unused=True).trace(*arguments)
-    code = sent(traced)
+    code = sent(traced, numerics)
     program = lowered(code)
     if not host:
         assert host_operations(program) == []

@@ -22,6 +22,8 @@ from tests.lower.ranks import RANKS, per_core
 from tests.lower.test_matmul import drawn, held
 
 CLOSE = Tolerance(ulps=8, relative=1e-5)
+ROUNDED_BETWEEN = Tolerance(ulps=8, relative=1e-5, roundings=4)
+"""XLA:CPU rounds each of the operations that are one here."""
 BF16 = jnp.bfloat16
 
 
@@ -53,21 +55,62 @@ def test_against_the_host(case: Any) -> None:
     assert count_instructions(program)[mnemonic] > 0
 
 
-def gelus(program: Program) -> int:
-    """Instructions that are a whole GELU."""
+def activations(program: Program, *functions: Activation) -> int:
+    """Instructions that apply one of these functions."""
     return sum(
-        isinstance(each, Activate) and each.op is Activation.GELU
-        for _, each in instructions(program)
+        isinstance(each, Activate) and each.op in functions for _, each in instructions(program)
     )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_gelu_is_one_activation(dtype: str) -> None:
+@pytest.mark.parametrize("approximate", [False, True], ids=["erf", "tanh"])
+def test_gelu_is_one_activation(dtype: str, approximate: bool) -> None:
     """Its erfc reaches a plugin as an expansion."""
     program = held(
-        lambda x: jax.nn.gelu(x.astype(dtype), approximate=False), drawn((64, 48)), tolerance=CLOSE
+        lambda x: jax.nn.gelu(x.astype(dtype), approximate=approximate),
+        drawn((64, 48)),
+        tolerance=ROUNDED_BETWEEN,
     )
-    assert gelus(program) == 1
+    function = Activation.GELU_APPRX_TANH if approximate else Activation.GELU
+    assert activations(program, *Activation) == activations(program, function) == 1
+
+
+def gradient(x: jax.Array, y: jax.Array, scale: float = 1.0) -> jax.Array:
+    """The gradient of GELU with respect to `x`, times `y`."""
+    return jax.vjp(lambda x: scale * jax.nn.gelu(x, approximate=False), x)[1](y)[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("scale", [1.0, -3.0])
+def test_the_gradient_of_gelu_is_one_activation(dtype: str, scale: float) -> None:
+    program = held(
+        lambda x, y: gradient(x.astype(dtype), y.astype(dtype), scale),
+        drawn((64, 48)),
+        drawn((64, 48)),
+        tolerance=ROUNDED_BETWEEN,
+    )
+    assert activations(program, *Activation) == activations(program, Activation.GELU_DX) == 1
+
+
+NOT_QUITE_GELU: dict[str, Callable[..., jax.Array]] = {
+    "another factor": lambda x, y: 0.6 * x * jax.lax.erfc(-x * 0.5**0.5),
+    "another argument": lambda x, y: 0.5 * x * jax.lax.erfc(-y * 0.5**0.5),
+    "another slope": lambda x, y: 0.5 * x * jax.lax.erfc(-x * 0.8),
+    "another cube": lambda x, y: 0.5 * x * (1 + jnp.tanh(0.7978846 * (x + 0.05 * x**3))),
+    "another density": lambda x, y: (
+        0.5 * y * jax.lax.erfc(-x * 0.5**0.5) + y * x * 0.5 * jnp.exp(-0.5 * x * x)
+    ),
+    "another gradient": lambda x, y: (
+        0.5 * y * jax.lax.erfc(-x * 0.5**0.5) + x * x * 0.3989423 * jnp.exp(-0.5 * x * x)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_QUITE_GELU)
+def test_what_is_not_quite_gelu_stays_as_it_is(name: str) -> None:
+    program = held(NOT_QUITE_GELU[name], drawn((64, 48)), drawn((64, 48)), tolerance=CLOSE)
+    gelus = [each for each in Activation if each.name.startswith("GELU")]
+    assert activations(program, *gelus) == 0
 
 
 @pytest.mark.parametrize("policy", [Policy(), Policy(numerics="chip")], ids=["ieee", "chip"])
@@ -76,7 +119,8 @@ def test_gelu_of_eight_cores(neuron_devices: list[jax.Device], policy: Policy) -
     rows = NamedSharding(Mesh(np.array(neuron_devices), ("rows",)), PartitionSpec("rows"))
     x = jax.device_put(drawn((64, 48)), rows)
     gelu = jax.jit(lambda x: jax.nn.gelu(x, approximate=False))
-    assert gelus(lowered(per_core(gelu.lower(x), HostClient(8), policy), RANKS)) == 1
+    program = lowered(per_core(gelu.lower(x), HostClient(8), policy), RANKS)
+    assert activations(program, Activation.GELU) == 1
 
 
 def test_products_of_widened_numbers_read_narrow_ones() -> None:

@@ -99,7 +99,7 @@ def copy(dst: Access, src: Access) -> TensorCopy:
     return TensorCopy(dst=dst, src=src)
 
 
-F, B, P = sbuf(), sbuf(BFLOAT16), psum()
+F, B, E, P = sbuf(), sbuf(BFLOAT16), sbuf(FP8), psum()
 ONE_WORD = sbuf(FLOAT32, 1)
 ELEMENTWISE = [
     # one operand in PSUM, the other in SBUF: N; both in SBUF: 2N, or N for BF16 add
@@ -110,6 +110,10 @@ ELEMENTWISE = [
     # performance modes of version 3: four times, two times with PSUM or strides
     (copy(B, B), {"trainium1": N, "trainium2": N / 4, "trainium3": N / 4}),
     (copy(F, F), {"trainium1": N, "trainium2": N}),
+    # FP8 has a wider data path from version 4 on
+    (copy(E, E), {"trainium1": N, "trainium2": N, "trainium3": N / 4}),
+    (copy(B, E), {"trainium2": N, "trainium3": N / 4}),
+    (pair(E, E), {"trainium2": N, "trainium3": N / 2}),
     (copy(B, psum(BFLOAT16)), {"trainium1": N, "trainium2": N / 2}),
     (copy(strided(BFLOAT16, 2), B), {"trainium1": N, "trainium2": N / 2}),
     # strides above 16 bytes halve the speed of the interface
