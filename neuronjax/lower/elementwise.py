@@ -420,6 +420,8 @@ def _convert(work: Work) -> None:
     (src,) = work.srcs
     if work.result == np.bool_:
         work.custom(CustomFunction.COMPARE_NE, src, Immediate(0))
+    elif isinstance(src, Immediate) and work.operand == work.result:
+        fill(work.builder, work.dst, src)
     elif isinstance(src, Immediate):
         work.custom(CustomFunction.CONVERT, src)
     elif work.operand == work.result:

@@ -21,6 +21,7 @@ from neuronjax.lower.native import (
     LATER,
     NATIVE,
     with_own_widenings,
+    with_written_broadcasts,
     without_unused,
 )
 from neuronjax.lower.rebuild import on_buffers
@@ -65,6 +66,7 @@ def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main")
     with_own_widenings(graph)
     without_unused(graph)
     rewrite(graph, LATER)
+    with_written_broadcasts(graph)
     unit = Unit(target, rules=RULES, epilogues=EPILOGUES, ranks=ranks)
     scope = Scope(unit, graph)
     for index, value in enumerate(graph.parameters):

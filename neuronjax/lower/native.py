@@ -19,9 +19,10 @@ from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower import gelu
 from neuronjax.lower.composed import expanded
 from neuronjax.lower.families.slide import windows_of
-from neuronjax.lower.fuse import is_widening, number_of, reducer
+from neuronjax.lower.fuse import PACKED, is_splat, is_widening, number_of, peel, reducer
 from neuronjax.lower.gelu import unrounded
 from neuronjax.lower.rewrite import Rewrite, Writer
+from neuronjax.lower.storage import is_native
 
 _EXACT: Mapping[str, frozenset[str]] = {
     "float32": frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e5m2", "int8"}),
@@ -301,6 +302,24 @@ def with_own_widenings(graph: Graph) -> None:
         op.operands = tuple(operands)
         operations.append(op)
     graph.operations[:] = operations
+
+
+def with_written_broadcasts(graph: Graph) -> None:
+    """Lets engines write results that repeat numbers side by side; in place.
+
+    Transfers would read, and write, every one of them by itself.
+    """
+    results = []
+    for value in graph.results:
+        base, relation = peel(value)
+        inner = [axis for axis, size in zip(relation, value.shape, strict=True) if size != 1][-1:]
+        repeats = (is_splat(base) and value.shape != ()) or inner == [None]
+        if repeats and not value.is_empty and is_native(value.dtype) and value.dtype not in PACKED:
+            writer = Writer(value.producer.source if value.producer else "")
+            value = writer.add("convert", value)
+            graph.operations += writer.operations
+        results.append(value)
+    graph.results = tuple(results)
 
 
 def without_unused(graph: Graph) -> None:

@@ -50,3 +50,22 @@ def test_above_the_roofline_and_exact(
         assert bound <= timeline.total_ns - timeline.launch_ns, resource
     monkeypatch.setattr(simulation, "FEWEST_RUNS", 10**15)
     assert schedule(timed).total_ns == timeline.total_ns
+
+
+FILLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "constant": (lambda: jnp.zeros((2048, 2048), jnp.bfloat16), ()),
+    "scalar": (lambda x: jnp.broadcast_to(x, (2048, 2048)), (shape(),)),
+    "column": (lambda x: jnp.broadcast_to(x, (2048, 2048)), (shape(2048, 1),)),
+    "row": (lambda x: jnp.broadcast_to(x, (2048, 2048)), (shape(2048),)),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_a_fill_costs_its_bytes(name: str) -> None:
+    """It writes what an addition reads and writes."""
+    function, arguments = FILLS[name]
+    fill, addition = (
+        schedule(synchronise(lowered_function(*each)[0]))
+        for each in ((function, *arguments), (lambda x: x + 1, shape(2048, 2048)))
+    )
+    assert fill.total_ns < addition.total_ns
