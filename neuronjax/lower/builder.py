@@ -18,6 +18,11 @@ from neuronjax.program.program import If, Kernel, Loop, Node, While
 PARTITIONS = 128
 
 
+def room_of(core: CoreSpec) -> int:
+    """Bytes of a partition of SBUF that a kernel's large tiles may take; the rest is for others."""
+    return core.sbuf.usable_partition_bytes * 15 // 16
+
+
 @dataclass
 class KernelBuilder:
     """Collects the nodes of a kernel; addresses and semaphores come later."""

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from neuronjax.lower.builder import PARTITIONS, KernelBuilder
+from neuronjax.lower.builder import PARTITIONS, KernelBuilder, room_of
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.view import View, dense_strides
+from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of
@@ -28,7 +29,7 @@ from neuronjax.program.vector_engine import Memset
 COLUMNS = 32
 """Index vectors per partition whose rows are computed at once."""
 WINDOW_BYTES = 32 * 1024
-"""Bytes of a window that lie on a partition at once."""
+"""Bytes of a window that lie on a partition at once: longer runs are not faster."""
 INT32, UINT32, UINT8 = INTEGERS["int32"], INTEGERS["uint32"], INTEGERS["uint8"]
 
 
@@ -173,7 +174,7 @@ def parts(window: Sequence[int], most: int) -> Iterator[Part]:
         if count * sizes[d] <= most:
             count *= sizes[d]
             continue
-        size = max(1, most // count)
+        size = _step(sizes[d], max(1, most // count))
         loops = [(d, sizes[d] // size, size)] + [(o, sizes[o], 1) for o in range(d)]
         inner = tuple(1 if o < d else size if o == d else n for o, n in enumerate(sizes))
         yield Part(tuple(each for each in reversed(loops) if each[1] > 1), inner)
@@ -184,6 +185,16 @@ def parts(window: Sequence[int], most: int) -> Iterator[Part]:
                 yield replace(each, base=(*each.base, (d, sizes[d] - left)))
         return
     yield Part((), tuple(sizes))
+
+
+def _step(size: int, most: int) -> int:
+    """How far to go at once along `size`: equal steps if they are not many more, or half of `most`,
+    since a remainder takes room besides."""
+    fewest = -(-size // most)
+    for pieces in range(fewest, 2 * fewest + 1):
+        if size % pieces == 0:
+            return size // pieces
+    return max(1, most // 2)
 
 
 @contextmanager
@@ -207,9 +218,9 @@ def moved(at: dict[int, Affine], strides: Sequence[int]) -> Affine:
     return total
 
 
-def most_elements(dtype: ElementType) -> int:
-    """Elements of a window that lie on a partition at once."""
-    return WINDOW_BYTES // bytes_of(dtype)
+def most_elements(core: CoreSpec, dtype: ElementType, tiles: int) -> int:
+    """Elements of a window that lie on a partition at once, in each of so many tiles."""
+    return min(WINDOW_BYTES, room_of(core) // tiles) // bytes_of(dtype)
 
 
 def rows_access(view: View, table: Table, part: Part, at: dict[int, Affine]) -> Access:

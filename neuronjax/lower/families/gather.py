@@ -116,13 +116,14 @@ def _target(
 def _by_row(builder: KernelBuilder, table: Table, views: Sequence[View], target: Buffer) -> None:
     source, index = views
     starts = Starts(builder, table, index)
+    most = rows.most_elements(builder.core, target.dtype, tiles=2)
     for batch in rows.batches(table.vectors):
         with builder.loop(batch.trips) as trip:
             base = trip * (batch.columns * batch.partitions) + batch.base
             found = starts.emit(batch, base)
             with builder.loop(batch.columns) as column:
                 first = column * batch.partitions + base
-                for part in rows.parts(table.window, rows.most_elements(target.dtype)):
+                for part in rows.parts(table.window, most):
                     with rows.walked(builder, part) as at:
                         tile = _tile(builder, target, batch, part, first, at)
                         where = starts.column(found, column)

@@ -36,6 +36,8 @@ from neuronjax.program.vector_engine import (
     TensorTensor,
 )
 
+_TILES = 10
+"""Tiles of windows: three times updates in two slots, sums in two, zeros, and results of casts."""
 BANKS = 4
 """Banks of PSUM that take turns."""
 
@@ -146,11 +148,15 @@ class RowSums:
                     first = column * batch.partitions + base
                     body((starts.column(found, column), column, batch, first))
 
+    @functools.cached_property
+    def _most(self) -> int:
+        return rows.most_elements(self.builder.core, self.target.buffer.dtype, _TILES)
+
     def _news(
         self, batch: Batch, first: Affine
     ) -> Iterator[tuple[Part, dict[int, Affine], Access]]:
         """Updates of one column, part by part."""
-        for part in rows.parts(self.table.window, rows.most_elements(self.target.buffer.dtype)):
+        for part in rows.parts(self.table.window, self._most):
             with rows.walked(self.builder, part) as at:
                 yield part, at, loaded(self.builder, self.updates, batch, part, first, at)
 

@@ -153,7 +153,10 @@ class _Scatter:
         ranks = None
         if self.scratch is not None and batch.partitions > 1:
             ranks = self._ranks(where, column)
-        most = min(rows.most_elements(each.buffer.dtype) for each in self.targets)
+        tiles = 2 * len(self.targets)
+        most = min(
+            rows.most_elements(self.builder.core, each.buffer.dtype, tiles) for each in self.targets
+        )
         for part in rows.parts(self.table.window, most if self.how.graph is None else most // 4):
             with rows.walked(self.builder, part) as at:
                 news = [loaded(self.builder, each, batch, part, first, at) for each in self.updates]

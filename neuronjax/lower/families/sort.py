@@ -15,7 +15,7 @@ from functools import partial
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower import elementwise
-from neuronjax.lower.builder import KernelBuilder, tile_access
+from neuronjax.lower.builder import KernelBuilder, room_of, tile_access
 from neuronjax.lower.families import host
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
@@ -33,8 +33,6 @@ from neuronjax.program.vector_engine import CopyPredicated, TensorCopy, TensorSc
 _TRUTH = INTEGERS["uint8"]
 PIECES = (512, 256, 128, 64)
 """Pairs of a partition that are compared at once; the fewer, the less room comparisons take."""
-_ROOM = 190 * 1024
-"""Bytes of a partition that a sort may take."""
 _PLACE = 4
 """Bytes of the number of a place."""
 _TILES = 3
@@ -47,23 +45,26 @@ def sort(scope: Scope, op: Op) -> None:
     axis = op.attributes.get("dimension", -1) % len(op.operands[0].shape)
     views = [scope.view(value) for value in op.operands]
     size = op.operands[0].shape[axis]
-    if not is_emittable(comparator) or size > longest_row(views, comparator, PIECES[-1]):
+    if not is_emittable(comparator) or size > longest_row(scope, views, comparator, PIECES[-1]):
         host.lower(scope, op)
         return
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
     sort_views(scope, op, comparator, views, axis, results)
 
 
-def longest_row(views: Sequence[View], comparator: Graph, piece: int = PIECES[0]) -> int:
+def longest_row(
+    scope: Scope, views: Sequence[View], comparator: Graph, piece: int = PIECES[0]
+) -> int:
     """The greatest number of elements that can be sorted within a partition, `piece` at once."""
     width = sum(bytes_of(view.buffer.dtype) for view in views) + _PLACE
-    room = _ROOM - len(comparator.operations) * _TILES * piece * _PLACE
+    comparison = len(comparator.operations) * _TILES * piece * _PLACE
+    room = room_of(scope.unit.target.core) - comparison
     return 1 << int(math.log2(max(room, width) / width))
 
 
-def _piece(views: Sequence[View], comparator: Graph, size: int) -> int:
+def _piece(scope: Scope, views: Sequence[View], comparator: Graph, size: int) -> int:
     """The most pairs at once with which a row of so many elements can be sorted."""
-    fitting = (piece for piece in PIECES if size <= longest_row(views, comparator, piece))
+    fitting = (piece for piece in PIECES if size <= longest_row(scope, views, comparator, piece))
     return next(fitting, PIECES[-1])
 
 
@@ -79,7 +80,7 @@ def sort_views(
     count, shape = len(views), views[0].shape
     kept = results[0].shape[axis]
     dims = tuple(range(len(shape)))
-    piece = _piece(views, comparator, shape[axis])
+    piece = _piece(scope, views, comparator, shape[axis])
 
     def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
         swept = [Swept(view, dims) for view in seen]

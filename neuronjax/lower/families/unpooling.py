@@ -11,7 +11,7 @@ from functools import partial
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower import elementwise
-from neuronjax.lower.builder import KernelBuilder, tile_access
+from neuronjax.lower.builder import KernelBuilder, room_of, tile_access
 from neuronjax.lower.families import host
 from neuronjax.lower.families.reduce import immediate
 from neuronjax.lower.families.slide import MOST_DIMS, Slide, Windows, windows_of
@@ -27,8 +27,6 @@ from neuronjax.program.operators import AluOp, CustomFunction
 from neuronjax.program.vector_engine import CopyPredicated, Memset, TensorScalar, TensorTensor
 
 _TRUTH = INTEGERS["uint8"]
-_ROOM = 190 * 1024
-"""Bytes of a partition that all tiles may take."""
 
 
 def select_and_scatter(scope: Scope, op: Op) -> None:
@@ -40,7 +38,7 @@ def select_and_scatter(scope: Scope, op: Op) -> None:
     area = math.prod(operand.shape[dim] for dim in sliding)
     places = math.prod(source.shape[dim] for dim in sliding)
     width = operand.dtype.itemsize
-    small = 2 * area * width + places * (5 * width + 8) <= _ROOM
+    small = 2 * area * width + places * (5 * width + 8) <= room_of(scope.unit.target.core)
     emittable = is_emittable(select) and is_emittable(scatter) and len(sliding) <= MOST_DIMS
     first = immediate(init)
     if not small or not emittable or first is None:
