@@ -24,7 +24,7 @@ from neuronjax.emulate.program_order import ProgramRunner
 from neuronjax.emulate.unit import CoreState, HostFunction
 from neuronjax.errors import ArgumentMismatchError, MemoryAccessError
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer
+from neuronjax.program.operand import Access, Buffer, Kind
 from neuronjax.program.program import Program
 
 Arguments = Mapping[str, np.ndarray]
@@ -164,7 +164,7 @@ class Emulation:
         Raises:
           MemoryAccessError, OutOfBoundsError: an access or an index leads outside.
           UninitialisedError, OverwrittenError, AccumulationError, RaceError: what checks found,
-            unless they report elsewhere.
+            unless they report elsewhere; a result that is not whole is among it.
           DeadlockError: engines wait for ever.
           CollectiveError: ranks do not meet.
         """
@@ -179,6 +179,16 @@ class Emulation:
                 fabric.run([self._running(core, fabric) for core in cores])
             except _Stop:
                 return
+        for core in cores:
+            self._check_results(core)
+
+    def _check_results(self, core: Core) -> None:
+        written = core.hooks.written
+        if written is None:
+            return
+        for buffer in self.program.buffers:
+            if buffer.kind is Kind.RESULT:
+                written.ends(buffer, core.memories.locations[buffer.name])
 
     def _running(self, core: Core, fabric: Fabric) -> Running:
         if isinstance(self.order, ProgramOrder):

@@ -14,6 +14,7 @@ Of all streams that can do something, a `Choice` names the next: `choice` has so
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,8 @@ class Kernel:
     queues: dict[str, deque[Entry]] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
     semaphores: dict[str, Counter] = field(default_factory=dict)
+    #: By queue and the engine that feeds it: numbers of beginnings, and the transfers, in order.
+    fed: dict[str, dict[str, tuple[list[int], list[Event]]]] = field(default_factory=dict)
     #: Instructions that have been read and are not done.
     waiting: int = 0
 
@@ -132,6 +135,8 @@ class Kernel:
         if queue is None:
             self._execute(entry, engine, clock)
         else:
+            entry.feeder, entry.fed = engine, self.races.count()
+            clock[engine] = entry.fed
             entry.begun = dict(clock)
             queue = self.core + queue
             self.queues.setdefault(queue, deque()).append(entry)
@@ -164,9 +169,10 @@ class Kernel:
     def _transfer(self, queue: str) -> None:
         """A queue does its next transfer."""
         entry = self.queues[queue].popleft()
-        clock = self._queue_clock(queue, entry)
+        stream, clock = self._queue_clock(queue, entry)
         if entry.ticket is None:
-            self._execute(entry, queue, clock)
+            self._execute(entry, stream, clock)
+            self._note(queue, entry)
             return
         exchange, results = entry.step.exchange, entry.ticket.results
         assert entry.event is not None
@@ -175,19 +181,35 @@ class Kernel:
         self.races.resume(entry.event)
         exchange.receive(entry.values, results)
         self._end(entry, clock)
+        self._note(queue, entry)
 
-    def _queue_clock(self, queue: str, entry: Entry) -> Clock:
-        clock = self.clocks.setdefault(queue, {})
+    def _queue_clock(self, queue: str, entry: Entry) -> tuple[str, Clock]:
+        """The stream of a transfer, and what it has seen: see `races`."""
+        stream = f"{queue} of {entry.feeder}"
+        clock = self.clocks.setdefault(stream, {})
         join(clock, entry.begun)
-        return clock
+        for feeder, (numbers, events) in self.fed.get(queue, {}).items():
+            if feeder != entry.feeder:
+                seen = bisect_right(numbers, entry.begun.get(feeder, 0))
+                if seen:
+                    event = events[seen - 1]
+                    join(clock, event.clock | {event.stream: event.number})
+        return stream, clock
+
+    def _note(self, queue: str, entry: Entry) -> None:
+        """Keeps a transfer that is done for those that follow it in the queue."""
+        assert entry.event is not None
+        numbers, events = self.fed.setdefault(queue, {}).setdefault(entry.feeder, ([], []))
+        numbers.append(entry.fed)
+        events.append(entry.event)
 
     def _post(self) -> None:
         """Sends this rank's side of exchanges that are next in their streams."""
         for queue, entries in self.queues.items():
             if entries and entries[0].step.exchange is not None and entries[0].ticket is None:
                 entry = entries[0]
-                clock = self._queue_clock(queue, entry)
-                entry.event = self.races.begin(queue, entry.step, entry.values, clock)
+                stream, clock = self._queue_clock(queue, entry)
+                entry.event = self.races.begin(stream, entry.step, entry.values, clock)
                 self.hooks.before(entry.step, entry.values)
                 entry.ticket = self.fabric.post(self.rank, entry.step, entry.values)
 

@@ -1,10 +1,13 @@
 """Races: two accesses to the same bytes, one of them a write, that nothing puts in order.
 
-Every engine, DMA queue and stream of collectives is a stream of events, numbered in the order in
-which they happen to execute. A vector clock says for each stream up to which event another one has
-seen it: through the order of its own stream, through semaphores, and through barriers between
-kernels. For each stream there are two arrays with an item per granule of memory: the last event
-that wrote and the last that read there. An access races with what these hold beyond its clock.
+Every engine is a stream of events, and so is what one engine feeds to a DMA queue or a stream of
+collectives; they are numbered in the order in which they happen to execute. A vector clock says for
+each stream up to which event another one has seen it: through the order of its own stream, through
+semaphores, and through barriers between kernels. A queue keeps the order in which transfers are
+begun, so a transfer has also seen what other engines fed to its queue, as far as its own engine had
+seen them begin it. For each stream there are two arrays with an item per granule of memory: the
+last event that wrote and the last that read there. An access races with what these hold beyond its
+clock.
 
 What a wait has seen are the signals that made the semaphore reach the count, in the order in which
 they came: with signals of several streams on one semaphore that is a matter of luck, so another
@@ -80,6 +83,11 @@ class Races:
         self.now = Event(self._count, stream, step, values, dict(clock))
         self._events[self._count] = self.now
         return self.now
+
+    def count(self) -> int:
+        """The number of an event that accesses nothing: the beginning of a transfer."""
+        self._count += 1
+        return self._count
 
     def resume(self, event: Event) -> None:
         """Goes on with an event that was interrupted."""

@@ -27,8 +27,11 @@ class Entry:
     control: Clock
     event: Event | None = None
     ticket: Ticket | None = None
-    #: What the engine had seen when it began the transfer.
+    #: What the engine had seen when it began the transfer, this beginning included.
     begun: Clock = field(default_factory=dict)
+    #: The engine that began the transfer, and the number of that event.
+    feeder: str = ""
+    fed: int = 0
     is_done: bool = False
 
 

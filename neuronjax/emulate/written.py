@@ -61,6 +61,19 @@ class Written:
         )
         self._reporter.report(Finding(kind, self._reporter.rank, (window.path,), message))
 
+    def ends(self, buffer: Buffer, location: Location) -> None:
+        """Reports bytes of a result that nothing has written when the program has ended."""
+        marks = self._rows(buffer, location)
+        missing = int(np.count_nonzero(marks != location.owner))
+        if missing:
+            message = (
+                f"{missing} of {marks.size} bytes of the result {buffer.name} have not been"
+                " written. Store every part of it."
+            )
+            self._reporter.report(
+                Finding(Kind.UNINITIALISED, self._reporter.rank, (buffer.name,), message)
+            )
+
     def writes(self, window: Window, values: Values, where: Array | None) -> None:
         """Marks what is written."""
         marks = window.words(self._of(window.storage), values)

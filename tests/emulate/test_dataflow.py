@@ -119,6 +119,36 @@ program "interleaved" target trainium2 lnc 1 {
         run(parse(overlapping), [{}], order=order, checks=Checks(uninitialised=False))
 
 
+ONE_QUEUE = """
+program "one queue" target trainium2 lnc 1 {
+  hbm %y : float32[8, 32] result
+  kernel "it" {
+    semaphore !first
+    sbuf %a : float32[8, 32]
+    sbuf %b : float32[8, 32]
+    memset dst=%a<0, 8>[0; 1:32] value=#1.0 engine=gpsimd
+    memset dst=%b<0, 8>[0; 1:32] value=#2.0 engine=scalar
+    dma_copy dst=%y[0; 32:8, 1:32] src=%a<0, 8>[0; 1:32] engine=gpsimd
+    semaphore_event engine=gpsimd signals=(!first += 1)
+    dma_copy dst=%y[0; 32:8, 1:32] src=%b<0, 8>[0; 1:32] engine=scalar waits=(!first >= 1)
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("order", SEEDS, ids=str)
+def test_a_queue_orders_transfers_that_are_begun_in_order(order: DataflowOrder) -> None:
+    """Of two engines, the second begins its transfer when the first one has begun its own."""
+    assert run(parse(ONE_QUEUE), [{}], order=order)[0]["y"].tolist() == [[2.0] * 32] * 8
+
+
+@pytest.mark.parametrize("order", SEEDS, ids=str)
+def test_a_queue_does_not_order_what_two_engines_feed_to_it(order: DataflowOrder) -> None:
+    text = ONE_QUEUE.replace(" waits=(!first >= 1)", "")
+    with pytest.raises(RaceError, match="overwrites what"):
+        run(parse(text), [{}], order=order)
+
+
 WITHOUT_CONTROL = sorted(path.stem for path in GOLDEN.glob("*.txt") if path.stem != "control")
 
 
@@ -182,7 +212,7 @@ program "registers" target trainium2 lnc 1 {
   register $twice limit 14
   hbm %start : int32[1] argument
   hbm %x : float32[16, 4] argument
-  hbm %y : float32[8, 4] result
+  hbm %y : float32[7, 4] result
   kernel "it" {
     semaphore !known
     semaphore !go
@@ -204,9 +234,9 @@ program "registers" target trainium2 lnc 1 {
 
 @pytest.mark.parametrize("order", SEEDS, ids=str)
 def test_registers_keep_their_value_for_those_who_read_before(order: DataflowOrder) -> None:
-    arguments = {"start": np.array([5], np.int32), "x": X[:16, :4].copy()}
+    arguments = {"start": np.array([7], np.int32), "x": X[:16, :4].copy()}
     results = run(parse(REGISTERS), [arguments], order=order)
-    np.testing.assert_array_equal(results[0]["y"][:5], np.stack([arguments["x"][10]] * 5))
+    np.testing.assert_array_equal(results[0]["y"], np.stack([arguments["x"][14]] * 7))
 
 
 def test_a_register_of_another_engine_must_be_waited_for() -> None:

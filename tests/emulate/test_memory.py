@@ -120,6 +120,12 @@ def test_unwritten_bytes_are_reported_once() -> None:
     run(parse(text), [arguments], checks=NO_CHECKS)
 
 
+def test_a_result_of_which_a_part_is_never_written_is_reported() -> None:
+    text = COPY.replace("ADDRESS", "0").replace("BODY", "").replace("loop i in 6", "loop i in 5")
+    with pytest.raises(UninitialisedError, match="1024 of 6144 bytes of the result y"):
+        run(parse(text), [{"x": X, "start": np.zeros(1, np.int32)}])
+
+
 @pytest.mark.parametrize(
     "dtype", ["float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"]
 )
