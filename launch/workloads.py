@@ -42,8 +42,11 @@ _LLAMA_3 = DecoderConfig(
     param_dtype="bfloat16",
 )
 
-# Config of https://huggingface.co/meta-llama: Llama-3.1-8B and Meta-Llama-3-70B.
+# Config of https://huggingface.co/meta-llama: Llama-3.2-1B, Llama-3.1-8B and Meta-Llama-3-70B.
 MODELS = {
+    "1b": replace(
+        _LLAMA_3, num_layers=16, dim=2048, hidden_dim=8192, head_dim=64, tie_embeddings=True
+    ),
     "8b": replace(_LLAMA_3, num_layers=32, dim=4096, hidden_dim=14_336, num_heads=32),
     "70b": replace(_LLAMA_3, num_layers=80, dim=8192, hidden_dim=28_672, num_heads=64),
 }
@@ -53,7 +56,10 @@ _RECIPES = {"bfloat16": "mixed_precision", "float32": "fp32"}
 """Dtype of the layers -> precision recipe."""
 
 
-def _config(model: str, mesh: AbstractMesh, layers: int | None, **changes: Any) -> DecoderConfig:
+def model_config(
+    model: str, mesh: AbstractMesh, layers: int | None, **changes: Any
+) -> DecoderConfig:
+    """A model whose key-value heads the mesh can split, with so many layers."""
     config = MODELS[model]
     heads = max(config.num_kv_heads, mesh.shape.get("model", 1))
     return replace(config, num_kv_heads=heads, num_layers=layers or config.num_layers, **changes)
@@ -69,7 +75,7 @@ def llama_decode(
     layers: int | None = None,
 ) -> dict[str, Any]:
     """One token for each of `batch` sequences, whose cache has `context` slots."""
-    config = _config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
+    config = model_config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
     graph, parameters = split(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
     shardings = parameter_shardings(mesh, parameters, AXES)
     rows = batch_spec(mesh.axis_names, rank=1)[0]
@@ -119,7 +125,7 @@ def llama_train(
     `batch` counts sequences over all cores; default: one for each part of the axis `data`.
     """
     batch = batch or mesh.shape.get("data", 1)
-    config = _config(model, mesh, layers, max_seq_len=seq_len)
+    config = model_config(model, mesh, layers, max_seq_len=seq_len)
     described = byte_level(config).model
     run = TrainConfig(checkpoint_dir=Path("unused"))
     schedule = make_schedule(run.schedule, run.steps)

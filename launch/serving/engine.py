@@ -21,7 +21,7 @@ from launch.serving.sampling.draw import Drawn
 from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.slots import Slots
-from launch.serving.scheduler.steps import Counters, Progress, Step
+from launch.serving.scheduler.steps import Counters, Step
 
 Deliver = Callable[[Items[Output]], None]
 
@@ -196,29 +196,28 @@ class Engine:
         drawn = result.wait()
         progress = self._scheduler.complete(step, np.asarray(drawn.tokens))
         outputs = []
-        for entry in progress:
-            entry = self._follow_grammar(entry)
-            if entry.sequence.id in self._sequences:
-                outputs.append(_output(entry, drawn))
-            if entry.finished is not None:
-                self._sequences.pop(entry.sequence.id, None)
+        for index, sequence in enumerate(progress.sequences):
+            finished = progress.finished.get(index) or self._end_of_grammar(sequence)
+            if sequence.id in self._sequences:
+                outputs.append(_output(sequence, drawn, int(progress.rows[index]), finished))
+            if finished is not None:
+                self._sequences.pop(sequence.id, None)
         self._on_step(StepRecord(step, time.perf_counter() - began, planning))
         if outputs:
             self._deliver(outputs)
 
-    def _follow_grammar(self, entry: Progress) -> Progress:
+    def _end_of_grammar(self, sequence: Sequence) -> FinishReason | None:
         """Ends an answer whose grammar lets nothing follow."""
-        request = entry.sequence.request
-        if request is None or request.grammar is None or entry.finished is not None:
-            return entry
-        if request.grammar.accept(entry.sequence.tokens[-1]):
-            return entry
-        self._scheduler.end(entry.sequence, "stop")
-        return entry._replace(finished="stop")
+        request = sequence.request
+        if request is None or request.grammar is None:
+            return None
+        if request.grammar.accept(sequence.tokens[-1]):
+            return None
+        self._scheduler.end(sequence, "stop")
+        return "stop"
 
 
-def _output(entry: Progress, drawn: Drawn) -> Output:
-    sequence, row = entry.sequence, entry.row
+def _output(sequence: Sequence, drawn: Drawn, row: int, finished: FinishReason | None) -> Output:
     request = sequence.request
     logprobs: list[Logprobs] = []
     if request is not None and request.sampling.logprobs is not None:
@@ -237,7 +236,7 @@ def _output(entry: Progress, drawn: Drawn) -> Output:
         sequence.id,
         (sequence.tokens[-1],),
         logprobs,
-        entry.finished,
+        finished,
         sequence.cached_tokens,
     )
 

@@ -31,6 +31,11 @@ class BlockPool:
         return len(self._unused) + len(self._kept)
 
     @property
+    def known(self) -> int:
+        """How many blocks have a content that others may use."""
+        return len(self._index)
+
+    @property
     def held(self) -> int:
         """How many blocks somebody holds."""
         return self.blocks - self.available

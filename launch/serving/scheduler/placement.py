@@ -17,6 +17,8 @@ class Placement:
     def __init__(self, slots: Slots, pool: BlockPool, waiting: Waiting, counters: Counters) -> None:
         self.slots, self.pool, self.waiting = slots, pool, waiting
         self._counters = counters
+        # Who did not fit, and in which state: nobody asks again before something has changed.
+        self._refused: tuple[int, int, int, int] | None = None
 
     def admit(self, protected: Collection[int]) -> int | None:
         """Gives the first sequence that waits a slot and the blocks of its text, if there are
@@ -28,7 +30,7 @@ class Placement:
         if sequence is None:
             return None
         while not (self.slots.free and self._fits(sequence)):
-            victim = self._victim(protected)
+            victim = self.slots.last(protected)
             if victim is None or self._sequence(victim).priority <= sequence.priority:
                 return None
             self.preempt(victim)
@@ -44,7 +46,7 @@ class Placement:
                 if blocks is not None:
                     self._extend(slot, blocks)
                     break
-                victim = self._victim(())
+                victim = self.slots.last(())
                 assert victim is not None
                 self.preempt(victim)
                 unharmed = False
@@ -83,6 +85,14 @@ class Placement:
 
     def _fits(self, sequence: Sequence) -> bool:
         """Whether there are blocks for the text, and one for each other sequence to go on."""
+        state = (sequence.number, self.pool.available, self.pool.known, self.slots.used)
+        if state == self._refused:
+            return False
+        fits = self._has_blocks_for(sequence)
+        self._refused = None if fits else state
+        return fits
+
+    def _has_blocks_for(self, sequence: Sequence) -> bool:
         known = self.pool.prefix(sequence.tokens)
         unheld = self.pool.count_unheld([entry.block for entry in known])
         reserve = self.slots.used
@@ -114,12 +124,6 @@ class Placement:
         first = 0 if self.slots.capacity[slot] == 0 else len(sequence.blocks)
         sequence.blocks.extend(blocks)
         self.slots.show_blocks(slot, first, self.pool.block_size)
-
-    def _victim(self, protected: Collection[int]) -> int | None:
-        """The slot of the lowest rank."""
-        there = (s for s in self.slots.sequences if s is not None and s.slot not in protected)
-        last = max(there, key=lambda sequence: sequence.rank, default=None)
-        return None if last is None else last.slot
 
     def _sequence(self, slot: int) -> Sequence:
         sequence = self.slots.sequences[slot]

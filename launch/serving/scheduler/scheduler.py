@@ -127,36 +127,36 @@ class Scheduler:
             if step is not None:
                 self._prefills += 1
                 return step
+            ready = self.slots.decodable()  # some may have lost their places
         self._prefills = 0
-        return self._plan_decode() or self._plan_prefill()
+        return self._plan_decode(ready) or self._plan_prefill()
 
-    def complete(self, step: Step, tokens: np.ndarray) -> list[Progress]:
+    def complete(self, step: Step, tokens: np.ndarray) -> Progress:
         """Takes the tokens int32 [n] that the rows of a step drew; what rows that drew nothing
         have there does not matter. Sequences that ended or left in the meantime are ignored."""
         slots = self.slots
-        valid = np.flatnonzero(step.samples & (slots.serial[step.slots] == step.serials))
-        places = step.slots[valid]
+        rows = np.flatnonzero(step.samples & (slots.serial[step.slots] == step.serials))
+        places = step.slots[rows]
         slots.pending[places] -= 1
-        self.counters.generation_tokens += len(valid)
-        progress = []
-        for row, token in zip(valid.tolist(), tokens[valid].tolist(), strict=True):
-            sequence = step.sequences[row]
+        self.counters.generation_tokens += len(rows)
+        sequences = [step.sequences[row] for row in rows.tolist()]
+        drawn = tokens[rows].tolist()
+        for sequence, token in zip(sequences, drawn, strict=True):
             sequence.tokens.append(token)
-            finished: FinishReason | None = None
-            if token in sequence.stop_tokens:
-                finished = "stop"
-            elif len(sequence.tokens) >= sequence.limit:
-                finished = "length"
-            progress.append(Progress(row, sequence, finished))
+        finished: dict[int, FinishReason] = {}
+        at_limit = slots.length[places] - slots.pending[places] >= slots.limit[places]
+        for index in np.flatnonzero(at_limit).tolist():
+            finished[index] = "length"
+        for index in np.flatnonzero(slots.has_stops[places]).tolist():
+            if drawn[index] in sequences[index].stop_tokens:
+                finished[index] = "stop"
         self._placement.publish(places)
-        for entry in progress:
-            if entry.finished is not None:
-                self.end(entry.sequence, entry.finished)
-        return progress
+        for index, reason in finished.items():
+            self.end(sequences[index], reason)
+        return Progress(rows, sequences, finished)
 
-    def _plan_decode(self) -> Step | None:
+    def _plan_decode(self, ready: np.ndarray) -> Step | None:
         slots = self.slots
-        ready = slots.decodable()
         short = ready[slots.computed[ready] >= slots.capacity[ready]]
         if short.size and not self._placement.grow(short):
             ready = slots.decodable()  # some have lost their places
@@ -205,6 +205,7 @@ class Scheduler:
             sequences=[s for s in map(slots.sequences.__getitem__, where.tolist()) if s],
             slots=where,
             serials=slots.serial[where],
+            numbers=slots.number[where],
             starts=starts,
             counts=counts,
             on_device=slots.pending[where] > 0,

@@ -1,5 +1,7 @@
 """The sequences that have a place in the batch, as arrays, so that a step's plan costs little."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from launch.serving.scheduler.sequences import Sequence
@@ -22,6 +24,9 @@ class Slots:
         self.prefilling = zeros(np.bool_)  # more than the last token of it is to be computed
         self.one_by_one = zeros(np.bool_)
         self.serial = zeros(np.int64)  # changes whenever the slot changes its sequence
+        self.number = zeros(np.int64)  # of the sequence: its place in the order of arrival
+        self.priority = zeros(np.int64)
+        self.has_stops = zeros(np.bool_)  # tokens may end it before its limit
         self.tables = np.zeros((count, blocks_per_sequence), np.int32)
         self._free = list(range(count - 1, -1, -1))
 
@@ -48,6 +53,9 @@ class Slots:
         self.published[slot] = sequence.published
         self.prefilling[slot] = len(sequence.tokens) - computed > 1
         self.one_by_one[slot] = sequence.one_by_one
+        self.number[slot] = sequence.number
+        self.priority[slot] = sequence.priority
+        self.has_stops[slot] = bool(sequence.stop_tokens)
         self.serial[slot] += 1
         return slot
 
@@ -69,6 +77,15 @@ class Slots:
         assert sequence is not None
         self.tables[slot, first : len(sequence.blocks)] = sequence.blocks[first:]
         self.capacity[slot] = len(sequence.blocks) * block_size
+
+    def last(self, protected: Collection[int]) -> int | None:
+        """The slot of the sequence with the lowest rank, but for those that are protected."""
+        there = self.limit > 0
+        there[list(protected)] = False
+        places = np.flatnonzero(there)
+        if not places.size:
+            return None
+        return int(places[np.lexsort((self.number[places], self.priority[places]))[-1]])
 
     def decodable(self) -> np.ndarray:
         """The slots whose next token can be made, int64 [n]."""

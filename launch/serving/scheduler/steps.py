@@ -1,5 +1,6 @@
 """What the scheduler hands to the device, and what it learns from it."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +20,7 @@ class Step:
     sequences: Items[Sequence]
     slots: np.ndarray  # int64 [n]
     serials: np.ndarray  # int64 [n]: whom the slots belonged to
+    numbers: np.ndarray  # int64 [n]: of the sequences, in order of arrival
     starts: np.ndarray  # int32 [n]: position of the first new token
     counts: np.ndarray  # int32 [n]: new tokens
     on_device: np.ndarray  # bool [n]: the new token is the last one that the device drew
@@ -36,11 +38,11 @@ class Step:
 
 
 class Progress(NamedTuple):
-    """A token that a sequence got."""
+    """The sequences that got a token from a step, and those of them that ended with it."""
 
-    row: int  # of the step
-    sequence: Sequence
-    finished: FinishReason | None
+    rows: np.ndarray  # int64 [m]: of the step
+    sequences: Items[Sequence]  # m
+    finished: Mapping[int, FinishReason]  # by index in these
 
 
 @dataclass(slots=True)

@@ -1,0 +1,33 @@
+"""Many latencies in little memory."""
+
+import numpy as np
+
+_LOWEST, _HIGHEST = 1e-6, 1e5  # seconds; what lies beyond counts as these
+_PER_DECADE = 1000  # bins: a quantile is off by 0.12 % at most
+
+
+class Latencies:
+    """A histogram over the logarithm of latencies in seconds."""
+
+    def __init__(self) -> None:
+        decades = round(np.log10(_HIGHEST / _LOWEST))
+        self._counts = np.zeros(decades * _PER_DECADE + 1, np.int64)
+
+    @property
+    def count(self) -> int:
+        """How many were added."""
+        return int(self._counts.sum())
+
+    def add(self, seconds: np.ndarray) -> None:
+        """Adds latencies [n]."""
+        scale = np.log10(np.clip(seconds, _LOWEST, _HIGHEST) / _LOWEST)
+        bins = np.rint(scale * _PER_DECADE).astype(np.int64)
+        self._counts += np.bincount(bins, minlength=len(self._counts))
+
+    def quantile(self, share: float) -> float:
+        """The smallest latency that so many are not above; NaN without any."""
+        totals = np.cumsum(self._counts)
+        if not totals[-1]:
+            return float("nan")
+        index = np.searchsorted(totals, share * totals[-1])
+        return float(_LOWEST * 10 ** (index / _PER_DECADE))

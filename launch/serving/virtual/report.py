@@ -1,0 +1,197 @@
+"""What clients would see of a run, and of runs at several loads."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from launch.serving.virtual.simulation import Outcome
+from launch.settings import check_settings, setting
+
+SHARES = (0.5, 0.9, 0.99)
+KNEE = 0.9  # share of requests within the objective up to which a load counts as carried
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """What a request must get to count as goodput, and what the machine costs."""
+
+    slo_ttft: float = setting(1.0, "Seconds to the first token, at most.", lowest=0)
+    slo_tpot: float = setting(0.1, "Seconds per token after the first, at most.", lowest=0)
+    price: float | None = setting(None, "US dollars for the machine and hour.", lowest=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run. Times in seconds of the device; triples are p50, p90 and p99."""
+
+    rate: float  # requests per second that came
+    requests: int
+    duration: float
+    ttft: tuple[float, ...]  # to the first token
+    tpot: tuple[float, ...]  # per token after the first, mean of each request
+    itl: tuple[float, ...]  # between tokens
+    e2e: tuple[float, ...]  # to the last token
+    requests_per_second: float
+    tokens_per_second: float  # of answers
+    within_slo: float  # share of requests
+    goodput: float  # requests per second within the objective
+    busy: float  # share of the time in which the device ran
+    steps: int
+    preemptions: int
+    prefix_hit_share: float  # of prompt tokens
+    usd_per_million_tokens: float | None
+
+
+def summarise(outcome: Outcome, rate: float, objective: Objective) -> Summary:
+    """The numbers of a run."""
+    counters, duration = outcome.counters, outcome.duration
+    per_token = outcome.per_token
+    good = outcome.to_first <= objective.slo_ttft
+    good &= ~(per_token > objective.slo_tpot)  # NaN: one token has no time between tokens
+    tokens = int(outcome.tokens.sum())
+    dollars = None if objective.price is None else objective.price / 3600 * duration
+    return Summary(
+        rate=rate,
+        requests=len(outcome.arrived),
+        duration=duration,
+        ttft=_quantiles(outcome.to_first),
+        tpot=_quantiles(per_token[~np.isnan(per_token)]),
+        itl=tuple(outcome.between_tokens.quantile(share) for share in SHARES),
+        e2e=_quantiles(outcome.finished - outcome.arrived),
+        requests_per_second=len(outcome.arrived) / duration,
+        tokens_per_second=tokens / duration,
+        within_slo=float(good.mean()),
+        goodput=float(good.sum()) / duration,
+        busy=outcome.busy / duration,
+        steps=outcome.steps,
+        preemptions=counters.preemptions,
+        prefix_hit_share=counters.prefix_hits / max(counters.prefix_queries, 1),
+        usd_per_million_tokens=None if dollars is None else dollars / tokens * 1e6,
+    )
+
+
+def knee(summaries: Sequence[Summary]) -> Summary | None:
+    """The highest load that is carried: nearly all of its requests are within the objective."""
+    carried = [summary for summary in summaries if summary.within_slo >= KNEE]
+    return max(carried, key=lambda summary: summary.rate, default=None)
+
+
+Column = tuple[str, Callable[[Summary], str]]
+_COLUMNS: tuple[Column, ...] = (
+    ("req/s", lambda s: f"{s.rate:g}"),
+    ("TTFT p50", lambda s: _seconds(s.ttft[0])),
+    ("p90", lambda s: _seconds(s.ttft[1])),
+    ("p99", lambda s: _seconds(s.ttft[2])),
+    ("TPOT p50", lambda s: _seconds(s.tpot[0])),
+    ("p90", lambda s: _seconds(s.tpot[1])),
+    ("p99", lambda s: _seconds(s.tpot[2])),
+    ("ITL p50", lambda s: _seconds(s.itl[0])),
+    ("p90", lambda s: _seconds(s.itl[1])),
+    ("p99", lambda s: _seconds(s.itl[2])),
+    ("tokens/s", lambda s: f"{s.tokens_per_second:.0f}"),
+    ("in SLO", lambda s: f"{s.within_slo:.1%}"),
+    ("goodput", lambda s: f"{s.goodput:.3g}/s"),
+    ("busy", lambda s: f"{s.busy:.0%}"),
+    ("$/M tokens", lambda s: _dollars(s.usd_per_million_tokens)),
+)
+
+
+def table(summaries: Sequence[Summary]) -> str:
+    """A line for each load."""
+    rows = [[name for name, _ in _COLUMNS]]
+    rows += [[write(summary) for _, write in _COLUMNS] for summary in summaries]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    lines = (
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "\n".join(lines)
+
+
+def write(summaries: Sequence[Summary], folder: Path, facts: dict[str, Any]) -> None:
+    """traffic.json and traffic.svg."""
+    folder.mkdir(parents=True, exist_ok=True)
+    best = knee(summaries)
+    values = {
+        **facts,
+        "knee": None if best is None else best.rate,
+        "runs": [asdict(summary) for summary in summaries],
+    }
+    (folder / "traffic.json").write_text(json.dumps(values, indent=1) + "\n")
+    (folder / "traffic.svg").write_text(curves(summaries))
+
+
+_WIDTH, _HEIGHT, _MARGIN = 420, 260, 48
+_PANELS: tuple[tuple[str, Callable[[Summary], Sequence[float]]], ...] = (
+    ("time to first token, s", lambda s: s.ttft),
+    ("time per token, s", lambda s: s.tpot),
+    ("tokens per second", lambda s: (s.tokens_per_second,)),
+    ("share within the objective", lambda s: (s.within_slo,)),
+)
+_COLOURS = ("#2563eb", "#d97706", "#dc2626")  # p50, p90, p99
+
+
+def curves(summaries: Sequence[Summary]) -> str:
+    """Curves over load as SVG; p50 is blue, p90 amber, p99 red."""
+    panels = [_panel(index, *panel, summaries) for index, panel in enumerate(_PANELS)]
+    size = f'viewBox="0 0 {2 * _WIDTH} {2 * _HEIGHT}" width="{2 * _WIDTH}" height="{2 * _HEIGHT}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
+        f'<rect width="100%" height="100%" fill="white"/>{"".join(panels)}</svg>\n'
+    )
+
+
+def _panel(
+    index: int,
+    title: str,
+    values: Callable[[Summary], Sequence[float]],
+    summaries: Sequence[Summary],
+) -> str:
+    left, top = index % 2 * _WIDTH + _MARGIN, index // 2 * _HEIGHT + _MARGIN // 2 + 8
+    width, height = _WIDTH - 1.5 * _MARGIN, _HEIGHT - 1.5 * _MARGIN
+    ordered = sorted(summaries, key=lambda summary: summary.rate)
+    most_x = max(summary.rate for summary in ordered)
+    points = [[v for v in values(summary) if not math.isnan(v)] for summary in ordered]
+    most_y = max((max(row) for row in points if row), default=1.0) or 1.0
+    lines = []
+    for line in range(max(map(len, points))):
+        places = [
+            (left + width * summary.rate / most_x, top + height * (1 - row[line] / most_y))
+            for summary, row in zip(ordered, points, strict=True)
+            if len(row) > line
+        ]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        lines.append(
+            f'<polyline points="{path}" fill="none" stroke="{_COLOURS[line]}" stroke-width="2"/>'
+        )
+    frame = f'<rect x="{left}" y="{top}" width="{width}" height="{height}"'
+    return (
+        f'{frame} fill="none" stroke="#999"/>{"".join(lines)}'
+        f'<text x="{left}" y="{top - 6}">{title}, up to {most_y:.3g}</text>'
+        f'<text x="{left + width}" y="{top + height + 16}" text-anchor="end">'
+        f"{most_x:g} requests per second</text>"
+    )
+
+
+def _quantiles(values: np.ndarray) -> tuple[float, ...]:
+    if not len(values):
+        return (math.nan,) * len(SHARES)
+    return tuple(float(value) for value in np.quantile(values, SHARES))
+
+
+def _seconds(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{1e3 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def _dollars(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

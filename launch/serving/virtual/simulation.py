@@ -1,0 +1,134 @@
+"""The scheduler on a simulated clock: each step takes what a table says of its bucket."""
+
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+
+import numpy as np
+
+from launch.serving.scheduler.buckets import Bucket
+from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
+from launch.serving.scheduler.sequences import Sequence
+from launch.serving.scheduler.steps import Counters, Step
+from launch.serving.virtual.latencies import Latencies
+from launch.serving.virtual.traffic import Arrival
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What clients saw, in seconds of the device. Arrays have an entry per request."""
+
+    arrived: np.ndarray
+    first_token: np.ndarray
+    finished: np.ndarray
+    tokens: np.ndarray  # of the answer
+    between_tokens: Latencies
+    steps: int
+    busy: float  # seconds in which the device ran
+    counters: Counters
+
+    @property
+    def duration(self) -> float:
+        """From the first arrival to the last token."""
+        return float(self.finished.max() - self.arrived.min())
+
+    @property
+    def to_first(self) -> np.ndarray:
+        """Times to the first token."""
+        return self.first_token - self.arrived
+
+    @property
+    def per_token(self) -> np.ndarray:
+        """Mean times per token after the first; NaN for answers of one."""
+        rest = np.where(self.tokens > 1, self.tokens - 1, np.nan)
+        return (self.finished - self.first_token) / rest
+
+
+def simulate(
+    limits: SchedulerLimits,
+    timing: Callable[[Bucket], float],
+    arrivals: Items[Arrival],
+    *,
+    steps_ahead: int = 1,
+    on_step: Callable[[Step, float], None] | None = None,
+) -> Outcome:
+    """Answers all arrivals, which are in order of time.
+
+    As in the engine, up to `steps_ahead` steps are planned before the tokens of the one that runs
+    are known. `on_step` is told each step and when it ended. Raises RequestError for a request that
+    does not fit the limits.
+    """
+    return _Simulation(limits, timing, arrivals, steps_ahead, on_step).run()
+
+
+class _Simulation:
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        timing: Callable[[Bucket], float],
+        arrivals: Items[Arrival],
+        steps_ahead: int,
+        on_step: Callable[[Step, float], None] | None,
+    ) -> None:
+        self._scheduler = Scheduler(limits)
+        self._timing, self._depth, self._on_step = timing, 1 + steps_ahead, on_step
+        self._arrivals = arrivals
+        self._coming = 0
+        count = len(arrivals)
+        self._first = np.full(count, np.nan)
+        self._finished = np.full(count, np.nan)
+        self._latest = np.zeros(count)
+        self._between = Latencies()
+
+    def run(self) -> Outcome:
+        now = free = busy = 0.0
+        steps = 0
+        under_way: deque[tuple[Step, float]] = deque()
+        while True:
+            self._submit(now)
+            step = self._scheduler.plan() if len(under_way) < self._depth else None
+            if step is not None:
+                seconds = self._timing(step.bucket)
+                free = max(now, free) + seconds
+                busy += seconds
+                steps += 1
+                under_way.append((step, free))
+            elif under_way:
+                step, now = under_way.popleft()
+                self._complete(step, now)
+            elif self._coming < len(self._arrivals):
+                now = max(now, self._arrivals[self._coming].seconds)
+            else:
+                break
+        arrived = np.array([arrival.seconds for arrival in self._arrivals])
+        tokens = np.array([arrival.max_tokens for arrival in self._arrivals])
+        return Outcome(
+            arrived,
+            self._first,
+            self._finished,
+            tokens,
+            self._between,
+            steps,
+            busy,
+            self._scheduler.counters,
+        )
+
+    def _submit(self, now: float) -> None:
+        arrivals = self._arrivals
+        while self._coming < len(arrivals) and arrivals[self._coming].seconds <= now:
+            arrival = arrivals[self._coming]
+            limit = len(arrival.prompt) + arrival.max_tokens
+            self._scheduler.submit(Sequence("", list(arrival.prompt), limit))
+            self._coming += 1
+
+    def _complete(self, step: Step, now: float) -> None:
+        progress = self._scheduler.complete(step, np.zeros(len(step.slots), np.int32))
+        numbers = step.numbers[progress.rows]  # they count arrivals: they are indices
+        is_first = np.isnan(self._first[numbers])
+        self._first[numbers[is_first]] = now
+        self._between.add(now - self._latest[numbers[~is_first]])
+        self._latest[numbers] = now
+        self._finished[numbers[list(progress.finished)]] = now
+        if self._on_step is not None:
+            self._on_step(step, now)

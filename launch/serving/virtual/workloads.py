@@ -1,0 +1,63 @@
+"""A step of serving as shapes, for `neuronjax estimate` and `sweep`: nothing here allocates."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+from launch.serving.runner.programs import HEADER, forward
+from launch.workloads import MODELS, model_config
+from models.decoder.model import Decoder
+from models.decoder.sharding import AXES
+from models.layers.paged_cache import Pages
+from models.parameters import split
+from models.sharding import parameter_shardings
+
+
+def serving_step(
+    mesh: AbstractMesh,
+    *,
+    batch: int = 1,
+    model: str = "70b",
+    tokens: int = 1,
+    context: int = 4096,
+    block_size: int = 32,
+    blocks: int = 2048,
+    dtype: str = "bfloat16",
+    layers: int | None = None,
+) -> dict[str, Any]:
+    """The step of the bucket of `batch` rows with `tokens` new tokens each, which look at up to
+    `context` tokens in a cache of `blocks` blocks; each row's likeliest token is drawn."""
+    config = model_config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
+    graph, parameters = split(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
+    shardings = parameter_shardings(mesh, parameters, AXES)
+
+    def array(shape: tuple[int, ...], dtype: Any, *spec: Any) -> jax.ShapeDtypeStruct:
+        sharding = NamedSharding(mesh, PartitionSpec(*spec))
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+    def step(parameters: Any, pages: Any, last: jax.Array, inputs: jax.Array) -> Any:
+        logits, pages = partial(forward, graph, tokens)(parameters, pages, last, inputs)
+        return jnp.argmax(logits, axis=-1).astype(jnp.int32), pages
+
+    shape = (blocks + 1, block_size, config.num_kv_heads, config.head_dim)
+    pages = array(shape, dtype, None, None, "model")
+    width = HEADER + tokens + -(-context // block_size)
+    return {
+        "fn": jax.jit(step, donate_argnums=1),
+        "arguments": (
+            {
+                name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=shardings[name])
+                for name, leaf in parameters.items()
+            },
+            [Pages(pages, pages)] * config.num_layers,
+            array((batch + 1,), jnp.int32),
+            array((batch, width), jnp.int32),
+        ),
+        "tokens": batch * tokens,
+        "samples": batch,
+        "layers": MODELS[model].num_layers,
+    }

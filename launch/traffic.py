@@ -1,0 +1,107 @@
+"""What latency and throughput a machine would have: `python -m launch.traffic --rates=1,2,4,8`.
+
+The scheduler of `launch.serve` answers drawn or recorded requests on a simulated clock, on which
+each step takes what the timing model says of its bucket. No values are computed: hours of traffic
+take seconds, once the buckets have been timed (`--timings` keeps that in a file).
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from absl import flags
+from tqdm import tqdm
+
+from launch.program import run, say
+from launch.serving.config import EngineConfig
+from launch.serving.errors import ServingError
+from launch.serving.runner.sizes import choose_buckets
+from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.virtual.report import Objective, Summary, knee, summarise, table, write
+from launch.serving.virtual.simulation import simulate
+from launch.serving.virtual.timings import Machine, Timings, measure
+from launch.serving.virtual.traffic import TrafficConfig, draw_traffic, read_trace
+from launch.settings import define_flags, from_flags
+
+_RATES = flags.DEFINE_list("rates", ["1"], "Requests per second: a run for each.")
+_TRACE = flags.DEFINE_string(
+    "trace", None, "JSONL file of requests (seconds, prompt_tokens, answer_tokens) to replay."
+)
+_TIMINGS = flags.DEFINE_string("timings", None, "File to keep the times of the buckets in.")
+_OUT = flags.DEFINE_string("out", None, "Folder for traffic.json and traffic.svg.")
+_CONTEXT = 8192  # tokens, unless the flags say otherwise
+_FLAGS = EngineConfig(
+    max_model_len=_CONTEXT, max_num_seqs=64, max_num_batched_tokens=2048, block_size=32
+)
+
+
+def main() -> int:
+    values = flags.FLAGS.flag_values_dict()
+    config, machine = from_flags(EngineConfig, values), from_flags(Machine, values)
+    objective, traffic = from_flags(Objective, values), from_flags(TrafficConfig, values)
+    limits = _limits(config)
+    timings = _timings(machine, limits)
+    ahead = 1 if config.async_scheduling else 0
+    summaries: list[Summary] = []
+    for rate in _rates():
+        if _TRACE.value is None:
+            arrivals = draw_traffic(traffic, rate, limits.longest)
+        else:
+            arrivals = read_trace(Path(_TRACE.value), limits.longest)
+            rate = len(arrivals) / max(arrivals[-1].seconds, 1e-9)
+        outcome = simulate(limits, timings, arrivals, steps_ahead=ahead)
+        summaries.append(summarise(outcome, rate, objective))
+        say(f"{rate:g} requests per second: {outcome.duration:.1f} s on {machine.target}")
+    print(table(summaries))
+    best = knee(summaries)
+    if best is None:
+        print("no load is carried: too few requests are within the objective")
+    else:
+        print(f"knee: {best.rate:g} requests per second, {best.tokens_per_second:.0f} tokens/s")
+    if _OUT.value is not None:
+        write(summaries, Path(_OUT.value), {"machine": asdict(machine)})
+    return 0
+
+
+def _limits(config: EngineConfig) -> SchedulerLimits:
+    context = config.max_model_len or _CONTEXT
+    per_text = -(-context // config.block_size)
+    return SchedulerLimits(
+        context=context,
+        blocks=config.num_blocks or config.max_num_seqs * per_text,
+        block_size=config.block_size,
+        buckets=choose_buckets(config, context),
+        prefix_caching=config.prefix_caching,
+        prefills_per_decode=config.prefills_per_decode,
+    )
+
+
+def _timings(machine: Machine, limits: SchedulerLimits) -> Timings:
+    file = None if _TIMINGS.value is None else Path(_TIMINGS.value)
+    if file is not None and file.is_file():
+        timings = Timings.read(file)
+        if timings.fits(machine, limits):
+            return timings
+        say(f"{file} has the times of other buckets or another machine: they are replaced")
+    with tqdm(total=len(list(limits.buckets)), desc="buckets", dynamic_ncols=True) as bar:
+        timings = measure(machine, limits, lambda bucket: bar.update())
+    if file is not None:
+        timings.save(file)
+    return timings
+
+
+def _rates() -> list[float]:
+    if _TRACE.value is not None:
+        return [0.0]  # the trace says it
+    try:
+        rates = [float(text) for text in _RATES.value]
+    except ValueError as error:
+        raise ServingError(f"--rates: {error}; write numbers such as 0.5,1,2") from error
+    if not all(rate > 0 for rate in rates):
+        raise ServingError(f"--rates={','.join(_RATES.value)}: every rate must be positive")
+    return rates
+
+
+if __name__ == "__main__":
+    for record in (_FLAGS, Machine(), Objective(), TrafficConfig()):
+        define_flags(record)
+    run(main)

@@ -1,0 +1,165 @@
+"""The simulated clock against sums by hand, queueing theory, and the timing model."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch.serving.errors import RequestError, ServingError
+from launch.serving.scheduler.buckets import Bucket, Buckets
+from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.virtual.latencies import Latencies
+from launch.serving.virtual.report import Objective, curves, knee, summarise, table, write
+from launch.serving.virtual.simulation import simulate
+from launch.serving.virtual.timings import WORKLOAD, Machine, Timings, measure, seconds_of
+from launch.serving.virtual.traffic import (
+    LENGTHS,
+    Arrival,
+    TrafficConfig,
+    draw_traffic,
+    read_trace,
+)
+from neuronjax.planning.estimate import of_factory, setting_of
+from neuronjax.planning.tracing import abstract_mesh
+from neuronjax.planning.workload import load
+
+BUCKETS = Buckets((1, 4), (1,), (16, 64), (4, 16), 64)
+LIMITS = SchedulerLimits(256, 64, 16, BUCKETS)
+
+
+def seconds(bucket: Bucket) -> float:
+    """A different time for every bucket."""
+    return 0.001 * bucket.rows + 0.0001 * bucket.tokens + 0.00001 * bucket.blocks
+
+
+def test_one_request_takes_the_sum_of_its_steps() -> None:
+    # 100 tokens are chunks of 64 and 36; then nine steps of decoding, at first with 7 blocks.
+    arrival = Arrival(2.0, bytes(100), 10)
+    outcome = simulate(LIMITS, seconds, [arrival])
+    first = 2.0 + seconds(Bucket(1, 64, 4)) + seconds(Bucket(1, 64, 16))
+    assert outcome.first_token[0] == pytest.approx(first, rel=1e-12)
+    assert outcome.finished[0] == pytest.approx(first + 9 * seconds(Bucket(1, 1, 16)), rel=1e-12)
+    assert (outcome.steps, outcome.between_tokens.count) == (11, 9)
+
+
+def test_every_step_takes_what_the_table_says() -> None:
+    arrivals = draw_traffic(TrafficConfig(num_requests=60, lengths="40:12"), 50.0, LIMITS.longest)
+    ends: list[tuple[Bucket, float]] = []
+    outcome = simulate(
+        LIMITS, seconds, arrivals, on_step=lambda step, end: ends.append((step.bucket, end))
+    )
+    times = np.array([end for _, end in ends])
+    assert (np.diff(times) >= 0).all()
+    assert outcome.busy == pytest.approx(sum(seconds(bucket) for bucket, _ in ends))
+    # While the device is busy, a step begins when the one before ends.
+    gaps = np.diff(times) - [seconds(bucket) for bucket, _ in ends[1:]]
+    assert (gaps > -1e-12).all()
+    assert (np.abs(gaps) < 1e-12).mean() > 0.5
+    assert outcome.between_tokens.count == sum(arrival.max_tokens - 1 for arrival in arrivals)
+
+
+def test_a_queue_of_one_place_is_an_m_d_1_queue() -> None:
+    """One request at a time with a fixed time of service: Pollaczek and Khinchine's mean wait."""
+    limits = SchedulerLimits(64, 4, 16, Buckets((1,), (1,), (16,), (4,), 16))
+    service, load = 0.01, 0.7
+    arrivals = draw_traffic(TrafficConfig(num_requests=10_000, lengths="8:1"), load / service, 64)
+    outcome = simulate(limits, lambda bucket: service, arrivals, steps_ahead=0)
+    wait = (outcome.to_first - service).mean()
+    assert wait == pytest.approx(load * service / (2 * (1 - load)), rel=0.08)
+
+
+def test_traffic_has_the_lengths_and_rates_that_were_asked_for() -> None:
+    config = TrafficConfig(num_requests=20_000, arrivals="bursts", shared_prefix=5)
+    arrivals = draw_traffic(config, 8.0, 1 << 20)
+    lengths = np.array([len(arrival.prompt) for arrival in arrivals])
+    answers = np.array([arrival.max_tokens for arrival in arrivals])
+    assert lengths.mean() == pytest.approx(LENGTHS["sharegpt"].prompt_mean + 5, rel=0.05)
+    assert answers.mean() == pytest.approx(LENGTHS["sharegpt"].answer_mean, rel=0.05)
+    assert len({arrival.prompt[:5] for arrival in arrivals}) == 1
+    when = np.array([arrival.seconds for arrival in arrivals])
+    assert (np.diff(when) >= 0).all()
+    assert len(when) / when[-1] == pytest.approx(8.0, rel=0.1)
+    assert (np.diff(when) == 0).mean() > 0.8  # bursts
+    assert arrivals == draw_traffic(config, 8.0, 1 << 20)
+
+
+def test_a_shared_prefix_is_computed_once() -> None:
+    config = TrafficConfig(num_requests=50, lengths="20:4", shared_prefix=64)
+    outcome = simulate(LIMITS, seconds, draw_traffic(config, 1.0, LIMITS.longest))
+    assert outcome.counters.prefix_hits == 49 * 64
+
+
+def test_more_load_is_slower_and_the_knee_is_where_it_breaks(tmp_path: Path) -> None:
+    objective = Objective(slo_ttft=0.05, slo_tpot=0.02, price=3.6)
+    config = TrafficConfig(num_requests=300, lengths="40:20")
+    runs = [
+        summarise(simulate(LIMITS, seconds, draw_traffic(config, rate, 256)), rate, objective)
+        for rate in (1.0, 10.0, 1000.0)
+    ]
+    assert runs[0].ttft[0] < runs[2].ttft[0]
+    assert runs[0].within_slo == 1
+    assert runs[2].within_slo < 0.5
+    best = knee(runs)
+    assert best is not None
+    assert best.rate in (1.0, 10.0)
+    # 3.60 dollars an hour are 0.001 a second.
+    tokens = 300 * 20
+    assert runs[0].usd_per_million_tokens == pytest.approx(runs[0].duration * 1e3 / tokens)
+    write(runs, tmp_path, {"machine": "x"})
+    assert json.loads((tmp_path / "traffic.json").read_text())["knee"] == best.rate
+    assert (tmp_path / "traffic.svg").read_text() == curves(runs)
+    assert len(table(runs).splitlines()) == 4
+
+
+def test_latencies_have_their_quantiles() -> None:
+    values = np.random.default_rng(0).lognormal(-3, 1, 10_000)
+    latencies = Latencies()
+    latencies.add(values[:6000])
+    latencies.add(values[6000:])
+    assert latencies.count == 10_000
+    for share in (0.5, 0.9, 0.99):
+        assert latencies.quantile(share) == pytest.approx(np.quantile(values, share), rel=0.005)
+    assert math.isnan(Latencies().quantile(0.5))
+
+
+def test_the_times_are_those_of_the_estimate(tmp_path: Path) -> None:
+    machine = Machine(model="1b", target="trn2.3xlarge", mesh="model=1")
+    limits = SchedulerLimits(64, 16, 32, Buckets((2,), (1,), (32,), (2,), 32))
+    timings = measure(machine, limits)
+    factory = load(WORKLOAD, {"model": "1b", "context": 64, "blocks": 16})
+    mesh = abstract_mesh("model=1")
+    estimate = of_factory(factory, setting_of("trn2.3xlarge", None), mesh, batch=2)
+    assert timings(Bucket(2, 1, 2)) == estimate.step_seconds
+    assert timings(Bucket(1, 32, 2)) > 0
+    file = tmp_path / "timings.json"
+    timings.save(file)
+    again = Timings.read(file)
+    assert again == timings
+    assert again.fits(machine, limits)
+    assert not again.fits(replace(machine, mesh="model=2"), limits)
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(ServingError, match="--lengths=x"):
+        draw_traffic(TrafficConfig(lengths="x"), 1.0, 100)
+    trace = tmp_path / "trace.jsonl"
+    for line in ("{", "{}", '{"seconds": 1, "prompt_tokens": 0, "answer_tokens": 1}', "[]"):
+        trace.write_text('{"seconds": 0, "prompt_tokens": 3, "answer_tokens": 1}\n' + line)
+        with pytest.raises(ServingError, match=r"trace.jsonl:2"):
+            read_trace(trace, 100)
+    with pytest.raises(ServingError, match="cannot be read"):
+        read_trace(tmp_path / "none", 100)
+    (tmp_path / "timings.json").write_text("[]")
+    with pytest.raises(ServingError, match="holds no times"):
+        Timings.read(tmp_path / "timings.json")
+    with pytest.raises(RequestError, match="maximum context length"):
+        simulate(LIMITS, seconds, [Arrival(0.0, bytes(300), 1)])
+    bucket = Bucket(1, 1, 4)
+    with pytest.raises(ServingError, match="cannot be estimated: no such mesh"):
+        seconds_of({"estimate": None, "error": "no such mesh"}, bucket)
+    full = {"memory": {"cache": 3 << 30}, "capacity_bytes": 2 << 30}
+    with pytest.raises(ServingError, match="on a core, of which there are 2"):
+        seconds_of({"estimate": full, "error": None}, bucket)
