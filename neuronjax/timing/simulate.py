@@ -143,6 +143,19 @@ class _Pending(NamedTuple):
     waits: tuple[tuple[int, int], ...]
 
 
+class _Saved(NamedTuple):
+    """What a jump changes."""
+
+    times: list[int]
+    gaps: list[tuple[int, int]]
+    semaphores: list[_Semaphore]
+    pending: list[deque[_Pending]]
+    waiting: int
+    tables: str | None
+    heat: int
+    first_compute: int | None
+
+
 class Simulation:
     """The state of one kernel's simulation."""
 
@@ -574,8 +587,8 @@ class Simulation:
                 for each in queue
             )
 
-    def save(self) -> tuple[object, ...]:
-        return (
+    def save(self) -> _Saved:
+        return _Saved(
             self.t[:],
             self.gaps[:],
             [known.copy() for known in self.semaphores],
@@ -586,18 +599,11 @@ class Simulation:
             self.first_compute,
         )
 
-    def restore(self, saved: tuple[object, ...]) -> None:
-        (
-            times,
-            self.gaps,
-            self.semaphores,
-            self.pending,
-            self.waiting,
-            self.tables,
-            self.heat,
-            self.first_compute,
-        ) = saved  # type: ignore[assignment]
-        self.t[:] = times  # in place: callers hold the list
+    def restore(self, saved: _Saved) -> None:
+        self.t[:] = saved.times  # in place: callers hold the list
+        self.gaps, self.semaphores, self.pending = saved.gaps, saved.semaphores, saved.pending
+        self.waiting, self.tables, self.heat = saved.waiting, saved.tables, saved.heat
+        self.first_compute = saved.first_compute
 
 
 def _step(now: _Snapshot, before: _Snapshot) -> tuple[object, ...] | None:
