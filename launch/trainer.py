@@ -140,7 +140,8 @@ class Run:
         _check_identity(record, self._identity, self._config)
         self._batches.set_state(record["position"])
         target = checkpoints.abstract(self._training.state, self._training.shardings)
-        return step, checkpoints.restore_state(directory, step, target)
+        state = checkpoints.restore_state(directory, step, target, self._training.start)
+        return step, state
 
     def _compiled_step(self) -> jax.stages.Compiled:
         return self._training.step.lower(self._training.state, self._training.batch).compile()

@@ -1,4 +1,4 @@
-"""Reads checkpoints: `directory`/<step>/ with `parameters`, `state` and `record`."""
+"""Reads checkpoints: `directory`/<step>/ with `parameters`, `record`, and others."""
 
 import json
 from collections.abc import Iterator
@@ -8,11 +8,12 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
+from launch.checkpoints.layers import convert, is_stacked, separate, together
 from launch.checkpoints.manifest import find_damage
 from launch.errors import CheckpointError
 from launch.program import say
 
-PARAMETERS, STATE, RECORD = "parameters", "state", "record"
+PARAMETERS, RECORD = "parameters", "record"
 AVERAGE = "average"  # of the parameters; where there is one, it is what is used
 ASIDE = "corrupt"  # folder of damaged checkpoints
 
@@ -63,16 +64,26 @@ def read_record(directory: Path, step: int) -> dict[str, Any]:
     return record
 
 
-def restore(directory: Path, step: int, item: str, target: Any) -> Any:
-    """The arrays of `item` (PARAMETERS or STATE), read straight into the shardings of
-    `target`, a tree of jax.ShapeDtypeStruct with shardings.
+def stored_items(directory: Path, step: int) -> set[str]:
+    """The names of the items that a checkpoint has."""
+    return {entry.name for entry in (directory / str(step)).iterdir() if entry.is_dir()}
 
-    Raises CheckpointError if the stored arrays have other paths or shapes.
+
+def restore(directory: Path, step: int, item: str, target: Any) -> Any:
+    """The arrays of an item, read straight into the shardings and dtypes of `target`, a tree of
+    jax.ShapeDtypeStruct with shardings.
+
+    What is stored may have its blocks stacked and `target` not, or the other way round. Raises
+    CheckpointError if the stored arrays have other paths or shapes.
     """
     place = (directory / str(step) / item).absolute()
     with ocp.StandardCheckpointer() as checkpointer:
         try:
-            return checkpointer.restore(place, target)
+            stored = is_stacked(checkpointer.metadata(place).item_metadata.tree)
+            if stored == is_stacked(target):
+                return checkpointer.restore(place, target)
+            read_as = together(target) if stored else separate(target)
+            return convert(checkpointer.restore(place, read_as), target)
         except (ValueError, KeyError, FileNotFoundError) as error:
             raise CheckpointError(
                 f"the {item} in {place} do not have the shapes that were asked for: {error}. Use "

@@ -1,58 +1,52 @@
-"""A training state as the items of a checkpoint: parameters, what some runs have, and the rest."""
+"""A training state as the items of a checkpoint, one for each of its fields."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 
-from launch.checkpoints.reader import AVERAGE, PARAMETERS, STATE, restore
+from launch.checkpoints.reader import PARAMETERS, restore, stored_items
+from launch.program import say
 
 State = TypeVar("State", bound=NamedTuple)
-
-
-def _zeros(target: jax.ShapeDtypeStruct, _: jax.Array) -> jax.Array:
-    return jnp.zeros(target.shape, target.dtype)
-
-
-def _converted(target: jax.ShapeDtypeStruct, parameter: jax.Array) -> jax.Array:
-    return jnp.array(parameter, target.dtype, copy=True)
-
-
-_FRESH: Mapping[str, Callable[[jax.ShapeDtypeStruct, Any], jax.Array]] = {
-    "scaling": _zeros,
-    AVERAGE: _converted,
-}
-"""Fields that some runs have, by path of parameters -> how they begin, of the parameter if there is
-one: a run may go on with another precision, or begin to average."""
+_MEANT = {"scaling": "the histories of delayed scaling", "average": "the average of the weights"}
 
 
 def items(state: NamedTuple) -> dict[str, Any]:
-    """What `CheckpointWriter.save` takes, for a state with a field `parameters`."""
-    fields = state._asdict()
-    optional = {name: fields.pop(name) for name in _FRESH if name in fields}
+    """What `CheckpointWriter.save` takes, for a state with a field `parameters`. Fields without
+    arrays are left out."""
     return {
-        PARAMETERS: fields.pop(PARAMETERS),
-        STATE: fields,
-        **{name: tree for name, tree in optional.items() if tree},
+        name: tree if isinstance(tree, dict) else {name: tree}
+        for name, tree in state._asdict().items()
+        if jax.tree.leaves(tree)
     }
 
 
-def restore_state(directory: Path, step: int, target: State) -> State:
+def restore_state(
+    directory: Path, step: int, target: State, start: Callable[[Any], State]
+) -> State:
     """The state of a checkpoint in the shardings of `target`, of jax.ShapeDtypeStruct.
 
-    Raises CheckpointError if the stored arrays have other paths or shapes.
+    Fields that it lacks, since they were not needed then, are those of `start`, which makes a first
+    state of parameters and may donate these. Raises CheckpointError if the stored arrays have other
+    paths or shapes.
     """
     wanted = items(target)
-    fields = restore(directory, step, STATE, wanted.pop(STATE))
-    parameters = restore(directory, step, PARAMETERS, wanted.pop(PARAMETERS))
-    for name, tree in wanted.items():
-        if (directory / str(step) / name).is_dir():
-            fields[name] = restore(directory, step, name, tree)
-        else:
-            fields[name] = {
-                path: jax.device_put(_FRESH[name](leaf, parameters.get(path)), leaf.sharding)
-                for path, leaf in tree.items()
-            }
-    return target._replace(**fields, **{PARAMETERS: parameters})
+    stored = stored_items(directory, step)
+    lacking = [name for name in wanted if name not in stored]
+    parameters = restore(directory, step, PARAMETERS, wanted[PARAMETERS])
+    state = target._replace(**{PARAMETERS: parameters})
+    if lacking:
+        names = ", ".join(_MEANT.get(name, name) for name in lacking)
+        say(f"WARNING: checkpoint {step} in {directory} has no {names}: begun anew")
+        state = start(parameters)
+    found = {
+        name: restore(directory, step, name, tree)
+        for name, tree in wanted.items()
+        if name != PARAMETERS and name in stored
+    }
+    bare = {name: isinstance(getattr(target, name), dict) for name in found}
+    return state._replace(
+        **{name: tree if bare[name] else tree[name] for name, tree in found.items()}
+    )

@@ -1,0 +1,103 @@
+"""Checkpoints of blocks one by one, and of stacks of blocks, read as either.
+
+A run that scans its blocks has their parameters stacked, and a checkpoint is stored as its run had
+them.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from models.parallel.depth import stack, unstack
+
+_NUMBER = re.compile(r"\bblocks\.\d+\.")
+_STACK = "blocks.*."
+
+
+def is_stacked(tree: Any) -> bool:
+    """Whether a tree with dictionaries by parameter paths has stacks."""
+    paths = (jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree))
+    return any(_STACK in path for path in paths)
+
+
+def separate(target: Any) -> Any:
+    """The jax.ShapeDtypeStruct of single blocks, for those of stacks; others stay."""
+
+    def apart(parameters: Mapping[str, Any]) -> dict[str, Any]:
+        rows = {path: _Rows(leaf) for path, leaf in parameters.items()}
+        return {
+            path: value.leaf if isinstance(value, _Rows) else value
+            for path, value in unstack(rows).items()
+        }
+
+    return _map_parameters(apart, target)
+
+
+def together(target: Any) -> Any:
+    """The inverse of `separate`: stacks are whole on every core that has one of their blocks."""
+
+    def joined(parameters: Mapping[str, Any]) -> dict[str, Any]:
+        first = {_NUMBER.sub(_STACK, path): leaf for path, leaf in parameters.items()}
+        return {
+            path: leaf
+            if path in parameters
+            else _placed(leaf, (None, *_spec(first[path])), first[path])
+            for path, leaf in stack(parameters).items()
+        }
+
+    return _map_parameters(joined, target)
+
+
+def convert(tree: Any, target: Any) -> Any:
+    """Arrays as they are stored, as `target` has them."""
+
+    def converted(tree: Any) -> Any:
+        single = _map_parameters(unstack, tree)
+        if not is_stacked(target):
+            return single
+        return _map_parameters(stack, single)
+
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, target)
+    return jax.jit(converted, out_shardings=shardings)(tree)
+
+
+class _Rows:
+    """What a stack of arrays looks like to `unstack`."""
+
+    def __init__(self, leaf: Any) -> None:
+        self.leaf = leaf
+
+    def __len__(self) -> int:
+        return int(self.leaf.shape[0])
+
+    def __getitem__(self, row: int) -> Any:
+        shape = jax.ShapeDtypeStruct(self.leaf.shape[1:], self.leaf.dtype)
+        return _placed(shape, _spec(self.leaf)[1:], self.leaf)
+
+
+def _placed(shape: Any, spec: tuple[Any, ...], like: Any) -> jax.ShapeDtypeStruct:
+    if not isinstance(like.sharding, NamedSharding):
+        return jax.ShapeDtypeStruct(shape.shape, shape.dtype)
+    sharding = NamedSharding(like.sharding.mesh, PartitionSpec(*spec))
+    return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
+
+
+def _spec(leaf: Any) -> tuple[Any, ...]:
+    if not isinstance(leaf.sharding, NamedSharding):
+        return ()
+    spec = tuple(leaf.sharding.spec)
+    return spec + (None,) * (len(leaf.shape) - len(spec))
+
+
+def _map_parameters(function: Callable[[Mapping[str, Any]], dict[str, Any]], tree: Any) -> Any:
+    """Maps the dictionaries by parameter paths in a tree."""
+
+    def is_parameters(node: Any) -> bool:
+        return isinstance(node, dict) and any("blocks." in str(key) for key in node)
+
+    return jax.tree.map(
+        lambda node: function(node) if is_parameters(node) else node, tree, is_leaf=is_parameters
+    )

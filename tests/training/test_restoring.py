@@ -1,0 +1,110 @@
+"""A state restores onto any mesh, parallelism, depth and precision."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from launch import checkpoints
+from launch.checkpoints import CheckpointWriter, Retention
+from launch.errors import LaunchError
+from launch.source import byte_level
+from launch.training.objectives import text_batch
+from launch.training.parallelism import Parallelism
+from launch.training.precision import PRECISIONS
+from launch.training.step import Training, make_training
+from models.decoder.config import DecoderConfig
+from models.parallel.depth import unstack
+
+CONFIG = DecoderConfig(
+    num_layers=2, dim=32, hidden_dim=64, num_heads=4, num_kv_heads=2, head_dim=8, max_seq_len=32
+)
+MODEL = byte_level(CONFIG).model
+
+WAYS = {
+    "one core": Parallelism(),
+    "stacked": Parallelism(scan_layers=True, data_parallel_size=8),
+    "tensor": Parallelism(tensor_parallel_size=2, data_parallel_size=4, zero_1=True),
+    "fully sharded, stacked": Parallelism(fully_sharded_size=8, scan_layers=True),
+    "stacked, ZeRO-1": Parallelism(
+        tensor_parallel_size=4, data_parallel_size=2, zero_1=True, scan_layers=True
+    ),
+    "context": Parallelism(context_parallel_size=2, data_parallel_size=2),
+}
+CHAIN = (*WAYS, "one core")
+
+
+def training(
+    devices: list[jax.Device], parallelism: Parallelism, precision: str = "fp32", **changes: object
+) -> Training:
+    parallelism = parallelism.fitted(CONFIG)
+    settings = {"batch": text_batch(8, 32), "seed": 0, "mesh": parallelism.mesh(devices), **changes}
+    return make_training(MODEL, optax.adamw(1e-3), parallelism, PRECISIONS[precision], **settings)  # type: ignore[arg-type]
+
+
+def save(directory: Path, step: int, state: object) -> None:
+    writer = CheckpointWriter(directory, Retention(100))
+    writer.save(step, checkpoints.items(state), {})  # type: ignore[type-var]
+    writer.close()
+
+
+def logical(state: object) -> dict[str, np.ndarray]:
+    """Every array by its path in a state without stacks."""
+    apart = jax.tree.map(
+        lambda node: unstack(node) if isinstance(node, dict) else node,
+        state,
+        is_leaf=lambda node: isinstance(node, dict),
+    )
+    return {
+        jax.tree_util.keystr(path): np.asarray(leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(apart)
+    }
+
+
+def test_from_each_way_to_the_next(tmp_path: Path) -> None:
+    devices = jax.devices("cpu")
+    first = training(devices, WAYS[CHAIN[0]])
+    state = first.init()
+    moments = jax.tree.map(lambda x: x + 0.5 if x.ndim else x, state.optimizer)
+    state = state._replace(optimizer=moments, step=jnp.int32(7))
+    expected = logical(state)
+    for step, name in enumerate(CHAIN):
+        save(tmp_path, step, state)
+        way = training(devices, WAYS[name])
+        target = checkpoints.abstract(way.state, way.shardings)
+        state = checkpoints.restore_state(tmp_path, step, target, way.start)
+        jax.tree.map(lambda array, leaf: array.sharding == leaf.sharding or 1 / 0, state, target)
+        got = logical(state)
+        assert got.keys() == expected.keys(), name
+        for path, value in expected.items():
+            np.testing.assert_array_equal(got[path], value, err_msg=f"{name}: {path}")
+
+
+def test_from_one_precision_to_another(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    devices = jax.devices("cpu")
+    mixed = training(devices, Parallelism(), "fp8_delayed", ema_decay=0.9)
+    plain = training(devices, Parallelism(), "fp32")
+    state = plain.init()
+    save(tmp_path, 0, state)
+    target = checkpoints.abstract(mixed.state, mixed.shardings)
+    got = checkpoints.restore_state(tmp_path, 0, target, mixed.start)
+    said = capfd.readouterr().err
+    assert "has no the histories of delayed scaling, the average of the weights: begun" in said
+    jax.tree.map(np.testing.assert_array_equal, got.parameters, state.parameters)
+    jax.tree.map(np.testing.assert_array_equal, got.average, state.parameters)
+    save(tmp_path, 1, got)
+    target = checkpoints.abstract(plain.state, plain.shardings)
+    back = checkpoints.restore_state(tmp_path, 1, target, plain.start)
+    jax.tree.map(np.testing.assert_array_equal, back, state)
+
+
+def test_another_architecture_is_refused(tmp_path: Path) -> None:
+    way = training(jax.devices("cpu"), Parallelism())
+    save(tmp_path, 0, way.init())
+    target = checkpoints.abstract(way.state, way.shardings)
+    parameters = {path.replace("mlp", "moe"): leaf for path, leaf in target.parameters.items()}
+    with pytest.raises(LaunchError, match="do not have the shapes that were asked for"):
+        checkpoints.restore_state(tmp_path, 0, target._replace(parameters=parameters), way.start)
