@@ -9,7 +9,7 @@ from pathlib import Path
 from absl import flags
 
 from launch.program import run
-from launch.serving.config import EngineConfig, ServerConfig
+from launch.serving.config import EngineConfig, ModelNames, ServerConfig
 from launch.serving.server import load, serve
 from launch.settings import define_flags, from_flags
 
@@ -23,12 +23,14 @@ _MESH = flags.DEFINE_string("mesh", "model=1", "Device mesh: model=4 splits ever
 def main() -> int:
     values = flags.FLAGS.flag_values_dict()
     engine_config, config = from_flags(EngineConfig, values), from_flags(ServerConfig, values)
+    names = from_flags(ModelNames, values)
     model = None if _MODEL.value is None else Path(_MODEL.value)
     loaded = load(Path(_CHECKPOINT_DIR.value), model, _MESH.value, engine_config)
-    return serve(loaded, engine_config, config)
+    return serve(loaded, engine_config, names, config)
 
 
 if __name__ == "__main__":
     define_flags(EngineConfig())
+    define_flags(ModelNames())
     define_flags(ServerConfig())
     run(main)

@@ -44,18 +44,24 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerConfig:
-    """What clients see and may do."""
+class ModelNames:
+    """What a model is called, and how it is told conversations."""
 
-    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 is reachable from elsewhere.")
-    port: int = setting(8000, "Port to listen on; 0 = any that is free.", lowest=0)
-    api_key: str | None = setting(None, "Clients must send it; default: anybody may ask.")
     served_model_name: str | None = setting(
         None, "The model's name; default: that of its directory."
     )
     chat_template: str | None = setting(
         None, "File or name of a chat template; default: the model's own, else chatml."
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """What clients see and may do."""
+
+    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 is reachable from elsewhere.")
+    port: int = setting(8000, "Port to listen on; 0 = any that is free.", lowest=0)
+    api_key: str | None = setting(None, "Clients must send it; default: anybody may ask.")
     max_body_bytes: int = setting(4 << 20, "Bytes of a request's body.", lowest=1)
     request_timeout: float = setting(600.0, "Seconds for one answer that is no stream.", lowest=0)
     grace_period: float = setting(

@@ -1,18 +1,21 @@
 """A model behind an engine, from its files to the server."""
 
+import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
-from tqdm import tqdm
 
 from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
-from launch.generator import Writer, load_directory, load_run
+from launch.generator import Writer, load_directory, load_run, progress
 from launch.meshes import parse_mesh
 from launch.program import say
-from launch.serving.config import EngineConfig, ServerConfig
-from launch.serving.engine import Deliver, Engine
+from launch.serving.batch import answer_all, answered, read_lines
+from launch.serving.config import EngineConfig, ModelNames, ServerConfig
+from launch.serving.engine import Engine
 from launch.serving.errors import ServingError
 from launch.serving.grammar import Grammars
 from launch.serving.http.app import make_app
@@ -60,45 +63,77 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
         vocab_size=description.vocab_size,
     )
     keys = runner.programs.keys
-    with tqdm(total=len(keys), desc="programs", dynamic_ncols=True) as bar:
+    with progress("programs", total=len(keys)) as bar:
         runner.warm_up(lambda key: bar.update())
     return Loaded(writer, runner, limits, checkpoint_dir if model is None else model)
 
 
-def make_engine(loaded: Loaded, deliver: Deliver, config: EngineConfig) -> Engine:
-    """The engine of a loaded model."""
-    return Engine(
+@contextmanager
+def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterator[Served]:
+    """The model behind an engine that runs until the end of the block."""
+    dispatcher = Dispatcher()
+    writer, vocab_size = loaded.writer, loaded.writer.model.config.vocab_size
+    name = names.served_model_name or loaded.files.absolute().name
+    stop_tokens = writer.ending.stop_tokens
+    template, grammars = (
+        _template(loaded.files, names.chat_template),
+        Grammars(loaded.files, vocab_size, stop_tokens),
+    )
+    with Engine(
         loaded.runner,
         loaded.limits,
-        deliver,
+        dispatcher.deliver,
         max_waiting=config.max_num_waiting,
         steps_ahead=1 if config.async_scheduling else 0,
-    )
-
-
-def serve(loaded: Loaded, engine_config: EngineConfig, config: ServerConfig) -> int:
-    """Serves until a signal ends it; the exit code."""
-    listener = bind(config.host, config.port)
-    dispatcher = Dispatcher()
-    writer = loaded.writer
-    name = config.served_model_name or loaded.files.absolute().name
-    stop_tokens = writer.ending.stop_tokens
-    with make_engine(loaded, dispatcher.deliver, engine_config) as engine:
-        service = Service(engine, dispatcher, writer.tokenizer)
-        served = Served(
+    ) as engine:
+        yield Served(
             name=name,
-            service=service,
+            service=Service(engine, dispatcher, writer.tokenizer),
             metrics=Metrics(engine, name),
-            template=_template(loaded.files, config.chat_template),
-            grammars=Grammars(loaded.files, writer.model.config.vocab_size, stop_tokens),
-            vocab_size=writer.model.config.vocab_size,
+            template=template,
+            grammars=grammars,
+            vocab_size=vocab_size,
             stop_tokens=stop_tokens,
             created=int(time.time()),
         )
-        server = Server(make_app(served, config), service, dispatcher, grace=config.grace_period)
+
+
+def serve(
+    loaded: Loaded, engine_config: EngineConfig, names: ModelNames, config: ServerConfig
+) -> int:
+    """Serves until a signal ends it; the exit code."""
+    listener = bind(config.host, config.port)
+    with engine_of(loaded, engine_config, names) as served:
+        server = Server(make_app(served, config), served.service, grace=config.grace_period)
         host, port = listener.getsockname()[:2]
-        say(f"{name} at http://{host}:{port}/v1 on {jax.default_backend()}; Ctrl-C ends it")
+        say(f"{served.name} at http://{host}:{port}/v1 on {jax.default_backend()}; Ctrl-C ends it")
         run(server, listener)
+    return 0
+
+
+def answer_file(
+    loaded: Loaded,
+    config: EngineConfig,
+    names: ModelNames,
+    requests: Path,
+    output: Path,
+    concurrency: int,
+) -> int:
+    """Answers the requests of a file that have no answer yet; the exit code."""
+    lines = read_lines(requests)
+    done = answered(output)
+    left = [line for line in lines if line.custom_id not in done]
+    say(f"{len(left)} of {len(lines)} requests have no answer in {output} yet")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with engine_of(loaded, config, names) as served, progress("answers", total=len(left)) as bar:
+
+        async def answer() -> None:
+            served.service.attach(asyncio.get_running_loop())
+            await answer_all(
+                served, left, output, concurrency=concurrency, on_answer=lambda: bar.update()
+            )
+
+        asyncio.run(answer())
     return 0
 
 

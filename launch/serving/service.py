@@ -52,6 +52,10 @@ class Service:
         self._dispatcher = dispatcher
         self._numbers = itertools.count()
 
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answers are waited for in this loop."""
+        self._dispatcher.attach(loop)
+
     def new_id(self) -> str:
         """A name for a request that no other one has."""
         return str(next(self._numbers))

@@ -107,7 +107,7 @@ def running(
             stop_tokens=(),
             created=1,
         )
-        server = Server(make_app(served, config), service, dispatcher, grace=grace)
+        server = Server(make_app(served, config), service, grace=grace)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
         thread.start()
         try:

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from launch.program import say
 from launch.serving.errors import ServingError
-from launch.serving.service import Dispatcher, Service
+from launch.serving.service import Service
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -35,21 +35,19 @@ class Server(uvicorn.Server):
     """Drains at the first signal: answers under way are completed, new requests get 503. A second
     signal, or the end of the grace time, ends what is left."""
 
-    def __init__(
-        self, app: ASGIApp, service: Service, dispatcher: Dispatcher, *, grace: float
-    ) -> None:
+    def __init__(self, app: ASGIApp, service: Service, *, grace: float) -> None:
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="off"
         )
         super().__init__(config)
-        self._service, self._dispatcher, self._grace = service, dispatcher, grace
+        self._service, self._grace = service, grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain: asyncio.Task[None] | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Until a signal."""
         self._loop = asyncio.get_running_loop()
-        self._dispatcher.attach(self._loop)
+        self._service.attach(self._loop)
         await super().serve(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -1,0 +1,122 @@
+"""Many requests from a file, answers into another: lines of JSON as OpenAI's batch API has them.
+
+In:  {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {…}}
+Out: {"id": …, "custom_id": "a", "response": {"status_code": 200, "body": {…}}, "error": null}
+
+A line is written when its answer is complete, so a run that was interrupted goes on with those that
+have none. A body that cannot be answered has its error in the line and stops nobody else.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from launch.errors import LaunchError
+from launch.serving.errors import RequestError, ServingError
+from launch.serving.http.bodies import Body
+from launch.serving.http.chat import Chat
+from launch.serving.http.completions import Completion
+from launch.serving.http.context import Served
+from launch.serving.http.errors import describe
+
+READERS: Mapping[str, Callable[[Served, Body], Completion | Chat]] = {
+    "/v1/completions": Completion.read,
+    "/v1/chat/completions": Chat.read,
+}
+
+
+class Line(NamedTuple):
+    """A request of the file."""
+
+    custom_id: str
+    url: str
+    body: Mapping[str, Any]
+
+
+def read_lines(file: Path) -> list[Line]:
+    """The requests. Raises ServingError for a line that is none, or an id that comes twice."""
+    lines: dict[str, Line] = {}
+    try:
+        texts = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ServingError(f"the requests in {file} cannot be read: {error}") from error
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            continue
+        line = _line(text, f"{file}:{number}")
+        if line.custom_id in lines:
+            raise ServingError(f"{file}:{number}: the custom_id {line.custom_id!r} came before")
+        lines[line.custom_id] = line
+    return list(lines.values())
+
+
+def answered(file: Path) -> set[str]:
+    """The ids that have a line already; a last line that was cut off is taken away."""
+    if not file.exists():
+        return set()
+    whole, _, rest = file.read_bytes().rpartition(b"\n")
+    if rest:
+        with file.open("r+b") as stream:
+            stream.truncate(len(whole) + 1 if whole else 0)
+    try:
+        return {json.loads(line)["custom_id"] for line in whole.splitlines() if line.strip()}
+    except (ValueError, TypeError, KeyError) as error:
+        raise ServingError(
+            f"{file} is no output of this program ({error!r}). Give another --output."
+        ) from error
+
+
+async def answer_all(
+    served: Served,
+    lines: Iterable[Line],
+    output: Path,
+    *,
+    concurrency: int,
+    on_answer: Callable[[], None] = lambda: None,
+) -> None:
+    """Appends an answer for each line to `output`, in the order in which they are complete."""
+    left = iter(lines)
+    with output.open("a") as stream:
+
+        def write(line: Line, response: Mapping[str, Any]) -> None:
+            number = served.service.new_id()
+            record = {"id": f"batch-{number}", "custom_id": line.custom_id}
+            stream.write(json.dumps({**record, "response": response, "error": None}) + "\n")
+            stream.flush()
+            on_answer()
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(_answer_some(served, left, write))
+
+
+async def _answer_some(
+    served: Served, lines: Iterator[Line], write: Callable[[Line, Mapping[str, Any]], None]
+) -> None:
+    for line in lines:
+        try:
+            if line.url not in READERS:
+                raise RequestError(f"url is {line.url!r}; there are {', '.join(READERS)}", "url")
+            body = await READERS[line.url](served, Body(line.body)).whole()
+            write(line, {"status_code": 200, "body": body})
+        except LaunchError as error:
+            if served.service.engine.failure is not None:
+                raise
+            status, body = describe(error)
+            write(line, {"status_code": status, "body": body})
+
+
+def _line(text: str, where: str) -> Line:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ServingError(f"{where} is no JSON: {error}") from error
+    fields = (("custom_id", str), ("url", str), ("body", dict))
+    if not isinstance(values, dict):
+        raise ServingError(f"{where} is no JSON object")
+    for name, kind in fields:
+        if not isinstance(values.get(name), kind):
+            raise ServingError(f"{where} has no {name}, which must be a {kind.__name__}")
+    return Line(values["custom_id"], values["url"], values["body"])

@@ -1,0 +1,146 @@
+"""launch.serve and launch.batch as programs of their own, on a Hugging Face directory."""
+
+import json
+import re
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from launch.errors import LaunchError
+from launch.serving.batch import answered, read_lines
+from launch.serving.config import EngineConfig
+from launch.serving.errors import ServingError
+from launch.serving.server import load
+from tests.launch.checkpoint_files import write_directory
+from tests.launch.programs import start
+
+SMALL = (
+    "--max_num_seqs=4",
+    "--num_seqs_buckets=4",
+    "--prefill_buckets=64",
+    "--prefill_rows_buckets=1",
+    "--max_num_batched_tokens=64",
+)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_directory(tmp_path_factory.mktemp("models") / "qwen")
+
+
+def test_serve_until_sigterm(directory: Path) -> None:
+    """From the command line to the exit code: an answer that is under way is completed."""
+    process = start("serve", f"--model={directory}", "--port=0", *SMALL, devices=1)
+    try:
+        url = _url(process)
+        with OpenAI(base_url=url, api_key="any", max_retries=0) as client:
+            asked: dict[str, Any] = {"model": "qwen", "prompt": "the statement", "temperature": 0}
+            text = client.completions.create(**asked, max_tokens=9).choices[0].text
+            stream = client.completions.create(
+                **asked, max_tokens=40, stream=True, extra_body={"ignore_eos": True}
+            )
+            pieces = [next(stream)]
+            process.send_signal(signal.SIGTERM)
+            pieces += list(stream)
+        assert "".join(piece.choices[0].text for piece in pieces).startswith(text)
+        assert pieces[-1].choices[0].finish_reason == "length"
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _url(process: "subprocess.Popen[str]") -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if match := re.search(r"at (http://\S+/v1)", line):
+            # Nobody reads the rest, which must not fill the pipe.
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return match.group(1)
+    raise AssertionError("the server has not started")
+
+
+def test_a_checkpoint_that_is_not_there_is_one_message() -> None:
+    process = start("serve", "--checkpoint_dir=nowhere", devices=1)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "no checkpoint in --checkpoint_dir=nowhere" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("mesh", "changes", "message"),
+    [
+        ("model=1", {"max_model_len": 4096}, "the model's texts have 2 to 64 tokens"),
+        ("data=2", {}, "splits data"),
+        ("model=99", {}, "needs 99 devices"),
+        ("model=1", {"prefill_buckets": "9,3"}, "ascending order"),
+        ("model=1", {"num_seqs_buckets": "a"}, "write whole numbers"),
+        ("model=1", {"num_blocks": 1 << 40}, "MiB are free beside the weights"),
+    ],
+)
+def test_what_cannot_be_served(
+    directory: Path, mesh: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(LaunchError, match=message):
+        load(Path("unused"), directory, mesh, EngineConfig(**changes))
+
+
+def _request(index: int, **body: Any) -> dict[str, Any]:
+    chat = index % 2
+    prompt = {"messages": [{"role": "user", "content": f"{index}"}]} if chat else {"prompt": "a b"}
+    url = "/v1/chat/completions" if chat else "/v1/completions"
+    body = {"model": "qwen", "max_tokens": 3, "temperature": 0, **prompt, **body}
+    return {"custom_id": f"r{index}", "method": "POST", "url": url, "body": body}
+
+
+def test_a_batch_goes_on_where_it_was_cut_off(directory: Path, tmp_path: Path) -> None:
+    requests = [_request(index) for index in range(6)]
+    requests[3]["body"]["temperature"] = -1
+    requests[4]["url"] = "/v1/nothing"
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(request) + "\n" for request in requests))
+    kept = json.dumps({"custom_id": "r0", "response": "kept"}) + "\n"
+    output.write_text(kept + '{"custom_id": "r1", "respo')
+    process = start(
+        "batch",
+        *(f"--model={directory}", f"--requests={source}", f"--output={output}"),
+        *("--concurrency=3", *SMALL),
+        devices=1,
+    )
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "5 of 6 requests have no answer" in errors
+    text = output.read_text()
+    assert text.startswith(kept)
+    answers = {line["custom_id"]: line for line in map(json.loads, text.splitlines())}
+    assert set(answers) == {f"r{index}" for index in range(6)}
+    statuses = {name: answers[name]["response"]["status_code"] for name in answers if name != "r0"}
+    assert statuses == {"r1": 200, "r2": 200, "r3": 400, "r4": 400, "r5": 200}
+    assert answers["r3"]["response"]["body"]["error"]["param"] == "temperature"
+    assert answers["r2"]["response"]["body"]["usage"]["completion_tokens"] >= 1
+    assert answers["r1"]["response"]["body"]["object"] == "chat.completion"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "in.jsonl:1 is no JSON"),
+        ("[]", "in.jsonl:1 is no JSON object"),
+        ('{"custom_id": "a", "url": "/v1/completions"}', "in.jsonl:1 has no body"),
+        ('{"custom_id": "a", "url": "x", "body": {}}\n' * 2, "in.jsonl:2: the custom_id 'a'"),
+    ],
+)
+def test_a_file_that_holds_no_requests(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text(text)
+    with pytest.raises(ServingError, match=message):
+        read_lines(file)
+    file.write_text("no json\n")
+    with pytest.raises(ServingError, match="no output of this program"):
+        answered(file)
