@@ -68,24 +68,21 @@ def test_collectives_of_many_threads_do_not_wait_for_each_other(run_python: RunP
     """Far more runs than XLA:CPU can have in flight, enqueued in no common order."""
     done = run_python(
         """
-        import threading
+        from concurrent.futures import ThreadPoolExecutor
         import jax, numpy as np
         rows = jax.NamedSharding(jax.make_mesh((8,), ("x",)), jax.P("x"))
         mean = jax.jit(lambda x: (x + x.mean()) / 2)
         ones = jax.device_put(np.ones((8, 4), np.float32), rows)
         mean(ones).block_until_ready()
 
-        def work():
+        def work(_):
             x = ones
             for _ in range(50):
                 x = mean(x)
-            print(np.array_equal(x, ones), flush=True)
+            return np.array_equal(x, ones)
 
-        threads = [threading.Thread(target=work) for _ in range(12)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(12) as pool:
+            print(*pool.map(work, range(12)))
         """,
         timeout=300,
     )
