@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -74,7 +74,8 @@ class CompiledProgram:
     @property
     def results(self) -> tuple[TensorSpec, ...]:
         """Types per core of everything the per-core program returns."""
-        return (*self.signature.results, FLAGS) if self.flagged else self.signature.results
+        types = self.signature.result_types
+        return (*types, FLAGS) if self.flagged else types
 
     def as_seen(self) -> bytes:
         """The per-core program with the arguments and results that its caller knows of."""
@@ -153,16 +154,7 @@ def compile_program(
             files.write("legalize", str(module))
     return CompiledProgram(
         per_core=per_core,
-        signature=replace(
-            local,
-            arguments=local.arguments[: len(global_signature.arguments)],
-            results=local.results[: len(global_signature.results)],
-            name=global_signature.name,
-            donated=donated,
-            result_memory_kinds=global_signature.result_memory_kinds,
-            argument_layouts=global_signature.argument_layouts,
-            result_layouts=global_signature.result_layouts,
-        ),
+        signature=_seen(global_signature, local, donated),
         num_replicas=replicas,
         num_partitions=partitions,
         xla_options=xla_options,
@@ -290,6 +282,22 @@ def strip_memory_placement(module: ir.Module) -> None:
         op.erase()
 
 
+def _seen(whole: hlo.Signature, local: hlo.Signature, donated: Sequence[int]) -> hlo.Signature:
+    """What the caller of the program sees of one core: ``local`` may have more arguments and
+    results, for the platform's own use."""
+    arguments = tuple(
+        replace(argument, type=kind, donated=index in donated)
+        for index, (argument, kind) in enumerate(
+            zip(whole.arguments, local.argument_types, strict=False)
+        )
+    )
+    results = tuple(
+        replace(result, type=kind)
+        for result, kind in zip(whole.results, local.result_types, strict=False)
+    )
+    return hlo.Signature(whole.name, arguments, results)
+
+
 def _restore_donation(module: ir.Module, original: Signature) -> tuple[int, ...]:
     """Marks the donated arguments again whose memory a result takes; returns them.
 
@@ -321,11 +329,11 @@ def _taken(donations: Mapping[int, int | None], local: Signature, results: int) 
     """
     named = set(donations.values())
     free = Counter(
-        each.nbytes for index, each in enumerate(local.results[:results]) if index not in named
+        kind.nbytes for index, kind in enumerate(local.result_types[:results]) if index not in named
     )
     found = []
     for index, result in donations.items():
-        size = local.arguments[index].nbytes
+        size = local.argument_types[index].nbytes
         if result is None:
             if not free[size]:
                 continue

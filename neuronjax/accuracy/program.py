@@ -106,7 +106,7 @@ class Instrumented:
     def run(self) -> None:
         """Runs the program once and waits for its end."""
         placement = self.executable.placement
-        specs = self.program.signature.arguments
+        specs = self.program.signature.argument_types
         arrays = []
         for spec, shards in zip(specs, self.shards, strict=True):
             parts = [
@@ -131,11 +131,11 @@ def instrument(lowered: Lowered, policy: Policy, observer: NumericsObserver) -> 
     program = compile_program(
         lowered.code, lowered.compile_options, host, policy, observer=observer
     )
-    program = replace(program, signature=replace(program.signature, donated=()))
+    program = replace(program, signature=program.signature.without_donation())
     executable = host.compile(
         program.per_core,
         host.placement(range(lowered.cores)),
-        program.signature.results,
+        program.signature.result_types,
         dict(program.xla_options),
         program.callbacks,
     )

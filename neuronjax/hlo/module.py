@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -74,16 +75,48 @@ _BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
 
 
 @dataclass(frozen=True)
+class Argument:
+    """An argument of ``main`` as its caller sees it."""
+
+    type: TensorSpec
+    donated: bool = False
+    layout: Order | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of ``main`` as its caller sees it."""
+
+    type: TensorSpec
+    memory_kind: str | None = None
+    layout: Order | None = None
+
+
+@dataclass(frozen=True)
 class Signature:
-    """What the caller of ``main`` sees: types, donation, memory kinds of results, and layouts."""
+    """What the caller of ``main`` sees."""
 
     name: str
-    arguments: tuple[TensorSpec, ...]
-    results: tuple[TensorSpec, ...]
-    donated: tuple[int, ...]
-    result_memory_kinds: tuple[str | None, ...]
-    argument_layouts: tuple[Order | None, ...]
-    result_layouts: tuple[Order | None, ...]
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+
+    @cached_property
+    def argument_types(self) -> tuple[TensorSpec, ...]:
+        return tuple(argument.type for argument in self.arguments)
+
+    @cached_property
+    def result_types(self) -> tuple[TensorSpec, ...]:
+        return tuple(result.type for result in self.results)
+
+    @cached_property
+    def donated(self) -> tuple[int, ...]:
+        """The numbers of the arguments that the program takes over."""
+        return tuple(index for index, entry in enumerate(self.arguments) if entry.donated)
+
+    def without_donation(self) -> Signature:
+        """The same, and every argument stays with its owner."""
+        kept = tuple(replace(argument, donated=False) for argument in self.arguments)
+        return replace(self, arguments=kept)
 
 
 CONVERSION = "neuronjax.conversion"
@@ -157,35 +190,30 @@ def attributes(function: Any, which: str) -> list[dict[str, Any]]:
 
 
 def signature(module: ir.Module) -> Signature:
-    """Types, donation, memory kinds and layouts of ``main``."""
+    """Name, arguments and results of ``main``."""
     function = main_function(module)
-    arguments = attributes(function, "arg_attrs")
-    results = attributes(function, "res_attrs")
-    donated = [
-        index
-        for index, attrs in enumerate(arguments)
-        if "tf.aliasing_output" in attrs or "jax.buffer_donor" in attrs
-    ]
+    of_arguments = attributes(function, "arg_attrs")
+    of_results = attributes(function, "res_attrs")
     named = "sym_name" in module.operation.attributes
     name = ir.StringAttr(module.operation.attributes["sym_name"]).value if named else "main"
-    argument_layouts = tuple(
-        argument_order(function, index, attrs, results) for index, attrs in enumerate(arguments)
+    arguments = tuple(
+        Argument(
+            tensor_spec(kind),
+            "tf.aliasing_output" in attrs or "jax.buffer_donor" in attrs,
+            argument_order(function, index, attrs, of_results),
+        )
+        for index, (kind, attrs) in enumerate(zip(function.type.inputs, of_arguments, strict=True))
     )
-    return Signature(
-        name=name,
-        arguments=tuple(tensor_spec(t) for t in function.type.inputs),
-        results=tuple(tensor_spec(t) for t in function.type.results),
-        donated=tuple(donated),
-        result_memory_kinds=tuple(
-            ir.StringAttr(attrs["mhlo.memory_kind"]).value if "mhlo.memory_kind" in attrs else None
-            for attrs in results
-        ),
-        argument_layouts=argument_layouts,
-        result_layouts=tuple(
-            result_order(function, index, attrs, argument_layouts)
-            for index, attrs in enumerate(results)
-        ),
+    layouts = tuple(argument.layout for argument in arguments)
+    results = tuple(
+        Result(
+            tensor_spec(kind),
+            ir.StringAttr(attrs["mhlo.memory_kind"]).value if "mhlo.memory_kind" in attrs else None,
+            result_order(function, index, attrs, layouts),
+        )
+        for index, (kind, attrs) in enumerate(zip(function.type.results, of_results, strict=True))
     )
+    return Signature(name, arguments, results)
 
 
 def drop_layouts(module: ir.Module) -> None:

@@ -42,7 +42,7 @@ class ExecutableState:
     def new_handle(self) -> int:
         """A handle whose record holds what JAX asks at every call, see ``native.py``."""
         program = self.program
-        words = (program.num_replicas, program.num_partitions, len(program.signature.results))
+        words = (program.num_replicas, program.num_partitions, len(program.signature.result_types))
         return self.plugin.handles.add(self, words)
 
     @cached_property
@@ -52,19 +52,19 @@ class ExecutableState:
             program.as_seen(),
             program.num_replicas,
             program.num_partitions,
-            program.signature.argument_layouts,
+            tuple(argument.layout for argument in program.signature.arguments),
         )
 
     @cached_property
     def element_types(self) -> Any:
-        results = self.program.signature.results
+        results = self.program.signature.result_types
         codes = [code_of(spec.dtype) for spec in results]
         return array_type(ctypes.c_int32, max(1, len(codes)))(*codes)
 
     @cached_property
     def dimensions(self) -> tuple[Any, Any]:
         """All result dimensions in a row, and the rank of each result."""
-        shapes = [spec.shape for spec in self.program.signature.results]
+        shapes = [spec.shape for spec in self.program.signature.result_types]
         flat = [size for shape in shapes for size in shape]
         ranks = [len(shape) for shape in shapes]
         return (
@@ -74,7 +74,8 @@ class ExecutableState:
 
     @cached_property
     def memory_kinds(self) -> tuple[Any, Any]:
-        kinds = [kind or "device" for kind in self.program.signature.result_memory_kinds]
+        results = self.program.signature.results
+        kinds = [result.memory_kind or "device" for result in results]
         texts = [self.plugin.strings(kind) for kind in kinds]
         return (
             pointer_array([address for address, _ in texts]),
@@ -226,19 +227,19 @@ def Executable_GetCompiledMemoryStats(plugin: Plugin, args: Any) -> None:
 def Executable_OutputElementTypes(plugin: Plugin, args: Any) -> None:
     state = plugin.handles[args.executable]
     args.output_types = ctypes.addressof(state.element_types)
-    args.num_output_types = len(state.program.signature.results)
+    args.num_output_types = len(state.program.signature.result_types)
 
 
 def Executable_OutputDimensions(plugin: Plugin, args: Any) -> None:
     state = plugin.handles[args.executable]
     args.dims, args.dim_sizes = map(ctypes.addressof, state.dimensions)
-    args.num_outputs = len(state.program.signature.results)
+    args.num_outputs = len(state.program.signature.result_types)
 
 
 def Executable_OutputMemoryKinds(plugin: Plugin, args: Any) -> None:
     state = plugin.handles[args.executable]
     args.memory_kinds, args.memory_kind_sizes = map(ctypes.addressof, state.memory_kinds)
-    args.num_outputs = len(state.program.signature.results)
+    args.num_outputs = len(state.program.signature.result_types)
 
 
 def Executable_OptimizedProgram(plugin: Plugin, args: Any) -> None:

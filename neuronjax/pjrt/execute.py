@@ -39,7 +39,7 @@ class Runner:
         self._placement = loaded.placement
         self._devices = len(loaded.placement)
         signature = loaded.program.signature
-        self._argument_list: Any = array_type(ctypes.c_uint64, len(signature.arguments))
+        self._argument_list: Any = array_type(ctypes.c_uint64, len(signature.argument_types))
         self._steps = np.arange(self._devices, dtype=np.uint64)[:, None] * np.uint64(RECORD_BYTES)
         self._templates = [state.template(spec) for spec in loaded.results]
         self._ready_templates = [ready_template(records) for records in self._templates]

@@ -42,13 +42,9 @@ def Layouts_PJRT_Topology_GetDefaultLayout(plugin: Plugin, args: Any) -> None:
 def Layouts_PJRT_Executable_GetOutputLayouts(plugin: Plugin, args: Any) -> None:
     """The array lives as long as the executable."""
     state = plugin.handles[args.executable]
-    signature = state.program.signature
-    results = signature.results
+    results = state.program.signature.results
     array = array_type(ctypes.c_uint64, max(1, len(results)))(
-        *(
-            plugin.layout(layout or row_major(len(spec.shape)))
-            for spec, layout in zip(results, signature.result_layouts, strict=True)
-        )
+        *(plugin.layout(result.layout or row_major(len(result.type.shape))) for result in results)
     )
     state.keep.append(array)
     args.layouts = ctypes.addressof(array)

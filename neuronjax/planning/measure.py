@@ -186,11 +186,11 @@ def _memory(
     given = frozenset(signature.donated) if donated is None else donated
     found: Counter[str] = Counter()
     room: Counter[TensorSpec] = Counter()
-    for index, spec in enumerate(signature.arguments):
+    for index, spec in enumerate(signature.argument_types):
         path = paths[index] if index < len(paths) else ""
         found[kind_of(path, index in given)] += spec.nbytes
         room[spec] += index in given
-    for spec in signature.results:
+    for spec in signature.result_types:
         if room[spec]:
             room[spec] -= 1
         else:

@@ -71,7 +71,7 @@ def _numerical_error(
 ) -> ExecutionError:
     found = []
     if bad:
-        result = f"result {bad[0]}, {type_text(program.signature.results[bad[0]])},"
+        result = f"result {bad[0]}, {type_text(program.signature.result_types[bad[0]])},"
         others = f" (and results {', '.join(map(str, bad[1:]))})" if len(bad) > 1 else ""
         found.append(f"{result} has NaN{others}")
     if nan and program.checks:

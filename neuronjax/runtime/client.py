@@ -273,15 +273,9 @@ class Client:
             )
 
     def _loaded(self, program: CompiledProgram, host: Any, assignment: np.ndarray) -> LoadedProgram:
-        signature = program.signature
         results = [
-            self.spec(tensor, host.placement, kind or "device", layout)
-            for tensor, kind, layout in zip(
-                signature.results,
-                signature.result_memory_kinds,
-                signature.result_layouts,
-                strict=True,
-            )
+            self.spec(result.type, host.placement, result.memory_kind or "device", result.layout)
+            for result in program.signature.results
         ]
         loaded = LoadedProgram(program, host, assignment, results, self.ledger, self.observers)
         self._programs[program.fingerprint] = loaded

@@ -171,7 +171,7 @@ class HostWork:
                 if np.prod(spec.shape) and spec.dtype != hlo.TOKEN
                 else np.zeros(spec.shape, spec.dtype)
             )
-            for spec in signature.arguments
+            for spec in signature.argument_types
         ]
         outputs, _ = executable.execute(values)
         arrays = [executable.shards(output)[0] for output in outputs]
@@ -184,7 +184,7 @@ class HostWork:
                 signature = hlo.signature(module)
                 code = hlo.dump(module)
             executable = self.compile(
-                code, self.client.placement([0]), signature.results, {}, self.callbacks
+                code, self.client.placement([0]), signature.result_types, {}, self.callbacks
             )
             self._compiled[text] = executable, signature
         return self._compiled[text]

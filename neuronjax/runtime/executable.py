@@ -21,7 +21,7 @@ from neuronjax.errors import (
     SerializationError,
 )
 from neuronjax.hlo.layouts import Order
-from neuronjax.hlo.module import Signature, TensorSpec
+from neuronjax.hlo.module import Argument, Result, Signature, TensorSpec
 from neuronjax.host.client import HostExecutable, Placement
 from neuronjax.legalize.checks import Check, Checks
 from neuronjax.runtime import check_errors
@@ -30,7 +30,7 @@ from neuronjax.runtime.plain_run import PlainRun
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
 _MAGIC = b"NEURONJX"
-_FORMAT = 4
+_FORMAT = 5
 
 
 @dataclass(frozen=True)
@@ -218,8 +218,8 @@ def program_memory(signature: Signature, host: HostExecutable) -> ProgramMemory:
     """Bytes per core of a compiled program."""
     stats = host.memory()
     return ProgramMemory(
-        arguments=sum(spec.nbytes for spec in signature.arguments),
-        results=sum(spec.nbytes for spec in signature.results),
+        arguments=sum(spec.nbytes for spec in signature.argument_types),
+        results=sum(spec.nbytes for spec in signature.result_types),
         alias=int(stats.alias_size_in_bytes),
         temporaries=int(stats.temp_size_in_bytes),
         code=host.code_bytes(),
@@ -231,12 +231,14 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
     header = {
         "format": _FORMAT,
         "name": program.signature.name,
-        "arguments": [_spec_to_json(spec) for spec in program.signature.arguments],
-        "results": [_spec_to_json(spec) for spec in program.signature.results],
-        "donated": program.signature.donated,
-        "memory_kinds": program.signature.result_memory_kinds,
-        "argument_layouts": program.signature.argument_layouts,
-        "result_layouts": program.signature.result_layouts,
+        "arguments": [
+            [*_spec_to_json(argument.type), argument.donated, argument.layout]
+            for argument in program.signature.arguments
+        ],
+        "results": [
+            [*_spec_to_json(result.type), result.memory_kind, result.layout]
+            for result in program.signature.results
+        ],
         "num_replicas": program.num_replicas,
         "num_partitions": program.num_partitions,
         "xla_options": program.xla_options,
@@ -274,12 +276,14 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             per_core=parts[1],
             signature=Signature(
                 name=header["name"],
-                arguments=tuple(_spec_from_json(entry) for entry in header["arguments"]),
-                results=tuple(_spec_from_json(entry) for entry in header["results"]),
-                donated=tuple(header["donated"]),
-                result_memory_kinds=tuple(header["memory_kinds"]),
-                argument_layouts=_orders_from_json(header["argument_layouts"]),
-                result_layouts=_orders_from_json(header["result_layouts"]),
+                arguments=tuple(
+                    Argument(_spec_from_json(entry[:2]), entry[2], _order_from_json(entry[3]))
+                    for entry in header["arguments"]
+                ),
+                results=tuple(
+                    Result(_spec_from_json(entry[:2]), entry[2], _order_from_json(entry[3]))
+                    for entry in header["results"]
+                ),
             ),
             num_replicas=header["num_replicas"],
             num_partitions=header["num_partitions"],
@@ -307,8 +311,8 @@ def _spec_from_json(entry: list[Any]) -> TensorSpec:
     return TensorSpec(tuple(shape), np.dtype(name))
 
 
-def _orders_from_json(entries: list[list[int] | None]) -> tuple[Order | None, ...]:
-    return tuple(None if entry is None else tuple(entry) for entry in entries)
+def _order_from_json(entry: list[int] | None) -> Order | None:
+    return None if entry is None else tuple(entry)
 
 
 def _checks_from_json(entry: dict[str, Any] | None) -> Checks | None:

@@ -8,7 +8,7 @@ import pytest
 
 from neuronjax.errors import CompileError, UnsupportedProgramError
 from neuronjax.hlo import module as hlo
-from neuronjax.hlo.module import ELEMENT_TYPES, Signature, TensorSpec
+from neuronjax.hlo.module import ELEMENT_TYPES, Argument, Result, Signature, TensorSpec
 
 
 def read(text: str) -> Signature:
@@ -32,16 +32,14 @@ def test_signature() -> None:
     assert found == Signature(
         name="program",
         arguments=(
-            TensorSpec((2, 3), f32),
-            TensorSpec((), np.dtype(ml_dtypes.int4)),
-            TensorSpec((0,), c64),
+            Argument(TensorSpec((2, 3), f32)),
+            Argument(TensorSpec((), np.dtype(ml_dtypes.int4))),
+            Argument(TensorSpec((0,), c64)),
         ),
-        results=(TensorSpec((0,), c64), TensorSpec((2, 3), f32)),
-        donated=(),
-        result_memory_kinds=(None, None),
-        argument_layouts=(None, None, None),
-        result_layouts=(None, None),
+        results=(Result(TensorSpec((0,), c64)), Result(TensorSpec((2, 3), f32))),
     )
+    assert found.argument_types == tuple(argument.type for argument in found.arguments)
+    assert found.result_types == (TensorSpec((0,), c64), TensorSpec((2, 3), f32))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +67,7 @@ def test_memory_kinds_of_results() -> None:
         'tensor<4xf32> {mhlo.memory_kind = "pinned_host"}, tensor<4xf32>',
         "return %a, %a : tensor<4xf32>, tensor<4xf32>",
     )
-    assert read(text).result_memory_kinds == ("pinned_host", None)
+    assert [result.memory_kind for result in read(text).results] == ["pinned_host", None]
 
 
 @pytest.mark.parametrize(

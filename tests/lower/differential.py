@@ -121,7 +121,7 @@ def run_on_host(instruction: Host, operands: list[np.ndarray]) -> list[np.ndarra
     given = iter(operands)
     values = [
         restored(next(given), spec) if np.prod(spec.shape) else np.zeros(spec.shape, spec.dtype)
-        for spec in signature.arguments
+        for spec in signature.argument_types
     ]
     results = on_cpu(instruction.attributes.encode(), values)
     return [stored(result).reshape(-1) for result in results if result.size]
