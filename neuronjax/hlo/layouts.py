@@ -90,7 +90,7 @@ def _asked(mode: str) -> Order | None:
             f"main has an argument or result of layout {mode}; only the order of dimensions can be "
             "chosen: give jax.experimental.layout.Layout major_to_minor alone, without tiling."
         )
-    return _stated(tuple(int(each) for each in match[1].split(",") if each))
+    return _stated(tuple(int(dim) for dim in match[1].split(",") if dim))
 
 
 def _stated(order: Order | None) -> Order | None:
@@ -119,10 +119,10 @@ class _Origins:
         if op.name == "stablehlo.transpose":
             inner = self.order(op.operands[0], depth)
             places = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
-            return None if inner is None else tuple(places.index(each) for each in inner)
+            return None if inner is None else tuple(places.index(dim) for dim in inner)
         if op.name == "stablehlo.custom_call" and _is_constraint(op):
             (order,) = ir.ArrayAttr(op.attributes["result_layouts"])
-            return tuple(int(each) for each in ir.DenseIntElementsAttr(order))
+            return tuple(int(dim) for dim in ir.DenseIntElementsAttr(order))
         if op.name == "func.call":
             callee = self._functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
             result = _returned(callee, ir.OpResult(value).result_number)

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -64,6 +64,16 @@ def _put(value: np.ndarray, placement: Placement) -> Any:
     return cpu_client.put(value, placement.sharding, placement.devices)
 
 
+class PartOfProgram(Protocol):
+    """What other processes have to do with the runs of a program."""
+
+    def begin(self) -> int:
+        """The run's number, which the program takes as its last argument, uint32."""
+
+    def serialize(self) -> bytes:
+        """What is stored in place of the executable."""
+
+
 class HostExecutable:
     """A per-core program loaded on a placement."""
 
@@ -71,6 +81,8 @@ class HostExecutable:
     """Whether results and temporaries take memory of this machine."""
     runs_on_host = True
     """Whether cost and memory are those of code for this machine."""
+    part: PartOfProgram | None = None
+    """Set if other processes run the program with this one."""
     start: Callable[[list[Any]], cpu_client.Results] | None = None
     """Enqueues a run on one core; with ``handlers`` the results become arrays, as by ``run``."""
     handlers: Sequence[Callable[[Any], Any]] = ()

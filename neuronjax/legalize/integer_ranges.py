@@ -108,8 +108,9 @@ class IntegerRanges:
             function = self._graph.functions[callee_of(op)]
             return self.of(terminator(function).operands[index], (op, *path))
         if op.name in ("stablehlo.case", "stablehlo.if"):
-            made = [terminator(op, region).operands[index] for region in range(len(op.regions))]
-            return _joined(self.of(each, path) for each in made)
+            branches = range(len(op.regions))
+            results = [terminator(op, branch).operands[index] for branch in branches]
+            return _joined(self.of(result, path) for result in results)
         rule = RULES.get(op.name)
         if rule is None or limits(element_type(value)) is None:
             return outside
@@ -118,8 +119,8 @@ class IntegerRanges:
 
     def _held(self, value: Any, path: Path) -> Range:
         """What a value holds: as much of its range as fits its type."""
-        whole, found = limits(element_type(value)), self.of(value, path)
-        return found if whole is None or found.within(whole) else whole
+        whole, wanted = limits(element_type(value)), self.of(value, path)
+        return wanted if whole is None or wanted.within(whole) else whole
 
     def _argument(self, value: Any, path: Path, outside: Range) -> Range:
         parent = value.owner.owner.operation
@@ -156,17 +157,17 @@ class IntegerRanges:
 
     def _trips(self, loop: Any, path: Path) -> int:
         """How often a loop runs at most, by a counter that its condition bounds."""
-        found = [_BEYOND]
+        trips = [_BEYOND]
         for index, start in enumerate(loop.operands):
             bound = self._bound(loop, index, path)
             step = None if bound is None else self._step(loop, index, path)
             if bound is None or step is None:
                 continue
             if step.low > 0:
-                found.append((bound.high - self.of(start, path).low) // step.low + 1)
+                trips.append((bound.high - self.of(start, path).low) // step.low + 1)
             elif step.high < 0:
-                found.append((self.of(start, path).high - bound.low) // -step.high + 1)
-        return max(0, min(found))
+                trips.append((self.of(start, path).high - bound.low) // -step.high + 1)
+        return max(0, min(trips))
 
     def _step(self, loop: Any, index: int, path: Path) -> Range | None:
         """What each iteration adds; ``None`` if it does something else."""
@@ -241,8 +242,8 @@ def _corners(function: Callable[[int, int], int]) -> Callable[[Any, Operands], R
 
     def rule(op: Any, operands: Operands) -> Range:
         left, right = operands
-        found = [function(a, b) for a in left for b in right]
-        return Range(min(found), max(found))
+        corners = [function(a, b) for a in left for b in right]
+        return Range(min(corners), max(corners))
 
     return rule
 
@@ -256,14 +257,14 @@ def _constant(op: Any, _: Operands) -> Range:
     values = np.asarray(attribute.get_splat_value().value if attribute.is_splat else attribute)
     if not values.size:
         return _FLAG
-    found = Range(int(values.min()), int(values.max()))
+    held = Range(int(values.min()), int(values.max()))
     element = element_type(op.results[0])
     whole, short = limits(element), limits(_SHORTER.get(element, element))
     if whole is None or short is None:
-        return found
+        return held
     return Range(
-        short.low if found.low == whole.low else found.low,
-        short.high if found.high == whole.high else found.high,
+        short.low if held.low == whole.low else held.low,
+        short.high if held.high == whole.high else held.high,
     )
 
 
@@ -280,13 +281,13 @@ def _convert(op: Any, operands: Operands) -> Range:
 
 
 def _bitwise(op: Any, operands: Operands) -> Range:
-    bits = max(each.bits for each in operands)
-    low = -(1 << bits) if min(each.low for each in operands) < 0 else 0
+    bits = max(operand.bits for operand in operands)
+    low = -(1 << bits) if min(operand.low for operand in operands) < 0 else 0
     return Range(low, (1 << bits) - 1)
 
 
 def _and(op: Any, operands: Operands) -> Range:
-    natural = [each.high for each in operands if each.low >= 0]
+    natural = [operand.high for operand in operands if operand.low >= 0]
     return Range(0, min(natural)) if natural else _bitwise(op, operands)
 
 
@@ -301,8 +302,8 @@ def _shift_left(op: Any, operands: Operands) -> Range:
     value, amount = operands
     if amount.low < 0 or amount.high >= 64:
         return ANY
-    found = [a << b for a in value for b in amount]
-    return Range(min(found), max(found))
+    corners = [a << b for a in value for b in amount]
+    return Range(min(corners), max(corners))
 
 
 def _shift_right(op: Any, operands: Operands) -> Range:
@@ -358,7 +359,7 @@ def _combined(op: Any, operands: Operands, count: int) -> Range:
     if len(op.results) > 1:
         return _joined(operands)
     values, start = operands
-    inner = [each.operation.name for each in op.regions[0].blocks[0].operations][:-1]
+    inner = [inner_op.operation.name for inner_op in op.regions[0].blocks[0].operations][:-1]
     if inner == ["stablehlo.add"]:
         return Range(start.low + count * values.low, start.high + count * values.high)
     if inner == ["stablehlo.multiply"]:

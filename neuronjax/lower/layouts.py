@@ -27,22 +27,22 @@ def orders(graph: Graph, groups: Sequence[Group], products: frozenset[str]) -> d
 
     `products` names the operations that can write their results in any order.
     """
-    found = _of_transposes(graph)
-    found.update(_Choice(graph, groups, products).orders())
-    return found
+    orders = _of_transposes(graph)
+    orders.update(_Choice(graph, groups, products).orders())
+    return orders
 
 
 def _of_transposes(graph: Graph) -> dict[Value, Order]:
     """Values that all readers see transposed alike."""
-    found: dict[Value, Order | None] = {}
+    orders: dict[Value, Order | None] = {}
     for op in graph.operations:
         for value in op.operands:
             order = tuple(op.attributes["permutation"]) if op.name == "transpose" else None
-            found[value] = order if found.get(value, order) == order else None
+            orders[value] = order if orders.get(value, order) == order else None
         for region in op.regions:
-            found.update(dict.fromkeys(region.captured()))
-    found.update(dict.fromkeys(graph.results))
-    return {value: order for value, order in found.items() if order is not None}
+            orders.update(dict.fromkeys(region.captured()))
+    orders.update(dict.fromkeys(graph.results))
+    return {value: order for value, order in orders.items() if order is not None}
 
 
 @dataclass
@@ -70,8 +70,8 @@ class _Choice:
         for value in {**dict.fromkeys(self._wanted), **dict.fromkeys(made)}:
             members[self._first(value)].append(value)
         orders = {first: self._agreed(members[first]) for first in members}
-        found = {value: orders[self._first(value)] for value in made}
-        return {value: order for value, order in found.items() if order is not None}
+        agreed = {value: orders[self._first(value)] for value in made}
+        return {value: order for value, order in agreed.items() if order is not None}
 
     def _agreed(self, members: Sequence[Value]) -> Order | None:
         """The one order that all readers of some values want."""
@@ -126,7 +126,7 @@ class _Choice:
 
     def _beside(self, group: Group, base: Value, relation: Sequence[int | None]) -> None:
         """A value that is read while the results of a product are written."""
-        made = [each for each in self._made(group) if group.maps[each] == _identity(each)]
+        made = [value for value in self._made(group) if group.maps[value] == _identity(value)]
         if base in group.maps or sum(size != 1 for size in base.shape) < 2:
             return
         if not made or made[0].shape != base.shape or tuple(relation) != _identity(base):
@@ -170,7 +170,7 @@ def _inputs(group: Group) -> set[Value]:
 
 def _products_of(group: Group) -> list[Op]:
     """The products of a group: two in attention, and in pairs."""
-    roots = [each.root for each in (group, group.inner, group.last) if each is not None]
+    roots = [part.root for part in (group, group.inner, group.last) if part is not None]
     return roots if group.other is None else [*roots, group.other]
 
 
@@ -180,7 +180,7 @@ def _identity(value: Value) -> Order | tuple[int | None, ...]:
 
 def _preferred(op: Op, value: Value, base: Value, relation: Sequence[int | None]) -> Order | None:
     """The order in which a product loads an operand without transposes."""
-    side = [number for number, each in enumerate(op.operands) if each is value]
+    side = [number for number, operand in enumerate(op.operands) if operand is value]
     if len(side) != 1:
         return None
     batch, contracted = _roles(op, side[0])

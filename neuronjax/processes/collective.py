@@ -68,8 +68,8 @@ def gathered(group: Sequence[int], operands: Operands, channel: Channel) -> list
 
 
 def _by_rank(ranks: Sequence[int], flat: Sequence[np.ndarray]) -> dict[int, Sequence[np.ndarray]]:
-    each = len(flat) // len(ranks)
-    return {rank: flat[i * each : (i + 1) * each] for i, rank in enumerate(ranks)}
+    count = len(flat) // len(ranks)
+    return {rank: flat[i * count : (i + 1) * count] for i, rank in enumerate(ranks)}
 
 
 def reduced(
@@ -109,7 +109,7 @@ def all_gather(axis: int) -> Callable[[tuple[int, ...], Operands, Channel], Outp
 
     def run(group: tuple[int, ...], operands: Operands, channel: Channel) -> Outputs:
         every = gathered(group, operands, channel)
-        joined = [np.concatenate(each, axis) for each in zip(*every, strict=True)]
+        joined = [np.concatenate(arrays, axis) for arrays in zip(*every, strict=True)]
         return dict.fromkeys(operands, joined)
 
     return run
@@ -135,7 +135,7 @@ def reduce_scatter(
     def run(group: tuple[int, ...], operands: Operands, channel: Channel) -> Outputs:
         totals = reduced(group, operands, channel, reductions)
         shares = [np.split(total, len(group), axis) for total in totals]
-        return {rank: [each[group.index(rank)] for each in shares] for rank in operands}
+        return {rank: [split[group.index(rank)] for split in shares] for rank in operands}
 
     return run
 
@@ -156,19 +156,20 @@ def all_to_all(
             members.setdefault(channel.process_of(rank), []).append(rank)
         mine = members.pop(channel.index)
         for process, ranks in members.items():
-            flat = [each[place[to]] for rank in mine for to in ranks for each in shares[rank]]
+            flat = [parts[place[to]] for rank in mine for to in ranks for parts in shares[rank]]
             channel.send(process, 0, flat)
-        parts = {(rank, to): [each[place[to]] for each in shares[rank]]
-                 for rank in mine for to in mine}  # fmt: skip
-        like = [each[0] for each in shares[mine[0]]]
+        pieces = {
+            (rank, to): [parts[place[to]] for parts in shares[rank]] for rank in mine for to in mine
+        }
+        like = [parts[0] for parts in shares[mine[0]]]
         for process, ranks in members.items():
             pairs = [(rank, to) for rank in ranks for to in mine]
             flat = channel.receive(process, 0, like * len(pairs))
             for number, pair in enumerate(pairs):
-                parts[pair] = flat[number * len(like) : (number + 1) * len(like)]
+                pieces[pair] = flat[number * len(like) : (number + 1) * len(like)]
         return {
             to: [
-                np.concatenate([parts[rank, to][index] for rank in group], joined)
+                np.concatenate([pieces[rank, to][index] for rank in group], joined)
                 for index in range(len(like))
             ]
             for to in mine

@@ -8,8 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from neuronjax.errors import SerializationError
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
@@ -18,45 +16,22 @@ from neuronjax.processes.meeting import Meetings
 from neuronjax.processes.rewrite import separate
 
 
-class SharedExecutable(HostExecutable):
-    """The replicas of one process of a program that others run with it."""
+class SharedRuns:
+    """The runs of a program that other processes run with this one: its ``PartOfProgram``."""
 
-    def __init__(
-        self, own: HostExecutable, links: Links, runs: Iterator[int], has_callbacks: bool
-    ) -> None:
-        self.placement = own.placement
-        self.holds_values = own.holds_values
-        self.runs_on_host = own.runs_on_host
-        self._own = own
+    def __init__(self, links: Links, numbers: Iterator[int], has_callbacks: bool) -> None:
         self._links = links
-        self._runs = runs
+        self._numbers = numbers
         self._has_callbacks = has_callbacks
 
-    def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
+    def begin(self) -> int:
+        """The number of the run that begins, modulo 2^32: the program's last argument.
+
+        Raises:
+          PeerError: the processes can no longer work together.
+        """
         self._links.check()
-        run = self._own.put(np.array(next(self._runs) % (1 << 32), np.uint32))
-        return self._own.execute([*arguments, run], with_token)
-
-    def copied(self, array: Any, spec: TensorSpec) -> Any:
-        return self._own.copied(array, spec)
-
-    def put(self, value: np.ndarray) -> Any:
-        return self._own.put(value)
-
-    def shards(self, array: Any) -> list[np.ndarray]:
-        return self._own.shards(array)
-
-    def memory(self) -> Any:
-        return self._own.memory()
-
-    def cost(self) -> dict[str, Any]:
-        return self._own.cost()
-
-    def code_bytes(self) -> int:
-        return self._own.code_bytes()
-
-    def optimized_hlo(self) -> bytes:
-        return self._own.optimized_hlo()
+        return next(self._numbers) % (1 << 32)
 
     def serialize(self) -> bytes:
         """Nothing: another process has other ranks, and compiles its own part of the program."""
@@ -103,4 +78,5 @@ class SharedPrograms:
         meetings = Meetings(title, collectives, owners, self._links)
         functions = [*callbacks, *meetings.callbacks()]
         own = self._host.compile(code, placement, results, options, functions)
-        return SharedExecutable(own, self._links, self._runs[fingerprint], bool(callbacks))
+        own.part = SharedRuns(self._links, self._runs[fingerprint], bool(callbacks))
+        return own

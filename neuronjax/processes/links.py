@@ -64,7 +64,7 @@ class Links:
         self.failure: PeerError | None = None
         self._timeout = timeout
         self._late_timeout = late_timeout
-        self._peers = {process: _Peer(each) for process, each in connections.items()}
+        self._peers = {process: _Peer(connection) for process, connection in connections.items()}
         self._arrived: dict[tuple[int, Tag], deque[list[bytes]]] = {}
         self._changed = threading.Condition()
         self._closing = threading.Event()

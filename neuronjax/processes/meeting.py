@@ -72,7 +72,8 @@ class Meetings:
         self._visits: OrderedDict[int, defaultdict[tuple[int, int], int]] = OrderedDict()
         self._lock = threading.Lock()
         self._groups = [
-            {rank: group for group in each.groups for rank in group} for each in collectives
+            {rank: group for group in collective.groups for rank in group}
+            for collective in collectives
         ]
 
     def callbacks(self) -> list[Callable[..., tuple[np.ndarray, ...]]]:

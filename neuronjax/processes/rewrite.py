@@ -124,12 +124,12 @@ class _Writer:
 
         def visit(op: Any) -> ir.WalkResult:
             if op.name == "stablehlo.replica_id" and op != own:
-                found.append(op)
+                replica_ids.append(op)
             return ir.WalkResult.ADVANCE
 
-        found: list[Any] = []
+        replica_ids: list[Any] = []
         module.operation.walk(visit)
-        for op in found:
+        for op in replica_ids:
             op.results[0].replace_all_uses_with(self._rank)
             op.erase()
 
@@ -184,7 +184,7 @@ def _callback(number: int, operands: list[Any], types: list[ir.Type]) -> Any:
             "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
             "has_side_effect": ir.BoolAttr.get(True),
             "backend_config": ir.DictAttr.get({"index": index}),
-            "operand_layouts": _row_major([each.type for each in operands]),
+            "operand_layouts": _row_major([operand.type for operand in operands]),
             "result_layouts": _row_major(types),
         },
     )
@@ -215,7 +215,7 @@ def _integer(op: Any, name: str) -> int:
 def _reductions(op: Any) -> list[Reduction]:
     block = op.regions[0].blocks[0]
     body = [inner.name for inner in inner_ops(block)]
-    found = []
+    reductions = []
     for value in op.operands:
         element = str(ir.RankedTensorType(value.type).element_type)
         table = OF_TRUTH_VALUES if element == "i1" else REDUCTIONS
@@ -225,8 +225,8 @@ def _reductions(op: Any) -> list[Reduction]:
                 "cores of several processes, which can add, multiply, maximum and minimum. Gather "
                 "the values (lax.all_gather) and reduce them on every core."
             )
-        found.append(table[body[0]])
-    return found
+        reductions.append(table[body[0]])
+    return reductions
 
 
 def _all_reduce(op: Any, total: int) -> Collective:

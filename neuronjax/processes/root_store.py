@@ -83,8 +83,8 @@ def _serve(address: tuple[str, int], key: bytes) -> None:
                 request = json.loads(connection.recv_bytes())
                 if "put" in request:
                     values[request["put"]] = request["value"]
-                found = values.get(request.get("get"))
-                connection.send_bytes(json.dumps(found).encode())
+                value = values.get(request.get("get"))
+                connection.send_bytes(json.dumps(value).encode())
         connection.close()
 
     def accept() -> None:

@@ -141,11 +141,11 @@ def _agree(process: Process, own: Description, notes: Sequence[Mapping[str, Any]
     first = notes[0]["agreed"]
     for index, note in enumerate(notes):
         for what in first | note["agreed"]:
-            one, other = first.get(what, "unknown"), note["agreed"].get(what, "unknown")
-            if one != other:
+            expected, said = first.get(what, "unknown"), note["agreed"].get(what, "unknown")
+            if said != expected:
                 raise PeerError(
-                    f"processes disagree about the {what}: it is {one} on process 0 and {other} "
-                    f"on process {index}. Start all {process.count} with the same."
+                    f"processes disagree about the {what}: it is {expected} on process 0 and "
+                    f"{said} on process {index}. Start all {process.count} with the same."
                 )
 
 

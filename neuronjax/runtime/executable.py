@@ -130,6 +130,8 @@ class LoadedProgram:
             arrays.append(self.host.put(np.array(self._runs, np.uint32)))
             self._runs = (self._runs + 1) % (1 << 32)
         try:
+            if self.host.part is not None:
+                arrays.append(self.host.put(np.array(self.host.part.begin(), np.uint32)))
             outputs, token = self.host.execute(arrays, with_token)
         except BaseException as failure:
             self._ledger.free(self._cores, self._result_bytes)
@@ -157,7 +159,13 @@ class LoadedProgram:
         checked: what small steps are made of."""
         program, start = self.program, self.host.start
         more = program.checks or program.takes_run_number or self._donated or needs_more
-        if more or start is None or len(self._cores) != 1 or not self.results:
+        if (
+            more
+            or self.host.part is not None
+            or start is None
+            or len(self._cores) != 1
+            or not self.results
+        ):
             return None
         return PlainRun(
             self.host, start, self._arguments, self._result_bytes, self._ledger, self._observers
@@ -246,7 +254,8 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
         "takes_run_number": program.takes_run_number,
         "checks": dataclasses.asdict(program.checks) if program.checks else None,
     }
-    parts = (json.dumps(header).encode(), program.per_core, host.serialize(), options)
+    code = host.serialize() if host.part is None else host.part.serialize()
+    parts = (json.dumps(header).encode(), program.per_core, code, options)
     body = b"".join(struct.pack("<Q", len(part)) + part for part in parts)
     return _MAGIC + hashlib.sha256(body).digest() + body
 

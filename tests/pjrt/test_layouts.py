@@ -64,8 +64,8 @@ def formats(device: jax.Device, fun: Callable[[Any], Any], argument: Any, result
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_automatic(neuron_devices: list[jax.Device], program: str, argument: str) -> None:
     fun, layout = PROGRAMS[program], ARGUMENTS[argument]
-    found = formats(neuron_devices[0], fun, layout, Layout.AUTO)
-    assert found == formats(jax.devices("cpu")[0], fun, layout, Layout.AUTO)
+    chosen = formats(neuron_devices[0], fun, layout, Layout.AUTO)
+    assert chosen == formats(jax.devices("cpu")[0], fun, layout, Layout.AUTO)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_asked_for(
     neuron_devices: list[jax.Device], program: str, argument: str, result: Any
 ) -> None:
     fun, layout = PROGRAMS[program], ARGUMENTS[argument]
-    found = formats(neuron_devices[0], fun, layout, result)
-    assert found == formats(jax.devices("cpu")[0], fun, layout, result)
+    chosen = formats(neuron_devices[0], fun, layout, result)
+    assert chosen == formats(jax.devices("cpu")[0], fun, layout, result)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int4", "bool", "complex64"])

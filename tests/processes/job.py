@@ -134,7 +134,7 @@ def restored(folder: Path, devices: list[jax.Device]) -> bool:
     """Whether a checkpoint, of any number of processes, has what ``save`` writes."""
     wanted = state(devices)
     with ocp.StandardCheckpointer() as checkpointer:
-        found = checkpointer.restore(folder, jax.tree.map(ocp.utils.to_shape_dtype_struct, wanted))
+        loaded = checkpointer.restore(folder, jax.tree.map(ocp.utils.to_shape_dtype_struct, wanted))
     equal = jax.tree.map(
         lambda a, b: (
             a.sharding == b.sharding
@@ -143,7 +143,7 @@ def restored(folder: Path, devices: list[jax.Device]) -> bool:
                 for x, y in zip(a.addressable_shards, b.addressable_shards, strict=True)
             )
         ),
-        found,
+        loaded,
         wanted,
     )
     return all(jax.tree.leaves(equal))
@@ -172,14 +172,14 @@ def _of_processes() -> dict[str, Any]:
 
 
 def main() -> None:
-    """FOLDER TASK...: writes what a process found to FOLDER/INDEX.json."""
+    """FOLDER TASK...: writes what a process finds to FOLDER/INDEX.json."""
     jax.distributed.initialize()
     folder, *tasks = sys.argv[1:]
-    found = _of_processes() | {"results": {task: TASKS[task](jax.devices()) for task in tasks}}
-    found["restored"] = restored(Path(folder) / "before", jax.devices())
+    facts = _of_processes() | {"results": {task: TASKS[task](jax.devices()) for task in tasks}}
+    facts["restored"] = restored(Path(folder) / "before", jax.devices())
     save(Path(folder) / "after", jax.devices())
     path = Path(folder) / f"{jax.process_index()}.json"
-    path.write_text(json.dumps(found), encoding="utf-8")
+    path.write_text(json.dumps(facts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -69,9 +69,9 @@ def test_processes_compute_what_one_does(
     arguments = (f"--hosts={count}", "-m", "tests.processes.job", str(tmp_path), *tasks)
     done = launch(*arguments, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    found = [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(count)]
-    for index, each in enumerate(found):
-        assert each == expected(index, count, cores) | {
+    facts = [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(count)]
+    for index, of_process in enumerate(facts):
+        assert of_process == expected(index, count, cores) | {
             "results": {task: alone[task] for task in tasks},
             "restored": True,
         }
@@ -146,7 +146,7 @@ def test_what_cannot_be_launched(
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text("raise SystemExit('started')")
-    given = [each.replace("PORT", str(taken_port)) for each in arguments]
+    given = [word.replace("PORT", str(taken_port)) for word in arguments]
     assert main(["launch", *given, str(script)]) == 2
     output = capfd.readouterr()
     assert output.out == ""

@@ -78,14 +78,14 @@ def close(rosters: list[Roster]) -> None:
 
 def test_all_know_all_and_can_talk() -> None:
     rosters = met([{"target": "trn2.3xlarge"}] * 3)
-    assert [[list(each.cores) for each in roster.descriptions] for roster in rosters] == [
+    assert [[list(process.cores) for process in roster.descriptions] for roster in rosters] == [
         [[0], [1], [2]]
     ] * 3
     sent = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array(True)]
     rosters[2].links.send(0, ("tag", 1), sent)
     got = rosters[0].links.receive(2, ("tag", 1), sent)
-    for one, other in zip(sent, got, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for array, expected in zip(got, sent, strict=True):
+        np.testing.assert_array_equal(array, expected)
     close(rosters)
 
 
@@ -111,25 +111,25 @@ def test_who_does_not_come_is_named() -> None:
 
 
 def test_who_dies_is_named() -> None:
-    one, other = met([{}] * 2)
+    waiting, other = met([{}] * 2)
     cut(other.links._peers[0].connection)
     with pytest.raises(PeerError, match="process 1 has died"):
-        one.links.receive(1, ("all_reduce",), [])
+        waiting.links.receive(1, ("all_reduce",), [])
     with pytest.raises(PeerError, match="process 1 has died"):
-        one.links.check()
-    close([one])
+        waiting.links.check()
+    close([waiting])
 
 
 def test_who_ends_is_named_when_somebody_waits() -> None:
-    one, other = met([{}] * 2)
+    waiting, other = met([{}] * 2)
     value = np.ones(3)
     other.links.send(0, ("first",), [value])
     other.links.close()
-    np.testing.assert_array_equal(one.links.receive(1, ("first",), [value])[0], value)
-    one.links.check()
+    np.testing.assert_array_equal(waiting.links.receive(1, ("first",), [value])[0], value)
+    waiting.links.check()
     with pytest.raises(PeerError, match="process 1 has ended, and all_gather 3 waits for it"):
-        one.links.receive(1, ("all_gather 3",), [])
-    close([one])
+        waiting.links.receive(1, ("all_gather 3",), [])
+    close([waiting])
 
 
 def test_who_lives_but_does_not_come_is_named_in_time() -> None:
