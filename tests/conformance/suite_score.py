@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance import suite_runner
-from tests.conformance.suite_runner import WHOLE, Record
+from tests.conformance.suite_runner import Record
 from tests.conformance.suite_worker import in_sample
 
 _INNER_PARENTHESES = re.compile(r"\([^()]*\)")
@@ -58,8 +58,16 @@ def _covered(record: Record, other: Record) -> dict[str, dict[str, Any]]:
 
 
 def share_of_tests(record: Record) -> float:
-    """How much of its unit a record covers."""
-    return 1.0 if WHOLE in record.samples else sum(1 / n for _, n in record.samples)
+    """How much of its unit a record covers, parts of parts that were run too counted once."""
+    widest = [
+        (part, parts)
+        for part, parts in record.samples
+        if not any(
+            parts % others == 0 and (part - other) % others == 0
+            for other, others in record.samples - {(part, parts)}
+        )
+    ]
+    return sum(1 / parts for _, parts in widest)
 
 
 def unit_scores(
@@ -158,10 +166,15 @@ def _by_cause(lost: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def update(path: Path, name: str, head: Mapping[str, Any], units: dict[str, Any]) -> None:
     """Writes section ``name`` of the scoreboard ``path``: ``units``, and those that it has already,
-    if they were run under the same ``head``. Other sections stay as they are."""
+    if they were run under the same ``head`` and cover more. Other sections stay as they are."""
     board = json.loads(path.read_text()) if path.exists() else {}
     earlier = board.get(name, {})
-    kept = earlier["units"] if head.items() <= earlier.items() else {}
-    board[name] = {**head, **section(kept | units)}
+    known = earlier["units"] if head.items() <= earlier.items() else {}
+    wider = {
+        unit: score
+        for unit, score in known.items()
+        if unit not in units or score["covered"] > units[unit]["covered"]
+    }
+    board[name] = {**head, **section(units | wider)}
     text = json.dumps(dict(sorted(board.items())), indent=1, ensure_ascii=False)
     path.write_text(text + "\n")

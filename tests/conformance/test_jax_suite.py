@@ -293,6 +293,30 @@ def test_a_scoreboard_keeps_the_units_of_earlier_runs(tmp_path: Path) -> None:
     assert written["score"]["passed_in_both"] == 3
 
 
+def test_a_part_of_a_unit_does_not_replace_the_whole(tmp_path: Path) -> None:
+    board = tmp_path / "board.json"
+    samples = [(1, 4), WHOLE, (1, 2), WHOLE]
+    for run, sample in enumerate(samples):
+        tests = Record({"t": event("passed")}, frozenset({sample}), (str(run),))
+        units = suite_score.unit_scores({"u": record({"t": event("passed")})}, {"u": tests}, {})
+        suite_score.update(board, "section", {"v": 1}, units)
+        commits = json.loads(board.read_text())["section"]["units"]["u"]["commits"]
+        assert commits == [str(run) if sample != (1, 2) else "1"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "share"),
+    [
+        ({WHOLE, (2, 4)}, 1),
+        ({(1, 8), (1, 4), (2, 4)}, 1 / 2),
+        ({(5, 8), (1, 4)}, 1 / 4),
+        ({(2, 8), (1, 4)}, 3 / 8),
+    ],
+)
+def test_parts_of_parts_count_once(samples: set[tuple[int, int]], share: float) -> None:
+    assert suite_score.share_of_tests(Record({}, frozenset(samples))) == share
+
+
 def test_the_reference_is_kept_of_the_same_versions_only(tmp_path: Path) -> None:
     path = tmp_path / "cpu.json.xz"
     outcomes = {"x::a": event("passed"), "x::b": event("skipped")}
