@@ -25,6 +25,10 @@ class CheckpointError(LaunchError):
     """No usable checkpoint, or one that belongs to another run."""
 
 
+class ProcessError(LaunchError):
+    """The processes of a job do not come together, or the first one has ended."""
+
+
 class DivergenceError(LaunchError):
     """The loss is not a finite number any more."""
 

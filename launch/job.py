@@ -13,7 +13,7 @@ from launch.config import TrainConfig
 from launch.data.batches import Data
 from launch.data.text_data import open_text
 from launch.errors import DataError
-from launch.program import say
+from launch.processes import announce
 from launch.source import Source
 from launch.text import Tokenizer
 from launch.training.objectives import LanguageModelling, Objective
@@ -73,7 +73,7 @@ def language_job(source: Source, config: TrainConfig) -> Job:
 
     def load(model: Described, mesh: Mesh, targets: Mapping[str, Any]) -> Parameters:
         assert directory is not None
-        say(f"reading the weights of {directory}")
+        announce(f"reading the weights of {directory}")
         dtypes = {"dtype": model.config.dtype, "param_dtype": model.config.param_dtype}
         return pretrained.load(directory, mesh, **dtypes).parameters
 

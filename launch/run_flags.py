@@ -9,6 +9,7 @@ from absl import flags
 
 from launch.checkpoints import run_directory
 from launch.config import TrainConfig
+from launch.processes import join_processes
 from launch.settings import define_flags, from_flags
 from launch.training.platform import prepare_platform
 
@@ -25,7 +26,7 @@ def define_run_flags(defaults: TrainConfig) -> None:
 
 
 def run_of_flags(defaults: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
-    """The run that the flags ask for, and the platform made ready for it.
+    """The run that the flags ask for, with the platform made ready and its processes joined.
 
     Raises LaunchError for settings that cannot be.
     """
@@ -34,6 +35,7 @@ def run_of_flags(defaults: TrainConfig, values: Mapping[str, Any]) -> TrainConfi
     directory = run_directory(values["checkpoint_dir"])
     config = TrainConfig(checkpoint_dir=directory, **own, **parts)
     prepare_platform(config.precision.resolve(), config.seed, os.environ)
+    join_processes()
     return config
 
 

@@ -3,7 +3,7 @@
 Without --model it is a byte-level Llama whose dimensions are flags; with it the checkpoint of a
 Hugging Face directory, or a random model of a config.json. Runs on whatever JAX_PLATFORMS selects.
 Started again with the same directory it goes on from the newest checkpoint; Ctrl-C saves the last
-completed step first.
+completed step first. Several processes, one for each host, are joined as JAX finds them.
 """
 
 from pathlib import Path

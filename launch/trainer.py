@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
@@ -17,7 +18,7 @@ from launch.interrupts import StopRequest, stop_requests
 from launch.job import Job, language_job
 from launch.meshes import check_window, choose_mesh
 from launch.monitoring import Monitor
-from launch.program import say
+from launch.processes import announce, done_by_first, is_first, largest
 from launch.simulated import device_time
 from launch.source import Source
 from launch.text import copy_tokenizer
@@ -39,14 +40,16 @@ def run_job(make_job: Callable[[], Job], config: TrainConfig) -> int:
 
     Raises LaunchError for anything the user can put right.
     """
-    with checkpoints.RunLock(config.checkpoint_dir), stop_requests() as stop:
+    with ExitStack() as stack:
+        done_by_first(lambda: _lock(stack, config))
+        stop = stack.enter_context(stop_requests())
         run = Run(make_job(), config)
         try:
             run.train_on(stop)
         finally:
             run.close()
         if stop.signal_number:
-            say(_farewell(run.step, config))
+            announce(_farewell(run.step, config))
             return stop.exit_code
     return 0
 
@@ -100,16 +103,18 @@ class Run:
             steps=config.steps,
             tokens_per_step=config.batch_size * job.row_length,
             on_device=device_time(self._step),
+            quiet=not is_first(),
         )
         self._saved_step = self.step
-        copy_tokenizer(job.files, config.checkpoint_dir)
+        if is_first():
+            copy_tokenizer(job.files, config.checkpoint_dir)
         self._monitor.write(self.step, asdict(self._data.counts))
-        say(self._description())
+        announce(self._description())
 
     def train_on(self, stop: StopRequest) -> None:
         """Steps until the last one or until asked to stop; saves, evaluates and prints."""
         config = self._config
-        while self.step < config.steps and not stop.signal_number:
+        while self.step < config.steps and not _agreed(stop):
             self._take_step()
             self._writer.check()
             if self.step % config.checkpoint_every == 0:
@@ -123,7 +128,8 @@ class Run:
             self._evaluate()
             self._job.finish(self._state.evaluated)
         self._monitor.close()
-        print(self._monitor.summary(), flush=True)
+        if is_first():
+            print(self._monitor.summary(), flush=True)
 
     def close(self) -> None:
         """Waits for what is being saved and closes the files."""
@@ -133,10 +139,10 @@ class Run:
     def _start(self) -> tuple[int, TrainState]:
         """The first state, or the newest checkpoint's, with the data at its position."""
         directory = self._config.checkpoint_dir
-        step = checkpoints.newest(directory, move_aside=True)
+        step = done_by_first(lambda: checkpoints.newest(directory, move_aside=True))
         if step is None:
             return 0, self._first_state()
-        record = checkpoints.read_record(directory, step)
+        record = done_by_first(lambda: checkpoints.read_record(directory, step))
         _check_identity(record, self._identity, self._config)
         self._batches.set_state(record["position"])
         target = checkpoints.abstract(self._training.state, self._training.shardings)
@@ -212,6 +218,18 @@ class Run:
         self._saved_step = self.step
 
 
+def _agreed(stop: StopRequest) -> int:
+    """The signal that asked any process to stop, and now asks all; 0 if none did."""
+    number = largest(stop.signal_number)
+    if number:  # one may have come to this process in the meantime, for the next step
+        stop.signal_number = number
+    return number
+
+
+def _lock(stack: ExitStack, config: TrainConfig) -> None:
+    stack.enter_context(checkpoints.RunLock(config.checkpoint_dir))
+
+
 def as_json(record: dict[str, Any]) -> dict[str, Any]:
     """The record as it comes back from a checkpoint: tuples are lists."""
     values: dict[str, Any] = json.loads(json.dumps(record))
@@ -247,4 +265,4 @@ def _check_identity(
             "or another --checkpoint_dir to start a new run."
         )
     if changed["optimizer"]:
-        say(f"WARNING: resuming with other settings: {'; '.join(changed['optimizer'])}")
+        announce(f"WARNING: resuming with other settings: {'; '.join(changed['optimizer'])}")

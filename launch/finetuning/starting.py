@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from launch.errors import ModelError
 from launch.finetuning.lora import LISTED, shapes_of
 from launch.finetuning.tasks import Task
-from launch.program import say
+from launch.processes import announce
 from models import pretrained
 from models.architecture import Architecture
 from models.parameters import Parameters, split
@@ -102,7 +102,7 @@ def first_parameters(
     new = shapes_of(model).keys() - loaded.keys()
     if new and directory is not None:
         listed = ", ".join(sorted(new)[:LISTED])
-        say(f"new, with random values: {listed}{' …' if len(new) > LISTED else ''}")
+        announce(f"new, with random values: {listed}{' …' if len(new) > LISTED else ''}")
     shardings = {name: target.sharding for name, target in targets.items()}
     drawn = random_parameters(model, new, seed, shardings) if new else {}
     return {

@@ -23,7 +23,8 @@ class Monitor:
     """The bar, the metrics' files, profiles and the summary of a run in `directory`.
 
     Steps are numbered from 1; `last_step` is the one after which the run goes on. Raises
-    OutputError where nothing can be written.
+    OutputError where nothing can be written. With `quiet`, as in all processes but one, nothing is
+    written and nothing is printed.
     """
 
     def __init__(
@@ -35,16 +36,23 @@ class Monitor:
         steps: int,
         tokens_per_step: int,
         on_device: DeviceTime | None,
+        quiet: bool = False,
     ) -> None:
         self._files: list[MetricsFile | TensorBoardFile] = []
-        if settings.tensorboard:
+        if settings.tensorboard and not quiet:
             self._files.append(TensorBoardFile(directory / FOLDER, last_step))
-        self._files.append(MetricsFile(directory / METRICS, last_step))
+        if not quiet:
+            self._files.append(MetricsFile(directory / METRICS, last_step))
         self._speed = Speed(settings.metrics_window_size, tokens_per_step, on_device)
-        self._profile = StepProfile(settings.profiled, directory / PROFILE)
+        self._profile = StepProfile(range(0) if quiet else settings.profiled, directory / PROFILE)
         self._summary = Summary(last_step, tokens_per_step, on_device)
         self._bar = tqdm(
-            total=steps, initial=last_step, unit="step", dynamic_ncols=True, delay=1e-9
+            total=steps,
+            initial=last_step,
+            unit="step",
+            dynamic_ncols=True,
+            delay=1e-9,
+            disable=quiet,
         )
 
     @contextmanager
@@ -84,7 +92,8 @@ class Monitor:
 
     def tell(self, message: str) -> None:
         """A line of the program's output, beside the bar."""
-        self._bar.write(message)
+        if not self._bar.disable:
+            self._bar.write(message)
 
     def summary(self) -> str:
         """What the run came to, as a table."""

@@ -1,0 +1,85 @@
+"""Training in several processes, one for each host: who does what, and what all agree on."""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from launch.errors import LaunchError, ProcessError
+from launch.program import say
+
+Value = TypeVar("Value")
+
+_NOBODY = "coordinator_address should be defined"  # what JAX says outside of any cluster
+
+
+def join_processes() -> None:
+    """Joins the other processes of this job, if a launcher or a cluster that JAX knows says that
+    there are any: `neuronjax launch`, Slurm, Open MPI, Kubernetes and others.
+
+    Before anything is computed. Raises ProcessError if they cannot be reached.
+    """
+    try:
+        jax.distributed.initialize()
+    except ValueError as error:
+        if _NOBODY not in str(error):
+            raise ProcessError(f"the processes of this job cannot meet: {error}") from error
+    except RuntimeError as error:
+        raise ProcessError(
+            f"the processes of this job cannot meet: {error}. Start all of them, and see that "
+            "process 0 can be reached from the others."
+        ) from error
+
+
+def is_first() -> bool:
+    """Whether this process speaks and writes for all."""
+    return jax.process_index() == 0
+
+
+def announce(message: str) -> None:
+    """A message to the person at the terminal, once."""
+    if is_first():
+        say(message)
+
+
+def largest(number: int) -> int:
+    """The largest of the numbers that all processes call this with, together."""
+    if jax.process_count() == 1:
+        return number
+    return int(np.max(multihost_utils.process_allgather(np.int32(number))))
+
+
+def done_by_first(function: Callable[[], Value]) -> Value:
+    """What the first process makes of it, on all: a value of JSON. All call this together.
+
+    Raises what `function` raises on the first process, and ProcessError on the others.
+    """
+    if jax.process_count() == 1:
+        return function()
+    if not is_first():
+        answer = _broadcast(None)
+        if "error" in answer:
+            raise ProcessError(f"process 0 ends: {answer['error']}")
+        value: Value = answer["value"]
+        return value
+    try:
+        value = function()
+    except LaunchError as error:
+        _broadcast({"error": str(error)})
+        raise
+    _broadcast({"value": value})
+    return value
+
+
+def _broadcast(message: Any) -> Any:
+    """What the first process gives, as JSON."""
+    text = np.frombuffer(json.dumps(message).encode(), np.uint8)
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
+    buffer = np.zeros(size, np.uint8)
+    if is_first():
+        buffer[:] = text
+    sent = multihost_utils.broadcast_one_to_all(buffer)
+    return json.loads(np.asarray(sent).astype(np.uint8).tobytes())
