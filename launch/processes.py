@@ -1,7 +1,8 @@
 """Training in several processes, one for each host: who does what, and what all agree on."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import jax
@@ -72,6 +73,17 @@ def done_by_first(function: Callable[[], Value]) -> Value:
         raise
     _broadcast({"value": value})
     return value
+
+
+@contextmanager
+def death_of_others() -> Iterator[None]:
+    """Makes one message of what JAX raises when another process of the job has died."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # the latter in dispatch
+        if jax.process_count() == 1 or "UNAVAILABLE" not in str(error):
+            raise
+        raise ProcessError(str(error).splitlines()[0]) from error
 
 
 def _broadcast(message: Any) -> Any:

@@ -18,7 +18,7 @@ from launch.interrupts import StopRequest, stop_requests
 from launch.job import Job, language_job
 from launch.meshes import check_window, choose_mesh
 from launch.monitoring import Monitor
-from launch.processes import announce, done_by_first, is_first, largest
+from launch.processes import announce, death_of_others, done_by_first, is_first, largest
 from launch.simulated import device_time
 from launch.source import Source
 from launch.text import copy_tokenizer
@@ -40,7 +40,7 @@ def run_job(make_job: Callable[[], Job], config: TrainConfig) -> int:
 
     Raises LaunchError for anything the user can put right.
     """
-    with ExitStack() as stack:
+    with death_of_others(), ExitStack() as stack:
         done_by_first(lambda: _lock(stack, config))
         stop = stack.enter_context(stop_requests())
         run = Run(make_job(), config)

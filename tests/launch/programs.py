@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.config import TrainConfig
+from launch.data.config import DataConfig
 from launch.monitoring.metrics_file import read_metrics
 from launch.source import byte_level
 from launch.training.optimizers import OptimizerSettings
@@ -22,6 +23,7 @@ CONFIG = DecoderConfig(
 SOURCE = byte_level(CONFIG)
 MODEL = SOURCE.model
 RECORDS: dict[str, Any] = {
+    "data": DataConfig,
     "schedule": ScheduleSettings,
     "optimizer": OptimizerSettings,
     "precision": PrecisionSettings,

@@ -10,7 +10,6 @@ import pytest
 from launch import checkpoints
 from launch.checkpoints.directory import LOCK
 from launch.converter import convert
-from launch.data.config import DataConfig
 from launch.errors import LaunchError
 from launch.generator import generate_text, load_directory, load_run
 from launch.text import ByteTokenizer
@@ -153,7 +152,7 @@ def times(directory: Path) -> dict[Path, int]:
     [
         ({"seed": 1}, r"of another run: seed was 0, now 1.*another --checkpoint_dir"),
         ({"batch_size": 16}, "batch_size was 8, now 16"),
-        ({"data": DataConfig(data="missing.txt")}, r"cannot read --data=missing.txt: No such file"),
+        ({"data": "missing.txt"}, r"cannot read --data=missing.txt: No such file"),
         ({"mesh": "data=64,model=1"}, "--mesh=data=64,model=1 needs 64 devices"),
         ({"mesh": "4x2"}, r"cannot read '4x2'\. Write it as"),
         ({"mesh": "data=1,model=8"}, "splits kv_heads over model=8|splits heads over model=8"),

@@ -1,0 +1,114 @@
+"""Runs of several processes, started by the command: they are the runs of one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch import checkpoints
+from launch.trainer import train
+from tests.conftest import PROJECT
+from tests.launch.programs import MODEL_FLAGS, SOURCE, config, losses
+
+NEVER = 1_000_000
+SCHEDULE = "constant"  # so that a run may get more steps later
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents, of which several share a row."""
+    rng = np.random.default_rng(0)
+    texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(4, 40)))) for _ in range(300)]
+    path = tmp_path_factory.mktemp("data") / "train.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def train_alone(directory: Path, data: Path, steps: int) -> None:
+    """In this process, on its eight cores."""
+    run = config(
+        directory,
+        data=str(data),
+        steps=steps,
+        checkpoint_every=NEVER,
+        eval_every=NEVER,
+        schedule=SCHEDULE,
+    )
+    assert train(SOURCE, run) == 0
+
+
+def launch(directory: Path, data: Path) -> subprocess.Popen[str]:
+    """Two processes with four cores each."""
+    flags = [
+        *MODEL_FLAGS,
+        f"--schedule={SCHEDULE}",
+        *(f"--{name}={NEVER}" for name in ("steps", "checkpoint_every", "eval_every")),
+        f"--data={data}",
+        f"--checkpoint_dir={directory}",
+    ]
+    command = [sys.executable, "-m", "neuronjax.cli", "launch", "--hosts=2", "-m", "launch.train"]
+    return subprocess.Popen(
+        [*command, *flags],
+        env={**os.environ, "JAX_PLATFORMS": "neuron", "NEURON_RT_NUM_CORES": "4"},
+        cwd=PROJECT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def worker(launcher: int, index: int) -> int:
+    """The number of a launcher's process."""
+    for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+        words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+        if words[words.index("neuronjax.cli.worker") + 3] == str(index):
+            return int(child)
+    raise AssertionError(f"there is no process {index}")
+
+
+def test_two_processes_go_on_with_a_run_of_one_and_one_with_theirs(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begun = 3
+    train_alone(tmp_path, data, begun)
+    launcher = launch(tmp_path, data)
+    deadline = time.monotonic() + 180
+    while len(losses(tmp_path)) == begun:
+        assert launcher.poll() is None, launcher.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(worker(launcher.pid, 1), signal.SIGTERM)  # to one of them alone
+    output, errors = launcher.communicate(timeout=180)
+    last = losses(tmp_path)[-1][0]
+
+    assert launcher.returncode == 143, output + errors
+    assert checkpoints.steps(tmp_path) == [last, begun]
+    assert f"resuming after step {begun}" in output
+    assert f"[0] stopped after step {last}; checkpoint {last} is saved in" in output
+    ours = [line for line in output.splitlines() if line.startswith("[1]") and line != "[1] "]
+    assert ours == ["[1] SIGTERM: saving after this step, within 120 seconds"]
+
+    capfd.readouterr()
+    train_alone(tmp_path, data, last + 3)
+    assert f"resuming after step {last}" in capfd.readouterr().err
+    train_alone(tmp_path / "uninterrupted", data, last + 3)
+    assert losses(tmp_path) == losses(tmp_path / "uninterrupted")
+    assert len(losses(tmp_path)) == last + 3
+
+
+def test_an_error_of_the_first_process_ends_all(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    launcher = launch(tmp_path / "file" / "run", data)
+    output, errors = launcher.communicate(timeout=180)
+    assert launcher.returncode == 1, output + errors
+    first, second = sorted(output.splitlines())
+    assert first.startswith("[0] error: cannot write to --checkpoint_dir=")
+    assert second == first.replace("[0] error: ", "[1] error: process 0 ends: ")
