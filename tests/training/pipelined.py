@@ -1,0 +1,128 @@
+"""A small model in a pipeline, for tests of its values, time and memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from launch.training.pipeline import Pipeline, Stages
+from launch.training.pipeline_schedule import Schedule
+from models.parallel.varying import vary
+from tests.models.tiny import QUICK_COMPILE
+
+AXES = ("stage", "data", "model")
+VOCAB, DIM, WIDTH, LAYERS = 16, 8, 16, 4
+
+
+@dataclass(frozen=True)
+class Model:
+    """A residual network of blocks between an embedding and a head, and a batch of it."""
+
+    dim: int = DIM
+    width: int = WIDTH
+    layers: int = LAYERS
+    rows: int = 8
+    length: int = 4
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        shapes = {
+            "embedding": (VOCAB, self.dim),
+            "blocks.*.up": (self.layers, self.dim, self.width),
+            "blocks.*.down": (self.layers, self.width, self.dim),
+            "head": (VOCAB, self.dim),
+        }
+        rng = np.random.default_rng(0)
+        return {path: 0.3 * rng.normal(size=shape).astype("f4") for path, shape in shapes.items()}
+
+    def batch(self) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(1)
+        shape = (self.rows, self.length)
+        return {name: rng.integers(0, VOCAB, shape).astype("i4") for name in ("tokens", "targets")}
+
+
+def stages_of(*, tensor: bool) -> Stages:
+    """The model's parts; with `tensor`, of cores that share the width along `model`."""
+
+    def embed(parameters: Any, rows: Any) -> jax.Array:
+        return jnp.asarray(parameters["embedding"])[rows["tokens"]]
+
+    def run(parameters: Any, x: jax.Array, rows: Any, layers: int) -> jax.Array:
+        def block(x: jax.Array, weights: Any) -> tuple[jax.Array, None]:
+            y = jnp.tanh(x @ weights[0]) @ weights[1]
+            return x + (jax.lax.psum(y, "model") if tensor else y), None
+
+        stacks = (parameters["blocks.*.up"][:layers], parameters["blocks.*.down"][:layers])
+        return jax.lax.scan(block, x, stacks)[0]
+
+    def loss(parameters: Any, x: jax.Array, rows: Any) -> tuple[jax.Array, Any]:
+        logs = jax.nn.log_softmax(x @ parameters["head"].T)
+        total = -jnp.sum(logs * jax.nn.one_hot(rows["targets"], VOCAB))
+        # Cores along `model` have all the same.
+        total = jax.lax.pmean(total, "model") if tensor else total
+        return total, total
+
+    return Stages(embed, run, loss)
+
+
+def rows_of_stacks(schedule: Schedule, layers: tuple[int, ...]) -> list[int | None]:
+    """Which layer each row of a stack has, in the order of stages, chunks, layers."""
+    first = np.cumsum((0, *layers))
+    virtual = [
+        chunk * schedule.stages + stage
+        for stage in range(schedule.stages)
+        for chunk in range(schedule.rounds)
+    ]
+    return [
+        int(first[v]) + place if place < layers[v] else None
+        for v in virtual
+        for place in range(max(layers))
+    ]
+
+
+SPECS = {
+    "embedding": P(),
+    "blocks.*.up": P("stage", None, "model"),
+    "blocks.*.down": P("stage", "model", None),
+    "head": P(),
+}
+
+
+def piped(
+    model: Model, schedule: Schedule, layers: tuple[int, ...], sizes: tuple[int, int, int]
+) -> tuple[Any, Any]:
+    """The jitted function of parameters, stacked, and a batch; and their shardings."""
+    mesh = jax.make_mesh(
+        sizes, AXES, (AxisType.Auto,) * 3, devices=jax.devices("neuron")[: int(np.prod(sizes))]
+    )
+    pipeline = Pipeline(schedule, layers, AXES)
+
+    def step(parameters: Any, batch: Any) -> Any:
+        rows = jax.tree.map(lambda x: x.reshape(schedule.micro_batches, -1, x.shape[1]), batch)
+        own = vary(parameters, AXES)
+        gradients, total = pipeline.gradients(stages_of(tensor=True), own, rows)
+        for path, spec in SPECS.items():
+            split = {axis for axis in spec if axis is not None}
+            others = tuple(axis for axis in AXES if axis not in split)
+            gradients[path] = jax.lax.psum(gradients[path], others)
+        total = jax.lax.psum(total, ("stage", "data"))
+        return jax.lax.pmean(total, "model"), gradients
+
+    region = jax.shard_map(step, mesh=mesh, in_specs=(SPECS, P("data")), out_specs=(P(), SPECS))
+    shardings = (
+        {path: NamedSharding(mesh, spec) for path, spec in SPECS.items()},
+        NamedSharding(mesh, P("data")),
+    )
+    return jax.jit(region, in_shardings=shardings, compiler_options=QUICK_COMPILE), shardings
+
+
+def compiled(schedule: Schedule, model: Model) -> jax.stages.Compiled:
+    """The step of stages of equal numbers of layers."""
+    chunks = schedule.stages * schedule.rounds
+    step, _ = piped(model, schedule, (model.layers // chunks,) * chunks, (schedule.stages, 1, 1))
+    arrays = (model.parameters(), model.batch())
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arrays)
+    return step.lower(*shapes).compile()

@@ -1,0 +1,219 @@
+"""The pipeline against JAX's own gradients of the whole model, and its time and memory."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+
+from launch.errors import MeshError
+from launch.training.pipeline_schedule import IDLE, Passes, make_schedule
+from tests.conftest import RunPython
+from tests.training.pipelined import LAYERS, Model, piped, rows_of_stacks, stages_of
+
+# Schedules
+
+
+SCHEDULES = [
+    (name, stages, micro_batches, rounds)
+    for name in ("gpipe", "1f1b")
+    for stages, micro_batches, rounds in (
+        (2, 1, 1), (2, 4, 1), (4, 8, 1), (3, 7, 1), (4, 2, 1), (8, 32, 1),
+        (2, 4, 2), (4, 8, 2), (4, 16, 3),
+    )
+]  # fmt: skip
+
+
+def passes_of(passes: Passes) -> Iterator[tuple[int, int, int, int, int]]:
+    """(tick, stage, micro-batch, chunk, slot) of every pass."""
+    for tick, stage in zip(*np.nonzero(passes.micro_batch != IDLE), strict=True):
+        found = (passes.micro_batch, passes.chunk, passes.slot)
+        yield (int(tick), int(stage), *(int(table[tick, stage]) for table in found))
+
+
+def when(passes: Passes, stages: int) -> dict[tuple[int, int], int]:
+    """(virtual stage, micro-batch) -> tick."""
+    return {(c * stages + s, mb): tick for tick, s, mb, c, _ in passes_of(passes)}
+
+
+@pytest.mark.parametrize("arguments", SCHEDULES, ids=str)
+def test_every_pass_runs_once_when_its_input_arrives(
+    arguments: tuple[str, int, int, int],
+) -> None:
+    schedule = make_schedule(*arguments)
+    _, stages, micro_batches, rounds = arguments
+    forward, backward = (when(p, stages) for p in (schedule.forward, schedule.backward))
+    last = stages * rounds - 1
+    every = {(virtual, mb) for virtual in range(last + 1) for mb in range(micro_batches)}
+    assert forward.keys() == backward.keys() == every
+    for (virtual, mb), tick in forward.items():
+        assert virtual == 0 or forward[virtual - 1, mb] == tick - 1
+        assert virtual == last or backward[virtual + 1, mb] == backward[virtual, mb] - 1
+        assert tick <= backward[virtual, mb]
+
+
+@pytest.mark.parametrize("arguments", SCHEDULES, ids=str)
+def test_a_slot_holds_one_input_at_a_time(arguments: tuple[str, int, int, int]) -> None:
+    schedule = make_schedule(*arguments)
+    events = [(t, 0, s, slot, (mb, c)) for t, s, mb, c, slot in passes_of(schedule.forward)]
+    events += [(t, 1, s, slot, (mb, c)) for t, s, mb, c, slot in passes_of(schedule.backward)]
+    held: dict[tuple[int, int], tuple[int, int]] = {}
+    for _, is_backward, stage, slot, what in sorted(events):
+        if stage == 0 and what[1] == 0:
+            assert slot == IDLE
+        elif is_backward:
+            assert held.pop((stage, slot)) == what
+        else:
+            assert held.setdefault((stage, slot), what) == what
+    assert not held
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "micro_batches", "rounds", "slots"),
+    # p, m and v of Narayanan et al.; a stage keeps 2·(p - s - 1) + 1 inputs, and stage 0 none.
+    [("gpipe", 4, 32, 1, 32), ("1f1b", 4, 32, 1, 5), ("1f1b", 2, 32, 1, 1), ("1f1b", 8, 64, 1, 13)],
+)
+def test_inputs_that_a_stage_keeps(
+    name: str, stages: int, micro_batches: int, rounds: int, slots: int
+) -> None:
+    assert make_schedule(name, stages, micro_batches, rounds).slots == slots
+
+
+@pytest.mark.parametrize("arguments", SCHEDULES, ids=str)
+def test_bubble_is_the_share_of_ticks_in_which_a_stage_waits(
+    arguments: tuple[str, int, int, int],
+) -> None:
+    schedule = make_schedule(*arguments)
+    for passes, kind in ((schedule.forward, "forward"), (schedule.backward, "backward")):
+        ticks = sum(len(phase.ticks) for phase in schedule.phases if getattr(phase, kind))
+        busy = np.mean(np.sum(passes.micro_batch != IDLE, axis=0))
+        np.testing.assert_allclose(1 - busy / ticks, schedule.bubble)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("zero_bubble", 2, 4), "no pipeline schedule 'zero_bubble'; there is gpipe, 1f1b"),
+        (("1f1b", 4, 6, 2), "groups of 4, and 6 is no multiple"),
+    ],
+)
+def test_schedules_that_do_not_fit(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(MeshError, match=message):
+        make_schedule(*arguments)
+
+
+# Gradients
+
+
+@pytest.fixture(scope="module")
+def expected() -> Any:
+    """Loss and gradients of the whole model on one core of JAX's cpu platform."""
+    stages, model = stages_of(tensor=False), Model()
+    batch = model.batch()
+
+    def whole(parameters: Any) -> jax.Array:
+        x = stages.run(parameters, stages.embed(parameters, batch), batch, LAYERS)
+        return stages.loss(parameters, x, batch)[0]
+
+    with jax.default_device(jax.devices("cpu")[0]):
+        return jax.jit(jax.value_and_grad(whole))(model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "micro_batches", "rounds", "sizes", "layers"),
+    [
+        ("gpipe", 4, 1, (2, 2, 2), (2, 2)),
+        ("1f1b", 4, 1, (2, 2, 2), (3, 1)),
+        ("1f1b", 8, 1, (4, 1, 2), (1, 2, 1, 0)),
+        ("1f1b", 4, 2, (2, 1, 2), (1, 1, 1, 1)),
+    ],
+)
+def test_gradients_are_those_of_the_whole_model(
+    name: str,
+    micro_batches: int,
+    rounds: int,
+    sizes: tuple[int, int, int],
+    layers: tuple[int, ...],
+    expected: Any,
+) -> None:
+    schedule = make_schedule(name, sizes[0], micro_batches, rounds)
+    order = rows_of_stacks(schedule, layers)
+    parameters = Model().parameters()
+    for path in ("blocks.*.up", "blocks.*.down"):
+        stack = parameters[path]
+        # Rows beyond a chunk's layers must not matter.
+        rows = [np.full_like(stack[0], 7) if row is None else stack[row] for row in order]
+        parameters[path] = np.stack(rows)
+    step, shardings = piped(Model(), schedule, layers, sizes)
+    loss, gradients = step(*jax.device_put((parameters, Model().batch()), shardings))
+    np.testing.assert_allclose(loss, expected[0], rtol=1e-6)
+    for path, gradient in expected[1].items():
+        got = np.asarray(gradients[path])
+        if ".*." in path:
+            assert not any(got[row].any() for row, layer in enumerate(order) if layer is None)
+            got = got[[order.index(layer) for layer in range(LAYERS)]]
+        np.testing.assert_allclose(got, gradient, rtol=1e-5, atol=1e-5, err_msg=path)
+
+
+# Time and memory, as the platform accounts for them
+
+PROGRAMS = """
+import dataclasses
+import json
+from launch.training.pipeline_schedule import Passes, make_schedule
+from tests.training.pipelined import Model, compiled
+
+nothing = Passes(*[make_schedule("1f1b", 4, 8).forward.slot[:0]] * 3)
+for name, rounds in (("gpipe", 1), ("1f1b", 1), ("1f1b", 2)):
+    for micro_batches, ticks in ((8, True), (24, True), (8, False)):
+        model = Model(rows=micro_batches, length=256, dim=128, width=512, layers=8)
+        schedule = make_schedule(name, 4, micro_batches, rounds)
+        if not ticks:
+            schedule = dataclasses.replace(schedule, forward=nothing, backward=nothing)
+        program = compiled(schedule, model)
+        seconds = program.cost_analysis()["optimal_seconds"]
+        memory = program.memory_analysis().temp_size_in_bytes
+        print(json.dumps([name, rounds, micro_batches if ticks else 0, seconds, memory]))
+"""
+
+
+class Measured(NamedTuple):
+    """Of one step."""
+
+    seconds: float
+    memory: int
+
+
+@pytest.fixture(scope="module")
+def measured(run_python: RunPython) -> dict[tuple[str, int, int], Measured]:
+    """By name, rounds and micro-batches; what a step does besides its pipeline has 0 of them."""
+    settings = {"NEURONJAX_SIMULATE": "1", "NEURONJAX_EXECUTOR": "none"}
+    done = run_python(PROGRAMS, settings, timeout=300)
+    return {
+        (name, rounds, micro_batches): Measured(seconds, memory)
+        for name, rounds, micro_batches, seconds, memory in map(
+            json.loads, done.stdout.splitlines()
+        )
+    }
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("gpipe", 1), ("1f1b", 1), ("1f1b", 2)])
+def test_simulated_time_has_the_bubble(name: str, rounds: int, measured: Any) -> None:
+    """The time of a pipeline that is no micro-batch's."""
+    rest, few, many = (measured[name, rounds, number].seconds for number in (0, 8, 24))
+    of_micro_batch = (many - few) / 16
+    bubble = 1 - 8 * of_micro_batch / (few - rest)
+    assert bubble == pytest.approx(3 / (8 * rounds + 3), rel=0.1)
+
+
+def test_memory_of_1f1b_does_not_grow_with_micro_batches(measured: Any) -> None:
+    """GPipe keeps an input of each micro-batch, 1F1B of at most 2·p - 1 of them."""
+    activation = 256 * 128 * 4
+    gpipe, one_by_one = (
+        [measured[name, 1, number].memory for number in (8, 24)] for name in ("gpipe", "1f1b")
+    )
+    assert gpipe[1] - gpipe[0] == pytest.approx(16 * activation, rel=0.1)
+    assert one_by_one[1] - one_by_one[0] < activation
+    assert one_by_one[1] < gpipe[1] - 8 * activation
