@@ -1,12 +1,13 @@
 """Mixture of experts: a router picks a few gated MLPs per token.
 
 Tokens are sorted into blocks of static shape, each for one expert, so that an expert is a few
-batched matmuls. Axis names: N tokens, E experts, K experts per token, M blocks, C slots per block,
-D model width, F width of an expert.
+batched matmuls. Axis names: B rows, T positions, N = B·T tokens, E experts, K experts per token,
+M blocks, C slots per block, D model width, F width of an expert.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ class Experts:
     hidden_dim: int  # width of one expert
     normalize: bool = True  # the weights of a token's experts sum to 1
     # None: every token visits all its experts (dropless). Otherwise an expert takes at most
-    # capacity_factor · N · per_token / count tokens, and later ones skip it.
+    # capacity_factor · T · per_token / count tokens of a row, and later ones skip it.
     capacity_factor: float | None = None
 
     def __post_init__(self) -> None:
@@ -41,11 +42,31 @@ class Experts:
             )
 
 
+# Tokens [M, C, D] in blocks, and the expert [M] of each (None: block m is expert m's) -> [M, C, D].
+Visit = Callable[[jax.Array, jax.Array | None], jax.Array]
+
+
+class Mix(Protocol):
+    """`mix`, or the same where several cores share the experts."""
+
+    def __call__(
+        self,
+        experts: Experts,
+        x: jax.Array,
+        weights: jax.Array,
+        chosen: jax.Array,
+        visit: Visit,
+    ) -> jax.Array: ...
+
+
 class MoE(nnx.Module):
     """y = Σ weight_e · down_e(act(gate_e(x)) · up_e(x)) over the experts e that the router picks.
 
-    Shazeer et al., 2017; the weights are the softmax over all experts, in FP32.
+    Shazeer et al., 2017; the weights are the softmax over all experts, in FP32. `mix`, the function
+    of that name at first, takes tokens to experts and back.
     """
+
+    mix: Mix
 
     def __init__(
         self,
@@ -63,6 +84,7 @@ class MoE(nnx.Module):
             return nnx.Param(stddev * jax.random.normal(rngs.params(), shape, param_dtype))
 
         self.experts, self.act = experts, act
+        self.mix = mix
         self.router = kernel(dim, experts.count, stddev=stddev)
         self.experts_gate = kernel(experts.count, dim, experts.hidden_dim, stddev=stddev)
         self.experts_up = kernel(experts.count, dim, experts.hidden_dim, stddev=stddev)
@@ -70,22 +92,12 @@ class MoE(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """x [B, T, D] -> [B, T, D]."""
-        tokens = x.reshape(-1, x.shape[-1])
-        weights, chosen = self.route(tokens)
-        blocks = assign(chosen, self.experts)
-        # An assignment without a slot lies beyond the end: it is not written, and reads zeros.
-        slots = jnp.zeros((blocks.number * blocks.size, tokens.shape[1]), tokens.dtype)
-        visitors = jnp.repeat(tokens, self.experts.per_token, axis=0)
-        slots = slots.at[blocks.slot].set(visitors, mode="drop", unique_indices=True)
-        results = self._visit(slots.reshape(blocks.number, blocks.size, -1), blocks.expert)
-        results = results.reshape(slots.shape).at[blocks.slot].get(mode="fill", fill_value=0)
-        results = results.reshape(*chosen.shape, -1)  # [N, K, D]
-        mixed = jnp.einsum("nk,nkd->nd", weights, results, preferred_element_type=jnp.float32)
-        return mixed.astype(x.dtype).reshape(x.shape)
+        weights, chosen = self.route(x)
+        return self.mix(self.experts, x, weights, chosen, self._visit).astype(x.dtype)
 
-    def route(self, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """tokens [N, D] -> the weights, FP32, and numbers of each one's experts [N, K]."""
-        logits = jnp.dot(tokens, self.router[...].astype(tokens.dtype))
+    def route(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """x [..., D] -> the weights, FP32, and numbers of each token's experts [..., K]."""
+        logits = jnp.dot(x, self.router[...].astype(x.dtype))
         probabilities = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
         weights, chosen = jax.lax.top_k(probabilities, self.experts.per_token)
         if self.experts.normalize:
@@ -93,7 +105,6 @@ class MoE(nnx.Module):
         return weights, chosen
 
     def _visit(self, x: jax.Array, expert: jax.Array | None) -> jax.Array:
-        """Block m of x [M, C, D] through the expert [M] of its number, or through expert m."""
         gate, up, down = (
             (kernel if expert is None else kernel[expert]).astype(x.dtype)
             for kernel in (self.experts_gate[...], self.experts_up[...], self.experts_down[...])
@@ -101,6 +112,15 @@ class MoE(nnx.Module):
         hidden = activation(self.act)(jnp.einsum("mcd,mdf->mcf", x, gate))
         hidden = hidden * jnp.einsum("mcd,mdf->mcf", x, up)
         return jnp.einsum("mcf,mfd->mcd", hidden, down)
+
+
+def mix(
+    experts: Experts, x: jax.Array, weights: jax.Array, chosen: jax.Array, visit: Visit
+) -> jax.Array:
+    """Σ weight · expert(x) over the experts chosen: x [B, T, D], weights and chosen [B, T, K] ->
+    FP32 [B, T, D]."""
+    blocks = assign(chosen, experts)
+    return mixed(x, weights, blocks, lambda slots: visit(slots, blocks.expert))
 
 
 class Blocks(NamedTuple):
@@ -112,25 +132,59 @@ class Blocks(NamedTuple):
     slot: jax.Array  # [N · K], by token, then by choice; beyond the last slot if there is none
 
 
-def assign(chosen: jax.Array, experts: Experts) -> Blocks:
-    """Slots for the experts chosen [N, K], in the order of the tokens.
+def mixed(
+    x: jax.Array,
+    weights: jax.Array,
+    blocks: Blocks,
+    visit: Callable[[jax.Array], jax.Array],
+) -> jax.Array:
+    """The weighted sums [B, T, D], FP32, of what `visit` makes of the slots [M, C, D] that tokens
+    x [B, T, D] are put into."""
+    tokens, per_token = x.reshape(-1, x.shape[-1]), weights.shape[-1]
+    # An assignment without a slot lies beyond the end: it is not written, and reads zeros.
+    slots = jnp.zeros((blocks.number * blocks.size, tokens.shape[1]), tokens.dtype)
+    visitors = jnp.repeat(tokens, per_token, axis=0)
+    slots = slots.at[blocks.slot].set(visitors, mode="drop", unique_indices=True)
+    results = visit(slots.reshape(blocks.number, blocks.size, -1)).reshape(slots.shape)
+    results = results.at[blocks.slot].get(mode="fill", fill_value=0)
+    results = results.reshape(*weights.shape, -1)  # [B, T, K, D]
+    return jnp.einsum("btk,btkd->btd", weights, results, preferred_element_type=jnp.float32)
 
-    With a capacity each expert has one block. Without, it has as many as it needs: blocks of the
-    average load N·K / E, of which at most twice as many as experts are ever begun.
+
+def assign(chosen: jax.Array, experts: Experts) -> Blocks:
+    """Slots for the experts chosen [B, T, K], in the order of the tokens.
+
+    With a capacity each expert has one block, with as many slots for each row.
     """
-    visits, count = chosen.size, experts.count
-    expert, rank, load = _ranks(chosen.reshape(-1), count)
-    if experts.capacity_factor is not None:
-        size = max(1, round(experts.capacity_factor * visits / count))
-        slot = jnp.where(rank < size, expert * size + rank, count * size)
-        return Blocks(count, size, None, slot)
-    size = -(-visits // count)
-    num_blocks = min(visits, visits // size + count)
-    ends = jnp.cumsum(-(-load // size))  # number of the block after each expert's last
+    if experts.capacity_factor is None:
+        return assign_all(chosen, experts.count)
+    rows, visits = len(chosen), chosen[0].size
+    size = max(1, round(experts.capacity_factor * visits / experts.count))
+    expert, rank, _ = jax.vmap(lambda row: _ranks(row.reshape(-1), experts.count))(chosen)
+    row = jnp.arange(rows)[:, None]
+    slot = jnp.where(rank < size, (expert * rows + row) * size + rank, experts.count * rows * size)
+    return Blocks(experts.count, rows * size, None, slot.reshape(-1))
+
+
+def assign_all(chosen: jax.Array, count: int, *, share: int = 1) -> Blocks:
+    """Slots for all visits chosen [..., K] to `count` experts, each of which has as many blocks as
+    it needs: of the average load, of which at most twice as many as experts are ever begun.
+
+    Visits with the number `count` are to others' experts, which are `share` times as many in all;
+    they have no slot.
+    """
+    visits, per_token = chosen.size, chosen.shape[-1]
+    expert, rank, load = _ranks(chosen.reshape(-1), count + (share > 1))
+    size = -(-visits // (count * share))
+    most = visits // per_token * min(per_token, count)
+    num_blocks = min(most, most // size + count)
+    ends = jnp.cumsum(-(-load[:count] // size))  # number of the block after each expert's last
     first = jnp.where(expert > 0, ends[expert - 1], 0)
     owner = jnp.searchsorted(ends, jnp.arange(num_blocks), side="right")
     owner = jnp.minimum(owner, count - 1)  # blocks that are not begun
-    return Blocks(num_blocks, size, owner, (first + rank // size) * size + rank % size)
+    slot = (first + rank // size) * size + rank % size
+    slot = jnp.where(expert < count, slot, num_blocks * size + rank)
+    return Blocks(num_blocks, size, owner, slot)
 
 
 def _ranks(expert: jax.Array, count: int) -> tuple[jax.Array, jax.Array, jax.Array]:

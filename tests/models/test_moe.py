@@ -38,7 +38,7 @@ def build(experts: Experts, router_scale: float = 1.0) -> tuple[Any, Parameters]
 
 
 def reference(tokens: np.ndarray, weights: Parameters, experts: Experts) -> np.ndarray:
-    """Token by token, expert by expert; an expert beyond its capacity passes tokens over."""
+    """Token by token of a row, expert by expert; beyond its capacity, an expert passes over."""
     capacity = np.inf
     if experts.capacity_factor is not None:
         visits = len(tokens) * experts.per_token
@@ -81,7 +81,7 @@ def test_a_mixture_is_the_loop_over_tokens(
     tokens = np.random.default_rng(2).normal(size=(2, 9, DIM)).astype(np.float32)
     arguments = jax.device_put((weights, tokens), devices[0])
     got = jax.jit(lambda weights, x: merge(graph, weights)(x))(*arguments)
-    expected = reference(tokens.reshape(-1, DIM), weights, experts).reshape(tokens.shape)
+    expected = np.stack([reference(row, weights, experts) for row in tokens])
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
 
 
@@ -125,12 +125,12 @@ def test_every_visit_has_a_slot_of_its_own_in_a_block_of_its_expert(
     count: int, per_token: int, number: int
 ) -> None:
     experts = Experts(count, per_token, HIDDEN)
-    sizes = assign(jnp.zeros((number, per_token), jnp.int32), experts)
+    sizes = assign(jnp.zeros((1, number, per_token), jnp.int32), experts)
     assert sizes.number * sizes.size <= 2 * number * per_token + count
 
     @jax.jit
     def places(chosen: jax.Array) -> tuple[jax.Array | None, jax.Array]:
-        blocks = assign(chosen, experts)
+        blocks = assign(chosen[None], experts)
         return blocks.expert, blocks.slot
 
     for chosen in routings(count, per_token, number):
