@@ -1,9 +1,9 @@
 """From parameter paths to shardings: the models know axes, only this knows mesh axes.
 
-Mesh axes: `data` (rows of the batch), `fsdp` (rows too, and the weights between uses), `expert`
-(rows too, and the experts), `context` (positions of each row), `model` (heads, feed-forward
-width, vocabulary) and `kv_replica` (as `model`, but for keys and values: cores along it hold the
-same heads of those). A mesh need not have them all.
+Mesh axes: `stage` (stacked blocks), `data` (rows of the batch), `fsdp` (rows too, and the weights
+between uses), `expert` (rows too, and the experts), `context` (positions of each row), `model`
+(heads, feed-forward width, vocabulary) and `kv_replica` (as `model`, but for keys and values: cores
+along it hold the same heads of those). A mesh need not have them all.
 """
 
 import math
@@ -20,7 +20,7 @@ AxisTable = Sequence[tuple[str, tuple[str, ...]]]
 # name of an array axis -> mesh axes it is split over; axes not named here are not split
 AxisRules = Mapping[str, tuple[str, ...]]
 
-MESH_AXES = ("data", "fsdp", "expert", "context", "model", "kv_replica")
+MESH_AXES = ("stage", "data", "fsdp", "expert", "context", "model", "kv_replica")
 BATCH_AXES = ("data", "fsdp", "expert")  # mesh axes that split the rows of a batch
 TENSOR_AXES = ("model", "kv_replica")  # mesh axes of tensor parallelism
 
@@ -31,6 +31,7 @@ RULES: AxisRules = {
     "hidden_dim": TENSOR_AXES,
     "experts": ("expert",),
     "dim": ("fsdp",),
+    "layers": ("stage",),
 }
 
 

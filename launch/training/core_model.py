@@ -7,8 +7,13 @@ from flax import nnx
 
 from launch.training.layout import FULLY_SHARDED, Layout
 from launch.training.parallelism import Parallelism
+from models.layers.attention import Attention
+from models.layers.moe import MoE
 from models.layers.norms import BatchNorm
+from models.parallel import context, experts
 from models.parallel.blocks import BlockRun, CoreBlock, keep_no_scores
+from models.parallel.context import ContextParallel
+from models.parallel.experts import ExpertParallel
 from models.parallel.tensor import Sharing, TensorParallel
 from models.parameters import Parameters, merge
 from models.sharding import TENSOR_AXES
@@ -32,7 +37,11 @@ class CoreModel:
             for path, weight in parameters.items()
         }
         model = merge(self.graph, outside)
-        if self.parallelism.recompute == "selective":
+        self._share_positions(model)
+        self._share_experts(model)
+        # A ring makes its scores again anyway.
+        in_ring = self.context is not None and self.context.method == "ring"
+        if self.parallelism.recompute == "selective" and not in_ring:
             keep_no_scores(model)
         for _, module in nnx.iter_modules(model):
             if isinstance(module, BatchNorm):
@@ -42,6 +51,29 @@ class CoreModel:
         if self.sharing is not None and tensor is not None:
             self.sharing.model(model, tensor)
         return model
+
+    @property
+    def context(self) -> ContextParallel | None:
+        """How positions are shared, if they are."""
+        if context.AXIS not in self.layout.manual:
+            return None
+        size = self.layout.mesh.shape[context.AXIS]
+        return ContextParallel(size, self.parallelism.context_parallel_method)
+
+    def _share_positions(self, model: Any) -> None:
+        if self.context is None:
+            return
+        model.context = self.context
+        for _, module in nnx.iter_modules(model):
+            if isinstance(module, Attention):
+                module.mix = self.context.attend
+
+    def _share_experts(self, model: Any) -> None:
+        if experts.AXIS not in self.layout.manual:
+            return
+        for _, module in nnx.iter_modules(model):
+            if isinstance(module, MoE):
+                module.mix = ExpertParallel()
 
     def _tensor(self) -> TensorParallel | None:
         axes = tuple(axis for axis in TENSOR_AXES if axis in self.layout.manual)
@@ -54,7 +86,7 @@ class CoreModel:
             gather=self.layout.for_use if FULLY_SHARDED in self.layout.manual else None,
             share=(lambda block: sharing.block(block, tensor)) if sharing and tensor else None,
         )
-        stacked = self.parallelism.scan_layers
+        stacked = self.parallelism.stacks
         if run == BlockRun() and not stacked:
             return
         if getattr(model, "blocks", None) is None:

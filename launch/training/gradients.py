@@ -14,7 +14,10 @@ from launch.training.clipping import global_norm
 from launch.training.core_model import CoreModel
 from launch.training.layout import Layout
 from launch.training.objectives import Batch, Loss, Objective
+from launch.training.pipeline import AXIS as STAGE
+from launch.training.pipeline import Pipeline
 from launch.training.precision import Precision
+from launch.training.stages import ModelStages
 from models.parallel.varying import vary, varying_axes
 from models.parameters import Parameters, statistics
 
@@ -44,6 +47,7 @@ class CoreStep:
     batch_specs: Any
     micro_batches: int
     seed: int
+    pipeline: Pipeline | None = None
 
     @property
     def layout(self) -> Layout:
@@ -69,8 +73,13 @@ class CoreStep:
         """The sums of a batch in evaluation."""
 
         def of_core(parameters: Parameters, scaling: Parameters, batch: Batch) -> Loss:
-            module = self.model(self._for_step(parameters) | self._own(scaling))
-            return self._over_cores(self.objective(module, batch, None))
+            held = self._for_step(parameters) | self._own(scaling)
+            batch = self._own_positions(batch)
+            if self.pipeline is not None:
+                rows = self.pipeline.micro_batches((batch, None))
+                loss = self.pipeline.sums(self._stages.parts(), held, rows)
+                return self._over_cores(_over_stages(loss))
+            return self._over_cores(self.objective(self.model(held), batch, None))
 
         arguments = (self._specs(), _WHOLE, self._batch_specs())
         results = Loss(_WHOLE, _WHOLE, _WHOLE)
@@ -91,12 +100,20 @@ class CoreStep:
             loss = self.objective(module, batch, keys)
             return loss.total, (loss, statistics(module))
 
+        def part_in_pipeline(part: tuple[Batch, jax.Array]) -> Part:
+            assert self.pipeline is not None
+            rows, stages = self.pipeline.micro_batches(part), self._stages.parts()
+            gradients, loss = self.pipeline.gradients(stages, learning, rows, fixed=held)
+            return Part((self.precision.accumulated(gradients), (_over_stages(loss), {})), {})
+
         def part_of(part: tuple[Batch, jax.Array]) -> Part:
+            if self.pipeline is not None:
+                return part_in_pipeline(part)
             (_, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(learning, *part)
             amax = {path: gradients.pop(path) for path in self.histories}
             return Part((self.precision.accumulated(gradients), others), amax)
 
-        rows = (batch, self._keys(step, rows_of(batch)))
+        rows = (self._own_positions(batch), self._keys(step, rows_of(batch)))
         sums, amax = accumulate(part_of, rows, self.micro_batches, self.layout.manual)
         gradients, (loss, moved) = sums
         loss = self._over_cores(loss)
@@ -112,6 +129,14 @@ class CoreStep:
             },
             {path: self._largest(magnitude) for path, magnitude in amax.items()},
         )
+
+    @property
+    def _stages(self) -> ModelStages:
+        return ModelStages(self.model, self.objective)
+
+    def _own_positions(self, batch: Batch) -> Batch:
+        context = self.model.context
+        return batch if context is None else context.own(batch)
 
     def _for_step(self, parameters: Parameters) -> Parameters:
         """What layers get: rounded before it is gathered."""
@@ -166,6 +191,12 @@ class CoreStep:
             out_specs=out_specs,
             axis_names=frozenset(self.layout.manual),
         )
+
+
+def _over_stages(loss: Loss) -> Loss:
+    """What the last stage of a pipeline has, for all."""
+    summed: Loss = jax.lax.psum(loss, STAGE)
+    return summed
 
 
 def rows_of(batch: Batch) -> int:

@@ -9,11 +9,10 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from launch.errors import MeshError
 from launch.settings import check_settings, setting
+from launch.training.pipeline_schedule import SCHEDULES
 from models.parallel.blocks import RECOMPUTATION
+from models.parallel.context import METHODS
 from models.sharding import MESH_AXES
-
-AXIS_ORDER = ("stage", *MESH_AXES)
-"""Mesh axes, outermost first: cores along the last are nearest to each other."""
 
 KV_REPLICA = "kv_replica"
 
@@ -52,6 +51,26 @@ class Parallelism:
     )
     zero_1: bool = setting(
         False, "Split masters and optimizer state over data-parallel cores (ZeRO-1)."
+    )
+    context_parallel_method: str = setting(
+        "ring",
+        "How attention sees other cores' positions: keys and values travel, or each core gets "
+        "whole rows for some of its heads.",
+        choices=METHODS,
+    )
+    pipeline_schedule: str = setting(
+        "1f1b",
+        "Backward passes after all forward passes, or as soon as they can be.",
+        choices=SCHEDULES,
+    )
+    pipeline_parallel_num_microbatches: int | None = setting(
+        None, "Micro-batches that go through a pipeline; default: twice its stages.", lowest=1
+    )
+    virtual_pipeline_parallel_size: int = setting(
+        1, "Chunks of blocks that each stage has, which micro-batches visit in turn.", lowest=1
+    )
+    pipeline_cuts: str | None = setting(
+        None, "Blocks before which a pipeline is cut, such as 3,6; default: by their cost."
     )
     gradient_accumulation_steps: int = setting(
         1, "Micro-batches of a step, whose gradients are added up in FP32.", lowest=1
@@ -104,12 +123,17 @@ class Parallelism:
         return replace(self, kv_size_multiplier=copies)
 
     @property
+    def stacks(self) -> bool:
+        """Whether parameters of blocks are stacked: stages hold some layers of a stack each."""
+        return self.scan_layers or self.pipeline_parallel_size > 1
+
+    @property
     def axes(self) -> dict[str, int]:
         """The mesh: size by axis, outermost first, without axes of size 1 but data and model."""
         sizes = {axis: getattr(self, name) for name, axis in _AXIS_OF.items()}
         sizes["model"] //= self.kv_size_multiplier
         sizes[KV_REPLICA] = self.kv_size_multiplier
-        return {a: sizes[a] for a in AXIS_ORDER if sizes[a] > 1 or a in ("data", "model")}
+        return {a: sizes[a] for a in MESH_AXES if sizes[a] > 1 or a in ("data", "model")}
 
     def mesh(self, devices: Sequence[jax.Device]) -> Mesh:
         """The mesh over the first of the devices, neighbours along `model`."""

@@ -69,13 +69,20 @@ class Pipeline:
     layers: tuple[int, ...]  # by virtual stage
     axes: tuple[str, ...]  # the manual axes of the region
 
-    def gradients(self, stages: Stages, parameters: Mapping[str, Any], rows: Any) -> Any:
+    def gradients(
+        self,
+        stages: Stages,
+        parameters: Mapping[str, Any],
+        rows: Any,
+        fixed: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, Any], Any]:
         """(gradients, FP32 sums over micro-batches of a core's own; sums of the tree of `loss`).
 
         Stacks of parameters have the layers of all chunks of a stage, each padded to the longest;
-        rows are a tree of arrays [m, …]. Sums are those of the last stage, and 0 at others.
+        `fixed` ones have no gradients. Rows are a tree of arrays [m, …]. The sums are those of the
+        last stage, and 0 at others.
         """
-        run = _Run(self, stages, parameters, rows)
+        run = _Run(self, stages, parameters, fixed or {}, rows)
         state = run.start()
         for phase in self.schedule.phases:
             tables = tuple(
@@ -84,6 +91,36 @@ class Pipeline:
             )
             state, _ = jax.lax.scan(partial(run.tick, phase), state, tables)
         return state.gradients, state.sums
+
+    def micro_batches(self, rows: Any) -> Any:
+        """Arrays [B, …] as [m, B/m, …]."""
+        count = self.schedule.micro_batches
+        return jax.tree.map(lambda x: x.reshape(count, len(x) // count, *x.shape[1:]), rows)
+
+    def sums(self, stages: Stages, parameters: Mapping[str, Any], rows: Any) -> Any:
+        """Sums of the tree of `loss` alone: forward passes."""
+        run = _Run(self, stages, {}, parameters, rows)
+        passes = self.schedule.forward
+        busy = range(int(np.max(np.nonzero(passes.micro_batch != IDLE)[0])) + 1)
+        state = run.start()
+        carry = (state.arrived, state.sums)
+        return jax.lax.scan(run.evaluate, carry, _table(passes, busy))[0][1]
+
+    @property
+    def order(self) -> tuple[int | None, ...]:
+        """The block of each row of a stack, in the order of stages and their chunks; None where a
+        chunk has fewer than the longest."""
+        first = np.cumsum((0, *self.layers))
+        virtual = (
+            chunk * self.schedule.stages + stage
+            for stage in range(self.schedule.stages)
+            for chunk in range(self.schedule.rounds)
+        )
+        return tuple(
+            int(first[number]) + place if place < self.layers[number] else None
+            for number in virtual
+            for place in range(max(self.layers))
+        )
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -103,9 +140,11 @@ def _table(passes: Passes, ticks: range) -> _Pass:
 class _Run:
     """One step of a core."""
 
-    def __init__(self, pipeline: Pipeline, stages: Stages, parameters: Any, rows: Any) -> None:
+    def __init__(
+        self, pipeline: Pipeline, stages: Stages, parameters: Any, fixed: Any, rows: Any
+    ) -> None:
         self.pipeline, self.stages = pipeline, stages
-        self.parameters, self.rows = parameters, rows
+        self.parameters, self.fixed, self.rows = parameters, fixed, rows
         self.stage = jax.lax.axis_index(AXIS)
         self.rounds = pipeline.schedule.rounds
         self.roles = tuple(dict.fromkeys(pipeline.roles))
@@ -115,10 +154,14 @@ class _Run:
     def start(self) -> _Tick:
         """Before the first tick."""
         rows = self.rows_of(jnp.int32(0))
-        own = self.chunk(jnp.int32(0))
-        shape = jax.eval_shape(self.stages.embed, own, rows)
+        own = {**self.chunk(self.fixed, jnp.int32(0)), **self.chunk(self.parameters, jnp.int32(0))}
+
+        def whole(parameters: Any, rows: Any) -> tuple[jax.Array, Any]:
+            x = self.own(self.stages.embed(parameters, rows))
+            return x, self.stages.loss(parameters, x, rows)[1]
+
+        shape, sums = jax.eval_shape(whole, own, rows)
         nothing = jnp.zeros(shape.shape, shape.dtype)
-        _, sums = jax.eval_shape(self.stages.loss, own, shape, rows)
         return self.own(
             _Tick(
                 inputs=jnp.zeros((self.pipeline.schedule.slots, *shape.shape), shape.dtype),
@@ -151,38 +194,39 @@ class _Run:
 
     def forward(self, state: _Tick, now: _Pass) -> jax.Array:
         """What the next stage gets."""
+        rows, learnt, fixed = self.given(now)
 
-        def branch(role: Role) -> Callable[..., jax.Array]:
-            def run(parameters: Any, x: jax.Array, rows: Any) -> jax.Array:
-                if role.is_last:  # its backward pass does it all
-                    return self.own(jnp.zeros_like(x))
-                return self.own(self.run(role, parameters, x, rows))
+        def branch(role: Role) -> Callable[[jax.Array], jax.Array]:
+            if role.is_last:  # its backward pass does it all
+                return idle
+            return lambda x: self.run(role, {**fixed, **learnt}, x, rows)
 
-            return run
-
-        def idle(parameters: Any, x: jax.Array, rows: Any) -> jax.Array:
+        def idle(x: jax.Array) -> jax.Array:
             return self.own(jnp.zeros_like(x))
 
         branches = [idle, *map(branch, self.roles)]
-        found: jax.Array = jax.lax.switch(
-            self.branch(now), branches, self.chunk(now.chunk), state.arrived,
-            self.rows_of(now.micro_batch),
-        )  # fmt: skip
+        found: jax.Array = jax.lax.switch(self.branch(now), branches, state.arrived)
         return found
 
     def backward(self, state: _Tick, now: _Pass) -> tuple[Any, jax.Array, Any]:
         """Sums of gradients, what the stage before gets, and sums of the loss."""
         x = jax.lax.dynamic_index_in_dim(state.inputs, jnp.maximum(now.slot, 0), keepdims=False)
+        rows, learnt, fixed = self.given(now)
 
         def branch(role: Role) -> Callable[..., Any]:
+            def output(learnt: Any, x: jax.Array) -> Any:
+                return self.run(role, {**fixed, **learnt}, x, rows)
+
+            def loss(learnt: Any, x: jax.Array) -> Any:
+                return self.stages.loss({**fixed, **learnt}, output(learnt, x), rows)
+
             def run(gradients: Any, sums: Any, x: jax.Array, returned: jax.Array) -> Any:
-                parameters, rows = self.chunk(now.chunk), self.rows_of(now.micro_batch)
                 if role.is_last:
-                    more, of_x, terms = self.gradients_of_loss(role, parameters, x, rows)
+                    total, pull, terms = jax.vjp(loss, learnt, x, has_aux=True)
+                    more, of_x = pull(jnp.ones_like(total))
                     sums = jax.tree.map(jnp.add, sums, terms)
                 else:
-                    run = partial(self.run, role)
-                    _, pull = jax.vjp(lambda p, x: run(p, x, rows), parameters, x)
+                    _, pull = jax.vjp(output, learnt, x)
                     more, of_x = pull(returned)
                 return self.own((self.added(gradients, more, now.chunk), of_x, sums))
 
@@ -197,22 +241,40 @@ class _Run:
         )
         return found
 
+    def evaluate(self, carry: tuple[jax.Array, Any], table: _Pass) -> tuple[Any, None]:
+        """A tick of forward passes alone, of which the last stage's make the loss."""
+        arrived, sums = carry
+        now = jax.tree.map(lambda row: row[self.stage], table)
+        rows, _, fixed = self.given(now)
+
+        def branch(role: Role) -> Callable[..., Any]:
+            def run(x: jax.Array, sums: Any) -> Any:
+                x = self.run(role, fixed, x, rows)
+                if role.is_last:
+                    _, terms = self.stages.loss(fixed, x, rows)
+                    sums = jax.tree.map(jnp.add, sums, terms)
+                return self.own((x, sums))
+
+            return run
+
+        branches = [lambda x, sums: self.own((x, sums)), *map(branch, self.roles)]
+        x, sums = jax.lax.switch(self.branch(now), branches, arrived, sums)
+        return (_pass_on(x, 1), sums), None
+
     def run(self, role: Role, parameters: Any, x: jax.Array, rows: Any) -> jax.Array:
-        """A chunk, all but the loss."""
+        """A chunk, all but the loss. Cores that have the same results have each its own of them:
+        gradients that come back are partial sums."""
         if role.is_first:
             x = self.stages.embed(parameters, rows)
-        return self.stages.run(parameters, x, rows, role.layers)
-
-    def gradients_of_loss(
-        self, role: Role, parameters: Any, x: jax.Array, rows: Any
-    ) -> tuple[Any, jax.Array, Any]:
-        def loss(parameters: Any, x: jax.Array) -> tuple[jax.Array, Any]:
-            return self.stages.loss(parameters, self.run(role, parameters, x, rows), rows)
-
-        total, pull, terms = jax.vjp(loss, parameters, x, has_aux=True)
-        return *pull(jnp.ones_like(total)), terms
+        found: jax.Array = self.own(self.stages.run(parameters, x, rows, role.layers))
+        return found
 
     # Chunks of parameters, and rows
+
+    def given(self, now: _Pass) -> tuple[Any, Any, Any]:
+        """Rows, learnt parameters and fixed ones of a pass."""
+        chunks = (self.chunk(tree, now.chunk) for tree in (self.parameters, self.fixed))
+        return self.rows_of(now.micro_batch), *chunks
 
     def branch(self, now: _Pass) -> jax.Array:
         """0, or 1 + the number of the role."""
@@ -225,13 +287,13 @@ class _Run:
             lambda x: jax.lax.dynamic_index_in_dim(x, number, keepdims=False), self.rows
         )
 
-    def chunk(self, number: jax.Array) -> Any:
+    def chunk(self, parameters: Any, number: jax.Array) -> dict[str, Any]:
         """The parameters that a chunk uses."""
         if self.rounds == 1:
-            return self.parameters
+            return dict(parameters)
         return {
             path: self._part(weight, number) if is_stacked(path) else weight
-            for path, weight in self.parameters.items()
+            for path, weight in parameters.items()
         }
 
     def added(self, gradients: Any, more: Any, chunk: jax.Array) -> Any:

@@ -10,17 +10,20 @@ import optax
 from flax import nnx
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from launch.errors import ModelError
-from launch.meshes import batch_sharding, state_shardings
+from launch.errors import MeshError, ModelError
+from launch.meshes import state_shardings
 from launch.training.clipping import clip_by_global_norm
+from launch.training.combinations import check_combination
 from launch.training.core_model import CoreModel
-from launch.training.gradients import CoreStep, rows_of
+from launch.training.gradients import CoreStep
 from launch.training.layout import make_layout
 from launch.training.objectives import Batch, LanguageModelling, Loss, Objective
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS, Precision
+from launch.training.stages import make_pipeline
 from models.layers.fp8 import next_history
 from models.layers.linear import multiply_in
+from models.parallel.context import AXIS as CONTEXT
 from models.parallel.depth import stack
 from models.parameters import Parameters, amax_histories, split, statistics
 from models.pretrained import Described
@@ -83,24 +86,33 @@ def make_training(
     neither model nor batch, ModelError if its blocks are not alike, but are to be stacked.
     """
     build = partial(_build, model, precision, seed)
-    stacked = stack if parallelism.scan_layers else dict
     abstract = nnx.eval_shape(build)
-    variables = stacked(split(abstract)[1])
+    unstacked = split(abstract)[1]
+    manual = _manual_axes(model, mesh)
+    pipeline = None
+    if parallelism.pipeline_parallel_size > 1:
+        pipeline = make_pipeline(parallelism, manual, unstacked, batch)
+    stacked: Callable[[Parameters], Parameters] = dict
+    if parallelism.stacks:
+        stacked = partial(stack, order=None if pipeline is None else pipeline.order)
+    variables = stacked(unstacked)
     histories, running = stacked(amax_histories(abstract)), stacked(statistics(abstract))
     parameters = {path: leaf for path, leaf in variables.items() if path not in histories}
     learnt = (parameters.keys() if trained is None else set(trained)) - running.keys()
-    # Axes of size 1 split nothing; some architectures leave their tensor axes to the partitioner.
-    left = () if model.architecture.sharing is not None else TENSOR_AXES
     layout = make_layout(
-        mesh,
-        parameters,
-        model.architecture.axes,
-        manual=tuple(a for a in mesh.axis_names if mesh.shape[a] > 1 and a not in left),
-        zero=parallelism.zero_1,
+        mesh, parameters, model.architecture.axes, manual=manual, zero=parallelism.zero_1
     )
-    if parallelism.scan_layers:
+    if parallelism.stacks:
         _keep_one_block(abstract, model)
-    batch_sharding(mesh, rows_of(batch))
+    check_combination(model, abstract, parallelism, mesh, batch)
+    if pipeline is not None and (histories or running):
+        raise MeshError(
+            "a pipeline does not keep histories of magnitudes or running statistics, which "
+            f"{next(iter(histories or running))} is. Choose another precision or model, or a mesh "
+            "without stage."
+        )
+    # A core takes its positions out of whole rows, in an order that is none of a sharding.
+    row_axes = [axis for axis in mesh.axis_names if axis != CONTEXT]
     core = CoreStep(
         model=CoreModel(split(abstract)[0], layout, parallelism, model.architecture.sharing),
         objective=objective or LanguageModelling(),
@@ -108,9 +120,10 @@ def make_training(
         learnt=frozenset(learnt),
         running=frozenset(running),
         histories=frozenset(histories),
-        batch_specs=jax.tree.map(lambda x: batch_spec(mesh.axis_names, x.ndim), batch),
+        batch_specs=jax.tree.map(lambda x: batch_spec(row_axes, x.ndim), batch),
         micro_batches=parallelism.gradient_accumulation_steps,
         seed=seed,
+        pipeline=pipeline,
     )
 
     def learnt_of(parameters: Parameters) -> Parameters:
@@ -175,6 +188,13 @@ def make_training(
     )
 
 
+def _manual_axes(model: Described, mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
+    """Axes of size 1 split nothing; some architectures leave their tensor axes to the
+    partitioner."""
+    left = () if model.architecture.sharing is not None else TENSOR_AXES
+    return tuple(axis for axis in mesh.axis_names if mesh.shape[axis] > 1 and axis not in left)
+
+
 def _build(model: Described, precision: Precision, seed: int) -> nnx.Module:
     module = model.architecture.build(precision.configure(model.config), seed)
     if (matmul := precision.make_matmul()) is not None:
@@ -190,8 +210,8 @@ def _keep_one_block(module: Any, model: Described) -> None:
     blocks = getattr(module, "blocks", None)
     if blocks is None or any(nnx.graphdef(block) != nnx.graphdef(blocks[0]) for block in blocks):
         raise ModelError(
-            f"--scan_layers needs blocks that are alike, which those of "
-            f"{model.architecture.name} with this config are not. Leave it out."
+            f"--scan_layers and pipelines need blocks that are alike, which those of "
+            f"{model.architecture.name} with this config are not. Leave them out."
         )
     module.blocks = nnx.List(blocks[:1])
 

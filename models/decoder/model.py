@@ -128,20 +128,42 @@ class Decoder(nnx.Module):
         with its number in segments [B, T], and stands at its place in positions [B, T].
         Raises InputError if only one of the two is given, or `pad` besides.
         """
-        length = tokens.shape[1]
+        where = self.positions(tokens.shape[1], pad=pad, segments=segments, positions=positions)
+        return self.logits(self.run(self.embed(tokens), where))
+
+    def positions(
+        self,
+        length: int,
+        *,
+        pad: jax.Array | None = None,
+        segments: jax.Array | None = None,
+        positions: jax.Array | None = None,
+    ) -> Positions:
+        """Of whole sequences, for `run`; arguments and errors as of a call."""
         if segments is not None and positions is not None and pad is None:
-            where = self._packed_positions(segments, positions)
-        elif segments is not None or positions is not None:
+            return self._packed_positions(segments, positions)
+        if segments is not None or positions is not None:
             raise InputError("packed rows need both segments and positions, and no pad")
-        elif self.context is None:
-            where = self._positions(length, length, 0, pad, length)
-        elif pad is not None:
+        if self.context is None:
+            return self._positions(length, length, 0, pad, length)
+        if pad is not None:
             raise InputError("texts whose positions several cores share have no pad")
-        else:
-            places = jnp.asarray(self.context.order(length))
-            where = Positions(self._masks(length, None), self._turns(places, length))
-        x, _ = self._run(tokens, [None] * len(self.blocks), where, 0)
-        return self._logits(x)
+        whole = length * self.context.size
+        places = self.context.own_positions(whole)
+        return Positions(self._masks(length, None), self._turns(places, whole))
+
+    def embed(self, tokens: jax.Array) -> jax.Array:
+        """The residual stream [B, T, D] before the first block."""
+        vectors = self.embedding(tokens, self.config.dtype)
+        return _scaled(vectors, self.config.embedding_multiplier)
+
+    def run(self, x: jax.Array, where: Positions) -> jax.Array:
+        """All blocks: the residual stream [B, T, D] of whole sequences -> the same."""
+        return self._blocks(x, [None] * len(self.blocks), where, 0)[0]
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """Of the residual stream behind the last block [B, T, D]: FP32 [B, T, V]."""
+        return self._logits(self.norm(x))
 
     def extend(
         self,
@@ -160,10 +182,10 @@ class Decoder(nnx.Module):
         """
         end = start + (tokens.shape[1] if last is None else last + 1)
         where = self._positions(tokens.shape[1], cache[0].keys.shape[1], start, pad, end)
-        x, extended = self._run(tokens, cache, where, start)
+        x, extended = self._blocks(self.embed(tokens), cache, where, start)
         if last is not None:
             x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
-        return self._logits(x), extended
+        return self.logits(x), extended
 
     def init_cache(self, batch: int, length: int) -> list[KVCache]:
         """An empty cache of `length` slots for `batch` sequences, one entry per block."""
@@ -185,7 +207,8 @@ class Decoder(nnx.Module):
         masks = {w: causal_mask(slots, key_slots, window=w) for w in self._windows()}
         where = Positions(masks, self._turns(slots, None))
         caches = [PagedCache(layer, rows) for layer in pages]
-        x, extended = self._run(tokens, caches, where, rows.starts)
+        x, extended = self._blocks(self.embed(tokens), caches, where, rows.starts)
+        x = self.norm(x)
         last = jnp.maximum(rows.counts - 1, 0)[:, None, None]
         x = jnp.take_along_axis(x, last, axis=1)
         return x[:, 0], [layer.pages for layer in extended]
@@ -200,22 +223,19 @@ class Decoder(nnx.Module):
         empty = Pages.empty(blocks, block_size, config.num_kv_heads, config.head_dim, config.dtype)
         return [empty for _ in range(config.num_layers)]
 
-    def _run(
+    def _blocks(
         self,
-        tokens: jax.Array,
+        x: jax.Array,
         caches: Sequence[CacheType],
         positions: Positions,
         start: ArrayLike,
     ) -> tuple[jax.Array, list[CacheType]]:
-        """The last block's output, normed [B, T, D], and the caches."""
-        x = _scaled(
-            self.embedding(tokens, self.config.dtype), self.config.embedding_multiplier
-        )  # [B, T, D]
+        """The residual stream [B, T, D] behind the last block, and the caches."""
         extended: list[CacheType] = []
         for block, cache in zip(self.blocks, caches, strict=True):
             x, cache = block(x, positions, cache, start)
             extended.append(cache)
-        return self.norm(x), extended
+        return x, extended
 
     def _positions(
         self, length: int, num_keys: int, start: ArrayLike, pad: jax.Array | None, end: ArrayLike

@@ -180,7 +180,7 @@ def assign_all(chosen: jax.Array, count: int, *, share: int = 1) -> Blocks:
     num_blocks = min(most, most // size + count)
     ends = jnp.cumsum(-(-load[:count] // size))  # number of the block after each expert's last
     first = jnp.where(expert > 0, ends[expert - 1], 0)
-    owner = jnp.searchsorted(ends, jnp.arange(num_blocks), side="right")
+    owner = jnp.sum(jnp.arange(num_blocks)[:, None] >= ends, axis=1)
     owner = jnp.minimum(owner, count - 1)  # blocks that are not begun
     slot = (first + rank // size) * size + rank % size
     slot = jnp.where(expert < count, slot, num_blocks * size + rank)

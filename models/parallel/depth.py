@@ -2,7 +2,8 @@
 along its first axis."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,17 +13,21 @@ _NUMBERED = re.compile(r"(.*\.)?blocks\.(\d+)\.(.+)")
 _STACKED = re.compile(r"((?:.*\.)?blocks)\.\*\.(.+)")
 
 
-def stack(tree: Any) -> Any:
-    """Every dictionary by parameter paths in the tree, with the parameters of blocks stacked."""
-    return _map_dictionaries(_stack, tree)
+Order = Sequence[int | None]  # the block of each row of a stack; None: zeros, which nobody uses
 
 
-def unstack(tree: Any) -> Any:
+def stack(tree: Any, order: Order | None = None) -> Any:
+    """Every dictionary by parameter paths in the tree, with the parameters of blocks stacked: one
+    after the other, or in an order of rows."""
+    return _map_dictionaries(partial(_stack, order), tree)
+
+
+def unstack(tree: Any, order: Order | None = None) -> Any:
     """The inverse of `stack`."""
-    return _map_dictionaries(_unstack, tree)
+    return _map_dictionaries(partial(_unstack, order), tree)
 
 
-def _stack(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _stack(order: Order | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
     stacks: dict[str, dict[int, Any]] = {}
     result = {}
     for path, value in parameters.items():
@@ -33,25 +38,28 @@ def _stack(parameters: Mapping[str, Any]) -> dict[str, Any]:
             prefix, number, rest = match.groups()
             stacks.setdefault(f"{prefix or ''}blocks.*.{rest}", {})[int(number)] = value
     for path, values in stacks.items():
-        result[path] = _stacked([values[number] for number in range(len(values))])
+        numbers = range(len(values)) if order is None else order
+        result[path] = _stacked([None if n is None else values[n] for n in numbers])
     return result
 
 
 def _stacked(values: list[Any]) -> Any:
-    if isinstance(values[0], jax.ShapeDtypeStruct):
-        return jax.ShapeDtypeStruct((len(values), *values[0].shape), values[0].dtype)
-    return jnp.stack(values)
+    like = next(value for value in values if value is not None)
+    if isinstance(like, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct((len(values), *like.shape), like.dtype)
+    return jnp.stack([jnp.zeros_like(like) if value is None else value for value in values])
 
 
-def _unstack(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _unstack(order: Order | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
     result = {}
     for path, value in parameters.items():
         match = _STACKED.fullmatch(path)
         if match is None:
             result[path] = value
             continue
-        for number in range(len(value)):
-            result[f"{match[1]}.{number}.{match[2]}"] = value[number]
+        for row, number in enumerate(range(len(value)) if order is None else order):
+            if number is not None:
+                result[f"{match[1]}.{number}.{match[2]}"] = value[row]
     return result
 
 

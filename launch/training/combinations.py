@@ -1,0 +1,69 @@
+"""What cannot go together is refused before anything is compiled."""
+
+import jax
+from flax import nnx
+from jax.sharding import AbstractMesh, Mesh
+
+from launch.errors import MeshError
+from launch.meshes import batch_sharding
+from launch.training.gradients import rows_of
+from launch.training.objectives import Batch
+from launch.training.parallelism import Parallelism
+from models.errors import ShardingError
+from models.layers.moe import MoE
+from models.parallel.context import ContextParallel
+from models.pretrained import Described
+
+
+def check_combination(
+    model: Described,
+    module: nnx.Module,
+    parallelism: Parallelism,
+    mesh: Mesh | AbstractMesh,
+    batch: Batch,
+) -> None:
+    """Raises MeshError if rows or positions cannot be shared equally, or if a model cannot be
+    shared in these ways."""
+    batch_sharding(mesh, rows_of(batch))
+    _check_rows(parallelism, mesh, rows_of(batch))
+    size = mesh.shape.get("context", 1)
+    if size == 1:
+        return
+    if not hasattr(module, "context"):
+        raise MeshError(
+            f"context={size}: {model.architecture.name} cannot share the positions of a text. Use "
+            "a mesh without context."
+        )
+    for _, layer in nnx.iter_modules(module):
+        if isinstance(layer, MoE) and layer.experts.capacity_factor is not None:
+            raise MeshError(
+                f"context={size}: experts with capacity_factor="
+                f"{layer.experts.capacity_factor} count the tokens of whole rows. Use a mesh "
+                "without context, or experts without a capacity."
+            )
+    context = ContextParallel(size, parallelism.context_parallel_method)
+    try:
+        for array in jax.tree.leaves(batch):
+            context.order(array.shape[1])
+    except ShardingError as error:
+        raise MeshError(f"{error} It is the training window, --seq_len.") from error
+
+
+def _check_rows(parallelism: Parallelism, mesh: Mesh | AbstractMesh, rows: int) -> None:
+    cores = 1
+    for axis in ("data", "fsdp", "expert"):
+        cores *= mesh.shape.get(axis, 1)
+    stages = parallelism.pipeline_parallel_size
+    parts = {"--gradient_accumulation_steps": parallelism.gradient_accumulation_steps}
+    if stages > 1:
+        micro_batches = parallelism.pipeline_parallel_num_microbatches or 2 * stages
+        parts["--pipeline_parallel_num_microbatches"] = micro_batches
+    of_core, least = rows // cores, 1
+    for count in parts.values():
+        least *= count
+    if of_core % least:
+        raise MeshError(
+            f"{of_core} rows of a core cannot be split into micro-batches by "
+            f"{' and '.join(f'{name}={count}' for name, count in parts.items())}. Choose a "
+            f"--batch_size that is a multiple of {least * cores}, or fewer micro-batches."
+        )

@@ -1,0 +1,133 @@
+"""How a model is cut into the stages of a pipeline."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from flax import nnx
+
+from launch.errors import MeshError
+from launch.training.core_model import CoreModel
+from launch.training.objectives import Batch, Objective
+from launch.training.parallelism import Parallelism
+from launch.training.pipeline import Pipeline, Stages, is_stacked
+from launch.training.pipeline_schedule import make_schedule
+from models.layers.dropout import set_dropout
+
+Rows = tuple[Batch, jax.Array | None]  # of a micro-batch, and their keys
+
+
+class _LastStage(nnx.Module):
+    """What an objective sees of a model whose blocks have run."""
+
+    def __init__(self, model: Any, x: jax.Array) -> None:
+        self.model, self.x = model, nnx.data(x)
+        self.vocabulary_axes = model.vocabulary_axes
+
+    def __call__(self, tokens: jax.Array, **where: jax.Array) -> jax.Array:
+        """Logits of the residual stream; the tokens are those that it was made of."""
+        logits: jax.Array = self.model.logits(self.x)
+        return logits
+
+
+@dataclass(frozen=True)
+class ModelStages:
+    """The parts of a decoder's loss: functions of a core's parameters, as of `Stages`."""
+
+    model: CoreModel
+    objective: Objective
+
+    def parts(self) -> Stages:
+        """As a pipeline takes them."""
+        return Stages(self.embed, self.run, self.loss)
+
+    def embed(self, parameters: Any, rows: Rows) -> jax.Array:
+        """The residual stream before the first block."""
+        x: jax.Array = self.model(parameters).embed(rows[0]["tokens"])
+        return x
+
+    def run(self, parameters: Any, x: jax.Array, rows: Rows, layers: int) -> jax.Array:
+        """The residual stream behind the blocks of a chunk."""
+        if not layers:
+            return x
+        batch, keys = rows
+        own = {
+            path: weight[:layers] if is_stacked(path) else weight
+            for path, weight in parameters.items()
+        }
+        model = self.model(own)
+        if keys is not None:
+            set_dropout(model, keys)
+        packed = {name: batch[name] for name in ("segments", "positions") if name in batch}
+        run: jax.Array = model.run(x, model.positions(batch["tokens"].shape[1], **packed))
+        return run
+
+    def loss(self, parameters: Any, x: jax.Array, rows: Rows) -> tuple[jax.Array, Any]:
+        """What is minimised, and the sums of the objective."""
+        loss = self.objective(_LastStage(self.model(parameters), x), *rows)
+        return loss.total, loss
+
+
+def make_pipeline(
+    parallelism: Parallelism, axes: tuple[str, ...], shapes: Mapping[str, Any], batch: Batch
+) -> Pipeline:
+    """The pipeline of a model with parameters of these shapes, by path, not stacked.
+
+    Raises MeshError if its blocks, or the objective's batch, cannot be shared out.
+    """
+    if "tokens" not in batch or not any(path.startswith("embedding.") for path in shapes):
+        raise MeshError(
+            f"a pipeline takes batches of tokens through a decoder, not {', '.join(batch)}. Use a "
+            "mesh without stage."
+        )
+    stages, rounds = parallelism.pipeline_parallel_size, parallelism.virtual_pipeline_parallel_size
+    micro_batches = parallelism.pipeline_parallel_num_microbatches or 2 * stages
+    schedule = make_schedule(parallelism.pipeline_schedule, stages, micro_batches, rounds)
+    return Pipeline(schedule, _layers(parallelism, shapes), axes)
+
+
+def _layers(parallelism: Parallelism, shapes: Mapping[str, Any]) -> tuple[int, ...]:
+    """How many blocks each chunk has."""
+    blocks = len({path.split(".")[1] for path in shapes if path.startswith("blocks.")})
+    chunks = parallelism.pipeline_parallel_size * parallelism.virtual_pipeline_parallel_size
+    if blocks < chunks:
+        raise MeshError(
+            f"{blocks} blocks cannot be shared out over {chunks} chunks of a pipeline. Choose "
+            "fewer stages, or fewer chunks of each."
+        )
+    if parallelism.pipeline_cuts is not None:
+        return _given(parallelism.pipeline_cuts, blocks, chunks)
+    size = {path: math.prod(shape.shape) for path, shape in shapes.items()}
+    of_block = sum(n for path, n in size.items() if path.startswith("blocks.")) / blocks
+    of_head = size.get("head.table", size["embedding.table"])
+    return by_cost(blocks, chunks, of_head / of_block)
+
+
+def by_cost(blocks: int, chunks: int, head: float) -> tuple[int, ...]:
+    """Blocks of each chunk, so that the slowest takes as little time as can be; the last one has
+    the head too, which takes as long as `head` blocks do."""
+
+    def slowest(last: int) -> float:
+        return max(math.ceil((blocks - last) / (chunks - 1)), last + head)
+
+    last = min(range(blocks - chunks + 1, 0, -1), key=slowest)
+    each, more = divmod(blocks - last, chunks - 1)
+    return (*(each + (number < more) for number in range(chunks - 1)), last)
+
+
+def _given(cuts: str, blocks: int, chunks: int) -> tuple[int, ...]:
+    try:
+        edges = [0, *map(int, cuts.split(",")), blocks]
+    except ValueError:
+        edges = []
+    layers = tuple(end - start for start, end in itertools.pairwise(edges))
+    if len(layers) != chunks or any(count < 1 for count in layers):
+        raise MeshError(
+            f"--pipeline_cuts={cuts} does not cut {blocks} blocks into {chunks} chunks: give "
+            f"{chunks - 1} rising numbers of blocks from 1 to {blocks - 1}, such as "
+            f"{','.join(str(blocks * n // chunks) for n in range(1, chunks))}."
+        )
+    return layers
