@@ -68,21 +68,6 @@ def stages_of(*, tensor: bool) -> Stages:
     return Stages(embed, run, loss)
 
 
-def rows_of_stacks(schedule: Schedule, layers: tuple[int, ...]) -> list[int | None]:
-    """Which layer each row of a stack has, in the order of stages, chunks, layers."""
-    first = np.cumsum((0, *layers))
-    virtual = [
-        chunk * schedule.stages + stage
-        for stage in range(schedule.stages)
-        for chunk in range(schedule.rounds)
-    ]
-    return [
-        int(first[v]) + place if place < layers[v] else None
-        for v in virtual
-        for place in range(max(layers))
-    ]
-
-
 SPECS = {
     "embedding": P(),
     "blocks.*.up": P("stage", None, "model"),

@@ -39,7 +39,7 @@ class Case:
 CASES = [
     Case("ring", (("context", 2),)),
     Case("ring", (("context", 8),), kv_heads=2, packed=True),
-    Case("ring", (("data", 2), ("context", 2), ("model", 2)), kv_heads=1, packed=True, softcap=3.0),
+    Case("ring", (("data", 2), ("context", 2), ("model", 2)), kv_heads=2, packed=True, softcap=3.0),
     Case("ring", (("context", 4),), kv_heads=1, window=5),
     Case("all_to_all", (("context", 4),), kv_heads=2, packed=True),
     Case("all_to_all", (("data", 2), ("context", 2), ("model", 2)), kv_heads=2, window=5),
@@ -76,27 +76,40 @@ def mesh_of(axes: tuple[tuple[str, int], ...], devices: list[jax.Device]) -> Mes
     return Mesh(np.array(devices[: int(np.prod(sizes))]).reshape(sizes), [name for name, _ in axes])
 
 
+def shared_by(
+    mesh: Mesh, method: str, window: int | None = None, softcap: float | None = None
+) -> Callable[..., jax.Array]:
+    """Attention of query, keys, values and, if there are any, segments of whole texts."""
+    context = ContextParallel(mesh.shape["context"], method)
+    rows = "data" if "data" in mesh.axis_names else None
+    heads = "model" if "model" in mesh.axis_names else None
+
+    def part(query: jax.Array, keys: jax.Array, values: jax.Array, *more: jax.Array) -> jax.Array:
+        return context.attend(query, keys, values, Visibility(window, *more), softcap=softcap)
+
+    def shared(*arrays: jax.Array) -> jax.Array:
+        order = context.order(arrays[0].shape[1])
+        spec = PartitionSpec(rows, "context", heads)
+        specs = tuple(spec if x.ndim > 2 else PartitionSpec(rows, "context") for x in arrays)
+        region = jax.shard_map(part, mesh=mesh, in_specs=specs, out_specs=spec)
+        return region(*(x[:, order] for x in arrays))[:, inverse(order)]
+
+    return shared
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_shared_attention_is_attention(
     case: Case, neuron_devices: list[jax.Device], cpu_devices: list[jax.Device]
 ) -> None:
-    context = ContextParallel(mesh_of(case.mesh, neuron_devices), case.method)
-    order = context.order(LENGTH)
+    attend = shared_by(mesh_of(case.mesh, neuron_devices), case.method, case.window, case.softcap)
     segments = segments_of(case.packed)
-
-    def shared(*arrays: jax.Array) -> jax.Array:
-        seen = Visibility(
-            case.window, None if segments is None else jnp.asarray(segments[:, order])
-        )
-        moved = (x[:, order] for x in arrays)
-        return context.attend(*moved, seen, softcap=case.softcap)[:, inverse(order)]
+    more = () if segments is None else (jnp.asarray(segments),)
 
     def whole(*arrays: jax.Array) -> jax.Array:
-        seen = Visibility(case.window, None if segments is None else jnp.asarray(segments))
-        return dot_product_attention(*arrays, seen, softcap=case.softcap)
+        return dot_product_attention(*arrays, Visibility(case.window, *more), softcap=case.softcap)
 
     arrays = inputs(case.heads, case.kv_heads)
-    got = with_gradients(shared, neuron_devices[0], arrays)
+    got = with_gradients(lambda *arrays: attend(*arrays, *more), neuron_devices[0], arrays)
     expected = with_gradients(whole, cpu_devices[0], arrays)
     for name, ours, theirs in zip(("out", "query", "keys", "values"), got, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, **EXACT, err_msg=name)
@@ -142,12 +155,12 @@ def test_memory_of_a_core_falls_with_the_cores(neuron_devices: list[jax.Device])
 
     def memory(cores: int) -> int:
         mesh = mesh_of((("context", cores),), neuron_devices)
-        context = ContextParallel(mesh)
+        attend = shared_by(mesh, "ring")
         sharding = jax.NamedSharding(mesh, PartitionSpec(None, "context"))
         array = jax.ShapeDtypeStruct((1, 512, 2, 16), jnp.float32, sharding=sharding)
 
         def loss(*arrays: jax.Array) -> jax.Array:
-            return jnp.sum(context.attend(*arrays, Visibility()) ** 2)
+            return jnp.sum(attend(*arrays) ** 2)
 
         analysis = jax.jit(jax.grad(loss, (0, 1, 2))).lower(*[array] * 3).compile()
         found = analysis.memory_analysis()
@@ -162,17 +175,17 @@ def test_memory_of_a_core_falls_with_the_cores(neuron_devices: list[jax.Device])
     [
         (36, "ring", 4, "36 positions cannot be shared by context=8 with 'ring'"),
         (36, "all_to_all", 4, "cuts them into 8 equal chunks. Choose a multiple of 8"),
-        (32, "all_to_all", 4, "4 query heads cannot be shared by 8 cores"),
+        (32, "all_to_all", 4, "4 query heads of a core cannot be shared by context=8"),
         (32, "tree", 4, "there is no context parallelism 'tree'; there is ring, all_to_all"),
     ],
 )
 def test_what_does_not_divide_is_refused(
-    length: int, method: str, heads: int, message: str, neuron_devices: list[jax.Device]
+    length: int, method: str, heads: int, message: str
 ) -> None:
     def share() -> None:
-        context = ContextParallel(mesh_of((("context", 8),), neuron_devices), method)
+        context = ContextParallel(8, method)
         context.order(length)
-        context.attend(*inputs(heads, heads)[:3], Visibility())
+        context.attend(*map(jnp.asarray, inputs(heads, heads)[:3]), Visibility())
 
     with pytest.raises(ShardingError, match=message):
         share()

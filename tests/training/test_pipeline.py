@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from launch.errors import MeshError
+from launch.training.pipeline import Pipeline
 from launch.training.pipeline_schedule import IDLE, Passes, make_schedule
+from launch.training.stages import by_cost
 from tests.conftest import RunPython
-from tests.training.pipelined import LAYERS, Model, piped, rows_of_stacks, stages_of
+from tests.training.pipelined import AXES, LAYERS, Model, piped, stages_of
 
 # Schedules
 
@@ -104,6 +106,25 @@ def test_schedules_that_do_not_fit(arguments: tuple[Any, ...], message: str) -> 
         make_schedule(*arguments)
 
 
+# Layers
+
+
+@pytest.mark.parametrize(
+    ("blocks", "chunks", "head", "layers"),
+    [
+        (8, 4, 0.0, (2, 2, 2, 2)),
+        (8, 4, 1.5, (3, 2, 2, 1)),
+        (8, 2, 4.0, (6, 2)),
+        (5, 2, 0.1, (3, 2)),
+        (4, 4, 9.0, (1, 1, 1, 1)),
+    ],
+)
+def test_cuts_weigh_the_head(
+    blocks: int, chunks: int, head: float, layers: tuple[int, ...]
+) -> None:
+    assert by_cost(blocks, chunks, head) == layers
+
+
 # Gradients
 
 
@@ -139,7 +160,7 @@ def test_gradients_are_those_of_the_whole_model(
     expected: Any,
 ) -> None:
     schedule = make_schedule(name, sizes[0], micro_batches, rounds)
-    order = rows_of_stacks(schedule, layers)
+    order = Pipeline(schedule, layers, AXES).order
     parameters = Model().parameters()
     for path in ("blocks.*.up", "blocks.*.down"):
         stack = parameters[path]
@@ -162,6 +183,7 @@ def test_gradients_are_those_of_the_whole_model(
 PROGRAMS = """
 import dataclasses
 import json
+from launch.training.pipeline import Pipeline
 from launch.training.pipeline_schedule import Passes, make_schedule
 from tests.training.pipelined import Model, compiled
 
