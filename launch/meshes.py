@@ -158,7 +158,7 @@ def choose_mesh(text: str | None, config: Any, batch_size: int) -> Mesh:
     """
     if text is not None:
         return make_mesh(parse_mesh(text))
-    heads = int(getattr(config, "num_kv_heads", None) or getattr(config, "num_heads", 1))
+    heads = int(getattr(config, "num_kv_heads", None) or getattr(config, "num_heads", None) or 1)
     vocab_size = getattr(config, "vocab_size", 0)
     return make_mesh(default_mesh(jax.device_count(), heads, batch_size, vocab_size))
 
