@@ -33,8 +33,6 @@ class DataConfig:
     text_field: str = setting(
         "text", "Field of a record with its text, or with its tokens as a list of integers."
     )
-    image_field: str = setting("image", "Field of a record with its image.")
-    label_field: str = setting("label", "Field of a record with its class: a name or a number.")
     packing: str | None = setting(
         None,
         "How rows are made of documents. windows: anywhere in the documents one after the other; "

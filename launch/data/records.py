@@ -83,6 +83,6 @@ def missing_field(place: str, name: str, there: Collection[str]) -> RecordError:
     """That what stands at a place has no field of the name."""
     names = ", ".join(map(repr, there)) or "none"
     return RecordError(
-        f"{place}: no field {name!r}; the fields are {names}. Name the field that is meant, with "
-        "--text_field, --image_field or --label_field."
+        f"{place}: no field {name!r}; the fields are {names}. Name the field that is meant, such "
+        "as with --text_field."
     )

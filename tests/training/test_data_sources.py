@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
+from launch.data.records import Item, Record, RecordError
 from launch.data.sources import open_sources
 from launch.errors import DataError
 from tests.training.text_files import WRITERS, opened, targets_of, write_jsonl, write_saved
@@ -261,3 +263,32 @@ def test_mixtures_draw_by_weight(tmp_path: Path, packing: str) -> None:
     assert np.mean(tokens == ord("a")) == pytest.approx(0.75, abs=0.01)
     held_out = np.stack([row["tokens"] for row in data.held_out])
     assert {ord("a"), ord("b")} <= set(np.unique(held_out))
+
+
+def test_a_folder_of_images_is_a_class(tmp_path: Path) -> None:
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        for suffix in ("png", "jpg"):
+            Image.new("RGB", (6, 5)).save(tmp_path / label / f"a.{suffix}")
+    (source,) = open_sources(str(tmp_path), None)
+    records = [item for item in source.items() if isinstance(item, Record)]
+    assert [record.fields["label"] for record in records] == ["cat", "cat", "dog", "dog"]
+    assert records[0].fields["image"] == tmp_path / "cat" / "a.jpg"
+
+    (tmp_path / "cat" / "b.png").write_text("text")
+    (error,) = [item for item in source_items(tmp_path) if isinstance(item, RecordError)]
+    assert f"{tmp_path}/cat/b.png: expected an image, such as PNG or JPEG: " in str(error)
+
+
+def source_items(path: Path) -> list[Item]:
+    return [item for source in open_sources(str(path), None) for item in source.items()]
+
+
+def test_digits_are_bundled() -> None:
+    records = [item for item in source_items(Path("digits")) if isinstance(item, Record)]
+    images = np.stack([record.fields["image"] for record in records])
+    assert (images.shape, images.dtype) == ((1797, 8, 8, 3), np.uint8)
+    assert (images.min(), images.max()) == (0, 255)
+    counts = np.bincount([int(record.fields["label"]) for record in records])
+    assert len(counts) == 10
+    assert (counts > 170).all()
