@@ -2,15 +2,17 @@
 
 import asyncio
 import hmac
+import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -35,6 +37,7 @@ from launch.serving.http.errors import (
 from launch.serving.http.streaming import ClientGone, EventStream, while_connected
 from models.errors import ModelsError
 
+_ASSETS = Path(__file__).parent / "assets"
 CLIENT_CLOSED = 499  # nginx's word for a client that did not wait; nobody reads the answer
 
 
@@ -73,6 +76,33 @@ class Endpoints:
     async def version(self, request: Request) -> Response:
         """GET /version"""
         return JSONResponse({"version": version("neuronjax")})
+
+    async def load(self, request: Request) -> Response:
+        """GET /load: the batch at this moment, for the page."""
+        load = self._served.service.engine.load()
+        return JSONResponse(
+            {
+                "model": self._served.name,
+                "facts": f"texts of up to {self._served.longest} tokens",
+                "seconds": time.monotonic(),
+                "running": load.running,
+                "waiting": load.waiting,
+                "slots": load.slots,
+                "blocks_held": load.blocks_held,
+                "blocks": load.blocks,
+                "generation_tokens": load.counters.generation_tokens,
+                "prefix_hits": load.counters.prefix_hits,
+                "preemptions": load.counters.preemptions,
+            }
+        )
+
+    async def page(self, request: Request) -> Response:
+        """GET /: a page to try the model in."""
+        return FileResponse(_ASSETS / "page.html")
+
+    async def script(self, request: Request) -> Response:
+        """GET /page.js"""
+        return FileResponse(_ASSETS / "page.js")
 
     async def _answer(
         self, request: Request, read: Callable[[Served, Body], Completion | Chat]
@@ -153,6 +183,9 @@ def make_app(served: Served, config: ServerConfig) -> ASGIApp:
         Route("/v1/chat/completions", endpoints.chat, methods=post),
         Route("/v1/models", endpoints.models, methods=get),
         Route("/v1/models/{name:path}", endpoints.model, methods=get),
+        Route("/", endpoints.page, methods=get),
+        Route("/page.js", endpoints.script, methods=get),
+        Route("/load", endpoints.load, methods=get),
         Route("/health", endpoints.health, methods=get),
         Route("/metrics", endpoints.metrics, methods=get),
         Route("/version", endpoints.version, methods=get),
