@@ -2,10 +2,11 @@
 
 Two kinds of functions, all with the signature of a PJRT call (argument record in, error out):
 
-* ``enter_<call>`` goes into Python. It does what ctypes leaves out. A pending exception is put
-  aside meanwhile: one on its way up drops frames and with them arrays, whose buffers JAX then
-  destroys while the exception is set. And once the process ends, no thread but the main one gets
-  in: it would be ended in the middle of its work, and whoever joins it would wait for ever.
+* ``enter_<call>`` calls a Python function, quicker than ctypes, and does what that leaves out. A
+  pending exception is put aside meanwhile: one on its way up drops frames and with them arrays,
+  whose buffers JAX then destroys while the exception is set. And once the process ends, no thread
+  but the main one gets in: it would be ended in the middle of its work, and whoever joins it would
+  wait for ever.
 * ``call_<call>`` answers without Python, a few loads from the record of a handle, or goes on as
   ``enter_<call>`` where the record does not hold the answer.
 
