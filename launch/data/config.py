@@ -30,6 +30,9 @@ class DataConfig:
         None, "Like --data, for evaluation; default: a part of --data that is not trained on."
     )
     held_out_fraction: float = setting(0.08, "That part.", lowest=0.0)
+    held_out_limit: int = setting(
+        1_000, "How many of its documents or windows are evaluated, drawn once.", lowest=1
+    )
     text_field: str = setting(
         "text", "Field of a record with its text, or with its tokens as a list of integers."
     )

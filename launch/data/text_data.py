@@ -106,11 +106,14 @@ def _fingerprint(documents: Sequence[Documents]) -> str:
 def _held_out_rows(
     packing: Packing, documents: Sequence[Documents], config: DataConfig, seq_len: int
 ) -> Iterable[Row]:
-    """Every target that is held out, once."""
+    """Every target of the documents that are evaluated, once."""
     everything = replace(config, long_documents="split")
     sources = [packing.held_out(each, everything, seq_len, Counts()) for each in documents]
     kept = [grain.MapDataset.source(source) for source in sources if len(source)]
     if not kept:
         return []
-    rows: Rows = packing.rows(grain.MapDataset.concatenate(kept), seq_len, 0)
+    pieces = grain.MapDataset.concatenate(kept)
+    if len(pieces) > config.held_out_limit:
+        pieces = pieces.shuffle(seed=0)[: config.held_out_limit]
+    rows: Rows = packing.rows(pieces, seq_len, 0)
     return rows

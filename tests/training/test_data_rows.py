@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import grain
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
 
 from launch.data.batches import held_out_batches
 from launch.data.config import DataConfig
@@ -16,7 +21,9 @@ from launch.data.documents import Documents
 from launch.data.packings import PACKINGS
 from launch.data.pieces import Row
 from launch.data.records import Counts
+from launch.data.text_data import open_text
 from launch.errors import DataError
+from launch.text import FileTokenizer
 from tests.training.text_files import opened
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=90)
@@ -125,6 +132,40 @@ def test_held_out_documents_are_not_trained_on(packing: str) -> None:
     assert sorted([*training.starts, *held_out.starts]) == sorted(documents.starts)
     assert len(held_out) == 4
     assert np.ptp(held_out.starts) > documents.starts[-1] / 2
+
+
+def test_evaluation_looks_at_a_limited_part_of_what_is_held_out() -> None:
+    limited, whole = (
+        opened(None, seq_len=50, held_out_limit=limit).held_out for limit in (7, 10_000)
+    )
+    windows = [row["tokens"].tobytes() for row in whole]
+    some = [row["tokens"].tobytes() for row in limited]
+    assert len(some) == 7
+    assert set(some) < set(windows)
+    assert some == [row["tokens"].tobytes() for row in limited]
+
+
+def test_documents_have_the_marks_of_their_tokenizer(tmp_path: Path) -> None:
+    words = {"<s>": 0, "</s>": 1, "a": 2, "b": 3, "[PAD]": 4}
+    tokenizer = tokenizers.Tokenizer(WordLevel(words, unk_token="a"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(pad_id=4, length=9)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "data.jsonl").write_text('{"text": "a b a"}\n{"text": "b"}\n')
+    config = DataConfig(
+        data=str(tmp_path / "data.jsonl"), document_end="</s>", held_out_fraction=0.0
+    )
+    data = open_text(
+        config, FileTokenizer(tmp_path / "tokenizer.json"), vocab_size=5, seq_len=8, seed=0
+    )
+    row = next(iter(data.rows))
+    texts = [
+        [*row["tokens"][row["segments"] == number], row["targets"][row["segments"] == number][-1]]
+        for number in (1, 2)
+    ]
+    assert sorted(texts) == [[0, 2, 3, 2, 1], [0, 3, 1]]
 
 
 @pytest.mark.parametrize("size", [0, 1, 100])
