@@ -36,6 +36,7 @@ class Job:
       data: rows to train on and to evaluate.
       row_length: positions of a row, in `unit`s.
       unit: what is counted, such as "token".
+      loss_unit: what the loss is a mean over; None = the unit.
       objective: what is minimised.
       trained: paths of the parameters that the optimizer changes; None = all.
       first_weights: None = random ones.
@@ -49,6 +50,7 @@ class Job:
     data: Data
     row_length: int
     unit: str
+    loss_unit: str | None = None
     objective: Objective = field(default_factory=LanguageModelling)
     trained: Collection[str] | None = None
     first_weights: FirstWeights | None = None

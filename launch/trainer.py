@@ -193,7 +193,7 @@ class Run:
             for name in losses[0].metrics
         }
         loss = sum(float(each.total) for each in losses) / weight
-        self._monitor.evaluation(self.step, loss, self._job.unit, metrics)
+        self._monitor.evaluation(self.step, loss, self._job.loss_unit or self._job.unit, metrics)
 
     def _description(self) -> str:
         parameters = self._training.state.parameters.values()

@@ -35,6 +35,9 @@ class TuningSettings:
         0.0, "Probability with which a pair is the other way round.", lowest=0.0
     )
     orpo_lambda: float = setting(0.1, "Weight of ORPO's odds ratio.", lowest=0.0)
+    language: str | None = setting(
+        None, "Language of the texts of speech, such as en; default: the checkpoint's."
+    )
     mlm_probability: float = setting(
         0.15, "Probability with which a token is hidden, for fill-mask.", lowest=0.0
     )

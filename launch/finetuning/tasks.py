@@ -37,22 +37,23 @@ class Task:
     Attributes:
       head: the Architecture.task of the models that are trained.
       records: what records hold, for help and messages.
-      read: a record to a row, as far as it is made at the start.
+      read: a record to a row, as far as it is made at the start; None for texts, which
+        `Writer.read` makes tokens of.
       objective: what is minimised.
-      packs: whether rows have no padding yet, and may share a row of the batch.
       labels: the field with the names or numbers of classes, if there are classes.
       reference: whether the objective compares with the model that training began with.
       unit: what is counted, in messages.
+      loss_unit: what the loss is a mean over.
     """
 
     head: str
     records: str
-    read: Callable[[Record, Reading], Row | None]
+    read: Callable[[Record, Reading], Row | None] | None
     objective: MakeObjective
-    packs: bool = False
     labels: tuple[str, ...] = ()
     reference: bool = False
     unit: str = "example"
+    loss_unit: str = "example"
 
 
 def _sft(settings: TuningSettings, subject: Subject) -> Objective:
@@ -96,10 +97,10 @@ TASKS: Mapping[str, Task] = {
     "sft": Task(
         "text-generation",
         "messages; or prompt and completion; or text. Answers alone are learnt",
-        text_examples.conversation,
+        None,
         _sft,
-        packs=True,
-        unit="conversation",
+        unit="token",
+        loss_unit="token",
     ),
     "dpo": Task(
         "text-generation",
@@ -108,6 +109,7 @@ TASKS: Mapping[str, Task] = {
         _dpo,
         reference=True,
         unit="pair",
+        loss_unit="pair",
     ),
     "orpo": Task(
         "text-generation",
@@ -115,6 +117,7 @@ TASKS: Mapping[str, Task] = {
         text_examples.preference,
         _orpo,
         unit="pair",
+        loss_unit="pair",
     ),
     "text-classification": Task(
         "text-classification",
@@ -129,6 +132,7 @@ TASKS: Mapping[str, Task] = {
         text_examples.labelled_words,
         _classification,
         labels=text_examples.TOKEN_LABELS,
+        loss_unit="word",
     ),
     "question-answering": Task(
         "question-answering",
@@ -136,12 +140,15 @@ TASKS: Mapping[str, Task] = {
         text_examples.answered_question,
         _question_answering,
     ),
-    "fill-mask": Task("fill-mask", "text", text_examples.hidden_text, _fill_mask),
+    "fill-mask": Task(
+        "fill-mask", "text", text_examples.hidden_text, _fill_mask, loss_unit="hidden token"
+    ),
     "text-to-text": Task(
         "text2text-generation",
         "source and target, texts",
         text_examples.source_and_target,
         _sequence_to_sequence,
+        loss_unit="token",
     ),
     "image-classification": Task(
         "image-classification",
@@ -155,6 +162,7 @@ TASKS: Mapping[str, Task] = {
         "audio, a WAV file, and text",
         media_examples.transcribed_sound,
         _sequence_to_sequence,
+        loss_unit="token",
     ),
 }
 

@@ -73,17 +73,12 @@ class Reading:
         )
 
 
-def conversation(record: Record, reading: Reading) -> Row | None:
-    """`tokens`, `targets`, `weights`, without padding: what follows packs them."""
-    return _next_tokens(reading.writer.read(record), reading, fill=False)
-
-
 def preference(record: Record, reading: Reading) -> Row | None:
-    """`chosen` and `rejected`, each as above with padding."""
+    """`chosen` and `rejected`, each with `tokens`, `targets` and `weights` [T]."""
     prompt, chosen, rejected = _pair(record)
     rows: dict[str, Row] = {}
     for name, answer in (("chosen", chosen), ("rejected", rejected)):
-        row = _next_tokens(reading.writer.answered(record, prompt, answer), reading, fill=True)
+        row = _next_tokens(reading.writer.answered(record, prompt, answer), reading)
         if row is None:
             return None
         rows[name] = row
@@ -178,7 +173,7 @@ def source_and_target(record: Record, reading: Reading) -> Row | None:
     }
 
 
-def _next_tokens(learnt: Learnt, reading: Reading, *, fill: bool) -> Row | None:
+def _next_tokens(learnt: Learnt, reading: Reading) -> Row | None:
     tokens, counts = learnt
     if not counts[1:].any():
         reading.counts.empty += 1
@@ -195,7 +190,7 @@ def _next_tokens(learnt: Learnt, reading: Reading, *, fill: bool) -> Row | None:
         reading.counts.truncated -= 1
         reading.counts.dropped += 1
         return None
-    return {name: reading.filled(values) for name, values in row.items()} if fill else row
+    return {name: reading.filled(values) for name, values in row.items()}
 
 
 def _encoder_row(spans: Spans, reading: Reading) -> dict[str, Any] | None:

@@ -1,0 +1,180 @@
+"""From a task, a model and settings to a job."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from flax import nnx
+
+from launch.chat_template import read_chat_template, read_tokenizer_config, special_token
+from launch.config import TrainConfig
+from launch.data.records import Counts, Record
+from launch.data.text_data import open_text
+from launch.errors import DataError, ModelError
+from launch.finetuning.conversations import Writer
+from launch.finetuning.media_examples import image_row, preprocessing_for, sound_row
+from launch.finetuning.settings import TuningSettings
+from launch.finetuning.starting import described_for
+from launch.finetuning.task_data import Finish, open_examples, read_records
+from launch.finetuning.tasks import TASKS, Subject, Task, labels_of
+from launch.finetuning.text_examples import Reading
+from launch.finetuning.tuned_model import TunedModel
+from launch.job import Job, row_length, write_sample
+from launch.text import ByteTokenizer, Tokenizer, find_tokenizer
+from models.parameters import statistics
+from models.pretrained import Described, describe
+from models.weights.fields import Fields
+from models.whisper.features import PREPROCESSOR_FILE, Spectrogram, read_spectrogram
+from models.whisper.transcription import opening, read_instructions
+
+MASKS = ("[MASK]", "<mask>")  # what tokenizers call a hidden token
+
+
+def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainConfig) -> Job:
+    """The task of this name for the model of a directory or a config.json.
+
+    Raises DataError, ModelError and what reading models raises.
+    """
+    task, counts = TASKS[name], Counts()
+    files = path if path.is_dir() else path.parent
+    records = [] if task.read is None else read_records(config.data, counts)
+    base = _base(task, path, records, config)
+    tuned = TunedModel.of(base, settings, reference=task.reference)
+    tokenizer = _tokenizer(base, files)
+    context = getattr(base.config, "max_seq_len", None)
+    length = 1 if context is None else row_length(config.seq_len, context)
+    writer = Writer(
+        tokenizer, read_chat_template(files, settings.chat_template), _end(base, files, tokenizer)
+    )
+    read = task.read
+    if read is None:
+        data = open_text(
+            config.data,
+            tokenizer,
+            vocab_size=base.config.vocab_size,
+            seq_len=length,
+            seed=config.seed,
+            reader=writer.read,
+        )
+    else:
+        reading = _reading(task, base, files, writer, length, settings, config, counts)
+        data = open_examples(
+            records,
+            config.data,
+            lambda record: read(record, reading),
+            _finish(base, files),
+            counts,
+            seed=config.seed,
+        )
+    return Job(
+        model=tuned.model,
+        data=data,
+        row_length=length,
+        unit=task.unit,
+        loss_unit=task.loss_unit,
+        objective=task.objective(settings, _subject(task, base, tokenizer)),
+        trained=tuned.trained,
+        first_weights=lambda model, mesh, targets: tuned.first_weights(
+            path if path.is_dir() else None, config.seed, mesh, targets
+        ),
+        identity={"task": name},
+        files=files,
+        sample=partial(write_sample, tuned.model, tokenizer, config),
+        finish=lambda parameters: tuned.save(
+            config.checkpoint_dir, config.steps, parameters, merge=settings.merge_lora, source=path
+        ),
+    )
+
+
+def _base(task: Task, path: Path, records: list[list[Record]], config: TrainConfig) -> Described:
+    """The model with the task's head and classes, as the recipe for precision wants it."""
+    labels: list[str] = []
+    if task.labels:
+        known = describe(path).fields.object("id2label", Fields({}, "config.json"))
+        labels = labels_of(task, [record for each in records for record in each], known.values)
+    _, base = described_for(path, task, labels)
+    return base._replace(config=config.precision.resolve().configure(base.config))
+
+
+def _tokenizer(base: Described, files: Path) -> Tokenizer:
+    if not hasattr(base.config, "vocab_size"):
+        return ByteTokenizer()  # of models that read no text
+    return find_tokenizer(files, base.config.vocab_size)
+
+
+def _end(base: Described, files: Path, tokenizer: Tokenizer) -> int | None:
+    """The token that ends an answer."""
+    name = special_token(read_tokenizer_config(files), "eos_token")
+    number = None if name is None else tokenizer.token(name)
+    if number is not None or isinstance(tokenizer, ByteTokenizer):
+        return number
+    ends = base.fields.values.get("eos_token_id")
+    ends = ends if isinstance(ends, list) else [ends]
+    return ends[0] if ends and isinstance(ends[0], int) else None
+
+
+def _reading(
+    task: Task,
+    base: Described,
+    files: Path,
+    writer: Writer,
+    length: int,
+    settings: TuningSettings,
+    config: TrainConfig,
+    counts: Counts,
+) -> Reading:
+    model = base.config
+    return Reading(
+        writer,
+        length,
+        labels=_labels(base),
+        pad=base.fields.integer("pad_token_id", 0),
+        has_types=getattr(model, "type_vocab_size", 0) >= 2,
+        start=getattr(model, "start_token", 0),
+        opening=_opening(files, settings) if base.architecture.family == "whisper" else (),
+        drops=config.data.long_documents == "drop",
+        counts=counts,
+    )
+
+
+def _labels(base: Described) -> list[str]:
+    named: Mapping[str, Any] = base.fields.object("id2label", Fields({}, "config.json")).values
+    return [str(named[str(number)]) for number in range(len(named))]
+
+
+def _opening(files: Path, settings: TuningSettings) -> tuple[int, ...]:
+    """The tokens that a transcription begins with."""
+    tokens = opening(read_instructions(files), settings.language)
+    known = tuple(token for token in tokens if token is not None)
+    if len(known) < len(tokens):
+        raise DataError("the model knows several languages: say which the texts are in, --language")
+    return known
+
+
+def _finish(base: Described, files: Path) -> Finish | None:
+    """What makes rows of examples when they are needed."""
+    if base.architecture.task == "image-classification":
+        preprocessing = preprocessing_for(files, base.config)
+        return lambda row: image_row(row, preprocessing)
+    if base.architecture.family == "whisper":
+        there = (files / PREPROCESSOR_FILE).is_file()
+        spectrogram = read_spectrogram(files) if there else Spectrogram()
+        return lambda row: sound_row(row, spectrogram)
+    return None
+
+
+def _subject(task: Task, base: Described, tokenizer: Tokenizer) -> Subject:
+    masks = (tokenizer.token(mask) for mask in MASKS)
+    mask = next((number for number in masks if number is not None), None)
+    if task.head == "fill-mask" and mask is None:
+        raise ModelError(
+            f"the tokenizer of {base.fields.where} has no token {' or '.join(MASKS)}, which "
+            "stands for a hidden one. Give a model that was trained to fill masks."
+        )
+    module = nnx.eval_shape(lambda: base.architecture.build(base.config))
+    return Subject(
+        vocab_size=getattr(base.config, "vocab_size", 0),
+        mask_token=mask,
+        has_statistics=bool(statistics(module)),
+    )

@@ -1,0 +1,108 @@
+"""Every task through the trainer: the loss falls, an interrupted run goes on, files are written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.config import TrainConfig
+from launch.data.config import DataConfig
+from launch.errors import DataError, ModelError
+from launch.finetuning.adapter_files import load_adapter
+from launch.finetuning.jobs import tuning_job
+from launch.finetuning.settings import TuningSettings
+from launch.finetuning.tasks import TASKS
+from launch.trainer import run_job
+from launch.training.schedules import ScheduleSettings
+from models.pretrained import describe
+from tests.training.task_cases import CASES, LLAMA, Case, write_case
+
+STEPS = 6
+
+
+def run(case: Case, path: Path, data: str, directory: Path, **changes: Any) -> int:
+    settings = TuningSettings(**case.settings)
+    config = TrainConfig(
+        **{
+            "checkpoint_dir": directory,
+            "data": DataConfig(data=data),
+            "mesh": "data=2",
+            "batch_size": 8,
+            "steps": STEPS,
+            "eval_every": STEPS,
+            "schedule": ScheduleSettings(schedule="constant", learning_rate=1e-2, warmup_steps=0),
+            **changes,
+        }
+    )
+    return run_job(lambda: tuning_job(case.task, path, settings, config), config)
+
+
+def metrics(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_every_task_has_a_case() -> None:
+    assert {case.task for case in CASES.values()} == set(TASKS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_task_learns_and_goes_on(name: str, tmp_path: Path) -> None:
+    case, runs = CASES[name], tmp_path / "run"
+    path, data = write_case(case, tmp_path / "model")
+    assert run(case, path, data, runs, steps=STEPS - 2) == 0
+    assert run(case, path, data, runs) == 0
+    rows = [row for row in metrics(runs) if "loss" in row]
+    assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+    assert sum(row["loss"] for row in rows[-2:]) < sum(row["loss"] for row in rows[:2])
+    held_out = [row["held_out_loss"] for row in metrics(runs) if "held_out_loss" in row]
+    assert len(held_out) == 2
+    adapters = "lora_rank" in case.settings and "merge_lora" not in case.settings
+    written = runs / f"{'adapter' if adapters else 'model'}-{STEPS}"
+    if adapters:
+        load_adapter(written, describe(path))
+    else:
+        assert describe(written).architecture.task == TASKS[case.task].head
+
+
+def test_tuning_begins_with_the_weights_and_adapters_of_a_directory(tmp_path: Path) -> None:
+    """A classifier of a masked language model: the encoder is kept, the head is new."""
+    case = CASES["fill-mask"]
+    path, data = write_case(case, tmp_path / "first")
+    run(case, path, data, tmp_path / "one", steps=1)
+    base = tmp_path / "one" / "model-1"
+    (base / "tokenizer.json").write_bytes((path.parent / "tokenizer.json").read_bytes())
+    films = CASES["text-classification"]
+    _, data = write_case(films, tmp_path / "second")
+    run(films, base, data, tmp_path / "two", steps=1)
+    adapter = {"adapter": str(tmp_path / "two" / "adapter-1")}
+    again = Case(films.task, films.config, films.records, adapter)
+    run(again, base, data, tmp_path / "three", steps=1)
+    first, second = (
+        [row["loss"] for row in metrics(tmp_path / name) if "loss" in row]
+        for name in ("two", "three")
+    )
+    assert second[0] < first[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "error", "message"),
+    [
+        ("image-classification", {}, ModelError, "LlamaForCausalLM, whose family has no model for"),
+        ("sft", {"lora_rank": 2, "target_modules": "query"}, ModelError, "no linear layer called"),
+        ("sft", {"chat_template": "other"}, DataError, "other is no file"),
+        ("sft", {}, DataError, "line 1: a conversation needs a chat template"),
+        ("dpo", {}, DataError, "line 1: no field 'chosen'"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_first_step(
+    tmp_path: Path,
+    task: str,
+    settings: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    path, data = write_case(CASES["sft"], tmp_path / "model")
+    with pytest.raises(error, match=message):
+        run(Case(task, LLAMA, settings=settings), path, data, tmp_path / "run")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
