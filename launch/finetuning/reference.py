@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 import jax
 from flax import nnx
 
+from launch.training.core_model import REFERENCE
 from launch.training.objectives import Batch
 from models.layers.low_rank import switch_adapters
 from models.parameters import Parameters
 from models.pretrained import Described
 
-PREFIX = "reference."
+PREFIX = f"{REFERENCE}."
 Result = TypeVar("Result")
 
 
@@ -26,11 +27,11 @@ def with_reference(model: Described) -> Described:
 
     def build(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
         module: Any = architecture.model(config, rngs=rngs)
-        module.reference = architecture.model(config, rngs=rngs)
+        setattr(module, REFERENCE, architecture.model(config, rngs=rngs))
         whole: nnx.Module = module
         return whole
 
-    copied = tuple((rf"reference\.(?:{pattern})", axes) for pattern, axes in architecture.axes)
+    copied = tuple((rf"{REFERENCE}\.(?:{pattern})", axes) for pattern, axes in architecture.axes)
     changed = replace(architecture, model=build, axes=(*copied, *architecture.axes))
     return model._replace(architecture=changed)
 
@@ -49,7 +50,7 @@ def reference_answers(
     model: Any, batch: Batch, answer_of: Callable[[Any, Batch], Result]
 ) -> dict[str, Result]:
     """What the reference makes of the pairs of a batch; no gradient reaches it."""
-    copy = getattr(model, "reference", None)
+    copy = getattr(model, REFERENCE, None)
     if copy is None:
         switch_adapters(model, False)
     answers = {

@@ -18,6 +18,9 @@ from models.parallel.tensor import Sharing, TensorParallel
 from models.parameters import Parameters, merge
 from models.sharding import TENSOR_AXES
 
+REFERENCE = "reference"
+"""The attribute of a model with a copy of it that is not trained."""
+
 
 @dataclass(frozen=True)
 class CoreModel:
@@ -47,9 +50,10 @@ class CoreModel:
             if isinstance(module, BatchNorm):
                 module.axes = self.layout.rows
         tensor = self._tensor()
-        self._wrap_blocks(model, tensor)
-        if self.sharing is not None and tensor is not None:
-            self.sharing.model(model, tensor)
+        for prefix, part in parts_of(model):
+            self._wrap_blocks(prefix, part, tensor)
+            if self.sharing is not None and tensor is not None:
+                self.sharing.model(part, tensor)
         return model
 
     @property
@@ -79,7 +83,7 @@ class CoreModel:
         axes = tuple(axis for axis in TENSOR_AXES if axis in self.layout.manual)
         return TensorParallel(axes, self.parallelism.sequence_parallel) if axes else None
 
-    def _wrap_blocks(self, model: Any, tensor: TensorParallel | None) -> None:
+    def _wrap_blocks(self, prefix: str, model: Any, tensor: TensorParallel | None) -> None:
         sharing = self.sharing
         run = BlockRun(
             recompute=self.parallelism.recompute,
@@ -92,11 +96,17 @@ class CoreModel:
         if getattr(model, "blocks", None) is None:
             return
         blocks = [
-            CoreBlock(block, f"blocks.{'*' if stacked else number}", run, stacked=stacked)
+            CoreBlock(block, f"{prefix}blocks.{'*' if stacked else number}", run, stacked=stacked)
             for number, block in enumerate(model.blocks)
         ]
         model.blocks = nnx.List(blocks)
 
 
+def parts_of(model: Any) -> list[tuple[str, Any]]:
+    """A model, and the copy of it that it may have, with what their parameters' paths begin."""
+    copy = getattr(model, REFERENCE, None)
+    return [("", model)] if copy is None else [("", model), (f"{REFERENCE}.", copy)]
+
+
 def _in_block(path: str) -> bool:
-    return path.startswith("blocks.")
+    return path.removeprefix(f"{REFERENCE}.").startswith("blocks.")

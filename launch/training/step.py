@@ -14,7 +14,7 @@ from launch.errors import MeshError, ModelError
 from launch.meshes import state_shardings
 from launch.training.clipping import clip_by_global_norm
 from launch.training.combinations import check_combination
-from launch.training.core_model import CoreModel
+from launch.training.core_model import CoreModel, parts_of
 from launch.training.gradients import CoreStep
 from launch.training.layout import make_layout
 from launch.training.objectives import Batch, LanguageModelling, Loss, Objective
@@ -98,7 +98,10 @@ def make_training(
     variables = stacked(unstacked)
     histories, running = stacked(amax_histories(abstract)), stacked(statistics(abstract))
     parameters = {path: leaf for path, leaf in variables.items() if path not in histories}
-    learnt = (parameters.keys() if trained is None else set(trained)) - running.keys()
+    if trained is None:
+        learnt = parameters.keys() - running.keys()
+    else:
+        learnt = stacked({path: unstacked[path] for path in trained}).keys() - running.keys()
     layout = make_layout(
         mesh, parameters, model.architecture.axes, manual=manual, zero=parallelism.zero_1
     )
@@ -207,13 +210,14 @@ def _keep_one_block(module: Any, model: Described) -> None:
 
     Raises ModelError if they are not alike.
     """
-    blocks = getattr(module, "blocks", None)
-    if blocks is None or any(nnx.graphdef(block) != nnx.graphdef(blocks[0]) for block in blocks):
-        raise ModelError(
-            f"--scan_layers and pipelines need blocks that are alike, which those of "
-            f"{model.architecture.name} with this config are not. Leave them out."
-        )
-    module.blocks = nnx.List(blocks[:1])
+    for _, part in parts_of(module):
+        blocks = getattr(part, "blocks", None)
+        if blocks is None or any(nnx.graphdef(each) != nnx.graphdef(blocks[0]) for each in blocks):
+            raise ModelError(
+                f"--scan_layers and pipelines need blocks that are alike, which those of "
+                f"{model.architecture.name} with this config are not. Leave them out."
+            )
+        part.blocks = nnx.List(blocks[:1])
 
 
 def _as_float32(parameters: Parameters) -> Parameters:

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from models.layers.attention import STATISTICS, Attention
+from models.layers.dropout import fold, set_block_dropout
 from models.parameters import Parameters, merge, split
 
 GATHERED = "gathered_weight"
@@ -45,15 +47,24 @@ class CoreBlock(nnx.Module):
     """A block [B, T, D] -> [B, T, D], or several that are alike, one after the other, whose
     weights are stacked."""
 
+    keys: jax.Array | None
+
     def __init__(self, block: nnx.Module, prefix: str, run: BlockRun, *, stacked: bool) -> None:
         self.block, self.prefix, self.run, self.stacked = block, prefix, run, stacked
+        self.keys = nnx.data(None)
+
+    def take_keys(self, keys: jax.Array) -> None:
+        """Takes the keys of dropout, typed [B], of all blocks together."""
+        self.keys = keys
 
     def __call__(self, x: jax.Array, *others: Any) -> Any:
         """`others` are passed on to the block, and the form of its result is kept."""
         graph, parameters = split(self.block)
 
-        def apply(x: jax.Array, parameters: Parameters) -> Any:
+        def apply(x: jax.Array, parameters: Parameters, number: Any) -> Any:
             block = merge(graph, self._for_use(parameters))
+            if self.keys is not None:
+                set_block_dropout(block, fold(self.keys, number))
             if self.run.share is not None:
                 self.run.share(block)
             return block(x, *others)
@@ -63,16 +74,17 @@ class CoreBlock(nnx.Module):
             # In a loop nothing can be made once for both passes.
             apply = jax.checkpoint(apply, policy=policy, prevent_cse=not self.stacked)
         if not self.stacked:
-            return apply(x, parameters)
+            return apply(x, parameters, int(self.prefix.rpartition(".")[2]))
 
         form: Any = None
 
-        def one_more(x: jax.Array, parameters: Parameters) -> tuple[jax.Array, None]:
+        def one_more(x: jax.Array, block: tuple[Parameters, jax.Array]) -> tuple[jax.Array, None]:
             nonlocal form
-            (result,), form = jax.tree.flatten(apply(x, parameters))
+            (result,), form = jax.tree.flatten(apply(x, *block))
             return result, None
 
-        result, _ = jax.lax.scan(one_more, x, parameters)
+        numbers = jnp.arange(len(next(iter(parameters.values()))))
+        result, _ = jax.lax.scan(one_more, x, (parameters, numbers))
         return jax.tree.unflatten(form, [result])
 
     def _for_use(self, parameters: Parameters) -> Parameters:

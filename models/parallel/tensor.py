@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
+from models.layers.dropout import Dropout
 from models.layers.embedding import Embedding
 
 
@@ -67,6 +68,9 @@ class AddedUp(nnx.Module):
         bias = getattr(inner, "bias", None)
         if bias is not None:
             inner.bias = None
+        for _, module in nnx.iter_modules(inner):
+            if isinstance(module, Dropout):
+                module.axes = tensor.axes
         self.inner, self.bias, self.tensor = inner, bias, tensor
 
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from jax.sharding import SingleDeviceSharding
 from safetensors.numpy import load_file, save_file
 
 from launch.errors import ModelError
@@ -23,6 +24,7 @@ from launch.training.precision import PRECISIONS
 from launch.training.step import TrainState, make_training
 from models.errors import ConfigError
 from models.layers.low_rank import switch_adapters
+from models.parallel.depth import stack
 from models.parameters import Parameters, merge
 from models.pretrained import Described, Pretrained
 from tests.models.parity.media_cases import VISION
@@ -255,6 +257,9 @@ MESHES = {
     "one core": Parallelism(),
     "fsdp and tensor": Parallelism(fully_sharded_size=2, tensor_parallel_size=2),
     "data, accumulated": Parallelism(data_parallel_size=2, gradient_accumulation_steps=2),
+    "scanned, recomputed, tensor": Parallelism(
+        tensor_parallel_size=2, scan_layers=True, recompute="full"
+    ),
 }
 
 
@@ -262,7 +267,7 @@ def train(
     parallelism: Parallelism, devices: list[jax.Device], precision: str = "fp32", steps: int = 3
 ) -> tuple[Adapted, Parameters, TrainState, list[float]]:
     """Steps with dropout."""
-    config = {**LLAMA, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
+    config = {**LLAMA, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2}
     base = random_model(config)
     adapted = adapt(described(base), LoRA(rank=4, dropout=0.3, targets="k_proj,o_proj,up_proj"))
     rows = next_tokens(np.random.default_rng(0).integers(0, 64, (4, 9)).astype(np.int32))
@@ -276,12 +281,14 @@ def train(
         trained=adapted.trained(),
         seed=0,
     )
-    shardings = training.shardings.parameters
-    dtypes = training.state.parameters
-    weights = {path: np.asarray(x, dtypes[path].dtype) for path, x in base.parameters.items()}
-    loaded = jax.device_put(weights, {path: shardings[path] for path in weights})
-    added = random_parameters(adapted.model, adapted.trained(), 0, shardings)
-    state = training.start(loaded | added)
+    dtype = PRECISIONS[precision].compute_dtype
+    weights = {path: np.asarray(x, dtype) for path, x in base.parameters.items()}
+    whole = SingleDeviceSharding(devices[0])
+    trained = adapted.trained()
+    added = random_parameters(adapted.model, trained, 0, dict.fromkeys(trained, whole))
+    everything = {**weights, **added}
+    everything = stack(everything) if parallelism.scan_layers else everything
+    state = training.start(jax.device_put(everything, training.shardings.parameters))
     losses = []
     for _ in range(steps):
         state, values = training.step(state, rows)

@@ -6,12 +6,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from launch.finetuning.lora import LoRA, adapt
 from launch.finetuning.preferences import DirectPreference, OddsRatio
 from launch.finetuning.reference import add_copies, with_reference
 from launch.training.objectives import Loss, next_tokens
+from launch.training.parallelism import Parallelism
+from launch.training.step import make_training
+from models.parallel.depth import stack
 from models.parameters import Parameters, merge
 from models.pretrained import Described, Pretrained
 from tests.models.tiny import QUICK_COMPILE, random_model
@@ -139,3 +143,46 @@ def test_odds_ratio(
     np.testing.assert_allclose(loss.total, expected.sum(), rtol=1e-4)
     np.testing.assert_allclose(loss.metrics["log_odds_ratio"], ratio.sum(), rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(loss.metrics["nats"], -means[0].sum(), rtol=1e-4)
+
+
+MESHES = {
+    "one core": Parallelism(),
+    "data": Parallelism(data_parallel_size=2),
+    "fsdp and tensor": Parallelism(fully_sharded_size=2, tensor_parallel_size=2),
+    "scanned, tensor": Parallelism(tensor_parallel_size=2, scan_layers=True),
+}
+
+
+def test_the_copy_is_split_like_the_model(
+    neuron_devices: list[jax.Device], models: tuple[Pretrained, Pretrained]
+) -> None:
+    """Two steps of DPO give the same losses on every mesh, and leave the copy as it is."""
+    model, reference = models
+    described = with_reference(Described(*model[:3]))
+    weights = add_copies(model.parameters) | {
+        f"reference.{name}": value for name, value in reference.parameters.items()
+    }
+    losses = {}
+    for name, parallelism in MESHES.items():
+        training = make_training(
+            described,
+            optax.sgd(0.1),
+            parallelism,
+            mesh=parallelism.mesh(neuron_devices),
+            batch=jax.eval_shape(pairs),
+            objective=DirectPreference(beta=0.3),
+            trained=model.parameters.keys(),
+            seed=0,
+        )
+        held = {path: np.asarray(value) for path, value in weights.items()}
+        held = stack(held) if parallelism.scan_layers else held
+        state = training.start(jax.device_put(held, training.shardings.parameters))
+        losses[name] = []
+        for _ in range(2):
+            state, values = training.step(state, pairs())
+            losses[name].append(float(values["loss"]))
+        for path, value in held.items():
+            same = np.array_equal(state.parameters[path], value)
+            assert same == path.startswith("reference."), path
+    for name in MESHES:
+        np.testing.assert_allclose(losses[name], losses["one core"], rtol=1e-4, err_msg=name)
