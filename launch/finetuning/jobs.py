@@ -11,7 +11,7 @@ from launch.chat_template import read_chat_template, read_tokenizer_config, spec
 from launch.config import TrainConfig
 from launch.data.records import Counts, Record
 from launch.data.text_data import open_text
-from launch.errors import DataError, ModelError
+from launch.errors import DataError, MeshError, ModelError
 from launch.finetuning.conversations import Writer
 from launch.finetuning.media_examples import image_row, preprocessing_for, sound_row
 from launch.finetuning.settings import TuningSettings
@@ -21,6 +21,7 @@ from launch.finetuning.tasks import TASKS, Subject, Task, labels_of
 from launch.finetuning.text_examples import Reading
 from launch.finetuning.tuned_model import TunedModel
 from launch.job import Job, row_length, write_sample
+from launch.meshes import parse_mesh
 from launch.text import ByteTokenizer, Tokenizer, find_tokenizer
 from models.parameters import statistics
 from models.pretrained import Described, describe
@@ -37,6 +38,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
     Raises DataError, ModelError and what reading models raises.
     """
     task, counts = TASKS[name], Counts()
+    _check_mesh(name, task, settings, config)
     files = path if path.is_dir() else path.parent
     records = [] if task.read is None else read_records(config.data, counts)
     base = _base(task, path, records, config)
@@ -85,6 +87,20 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
             config.checkpoint_dir, config.steps, parameters, merge=settings.merge_lora, source=path
         ),
     )
+
+
+def _check_mesh(name: str, task: Task, settings: TuningSettings, config: TrainConfig) -> None:
+    """Raises MeshError for a mesh that splits what the task needs as a whole."""
+    sizes = {} if config.mesh is None else parse_mesh(config.mesh)
+    plain = task.read is None and settings.lora is None and settings.adapter is None
+    refused = [] if task.read is None else ["context"]
+    refused += [] if plain else ["stage"]
+    for axis in refused:
+        if sizes.get(axis, 1) > 1:
+            raise MeshError(
+                f"--mesh={config.mesh}: {axis} is for language modelling of all weights, not for "
+                f"{'adapters' if task.read is None else name}. Use the other axes."
+            )
 
 
 def _base(task: Task, path: Path, records: list[list[Record]], config: TrainConfig) -> Described:

@@ -8,7 +8,7 @@ import pytest
 
 from launch.config import TrainConfig
 from launch.data.config import DataConfig
-from launch.errors import DataError, ModelError
+from launch.errors import DataError, MeshError, ModelError
 from launch.finetuning.adapter_files import load_adapter
 from launch.finetuning.jobs import tuning_job
 from launch.finetuning.settings import TuningSettings
@@ -93,6 +93,13 @@ def test_tuning_begins_with_the_weights_and_adapters_of_a_directory(tmp_path: Pa
         ("sft", {"chat_template": "other"}, DataError, "other is no file"),
         ("sft", {}, DataError, "line 1: a conversation needs a chat template"),
         ("dpo", {}, DataError, "line 1: no field 'chosen'"),
+        (
+            "orpo",
+            {"mesh": "context=2"},
+            MeshError,
+            "context is for language.*not for orpo",
+        ),
+        ("sft", {"mesh": "stage=2", "lora_rank": 2}, MeshError, "stage is for.*not for adapters"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_first_step(
@@ -103,6 +110,8 @@ def test_what_cannot_be_is_refused_before_the_first_step(
     message: str,
 ) -> None:
     path, data = write_case(CASES["sft"], tmp_path / "model")
+    given = dict(settings)
+    changes = {"mesh": given.pop("mesh")} if "mesh" in given else {}
     with pytest.raises(error, match=message):
-        run(Case(task, LLAMA, settings=settings), path, data, tmp_path / "run")
+        run(Case(task, LLAMA, settings=given), path, data, tmp_path / "run", **changes)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
