@@ -38,11 +38,12 @@ def tiny_training(
     *,
     optimizer: optax.GradientTransformation | None = None,
     sizes: dict[str, int] | None = None,
+    zero_1: bool = False,
     accumulation: int = 1,
     **settings: Any,
 ) -> Training:
     parallelism = Parallelism.of(
-        sizes or {"data": 1, "model": 1}, gradient_accumulation_steps=accumulation
+        sizes or {"data": 1, "model": 1}, gradient_accumulation_steps=accumulation, zero_1=zero_1
     )
     return make_training(
         MODEL,

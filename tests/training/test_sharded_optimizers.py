@@ -1,0 +1,100 @@
+"""Optimizers and recipes on meshes: the weights of one device, states split like weights."""
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from launch.training.optimizers import OPTIMIZERS, OptimizerSettings, make_optimizer
+from tests.training.tiny_training import MODEL, batch, tiny_training
+
+SIZES = {"data": 2, "model": 2}
+KERNEL = "blocks.0.mlp.up.kernel"
+
+
+def optimizer(name: str) -> optax.GradientTransformation:
+    # A large epsilon: Adam's updates of weights without a gradient are signs of roundings.
+    settings = OptimizerSettings(optimizer=name, adam_epsilon=1e-3)
+    return make_optimizer(settings, lambda count: jnp.float32(1e-2), MODEL.architecture.axes)
+
+
+def parameters_after(steps: int, devices: list[jax.Device], precision: str, **settings: Any) -> Any:
+    training = tiny_training(devices, precision, **settings)
+    state = training.init()
+    for number in range(steps):
+        state, _ = training.step(state, batch(number))
+    return training, state
+
+
+# Lion's updates are signs: what is no gradient but rounding changes weights by whole steps.
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lion"}))
+def test_mesh_trains_like_one_device(name: str, neuron_devices: list[jax.Device]) -> None:
+    _, alone = parameters_after(2, neuron_devices, "fp32", optimizer=optimizer(name))
+    _, shared = parameters_after(
+        2, neuron_devices, "fp32", optimizer=optimizer(name), sizes=SIZES, zero_1=True
+    )
+    for path, weights in alone.parameters.items():
+        np.testing.assert_allclose(
+            shared.parameters[path], weights, rtol=0, atol=2e-5, err_msg=path
+        )
+
+
+def test_factored_moments_are_split_like_the_axes_they_have(
+    neuron_devices: list[jax.Device],
+) -> None:
+    factored = optax.adafactor(1e-2, min_dim_size_to_factor=32)
+    training = tiny_training(neuron_devices, "fp32", optimizer=factored, sizes=SIZES, zero_1=True)
+    assert training.shardings.parameters[KERNEL].spec == P("data", "model")
+    moments = training.shardings.optimizer[0]
+    # The kernel is [32, 64]: rows are means over the longer axis, columns over the other.
+    assert training.state.optimizer[0].v_row[KERNEL].shape == (32,)
+    assert moments.v_row[KERNEL].spec == P("data")
+    assert moments.v_col[KERNEL].spec == P("model")
+    assert moments.v[KERNEL].spec == P()
+    state, _ = training.step(training.init(), batch())
+    assert state.optimizer[0].v_col[KERNEL].sharding.spec == P("model")
+
+
+def test_masters_are_split_by_zero_and_gathered_in_bf16(neuron_devices: list[jax.Device]) -> None:
+    training = tiny_training(
+        neuron_devices, "mixed_precision", sizes={"data": 4, "model": 1}, zero_1=True
+    )
+    state = training.state
+    held = jax.tree.leaves((state.parameters, state.optimizer))
+    shardings = jax.tree.leaves((training.shardings.parameters, training.shardings.optimizer))
+    for leaf, sharding in zip(held, shardings, strict=True):
+        if leaf.ndim:
+            assert leaf.dtype == jnp.float32
+            assert np.prod(sharding.shard_shape(leaf.shape)) == leaf.size // 4
+    step: Any = training.step
+    text = step.lower(training.state, training.batch).as_text()
+    gathered = re.findall(r'"stablehlo.all_gather".*?-> tensor<[\dx]*(\w+)>', text)
+    assert len(gathered) == len(state.parameters)
+    assert set(gathered) == {"bf16"}
+    summed = re.findall(r'"stablehlo.reduce_scatter"(?:.*\n)*?.*-> tensor<[\dx]*(\w+)>', text)
+    assert len(summed) == len(state.parameters)
+    assert set(summed) == {"f32"}
+
+
+@pytest.mark.parametrize("name", ["fp8_delayed", "qat_int8"])
+def test_scales_are_those_of_the_whole_tensor(name: str, neuron_devices: list[jax.Device]) -> None:
+    """Histories know the largest number of all cores, and no optimizer knows them."""
+    _, alone = parameters_after(2, neuron_devices, name)
+    training, shared = parameters_after(2, neuron_devices, name, sizes=SIZES, accumulation=2)
+    assert shared.scaling.keys() == alone.scaling.keys()
+    for path, history in alone.scaling.items():
+        found = np.asarray(shared.scaling[path])
+        assert found[0, 0] > 0
+        assert not found[:, 2:].any()
+        # Of activations and kernels: gradients are of sums over other numbers of rows.
+        np.testing.assert_allclose(found[:2], history[:2], rtol=2.0**-5)
+    named = {
+        getattr(path[-1], "key", None)
+        for path, _ in jax.tree_util.tree_leaves_with_path(training.state.optimizer)
+    }
+    assert not named & shared.scaling.keys()
