@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import optax
 from optax import contrib
 
 from launch.settings import check_settings, setting
 from launch.training.parameter_kinds import Kind, kinds_of, matrix_axes
-from models.sharding import AxisTable
+from models.sharding import AxisTable, axis_names
 
 _ADAMW_RMS = 0.2
 """Root mean square of Muon's updates, as large as AdamW's, so that learning rate and weight decay
@@ -34,12 +35,38 @@ def _adafactor(
     settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisTable
 ) -> optax.GradientTransformation:
     """Shazeer and Stern, 2018. The learning rate is relative to the size of each parameter."""
-    return optax.adafactor(
-        schedule,
-        # Unlike the others it does not scale the decay with the learning rate by itself.
-        weight_decay_rate=lambda count: settings.weight_decay * schedule(count),
-        weight_decay_mask=settings.decays,
+    return optax.chain(
+        optax.scale_by_factored_rms(),
+        _by_block(optax.clip_by_block_rms(1.0), axes),
+        optax.scale_by_learning_rate(schedule, flip_sign=False),
+        _by_block(optax.scale_by_param_block_rms(), axes),
+        # After the learning rate, so the decay is scaled by itself.
+        optax.add_decayed_weights(
+            lambda count: settings.weight_decay * schedule(count), mask=settings.decays
+        ),
+        optax.scale(-1),
     )
+
+
+def _by_block(
+    stateless: optax.GradientTransformation, axes: AxisTable
+) -> optax.GradientTransformation:
+    """The transformation of every parameter, and of every block where those of blocks are stacked
+    along the first axis."""
+
+    def of_one(update: jax.Array, parameter: jax.Array) -> jax.Array:
+        changed: jax.Array = stateless.update(update, optax.EmptyState(), parameter)[0]
+        return changed
+
+    def of_all(updates: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            path: (jax.vmap(of_one) if "layers" in axis_names(path, axes) else of_one)(
+                update, parameters[path]
+            )
+            for path, update in updates.items()
+        }
+
+    return optax.stateless(of_all)
 
 
 def _lion(

@@ -122,6 +122,30 @@ def test_muon_takes_matrices_as_they_multiply() -> None:
     jax.tree.map(np.testing.assert_array_equal, others(found), expected)
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_stacked_blocks_change_like_single_ones(name: str) -> None:
+    paths = ("blocks.0.mlp.up.kernel", "blocks.1.mlp.up.kernel")
+    single = {path: drawn(n)["blocks.0.mlp.up.kernel"] for n, path in enumerate(paths)}
+    gradients = {path: drawn(n + 5)["blocks.0.mlp.up.kernel"] for n, path in enumerate(paths)}
+    # Of blocks of other sizes, whose norms must not mix.
+    single[paths[1]] *= 30
+    gradients[paths[1]] *= 30
+    optimizer = make_optimizer(OptimizerSettings(optimizer=name), RATE, AXES)
+
+    def stacked(tree: dict[str, Any]) -> dict[str, Any]:
+        return {"blocks.*.mlp.up.kernel": jnp.stack([tree[path] for path in paths])}
+
+    @jax.jit
+    def update(gradients: Any, parameters: Any) -> Any:
+        return optimizer.update(gradients, optimizer.init(parameters), parameters)[0]
+
+    expected = stacked(update(gradients, single))
+    found = update(stacked(gradients), stacked(single))
+    for path, wanted in expected.items():
+        atol = 2.0**-18 * np.abs(wanted).max((1, 2), keepdims=True)
+        assert (np.abs(np.asarray(found[path]) - wanted) <= atol).all()
+
+
 def test_every_optimizer_is_compared() -> None:
     assert {*REFERENCES, "muon"} == set(OPTIMIZERS)
 

@@ -1,6 +1,7 @@
 """Precision recipes: what the compiled step computes in, against plain JAX on `cpu`."""
 
 from collections import Counter
+from dataclasses import fields
 from typing import Any
 
 import jax
@@ -11,11 +12,13 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from launch.errors import SettingsError
+from launch.training.optimizers import OPTIMIZERS
 from launch.training.platform import check_platform, prepare_platform
 from launch.training.precision import PRECISIONS, PrecisionSettings
+from launch.training.schedules import SCHEDULES
 from models.losses import cross_entropy
 from models.parameters import merge, split
-from tests.conftest import RunPython
+from tests.conftest import PROJECT, RunPython
 from tests.training.tiny_training import MODEL, batch, tiny_training
 
 DTYPES = {
@@ -48,6 +51,10 @@ def equations(jaxpr: Any) -> list[Any]:
 
 def test_every_recipe_is_described() -> None:
     assert set(DTYPES) == set(PRECISIONS)
+    readme = (PROJECT / "README.md").read_text()
+    names = [*PRECISIONS, *OPTIMIZERS, *SCHEDULES]
+    names += [f"--{entry.name}" for entry in fields(PrecisionSettings)]
+    assert [name for name in names if f"`{name}`" not in readme] == []
 
 
 @pytest.mark.parametrize("name", DTYPES)
