@@ -21,7 +21,8 @@ What the sources leave open, and what is taken:
   every core, unless it is told otherwise.
 * Training is the step of the training job, whole. Llama's settings are those of
   neuronx-distributed's tutorial (`tp_zero1_llama_hf_pretrain`): tensor and sequence parallelism,
-  ZeRO-1, and scores of attention that are made again in the backward pass.
+  ZeRO-1, one product for queries, keys and values, and scores of attention that are made again in
+  the backward pass.
 * Stable Diffusion runs the two halves of guidance on the two cores, each its own UNet, as the
   public notebook does.
 """
@@ -205,6 +206,7 @@ def llama_training(
         mesh.shape,
         zero_1=True,
         recompute="selective",
+        fuse_qkv=True,
         gradient_accumulation_steps=micro_batches,
     ).fitted(config)
     rows = micro_batches * mesh.shape["data"]

@@ -26,6 +26,7 @@ def check_combination(
     shared in these ways."""
     batch_sharding(mesh, rows_of(batch))
     _check_rows(parallelism, mesh, rows_of(batch))
+    _check_stream(parallelism, batch)
     size = mesh.shape.get("context", 1)
     if size == 1:
         return
@@ -47,6 +48,17 @@ def check_combination(
             context.order(array.shape[1])
     except ShardingError as error:
         raise MeshError(f"{error} It is the training window, --seq_len.") from error
+
+
+def _check_stream(parallelism: Parallelism, batch: Batch) -> None:
+    cores = parallelism.tensor_parallel_size * parallelism.context_parallel_size
+    texts = (array.shape[1] for array in jax.tree.leaves(batch) if array.ndim == 2)
+    length = next(texts, None)
+    if parallelism.sequence_parallel and length is not None and length % cores:
+        raise MeshError(
+            f"sequence parallelism cannot split {length} positions, the training window, over "
+            f"{cores} cores. Choose another --seq_len, or --nosequence_parallel."
+        )
 
 
 def _check_rows(parallelism: Parallelism, mesh: Mesh | AbstractMesh, rows: int) -> None:
