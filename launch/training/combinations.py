@@ -26,7 +26,8 @@ def check_combination(
     shared in these ways."""
     batch_sharding(mesh, rows_of(batch))
     _check_rows(parallelism, mesh, rows_of(batch))
-    _check_stream(parallelism, batch)
+    if model.architecture.sharing is not None:
+        _check_stream(parallelism, batch)
     size = mesh.shape.get("context", 1)
     if size == 1:
         return
