@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -29,15 +30,21 @@ from launch.training.schedules import make_schedule
 from launch.training.step import TrainState, make_training
 from models.parallel.depth import unstack
 
+Started = Callable[[Path], None]  # is given the run directory
 
-def train(source: Source, config: TrainConfig) -> int:
+
+def train(source: Source, config: TrainConfig, started: Started = lambda directory: None) -> int:
     """Trains a decoder on text; see `run_job`."""
-    return run_job(lambda: language_job(source, config), config)
+    return run_job(lambda: language_job(source, config), config, started)
 
 
-def run_job(make_job: Callable[[], Job], config: TrainConfig) -> int:
+def run_job(
+    make_job: Callable[[], Job], config: TrainConfig, started: Started = lambda directory: None
+) -> int:
     """Trains until `config.steps`, resuming from the newest sound checkpoint; returns the exit
     code: 0, or 130 (143) when SIGINT (SIGTERM) asked to stop after a step.
+
+    `started` is called once it is clear that the run may start: it may write files.
 
     Raises LaunchError for anything the user can put right.
     """
@@ -46,6 +53,7 @@ def run_job(make_job: Callable[[], Job], config: TrainConfig) -> int:
         stop = stack.enter_context(stop_requests())
         run = Run(make_job(), config)
         try:
+            started(config.checkpoint_dir)
             run.train_on(stop)
         finally:
             run.close()

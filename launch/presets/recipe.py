@@ -8,7 +8,10 @@ from typing import Any
 from launch.errors import SettingsError
 from launch.presets.architectures import Fields
 
-CORES: Mapping[str, int] = {"trn1.32xlarge": 32, "trn2.48xlarge": 64}
+TINY = "any"
+"""The target of a twin."""
+
+CORES: Mapping[str, int] = {"trn1.32xlarge": 32, "trn2.48xlarge": 64, TINY: 1}
 """NeuronCores of an instance; logical ones, of two, on trn2."""
 
 TINY_CORES = (8, 32)
@@ -33,6 +36,7 @@ class Recipe:
     precision: str = "mixed_precision"
     recompute: str = "selective"
     weight_decay: float = 0.01
+    task: str | None = None  # of launch.finetune; None = text, with launch.train
     note: str = ""  # how it departs from what was published
 
     @property
@@ -40,15 +44,18 @@ class Recipe:
         """Cores of all instances."""
         return self.instances * CORES[self.target]
 
+    @property
+    def is_tiny(self) -> bool:
+        """Whether it is a twin."""
+        return self.target == TINY
+
     def settings(self) -> dict[str, Any]:
         """Values of the trainer's flags by name."""
-        model = self.tensor * self.pipeline * self.context
-        data = self.cores // model
+        data = self.cores // (self.tensor * self.pipeline * self.context)
         return {
             "tensor_parallel_size": self.tensor,
             "pipeline_parallel_size": self.pipeline,
             "context_parallel_size": self.context,
-            "data_parallel_size": data,
             "gradient_accumulation_steps": self.global_batch // data,
             "zero_1": True,
             "sequence_parallel": True,
@@ -73,8 +80,8 @@ class Recipe:
         """
         if cores not in TINY_CORES:
             raise SettingsError(
-                f"--scale=tiny is for 8 or 32 cores, and there are {cores}. Set NEURONJAX_TARGET "
-                "and NEURON_RT_NUM_CORES, or XLA_FLAGS on cpu, accordingly."
+                f"--scale=tiny is for 8 or 32 cores, and there are {cores}. Choose another "
+                "NEURONJAX_TARGET, or fewer cores of it with NEURON_RT_NUM_CORES."
             )
         tensor = _at_most(self.tensor, 2 if cores == TINY_CORES[0] else 4)
         pipeline, context = _at_most(self.pipeline, 2), _at_most(self.context, 2)
@@ -98,8 +105,8 @@ class Recipe:
         return replace(
             self,
             model=model,
-            target=f"{cores} cores",
-            instances=1,
+            target=TINY,
+            instances=cores,
             tensor=tensor,
             pipeline=pipeline,
             context=context,
