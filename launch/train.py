@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 from absl import flags
 
 from launch.config import TrainConfig
 from launch.errors import ModelError
 from launch.estimates import estimate
-from launch.presets.choice import FULL, HELP, TINY, choose, listing
+from launch.presets.choice import FULL, HELP, SCALES, choose, listing
 from launch.program import run
 from launch.run_file import write_run_file
 from launch.run_flags import define_run_flags, run_of_flags, setting_names
@@ -53,7 +52,7 @@ def _define_flags() -> None:
     flags.DEFINE_bool("tie_embeddings", _MODEL.tie_embeddings, "Head = transposed embedding.")
     flags.DEFINE_string("preset", None, "A published training by name; help lists them.")
     flags.DEFINE_enum(
-        "scale", FULL, [FULL, TINY], "Of the preset: as published, or its twin for 8 or 32 cores."
+        "scale", FULL, SCALES, "Of the preset: as published, or its twin for 8 or 32 cores."
     )
     flags.DEFINE_string("config", None, "The run.json of another run, to start the same one.")
     flags.DEFINE_bool("estimate", False, "Print a step's time, memory and price; run nothing.")
@@ -70,7 +69,7 @@ def main() -> int:
     if values["preset"] == HELP:
         print(listing())
         return 0
-    choice = choose(values["preset"], values["scale"], values["config"], jax.device_count)
+    choice = choose(values["preset"], values["scale"], values["config"])
     given = {name for name in values if flags.FLAGS[name].present}
     values |= {name: value for name, value in choice.settings.items() if name not in given}
     source = _source(values, None if "model" in given else choice.model)

@@ -1,7 +1,7 @@
 """What --preset, --scale and --config mean for the other flags of a run."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from launch.errors import SettingsError
-from launch.presets.recipe import Recipe
+from launch.presets.recipe import TINY_CORES, Recipe
 from launch.presets.table import RECIPES
 from launch.run_file import RUN_FILE
 
 HELP = "help"
-FULL, TINY = "full", "tiny"
+FULL = "full"
+SCALES = (FULL, *TINY_CORES)
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class Choice:
     recipe: Recipe | None = None
 
 
-def choose(preset: str | None, scale: str, file: str | None, cores: Callable[[], int]) -> Choice:
-    """What the three flags ask for. `cores` counts the devices, where their number matters.
+def choose(preset: str | None, scale: str, file: str | None) -> Choice:
+    """What the three flags ask for.
 
     Raises SettingsError for names that there are not, and files that cannot be used.
     """
@@ -53,8 +54,8 @@ def choose(preset: str | None, scale: str, file: str | None, cores: Callable[[],
             f"--preset={preset} tunes a model that is there: python -m launch.finetune "
             f"--task={recipe.task} --model=DIR --data=FILE {given}"
         )
-    if scale == TINY:
-        recipe = recipe.tiny(cores())
+    if scale != FULL:
+        recipe = recipe.tiny(scale)
     return Choice(recipe.settings(), recipe.model, recipe)
 
 

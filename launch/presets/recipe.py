@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.errors import SettingsError
 from launch.presets.architectures import Fields
 
 TINY = "any"
@@ -14,7 +13,8 @@ TINY = "any"
 CORES: Mapping[str, int] = {"trn1.32xlarge": 32, "trn2.48xlarge": 64, TINY: 1}
 """NeuronCores of an instance; logical ones, of two, on trn2."""
 
-TINY_CORES = (8, 32)
+TINY_CORES: Mapping[str, int] = {"tiny": 8, "tiny32": 32}
+"""Twins by the value of --scale -> their cores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +56,10 @@ class Recipe:
             "tensor_parallel_size": self.tensor,
             "pipeline_parallel_size": self.pipeline,
             "context_parallel_size": self.context,
+            "data_parallel_size": data if self.is_tiny else None,
             "gradient_accumulation_steps": self.global_batch // data,
             "zero_1": True,
             "sequence_parallel": True,
-            "scan_layers": True,
             "recompute": self.recompute,
             "batch_size": self.global_batch,
             "seq_len": self.seq_len,
@@ -73,17 +73,11 @@ class Recipe:
             "clip_norm": 1.0,
         }
 
-    def tiny(self, cores: int) -> "Recipe":
-        """The twin for 8 or 32 cores: the same kinds of parallelism, a small model, few steps.
-
-        Raises SettingsError for another number.
-        """
-        if cores not in TINY_CORES:
-            raise SettingsError(
-                f"--scale=tiny is for 8 or 32 cores, and there are {cores}. Choose another "
-                "NEURONJAX_TARGET, or fewer cores of it with NEURON_RT_NUM_CORES."
-            )
-        tensor = _at_most(self.tensor, 2 if cores == TINY_CORES[0] else 4)
+    def tiny(self, scale: str) -> "Recipe":
+        """The twin of a name in TINY_CORES: the same kinds of parallelism, a small model, few
+        steps."""
+        cores = TINY_CORES[scale]
+        tensor = _at_most(self.tensor, 2 if cores == 8 else 4)
         pipeline, context = _at_most(self.pipeline, 2), _at_most(self.context, 2)
         data = cores // (tensor * pipeline * context)
         kv_heads = self.model["num_key_value_heads"]
