@@ -52,12 +52,15 @@ class Recipe:
     def settings(self) -> dict[str, Any]:
         """Values of the trainer's flags by name."""
         data = self.cores // (self.tensor * self.pipeline * self.context)
+        rows = self.global_batch // data  # of a data-parallel group, one at a time
+        is_pipeline = self.pipeline > 1
         return {
             "tensor_parallel_size": self.tensor,
             "pipeline_parallel_size": self.pipeline,
             "context_parallel_size": self.context,
             "data_parallel_size": data if self.is_tiny else None,
-            "gradient_accumulation_steps": self.global_batch // data,
+            "gradient_accumulation_steps": 1 if is_pipeline else rows,
+            "pipeline_parallel_num_microbatches": rows if is_pipeline else None,
             "zero_1": True,
             "sequence_parallel": True,
             "recompute": self.recompute,

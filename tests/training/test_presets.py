@@ -55,7 +55,9 @@ def test_every_setting_is_a_flag_and_sizes_fit(name: str, scale: str) -> None:
     parallelism = Parallelism(**{k: v for k, v in choice.settings.items() if k in names})
     fitted = parallelism.on(None, choice.recipe.cores, config, choice.recipe.global_batch)
     assert math.prod(fitted.axes.values()) == choice.recipe.cores
-    rows = fitted.data_parallel_size * fitted.gradient_accumulation_steps
+    assert fitted.data_parallel_size is not None
+    micro = fitted.pipeline_parallel_num_microbatches or 1
+    rows = fitted.data_parallel_size * fitted.gradient_accumulation_steps * micro
     assert choice.settings["batch_size"] == rows
 
 
