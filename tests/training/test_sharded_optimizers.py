@@ -79,22 +79,3 @@ def test_masters_are_split_by_zero_and_gathered_in_bf16(neuron_devices: list[jax
     summed = re.findall(r'"stablehlo.reduce_scatter"(?:.*\n)*?.*-> tensor<[\dx]*(\w+)>', text)
     assert len(summed) == len(state.parameters)
     assert set(summed) == {"f32"}
-
-
-@pytest.mark.parametrize("name", ["fp8_delayed", "qat_int8"])
-def test_scales_are_those_of_the_whole_tensor(name: str, neuron_devices: list[jax.Device]) -> None:
-    """Histories know the largest number of all cores, and no optimizer knows them."""
-    _, alone = parameters_after(2, neuron_devices, name)
-    training, shared = parameters_after(2, neuron_devices, name, sizes=SIZES, accumulation=2)
-    assert shared.scaling.keys() == alone.scaling.keys()
-    for path, history in alone.scaling.items():
-        found = np.asarray(shared.scaling[path])
-        assert found[0, 0] > 0
-        assert not found[:, 2:].any()
-        # Of activations and kernels: gradients are of sums over other numbers of rows.
-        np.testing.assert_allclose(found[:2], history[:2], rtol=2.0**-5)
-    named = {
-        getattr(path[-1], "key", None)
-        for path, _ in jax.tree_util.tree_leaves_with_path(training.state.optimizer)
-    }
-    assert not named & shared.scaling.keys()
