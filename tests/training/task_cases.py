@@ -126,13 +126,12 @@ def _pairs(directory: Path) -> list[dict[str, Any]]:
 
 
 def _texts(directory: Path) -> list[dict[str, Any]]:
-    rng = np.random.default_rng(0)
-    return [{"text": " ".join(rng.choice(WORDS[:4], 9))} for _ in range(12)]
+    return [{"text": " ".join(["the"] * 9)} for _ in range(12)]
 
 
 def _films(directory: Path) -> list[dict[str, Any]]:
-    kinds = ("good", "bad")
-    return [{"text": f"the film was {kinds[i % 2]}", "label": kinds[i % 2]} for i in range(12)]
+    kinds = ["bad", *["good"] * 11]
+    return [{"text": f"the film was {kind}", "label": kind} for kind in kinds]
 
 
 def _words(directory: Path) -> list[dict[str, Any]]:
