@@ -8,6 +8,7 @@ from launch.data.config import DataConfig
 from launch.monitoring import MonitorSettings
 from launch.settings import setting
 from launch.training.optimizers import OptimizerSettings
+from launch.training.parallelism import Parallelism
 from launch.training.precision import PrecisionSettings
 from launch.training.schedules import ScheduleSettings
 
@@ -30,6 +31,7 @@ class TrainConfig:
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     precision: PrecisionSettings = field(default_factory=PrecisionSettings)
+    parallelism: Parallelism = field(default_factory=Parallelism)
     clip_norm: float = setting(1.0, "Largest global norm of the gradient.", lowest=0.0)
     checkpoint_every: int = setting(100, "Steps between checkpoints.", lowest=1)
     keep: int = setting(3, "How many of the newest checkpoints to keep.", lowest=1)

@@ -1,14 +1,19 @@
-"""What only the emulated platform offers: a profile of the device's time."""
+"""What only the emulated platform offers: a device's time, measured or told ahead."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
+from jax.sharding import AbstractMesh
 
 import neuronjax
-from launch.errors import OutputError
+from launch.errors import MeshError, OutputError
 from neuronjax.errors import NeuronError
+from neuronjax.planning.estimate import DEFAULT_TARGET, of_factory, setting_of
+from neuronjax.planning.record import Estimate as Estimate
+from neuronjax.planning.workload import Factory
 
 PLATFORM = "neuron"
 
@@ -26,3 +31,29 @@ def profile(folder: Path) -> Iterator[None]:
             yield
     except (NeuronError, OSError) as error:
         raise OutputError(f"no profile in {folder}: {error}") from error
+
+
+def target_in_use() -> tuple[str, int]:
+    """The instance that is emulated, or the default one, and the number of devices."""
+    target = getattr(jax.devices()[0], "target", DEFAULT_TARGET)
+    return target, jax.device_count()
+
+
+def estimate_factory(
+    make: Callable[..., dict[str, Any]],
+    mesh: AbstractMesh,
+    target: str,
+    depths: tuple[int, int],
+    price: float | None,
+) -> Estimate:
+    """The estimate of what `make` makes of a mesh and a number of layers; of deep models from those
+    of two depths.
+
+    Raises MeshError if the mesh does not fit instances of the target.
+    """
+    try:
+        setting = setting_of(target, None)
+        factory = Factory(make=make, name="training step")
+        return of_factory(factory, setting, mesh, price=price, depths=depths)
+    except NeuronError as error:
+        raise MeshError(f"no estimate for {target}: {error}") from error

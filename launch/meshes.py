@@ -60,7 +60,7 @@ def make_mesh(sizes: Mapping[str, int]) -> Mesh:
     wanted = math.prod(sizes.values())
     if wanted > jax.device_count():
         raise MeshError(
-            f"--mesh={_text(sizes)} needs {wanted} devices, but the platform "
+            f"--mesh={text_of(sizes)} needs {wanted} devices, but the platform "
             f"{jax.default_backend()!r} has {jax.device_count()}. Choose sizes whose product is "
             f"at most {jax.device_count()}, or leave --mesh out."
         )
@@ -135,7 +135,7 @@ def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
     if batch_size % sharding.batch_shards(mesh):
         rows = {axis: size for axis, size in mesh.shape.items() if axis in BATCH_AXES}
         raise MeshError(
-            f"--batch_size={batch_size} is not a multiple of {_text(rows, ' · ')} in the mesh: "
+            f"--batch_size={batch_size} is not a multiple of {text_of(rows, ' · ')} in the mesh: "
             "every data-parallel group takes the same number of rows. Change one of them."
         )
     return NamedSharding(mesh, sharding.batch_spec(mesh.axis_names, rank=1))
@@ -151,17 +151,20 @@ def check_window(mesh: Mesh, seq_len: int) -> None:
         )
 
 
-def choose_mesh(text: str | None, config: Any, batch_size: int) -> Mesh:
-    """The mesh of the --mesh flag, or the default one of all devices.
+def fitting_mesh(num_devices: int, config: Any, batch_size: int) -> dict[str, int]:
+    """The default mesh of a model's config; those without heads and vocabulary get data
+    parallelism alone. Raises MeshError if no mesh fits."""
+    heads: Any = getattr(config, "num_kv_heads", None) or getattr(config, "num_heads", 1)
+    return default_mesh(num_devices, heads, batch_size, getattr(config, "vocab_size", 0))
 
-    Models without heads and vocabulary get data parallelism alone by default.
-    """
+
+def choose_mesh(text: str | None, config: Any, batch_size: int) -> Mesh:
+    """The mesh of the --mesh flag, or the default one of all devices."""
     if text is not None:
         return make_mesh(parse_mesh(text))
-    heads = int(getattr(config, "num_kv_heads", None) or getattr(config, "num_heads", None) or 1)
-    vocab_size = getattr(config, "vocab_size", 0)
-    return make_mesh(default_mesh(jax.device_count(), heads, batch_size, vocab_size))
+    return make_mesh(fitting_mesh(jax.device_count(), config, batch_size))
 
 
-def _text(sizes: Mapping[str, int], separator: str = ",") -> str:
+def text_of(sizes: Mapping[str, int], separator: str = ",") -> str:
+    """The text of a mesh, such as data=4,model=2."""
     return separator.join(f"{axis}={size}" for axis, size in sizes.items())

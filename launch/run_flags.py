@@ -39,6 +39,14 @@ def run_of_flags(defaults: TrainConfig, values: Mapping[str, Any]) -> TrainConfi
     return config
 
 
+def setting_names(config: TrainConfig) -> set[str]:
+    """The flags of a run's settings."""
+    records = (config, *_parts(config).values())
+    return {
+        entry.name for record in records for entry in fields(record) if "help" in entry.metadata
+    }
+
+
 def _parts(config: TrainConfig) -> dict[str, Any]:
     """The records within the run's."""
     values = {entry.name: getattr(config, entry.name) for entry in fields(config)}

@@ -1,7 +1,8 @@
 """Where a job's model comes from: flags, a config.json, or a Hugging Face directory."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from launch.errors import ModelError
 from launch.text import ByteTokenizer, Tokenizer, find_tokenizer
@@ -26,6 +27,14 @@ def byte_level(config: DecoderConfig) -> Source:
     """A Llama with these dimensions, which reads bytes."""
     fields = Fields(llama_json(config), "the flags")
     return Source(describe_fields(fields, dtype=config.dtype), ByteTokenizer(), None, None)
+
+
+def from_fields(fields: Mapping[str, Any], origin: str) -> Source:
+    """A random model of the fields of a config.json, which reads bytes.
+
+    Raises ConfigError if they cannot be used; `origin` says where they come from.
+    """
+    return Source(describe_fields(Fields(dict(fields), origin)), ByteTokenizer(), None, None)
 
 
 def from_path(path: Path, *, dtype: str | None = None, param_dtype: str | None = None) -> Source:

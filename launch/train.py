@@ -6,6 +6,8 @@ Started again with the same directory it goes on from the newest checkpoint; Ctr
 completed step first. Several processes, one for each host, are joined as JAX finds them.
 """
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,12 @@ from absl import flags
 
 from launch.config import TrainConfig
 from launch.errors import ModelError
+from launch.estimates import estimate
+from launch.presets.choice import FULL, HELP, SCALES, choose, listing
 from launch.program import run
-from launch.run_flags import define_run_flags, run_of_flags
-from launch.source import Source, byte_level, from_path
+from launch.run_file import write_run_file
+from launch.run_flags import define_run_flags, run_of_flags, setting_names
+from launch.source import Source, byte_level, from_fields, from_path
 from launch.trainer import train
 from models.decoder.config import DecoderConfig
 from models.errors import ConfigError
@@ -45,16 +50,42 @@ def _define_flags() -> None:
         "byte-level Llama of the flags below.",
     )
     flags.DEFINE_bool("tie_embeddings", _MODEL.tie_embeddings, "Head = transposed embedding.")
+    flags.DEFINE_string("preset", None, "A published training by name; help lists them.")
+    flags.DEFINE_enum(
+        "scale", FULL, SCALES, "Of the preset: as published, or its twin for 8 or 32 cores."
+    )
+    flags.DEFINE_string("config", None, "The run.json of another run, to start the same one.")
+    flags.DEFINE_bool("estimate", False, "Print a step's time, memory and price; run nothing.")
+    flags.DEFINE_bool(
+        "explain_mesh",
+        False,
+        "Print what each axis of the mesh sends over which links; run nothing.",
+    )
+    flags.DEFINE_float("price", None, "US dollars of an instance and hour, for --estimate.")
 
 
 def main() -> int:
     values = flags.FLAGS.flag_values_dict()
-    source = _source(values)
-    return train(source, run_of_flags(_RUN, values))
+    if values["preset"] == HELP:
+        print(listing())
+        return 0
+    choice = choose(values["preset"], values["scale"], values["config"])
+    given = {name for name in values if flags.FLAGS[name].present}
+    values |= {name: value for name, value in choice.settings.items() if name not in given}
+    source = _source(values, None if "model" in given else choice.model)
+    config = run_of_flags(_RUN, values)
+    if values["estimate"] or values["explain_mesh"]:
+        estimated = estimate(source.model, config, choice.recipe, values["price"])
+        print(estimated if values["estimate"] else estimated.mesh_text())
+        return 0 if estimated.fits else 1
+    names = {*setting_names(_RUN), *_MODEL_INTEGERS, "tie_embeddings", "model"}
+    settings = {name: values[name] for name in sorted(names)}
+    return train(source, config, partial(write_run_file, settings=settings, model=choice.model))
 
 
-def _source(values: dict[str, Any]) -> Source:
-    """The model of the flags. Raises ModelError if they contradict each other."""
+def _source(values: dict[str, Any], fields: Mapping[str, Any] | None) -> Source:
+    """The model of the flags, or of fields of a config.json. Raises ModelError if flags contradict
+    each other."""
     dimensions = [*_MODEL_INTEGERS, "tie_embeddings"]
     if values["model"] is not None:
         given = [f"--{name}" for name in dimensions if flags.FLAGS[name].present]
@@ -64,6 +95,8 @@ def _source(values: dict[str, Any]) -> Source:
                 "be given too. Leave one of them out."
             )
         return from_path(Path(values["model"]))
+    if fields is not None:
+        return from_fields(fields, f"--preset={values['preset'] or values['config']}")
     try:
         return byte_level(DecoderConfig(**{name: values[name] for name in dimensions}))
     except ConfigError as error:

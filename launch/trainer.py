@@ -5,38 +5,46 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from launch import checkpoints
+from launch.checkpoints.layers import convert, separate
 from launch.config import TrainConfig
 from launch.data.batches import held_out_batches, make_batches, select
 from launch.data.placement import Placement
 from launch.errors import CheckpointError, DivergenceError
 from launch.interrupts import StopRequest, stop_requests
 from launch.job import Job, language_job
-from launch.meshes import check_window, choose_mesh
+from launch.meshes import check_window
 from launch.monitoring import Monitor
 from launch.processes import announce, death_of_others, done_by_first, is_first, largest
 from launch.simulated import device_time
 from launch.source import Source
 from launch.text import copy_tokenizer
 from launch.training.optimizers import make_optimizer
-from launch.training.parallelism import Parallelism
 from launch.training.platform import check_platform
 from launch.training.schedules import make_schedule
 from launch.training.step import TrainState, make_training
+from models.parallel.depth import unstack
+
+Started = Callable[[Path], None]  # is given the run directory
 
 
-def train(source: Source, config: TrainConfig) -> int:
+def train(source: Source, config: TrainConfig, started: Started = lambda directory: None) -> int:
     """Trains a decoder on text; see `run_job`."""
-    return run_job(lambda: language_job(source, config), config)
+    return run_job(lambda: language_job(source, config), config, started)
 
 
-def run_job(make_job: Callable[[], Job], config: TrainConfig) -> int:
+def run_job(
+    make_job: Callable[[], Job], config: TrainConfig, started: Started = lambda directory: None
+) -> int:
     """Trains until `config.steps`, resuming from the newest sound checkpoint; returns the exit
     code: 0, or 130 (143) when SIGINT (SIGTERM) asked to stop after a step.
+
+    `started` is called once it is clear that the run may start: it may write files.
 
     Raises LaunchError for anything the user can put right.
     """
@@ -45,6 +53,7 @@ def run_job(make_job: Callable[[], Job], config: TrainConfig) -> int:
         stop = stack.enter_context(stop_requests())
         run = Run(make_job(), config)
         try:
+            started(config.checkpoint_dir)
             run.train_on(stop)
         finally:
             run.close()
@@ -71,14 +80,17 @@ class Run:
             },
             "optimizer": config.optimizer_settings(),
         }
-        self._mesh = choose_mesh(config.mesh, model.config, config.batch_size)
+        parallelism = config.parallelism.on(
+            config.mesh, jax.device_count(), model.config, config.batch_size
+        )
+        self._mesh = parallelism.mesh(jax.devices())
         check_window(self._mesh, job.row_length)
         check_platform(precision)
         self._schedule = make_schedule(config.schedule, config.steps)
         self._training = make_training(
             model,
             make_optimizer(config.optimizer, self._schedule, model.architecture.axes),
-            Parallelism.of(self._mesh.shape),
+            parallelism,
             precision,
             mesh=self._mesh,
             batch=self._data.shapes(config.batch_size),
@@ -122,11 +134,13 @@ class Run:
             if self.step % config.eval_every == 0 and self.step < config.steps:
                 self._evaluate()
             if config.monitor.sample_every and self.step % config.monitor.sample_every == 0:
-                self._monitor.sample(self.step, self._job.sample(self._state.parameters, self.step))
+                self._monitor.sample(
+                    self.step, self._job.sample(unstack(self._state.parameters), self.step)
+                )
         self._save()
         if self.step >= config.steps:
             self._evaluate()
-            self._job.finish(self._state.evaluated)
+            self._job.finish(unstack(self._state.evaluated))
         self._monitor.close()
         if is_first():
             print(self._monitor.summary(), flush=True)
@@ -155,10 +169,9 @@ class Run:
     def _first_state(self) -> TrainState:
         if self._job.first_weights is None:
             return self._training.init()
-        targets = checkpoints.abstract(
-            self._training.state.parameters, self._training.shardings.parameters
-        )
-        return self._training.start(self._job.first_weights(self._job.model, self._mesh, targets))
+        target, _ = self._training.arguments
+        weights = self._job.first_weights(self._job.model, self._mesh, separate(target.parameters))
+        return self._training.start(convert(weights, target.parameters))
 
     def _take_step(self) -> None:
         """One optimizer step. Raises DivergenceError if what it gives is not finite."""

@@ -19,16 +19,16 @@ What the sources leave open, and what is taken:
 * Time to the first token is one prefill over the prompt alone, with logits of its last token. What
   the host does for it is left out: transformers-neuronx embeds prompts there, and writes them to
   every core, unless it is told otherwise.
-* Llama's training is that of neuronx-distributed's tutorial: `pretraining.py` says what is taken.
-* A step of training is the program of one micro batch, as often as gradients are accumulated, and
-  one update: reduce-scatter of the gradients, AdamW on a shard of FP32 weights, all-gather of BF16
-  weights (ZeRO-1), or without shards.
+* Training is the step of the training job, whole. Llama's settings are those of
+  neuronx-distributed's tutorial (`tp_zero1_llama_hf_pretrain`): tensor and sequence parallelism,
+  ZeRO-1, one product for queries, keys and values, and scores of attention that are made again in
+  the backward pass.
 * Stable Diffusion runs the two halves of guidance on the two cores, each its own UNet, as the
   public notebook does.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,11 @@ import optax
 from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from launch.pretraining import fused, fused_specs, micro_step
+from launch.source import byte_level
+from launch.training.objectives import Batch, Loss, text_batch
+from launch.training.parallelism import Parallelism
+from launch.training.precision import PRECISIONS
+from launch.training.step import make_training
 from launch.workloads import MODELS
 from models.clip.config import CLIPConfig, TextConfig, Tower
 from models.clip.model import CLIP
@@ -55,9 +59,12 @@ from models.layers.linear import Linear
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
 from models.parameters import merge, split
+from models.pretrained import Described
+from models.registry import ARCHITECTURES
 from models.resnet.config import ResNetConfig
 from models.resnet.model import ConvNorm, ResNet
 from models.sharding import RULES, axis_names
+from models.weights.fields import Fields
 
 Shapes = dict[str, jax.ShapeDtypeStruct]
 
@@ -184,87 +191,39 @@ def llama_prefill(
     return {"fn": prefill, "arguments": (weights, _whole(mesh, (1, length))), "layers": depth}
 
 
-def llama_micro_step(
-    mesh: AbstractMesh, *, config: DecoderConfig, length: int, layers: int | None = None
+def llama_training(
+    mesh: AbstractMesh,
+    *,
+    config: DecoderConfig,
+    length: int,
+    micro_batches: int,
+    layers: int | None = None,
 ) -> dict[str, Any]:
-    """Loss and gradients of one sequence, added to FP32 sums of gradients."""
+    """A step of pre-training, `micro_batches` sequences on each data-parallel group."""
     depth = config.num_layers
     config = replace(config, num_layers=layers or depth, max_seq_len=length)
-    _, plain = _llama(config, mesh, int8=False)
-    specs = fused_specs({path: each.sharding.spec for path, each in plain.items()})
-    weights = {
-        path: jax.ShapeDtypeStruct(
-            each.shape, each.dtype, sharding=NamedSharding(mesh, specs[path])
-        )
-        for path, each in jax.eval_shape(fused, plain).items()
-    }
-    sums = {
-        path: jax.ShapeDtypeStruct(each.shape, jnp.float32, sharding=each.sharding)
-        for path, each in weights.items()
-    }
-
-    step = micro_step(mesh, config, specs, length)
-    return {
-        "fn": jax.jit(step, donate_argnums=1),
-        "arguments": (weights, sums, _whole(mesh, (1, length + 1))),
-        "layers": depth,
-    }
+    parallelism = Parallelism.of(
+        mesh.shape,
+        zero_1=True,
+        recompute="selective",
+        fuse_qkv=True,
+        gradient_accumulation_steps=micro_batches,
+    ).fitted(config)
+    rows = micro_batches * mesh.shape["data"]
+    training = make_training(
+        byte_level(config).model,
+        _ADAMW,
+        parallelism,
+        PRECISIONS["mixed_precision"],
+        mesh=parallelism.abstract_mesh(),
+        batch=text_batch(rows, length),
+        clip_norm=1.0,
+        seed=0,
+    )
+    return {"fn": training.step, "arguments": training.arguments, "layers": depth}
 
 
 _ADAMW = optax.adamw(1e-4, b2=0.95, weight_decay=0.01)
-
-
-def llama_update(
-    mesh: AbstractMesh, *, config: DecoderConfig, layers: int | None = None
-) -> dict[str, Any]:
-    """ZeRO-1: gradients are added up over `data`, each core updates its part of the weights."""
-    depth = config.num_layers
-    config = replace(config, num_layers=layers or depth)
-    _, weights = _llama(config, AbstractMesh((1,), ("model",)), int8=False)
-    data, model = mesh.shape["data"], mesh.shape["model"]
-    count = sum(each.size // _parts(each, model) for each in weights.values())
-    return _update(mesh, count // data * data, ("data", "model"), depth)
-
-
-def _parts(each: jax.ShapeDtypeStruct, model: int) -> int:
-    sharding = each.sharding
-    assert isinstance(sharding, NamedSharding)
-    return model if "model" in sharding.spec else 1
-
-
-def _update(
-    mesh: AbstractMesh, count: int, axes: tuple[str, ...], depth: int | None
-) -> dict[str, Any]:
-    """AdamW on `count` weights of each core, in one flat array, split over `data`."""
-    shard = count // mesh.shape["data"]
-    ranks = mesh.size
-    flat = NamedSharding(mesh, PartitionSpec(axes))
-
-    def array(size: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((ranks * size,), jnp.float32, sharding=flat)
-
-    state = jax.eval_shape(_ADAMW.init, jax.ShapeDtypeStruct((ranks * shard,), jnp.float32))
-    placed = jax.tree.map(lambda each: array(shard) if each.shape else _whole(mesh, ()), state)
-    specs = jax.tree.map(lambda each: PartitionSpec(axes) if each.shape else PartitionSpec(), state)
-
-    @partial(
-        jax.shard_map,
-        mesh=mesh,
-        in_specs=(PartitionSpec(axes), PartitionSpec(axes), specs),
-        out_specs=(PartitionSpec(axes), PartitionSpec(axes), specs),
-    )
-    def update(gradients: jax.Array, masters: jax.Array, state: Any) -> Any:
-        own = jax.lax.psum_scatter(gradients, "data", tiled=True)
-        updates, state = _ADAMW.update(own, state, masters)
-        masters = optax.apply_updates(masters, updates)
-        weights = jax.lax.all_gather(masters.astype(jnp.bfloat16), "data", tiled=True)
-        return weights, masters, state
-
-    return {
-        "fn": jax.jit(update, donate_argnums=(1, 2)),
-        "arguments": (array(count), array(shard), placed),
-        **({"layers": depth} if depth else {}),
-    }
 
 
 def bert(
@@ -291,53 +250,44 @@ def _cast(weights: Shapes) -> Shapes:
     }
 
 
-def bert_micro_step(
-    *, config: EncoderConfig, batch: int, length: int, layers: int | None = None
+@dataclass(frozen=True)
+class DowncastMaskedLanguage:
+    """Cross entropy of masked tokens whose logits are BF16, as everything is that was FP32."""
+
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
+        """`tokens`, `real` and `targets` [B, T]; all of them count."""
+        logits = model(batch["tokens"], real=batch["real"] != 0)["logits"].astype(jnp.bfloat16)
+        is_target = batch["targets"][..., None] == jnp.arange(logits.shape[-1])
+        target = jnp.sum(jnp.where(is_target, logits, jnp.zeros_like(logits)), axis=-1)
+        losses = jax.nn.logsumexp(logits, axis=-1) - target
+        return Loss(jnp.sum(losses, dtype=jnp.float32), jnp.float32(losses.size), {})
+
+
+def bert_training(
+    mesh: AbstractMesh,
+    *,
+    config: EncoderConfig,
+    batch: int,
+    length: int,
+    micro_batches: int,
+    layers: int | None = None,
 ) -> dict[str, Any]:
-    """Loss of masked tokens and gradients of a micro batch, added to sums of gradients."""
+    """A step of pre-training, `micro_batches` of `batch` sequences on each core."""
     depth = config.num_layers
-    graph, weights = _abstract(
-        lambda: Encoder(replace(config, num_layers=layers or depth), rngs=nnx.Rngs(0))
+    config = replace(config, num_layers=layers or depth)
+    parallelism = Parallelism.of(mesh.shape, gradient_accumulation_steps=micro_batches)
+    tokens = jax.ShapeDtypeStruct((micro_batches * batch * mesh.shape["data"], length), jnp.int32)
+    training = make_training(
+        Described(ARCHITECTURES["BertForMaskedLM"], config, Fields({}, "the published run")),
+        _ADAMW,
+        parallelism,
+        PRECISIONS["bf16SR"],
+        mesh=parallelism.abstract_mesh(),
+        batch={"tokens": tokens, "real": tokens, "targets": tokens},
+        objective=DowncastMaskedLanguage(),
+        seed=0,
     )
-
-    def step(weights: Any, sums: Any, tokens: jax.Array, mask: jax.Array, labels: jax.Array) -> Any:
-        def loss(weights: Any) -> jax.Array:
-            logits = merge(graph, weights)(tokens, real=mask != 0)["logits"]
-            return jnp.mean(_cross_entropy(logits.astype(jnp.bfloat16), labels))
-
-        value, gradients = jax.value_and_grad(loss)(weights)
-        return value, jax.tree.map(jnp.add, sums, gradients)
-
-    tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32)
-    return {
-        "fn": jax.jit(step, donate_argnums=1),
-        "arguments": (weights, weights, tokens, tokens, tokens),
-        "layers": depth,
-    }
-
-
-def _cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """-log softmax(logits)[target] in the type of logits [..., V]; targets [...] -> [...]."""
-    is_target = targets[..., None] == jnp.arange(logits.shape[-1])
-    target = jnp.sum(jnp.where(is_target, logits, jnp.zeros_like(logits)), axis=-1)
-    return jax.nn.logsumexp(logits, axis=-1) - target
-
-
-def bert_update(mesh: AbstractMesh, *, config: EncoderConfig) -> dict[str, Any]:
-    """Gradients are added up over all cores; AdamW on the whole weights of each."""
-    _, weights = _abstract(lambda: Encoder(config, rngs=nnx.Rngs(0)))
-    shapes = {path: _whole(mesh, each.shape, each.dtype) for path, each in weights.items()}
-    moments = jax.eval_shape(_ADAMW.init, shapes)
-    state = jax.tree.map(lambda each: _whole(mesh, each.shape, each.dtype), moments)
-
-    @partial(jax.shard_map, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(),
-             check_vma=False)  # fmt: skip
-    def update(weights: Any, gradients: Any, state: Any) -> Any:
-        gradients = jax.lax.psum(gradients, "data")
-        updates, state = _ADAMW.update(gradients, state, weights)
-        return optax.apply_updates(weights, updates), state
-
-    return {"fn": jax.jit(update, donate_argnums=(0, 2)), "arguments": (shapes, shapes, state)}
+    return {"fn": training.step, "arguments": training.arguments, "layers": depth}
 
 
 class Folded(ConvNorm):
@@ -475,17 +425,18 @@ MEASUREMENTS: tuple[dict[str, Any], ...] = (
     # 47.95 sequences/s; 1024 sequences on 32 data-parallel groups are 32 micro batches of one.
     _measurement(
         "M7", "Llama-3.1-8B pre-training, 8192 tokens, a step", 1024e3 / 47.95,
-        _part(llama_micro_step, length=8192, times=32, flags=MATMULT_BF16, **_TP32),
-        _part(llama_update, "trn1.32xlarge", config=LLAMA_3_8B, mesh="data=32,model=32"),
+        _part(
+            llama_training, "trn1.32xlarge", config=MODELS["8b"], mesh="data=32,model=32",
+            length=8192, micro_batches=32, flags=MATMULT_BF16,
+        ),
     ),
     # 3826.6 sequences/s; 16384 sequences on 32 cores are 32 micro batches of 16.
     _measurement(
         "M8", "BERT-large pre-training, 128 tokens, a step", 16384e3 / 3826.6,
         _part(
-            bert_micro_step, "trn1.32xlarge", config=BERT_LARGE, batch=16, length=128, times=32,
-            flags=MATMULT_BF16,
+            bert_training, "trn1.32xlarge", config=BERT_LARGE, mesh="data=32", batch=16,
+            length=128, micro_batches=32, flags=MATMULT_BF16,
         ),
-        _part(bert_update, "trn1.32xlarge", config=BERT_LARGE, mesh="data=32"),
     ),
     _measurement(
         "M9", "Stable Diffusion 2.1, 512 by 512, 50 steps", 1680,

@@ -141,11 +141,7 @@ def llama_train(
     )
     return {
         "fn": training.step,
-        "arguments": jax.tree.map(
-            lambda each, sharding: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding),
-            (training.state, training.batch),
-            (training.shardings, training.batch_shardings),
-        ),
+        "arguments": training.arguments,
         "tokens": batch * seq_len,
         "samples": batch,
         "layers": MODELS[model].num_layers,

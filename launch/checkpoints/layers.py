@@ -53,6 +53,8 @@ def together(target: Any) -> Any:
 
 def convert(tree: Any, target: Any) -> Any:
     """Arrays as they are stored, as `target` has them."""
+    if is_stacked(tree) == is_stacked(target):
+        return tree
 
     def converted(tree: Any) -> Any:
         single = _map_parameters(unstack, tree)

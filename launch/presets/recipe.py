@@ -5,13 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.errors import SettingsError
 from launch.presets.architectures import Fields
 
-CORES: Mapping[str, int] = {"trn1.32xlarge": 32, "trn2.48xlarge": 64}
+TINY = "any"
+"""The target of a twin."""
+
+CORES: Mapping[str, int] = {"trn1.32xlarge": 32, "trn2.48xlarge": 64, TINY: 1}
 """NeuronCores of an instance; logical ones, of two, on trn2."""
 
-TINY_CORES = (8, 32)
+TINY_CORES: Mapping[str, int] = {"tiny": 8, "tiny32": 32}
+"""Twins by the value of --scale -> their cores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,7 @@ class Recipe:
     precision: str = "mixed_precision"
     recompute: str = "selective"
     weight_decay: float = 0.01
+    task: str | None = None  # of launch.finetune; None = text, with launch.train
     note: str = ""  # how it departs from what was published
 
     @property
@@ -40,19 +44,25 @@ class Recipe:
         """Cores of all instances."""
         return self.instances * CORES[self.target]
 
+    @property
+    def is_tiny(self) -> bool:
+        """Whether it is a twin."""
+        return self.target == TINY
+
     def settings(self) -> dict[str, Any]:
         """Values of the trainer's flags by name."""
-        model = self.tensor * self.pipeline * self.context
-        data = self.cores // model
+        data = self.cores // (self.tensor * self.pipeline * self.context)
+        rows = self.global_batch // data  # of a data-parallel group, one at a time
+        is_pipeline = self.pipeline > 1
         return {
             "tensor_parallel_size": self.tensor,
             "pipeline_parallel_size": self.pipeline,
             "context_parallel_size": self.context,
-            "data_parallel_size": data,
-            "gradient_accumulation_steps": self.global_batch // data,
+            "data_parallel_size": data if self.is_tiny else None,
+            "gradient_accumulation_steps": 1 if is_pipeline else rows,
+            "pipeline_parallel_num_microbatches": rows if is_pipeline else None,
             "zero_1": True,
             "sequence_parallel": True,
-            "scan_layers": True,
             "recompute": self.recompute,
             "batch_size": self.global_batch,
             "seq_len": self.seq_len,
@@ -66,17 +76,11 @@ class Recipe:
             "clip_norm": 1.0,
         }
 
-    def tiny(self, cores: int) -> "Recipe":
-        """The twin for 8 or 32 cores: the same kinds of parallelism, a small model, few steps.
-
-        Raises SettingsError for another number.
-        """
-        if cores not in TINY_CORES:
-            raise SettingsError(
-                f"--scale=tiny is for 8 or 32 cores, and there are {cores}. Set NEURONJAX_TARGET "
-                "and NEURON_RT_NUM_CORES, or XLA_FLAGS on cpu, accordingly."
-            )
-        tensor = _at_most(self.tensor, 2 if cores == TINY_CORES[0] else 4)
+    def tiny(self, scale: str) -> "Recipe":
+        """The twin of a name in TINY_CORES: the same kinds of parallelism, a small model, few
+        steps."""
+        cores = TINY_CORES[scale]
+        tensor = _at_most(self.tensor, 2 if cores == 8 else 4)
         pipeline, context = _at_most(self.pipeline, 2), _at_most(self.context, 2)
         data = cores // (tensor * pipeline * context)
         kv_heads = self.model["num_key_value_heads"]
@@ -98,8 +102,8 @@ class Recipe:
         return replace(
             self,
             model=model,
-            target=f"{cores} cores",
-            instances=1,
+            target=TINY,
+            instances=cores,
             tensor=tensor,
             pipeline=pipeline,
             context=context,

@@ -59,13 +59,15 @@ RECIPES: Mapping[str, Recipe] = {
         _LLAMA_3_70B, model=models.LLAMA_3_1_405B, instances=64, pipeline=32, global_batch=256,
         note="",
     ),
-    "hf_llama3_8B_SFT": _FINE_TUNED_8B,
-    "hf_llama3_8B_SFT_lora": replace(_FINE_TUNED_8B, precision="autocast"),
+    "hf_llama3_8B_SFT": replace(_FINE_TUNED_8B, task="sft"),
+    "hf_llama3_8B_SFT_lora": replace(
+        _FINE_TUNED_8B, precision="autocast", task="sft", note="with --lora_rank=16 --lora_alpha=32"
+    ),
     "hf_llama3_8B_DPO": replace(
-        _FINE_TUNED_8B, global_batch=4, learning_rate=5e-7, recompute="full"
+        _FINE_TUNED_8B, global_batch=4, learning_rate=5e-7, recompute="full", task="dpo"
     ),
     "hf_llama3_8B_ORPO": replace(
-        _FINE_TUNED_8B, global_batch=16, schedule="cosine", recompute="full"
+        _FINE_TUNED_8B, global_batch=16, schedule="cosine", recompute="full", task="orpo"
     ),
     "hf_mixtral_8x7b": _MIXTRAL,
     "hf_mixtral_8x7b_dropless": _MIXTRAL,
@@ -77,7 +79,9 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "megatron_llama_7B": _MEGATRON_7B,
     "megatron_mistral": replace(_MEGATRON_7B, model=models.MISTRAL_7B),
-    "megatron_llama2_7B_SFT": replace(_MEGATRON_7B, global_batch=64, warmup_steps=10),
+    "megatron_llama2_7B_SFT": replace(
+        _MEGATRON_7B, global_batch=64, warmup_steps=10, task="sft"
+    ),
     "megatron_llama_70b": replace(
         _MEGATRON_7B, model=models.LLAMA_2_70B, instances=8, pipeline=16, global_batch=512,
         recompute="full",

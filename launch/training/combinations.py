@@ -26,6 +26,8 @@ def check_combination(
     shared in these ways."""
     batch_sharding(mesh, rows_of(batch))
     _check_rows(parallelism, mesh, rows_of(batch))
+    if model.architecture.sharing is not None:
+        _check_stream(parallelism, batch)
     size = mesh.shape.get("context", 1)
     if size == 1:
         return
@@ -41,18 +43,23 @@ def check_combination(
                 f"{layer.experts.capacity_factor} count the tokens of whole rows. Use a mesh "
                 "without context, or experts without a capacity."
             )
-    heads = model.config.num_heads // parallelism.tensor_parallel_size
-    if parallelism.context_parallel_method == "all_to_all" and heads % size:
-        raise MeshError(
-            f"context={size} cannot share the {heads} query heads of a core, as all_to_all does. "
-            "Choose a size that divides them, or ring."
-        )
     context = ContextParallel(size, parallelism.context_parallel_method)
     try:
         for array in jax.tree.leaves(batch):
             context.order(array.shape[1])
     except ShardingError as error:
         raise MeshError(f"{error} It is the training window, --seq_len.") from error
+
+
+def _check_stream(parallelism: Parallelism, batch: Batch) -> None:
+    cores = parallelism.tensor_parallel_size * parallelism.context_parallel_size
+    texts = (array.shape[1] for array in jax.tree.leaves(batch) if array.ndim == 2)
+    length = next(texts, None)
+    if parallelism.sequence_parallel and length is not None and length % cores:
+        raise MeshError(
+            f"sequence parallelism cannot split {length} positions, the training window, over "
+            f"{cores} cores. Choose another --seq_len, or --nosequence_parallel."
+        )
 
 
 def _check_rows(parallelism: Parallelism, mesh: Mesh | AbstractMesh, rows: int) -> None:

@@ -11,7 +11,7 @@ from models.layers.attention import Attention
 from models.layers.moe import MoE
 from models.layers.norms import BatchNorm
 from models.parallel import context, experts
-from models.parallel.blocks import BlockRun, CoreBlock, keep_no_scores
+from models.parallel.blocks import BlockRun, CoreBlock, fuse_projections, keep_no_scores
 from models.parallel.context import ContextParallel
 from models.parallel.experts import ExpertParallel
 from models.parallel.tensor import Sharing, TensorParallel
@@ -46,6 +46,8 @@ class CoreModel:
         in_ring = self.context is not None and self.context.method == "ring"
         if self.parallelism.recompute == "selective" and not in_ring:
             keep_no_scores(model)
+        if self.parallelism.fuse_qkv:
+            fuse_projections(model)
         for _, module in nnx.iter_modules(model):
             if isinstance(module, BatchNorm):
                 module.axes = self.layout.rows

@@ -1,6 +1,5 @@
 """The part of a step that each core does for itself: gradients of its rows, added up over cores."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -67,7 +66,9 @@ class CoreStep:
             dict.fromkeys(self.histories, _WHOLE),
         )
         arguments = (specs, _WHOLE, self._batch_specs(), _WHOLE)
-        return self._region(self._gradients, arguments, results)(parameters, scaling, batch, step)
+        return self.layout.region(self._gradients, arguments, results)(
+            parameters, scaling, batch, step
+        )
 
     def losses(self, parameters: Parameters, scaling: Parameters, batch: Batch) -> Loss:
         """The sums of a batch in evaluation."""
@@ -83,7 +84,7 @@ class CoreStep:
 
         arguments = (self._specs(), _WHOLE, self._batch_specs())
         results = Loss(_WHOLE, _WHOLE, _WHOLE)
-        return self._region(of_core, arguments, results)(parameters, scaling, batch)
+        return self.layout.region(of_core, arguments, results)(parameters, scaling, batch)
 
     def _gradients(
         self, parameters: Parameters, scaling: Parameters, batch: Batch, step: jax.Array
@@ -180,17 +181,6 @@ class CoreStep:
 
     def _batch_specs(self) -> Any:
         return jax.tree.map(self.layout.region_spec, self.batch_specs)
-
-    def _region(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
-        if not self.layout.manual:
-            return function
-        return jax.shard_map(
-            function,
-            mesh=self.layout.mesh,
-            in_specs=in_specs,
-            out_specs=out_specs,
-            axis_names=frozenset(self.layout.manual),
-        )
 
 
 def _over_stages(loss: Loss) -> Loss:

@@ -2,11 +2,12 @@
 from one to the other."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from launch.meshes import parameter_shardings
@@ -25,13 +26,32 @@ FULLY_SHARDED = "fsdp"
 class Layout:
     """The parameters of a model on a mesh.
 
-    A step is a `jax.shard_map` region over the `manual` axes: there every core has its parts, and
-    communication is written out. The other axes are left to XLA's partitioner.
+    A step is a `jax.shard_map` region: there every core has its parts, and communication along
+    the `manual` axes is written out. The axes in `left` are left to XLA's partitioner.
     """
 
     mesh: Mesh | AbstractMesh
-    manual: tuple[str, ...]
+    left: tuple[str, ...]
     specs: Mapping[str, PartitionSpec]  # between steps
+
+    @property
+    def manual(self) -> tuple[str, ...]:
+        """The axes of the region along which there is anything to communicate."""
+        return tuple(
+            a for a in self.mesh.axis_names if self.mesh.shape[a] > 1 and a not in self.left
+        )
+
+    def region(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
+        """The function of each core's parts as one of whole arrays."""
+        if not self.manual:
+            return function
+        return jax.shard_map(
+            function,
+            mesh=self.mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            axis_names=frozenset(self.mesh.axis_names) - frozenset(self.left),
+        )
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -59,7 +79,13 @@ class Layout:
         return self._gathered(path, weight, FULLY_SHARDED)
 
     def reduced(self, gradients: Parameters) -> Parameters:
-        """Each core's own gradients of `for_step` -> the sums over cores, split as `specs` says."""
+        """Each core's own gradients of `for_step` -> the sums over cores, split as `specs` says.
+
+        They are added up in their dtypes, but in FP32 where axes are left to the partitioner: XLA
+        ends the process at sums of BF16 in a region of some axes (jaxlib 0.10).
+        """
+        if self.left:
+            gradients = {path: each.astype(jnp.float32) for path, each in gradients.items()}
         return {path: self._reduced(path, gradient) for path, gradient in gradients.items()}
 
     def _gathered(self, path: str, weight: jax.Array, axis: str) -> jax.Array:
@@ -86,18 +112,23 @@ class Layout:
         return None
 
 
+def communicated(mesh: Mesh | AbstractMesh, left: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes that are not left and split anything: those of size 1 do not."""
+    return tuple(axis for axis in mesh.axis_names if axis not in left and mesh.shape[axis] > 1)
+
+
 def make_layout(
     mesh: Mesh | AbstractMesh,
     parameters: Mapping[str, Any],
     table: AxisTable,
     *,
-    manual: tuple[str, ...],
+    left: tuple[str, ...] = (),
     zero: bool,
 ) -> Layout:
     """The layout of parameters, given as anything with a shape.
 
-    With `zero` they are split over ZERO too, where a dimension allows it. Raises MeshError if an
-    axis does not divide evenly.
+    Axes in `left` are left to XLA's partitioner. With `zero` parameters are split over ZERO too,
+    where a dimension allows it. Raises MeshError if an axis does not divide evenly.
     """
     by_path = parameter_shardings(mesh, parameters, table)
     specs = {path: sharding.spec for path, sharding in by_path.items()}
@@ -106,7 +137,7 @@ def make_layout(
             path: _with_zero(mesh, path, parameters[path].shape, spec)
             for path, spec in specs.items()
         }
-    return Layout(mesh, manual, specs)
+    return Layout(mesh, left, specs)
 
 
 def _with_zero(

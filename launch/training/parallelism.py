@@ -1,5 +1,6 @@
 """How a step is shared out over cores: the mesh, and who holds what."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,6 +9,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from launch.errors import MeshError
+from launch.meshes import fitting_mesh, parse_mesh, text_of
 from launch.settings import check_settings, setting
 from launch.training.pipeline_schedule import SCHEDULES
 from models.parallel.blocks import RECOMPUTATION
@@ -36,7 +38,11 @@ class Parallelism:
     for what cannot be."""
 
     pipeline_parallel_size: int = _size("Pipeline stages.")
-    data_parallel_size: int = _size("Copies of the model, each with its own rows.")
+    data_parallel_size: int | None = setting(
+        None,
+        "Copies of the model, each with its own rows; default: as many as there are cores for.",
+        lowest=1,
+    )
     fully_sharded_size: int = _size(
         "Cores that share rows and weights: each holds a part, and gathers it for use."
     )
@@ -48,6 +54,9 @@ class Parallelism:
     )
     sequence_parallel: bool = setting(
         True, "Split norms and the residual stream by positions over the tensor-parallel cores."
+    )
+    fuse_qkv: bool = setting(
+        False, "One product for queries, keys and values, and one for gate and up."
     )
     zero_1: bool = setting(
         False, "Split masters and optimizer state over data-parallel cores (ZeRO-1)."
@@ -130,15 +139,54 @@ class Parallelism:
     @property
     def axes(self) -> dict[str, int]:
         """The mesh: size by axis, outermost first, without axes of size 1 but data and model."""
-        sizes = {axis: getattr(self, name) for name, axis in _AXIS_OF.items()}
+        sizes = {axis: getattr(self, name) or 1 for name, axis in _AXIS_OF.items()}
         sizes["model"] //= self.kv_size_multiplier
         sizes[KV_REPLICA] = self.kv_size_multiplier
         return {a: sizes[a] for a in MESH_AXES if sizes[a] > 1 or a in ("data", "model")}
 
+    def on(self, mesh: str | None, num_devices: int, config: Any, rows: int) -> "Parallelism":
+        """With all sizes: those of the text of a mesh, or as many data-parallel copies as there
+        are devices for; where no size is given, as `fitting_mesh` fits it to model and batch.
+
+        Raises MeshError where mesh and sizes contradict each other or do not fit the devices.
+        """
+        sizes = {name: getattr(self, name) for name in _AXIS_OF}
+        given = [f"--{name}={size}" for name, size in sizes.items() if size not in (None, 1)]
+        if mesh is None and not given and self.data_parallel_size is None:
+            return self._sized(fitting_mesh(num_devices, config, rows))
+        if mesh is not None and given:
+            raise MeshError(
+                f"--mesh={mesh} says the sizes of all axes, so {', '.join(given)} cannot be given "
+                "too. Leave one of them out."
+            )
+        if mesh is not None:
+            return self._sized(parse_mesh(mesh)).fitted(config)
+        others = math.prod(size for size in sizes.values() if size is not None)
+        if self.data_parallel_size is None and num_devices % others:
+            raise MeshError(
+                f"{', '.join(given)} make groups of {others} cores, into which {num_devices} "
+                "devices cannot be divided. Choose other sizes, or give --data_parallel_size."
+            )
+        data = self.data_parallel_size or num_devices // others
+        return replace(self, data_parallel_size=data).fitted(config)
+
+    def _sized(self, sizes: Mapping[str, int]) -> "Parallelism":
+        named = Parallelism.of(sizes)
+        names = (*_AXIS_OF, "kv_size_multiplier")
+        return replace(self, **{name: getattr(named, name) for name in names})
+
     def mesh(self, devices: Sequence[jax.Device]) -> Mesh:
-        """The mesh over the first of the devices, neighbours along `model`."""
+        """The mesh over the first of the devices, neighbours along `model`.
+
+        Raises MeshError if there are too few.
+        """
         auto = (AxisType.Auto,) * len(self.axes)
         count = self.abstract_mesh().size
+        if count > len(devices):
+            raise MeshError(
+                f"--mesh={text_of(self.axes)} needs {count} devices, but there are "
+                f"{len(devices)}. Choose sizes whose product is at most {len(devices)}."
+            )
         return jax.make_mesh(
             tuple(self.axes.values()), tuple(self.axes), axis_types=auto, devices=devices[:count]
         )

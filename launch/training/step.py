@@ -16,7 +16,7 @@ from launch.training.clipping import clip_by_global_norm
 from launch.training.combinations import check_combination
 from launch.training.core_model import CoreModel, parts_of
 from launch.training.gradients import CoreStep
-from launch.training.layout import make_layout
+from launch.training.layout import communicated, make_layout
 from launch.training.objectives import Batch, LanguageModelling, Loss, Objective
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS, Precision
@@ -61,6 +61,15 @@ class Training(NamedTuple):
     batch: Batch  # of jax.ShapeDtypeStruct, the whole mesh's
     batch_shardings: Mapping[str, Any]  # like the batch
 
+    @property
+    def arguments(self) -> tuple[TrainState, Batch]:
+        """Of a step, as jax.ShapeDtypeStruct with shardings."""
+        return jax.tree.map(
+            lambda each, sharding: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding),
+            (self.state, self.batch),
+            (self.shardings, self.batch_shardings),
+        )
+
 
 def make_training(
     model: Described,
@@ -88,10 +97,10 @@ def make_training(
     build = partial(_build, model, precision, seed)
     abstract = nnx.eval_shape(build)
     unstacked = split(abstract)[1]
-    manual = _manual_axes(model, mesh)
+    left = _left_axes(model, mesh)
     pipeline = None
     if parallelism.pipeline_parallel_size > 1:
-        pipeline = make_pipeline(parallelism, manual, unstacked, batch)
+        pipeline = make_pipeline(parallelism, communicated(mesh, left), unstacked, batch)
     stacked: Callable[[Parameters], Parameters] = dict
     if parallelism.stacks:
         stacked = partial(stack, order=None if pipeline is None else pipeline.order)
@@ -103,7 +112,7 @@ def make_training(
     else:
         learnt = stacked({path: unstacked[path] for path in trained}).keys() - running.keys()
     layout = make_layout(
-        mesh, parameters, model.architecture.axes, manual=manual, zero=parallelism.zero_1
+        mesh, parameters, model.architecture.axes, left=left, zero=parallelism.zero_1
     )
     if parallelism.stacks:
         _keep_one_block(abstract, model)
@@ -191,11 +200,12 @@ def make_training(
     )
 
 
-def _manual_axes(model: Described, mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
-    """Axes of size 1 split nothing; some architectures leave their tensor axes to the
-    partitioner."""
-    left = () if model.architecture.sharing is not None else TENSOR_AXES
-    return tuple(axis for axis in mesh.axis_names if mesh.shape[axis] > 1 and axis not in left)
+def _left_axes(model: Described, mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
+    """Axes that XLA's partitioner deals with: some architectures do not share layers by
+    themselves."""
+    if model.architecture.sharing is not None:
+        return ()
+    return tuple(axis for axis in TENSOR_AXES if mesh.shape.get(axis, 1) > 1)
 
 
 def _build(model: Described, precision: Precision, seed: int) -> nnx.Module:

@@ -144,13 +144,15 @@ class Decoder(nnx.Module):
             return self._packed_positions(segments, positions)
         if segments is not None or positions is not None:
             raise InputError("packed rows need both segments and positions, and no pad")
-        if self.context is None:
+        if self.context is None and pad is not None:
             return self._positions(length, length, 0, pad, length)
+        if self.context is None:
+            return Positions(self._masks(None), self._turns(jnp.arange(length), length))
         if pad is not None:
             raise InputError("texts whose positions several cores share have no pad")
         whole = length * self.context.size
         places = self.context.own_positions(whole)
-        return Positions(self._masks(length, None), self._turns(places, whole))
+        return Positions(self._masks(None), self._turns(places, whole))
 
     def embed(self, tokens: jax.Array) -> jax.Array:
         """The residual stream [B, T, D] before the first block."""
@@ -251,17 +253,13 @@ class Decoder(nnx.Module):
         """Of several texts in each row."""
         same = segment_mask(segments)
         lengths = jnp.max(jnp.where(same, places[:, None, :] + 1, 0), axis=-1, keepdims=True)
-        masks = self._masks(segments.shape[1], segments)
+        masks = self._masks(segments)
         return Positions(masks, self._turns(places, lengths))
 
-    def _masks(
-        self, length: int, segments: jax.Array | None
-    ) -> dict[int | None, jax.Array | Visibility]:
-        """Of whole texts; where several cores share them, what makes masks of parts."""
-        seen = {window: Visibility(window, segments) for window in self._windows()}
-        if self.context is not None:
-            return dict(seen)
-        return {window: visibility.mask(length) for window, visibility in seen.items()}
+    def _masks(self, segments: jax.Array | None) -> dict[int | None, jax.Array | Visibility]:
+        """Of whole texts. Attention itself makes masks of them: they are never in memory for the
+        backward pass, and cores that share a text make those of their parts."""
+        return {window: Visibility(window, segments) for window in self._windows()}
 
     def _windows(self) -> set[int | None]:
         return {self.config.window(layer) for layer in range(self.config.num_layers)}

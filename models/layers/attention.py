@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike, DTypeLike
 
 from models.layers.cache import Cache, KVCache
-from models.layers.linear import Linear
+from models.layers.linear import Linear, multiply_together
 from models.layers.masks import Visibility
 from models.layers.norms import RMSNorm
 from models.layers.products import einsum_fp32
@@ -98,10 +98,12 @@ class Attention(nnx.Module):
     `stddev`, unless `query_stddev` says otherwise of the queries.
     With `qk_norm_eps`, queries and keys pass an RMSNorm over each head before they turn. Calling
     the module is self-attention; `memory` and `attend` are attention over another text. `mix`,
-    `dot_product_attention` at first, is what looks at keys.
+    `dot_product_attention` at first, is what looks at keys. `fused`, False at first, lets
+    self-attention make queries, keys and values by one product.
     """
 
     mix: Attend
+    fused: bool
 
     def __init__(
         self,
@@ -140,7 +142,7 @@ class Attention(nnx.Module):
                 return None
             return RMSNorm(head_dim, eps=qk_norm_eps, offset=norm_offset, param_dtype=param_dtype)
 
-        self.mix = dot_product_attention
+        self.mix, self.fused = dot_product_attention, False
         self.scale, self.softcap = scale, softcap
         self.query = project(dim, num_heads, bias, query_stddev or stddev)
         self.key = project(memory_dim or dim, num_kv_heads, bias if key_bias is None else key_bias)
@@ -193,8 +195,12 @@ class Attention(nnx.Module):
 
         Without a cache S = T; with one, x stands in slots start … start + T - 1.
         """
-        query = self._prepare(self.query(x), self.query_norm, turn)
-        written = self.memory(x, turn)
+        if self.fused:
+            query, key, value = multiply_together(x, (self.query, self.key, self.value))
+        else:
+            query, key, value = self.query(x), self.key(x), self.value(x)
+        query = self._prepare(query, self.query_norm, turn)
+        written = KVCache(self._prepare(key, self.key_norm, turn), value)
         if cache is not None:
             cache = cache.write(*written, start)
             written = cache.read()

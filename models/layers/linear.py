@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
@@ -68,9 +69,33 @@ class Linear(nnx.Module):
         else:
             history = None if self.amax_history is None else self.amax_history[...]
             y = self.matmul(x, kernel, self.num_in_axes, history)
+        return self._finished(y, x)
+
+    def _finished(self, y: jax.Array, x: jax.Array) -> jax.Array:
+        """What follows the product y of x."""
         if self.lora is not None and self.lora.enabled:
             y = y + self.lora(x)
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)
+
+
+def multiply_together(x: jax.Array, linears: Sequence[Linear]) -> list[jax.Array]:
+    """What each of the linear maps makes of the same x, by one product.
+
+    Maps that multiply in a way of their own, with scales for each kernel, stay apart.
+    """
+    if any(linear.matmul is not None for linear in linears):
+        return [linear(x) for linear in linears]
+    in_axes = linears[0].num_in_axes
+    kernels = [linear.kernel[...].astype(x.dtype) for linear in linears]
+    flat = [kernel.reshape(*kernel.shape[:in_axes], -1) for kernel in kernels]
+    ends = np.cumsum([kernel.shape[-1] for kernel in flat])[:-1]
+    product = jnp.tensordot(x, jnp.concatenate(flat, axis=-1), axes=in_axes)
+    return [
+        linear._finished(part.reshape(*part.shape[:-1], *kernel.shape[in_axes:]), x)
+        for linear, part, kernel in zip(
+            linears, jnp.split(product, ends, axis=-1), kernels, strict=True
+        )
+    ]
 
 
 def multiply_in(model: nnx.Module, matmul: Matmul) -> None:

@@ -5,14 +5,17 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models.layers.activations import activation
-from models.layers.linear import Linear
+from models.layers.linear import Linear, multiply_together
 
 
 class GatedMLP(nnx.Module):
     """y = down(act(gate(x)) · up(x)). Shazeer, "GLU Variants Improve Transformer", 2020.
 
-    SwiGLU with the activation "silu", GeGLU with "gelu" or "gelu_pytorch_tanh".
+    SwiGLU with the activation "silu", GeGLU with "gelu" or "gelu_pytorch_tanh". `fused`, False at
+    first, lets gate and up be one product.
     """
+
+    fused: bool
 
     def __init__(
         self,
@@ -35,10 +38,14 @@ class GatedMLP(nnx.Module):
         self.gate = project(dim, hidden_dim, stddev)
         self.up = project(dim, hidden_dim, stddev)
         self.down = project(hidden_dim, dim, out_stddev)
-        self.act = act
+        self.act, self.fused = act, False
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return self.down(activation(self.act)(self.gate(x)) * self.up(x))
+        if self.fused:
+            gate, up = multiply_together(x, (self.gate, self.up))
+        else:
+            gate, up = self.gate(x), self.up(x)
+        return self.down(activation(self.act)(gate) * up)
 
 
 class MLP(nnx.Module):

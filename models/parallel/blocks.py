@@ -13,6 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from models.layers.attention import STATISTICS, Attention
 from models.layers.dropout import fold, set_block_dropout
+from models.layers.mlp import GatedMLP
 from models.parameters import Parameters, merge, split
 
 GATHERED = "gathered_weight"
@@ -103,6 +104,14 @@ def keep_no_scores(model: nnx.Module) -> None:
     for _, module in nnx.iter_modules(model):
         if isinstance(module, Attention):
             module.mix = _without_scores(module.mix, policy)
+
+
+def fuse_projections(model: nnx.Module) -> None:
+    """Lets self-attention make queries, keys and values by one product, and gated layers gate and
+    up."""
+    for _, module in nnx.iter_modules(model):
+        if isinstance(module, Attention | GatedMLP):
+            module.fused = True
 
 
 def _without_scores(mix: Callable[..., jax.Array], policy: Any) -> Callable[..., jax.Array]:

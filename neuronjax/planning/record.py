@@ -162,6 +162,10 @@ class Estimate:
         )  # fmt: skip
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
+    def mesh_text(self) -> str:
+        """What a core sends along each axis of the mesh, and over which links, as a table."""
+        return table.traffic(self)
+
     def to_json(self) -> str:
         """One object; times in ns, sizes in bytes."""
         return json.dumps(self.as_dict(), indent=2)

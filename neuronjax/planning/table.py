@@ -37,13 +37,18 @@ def text(estimate: Estimate) -> str:
         "HBM of a core\n" + aligned(_memory(estimate)),
     ]
     if estimate.traffic:
-        parts.append("Sent by a core, by mesh axis\n" + aligned(_traffic(estimate)))
+        parts.append(traffic(estimate))
     if not estimate.fits:
         parts.append("It does not fit. What to change:\n" + _listed(estimate.advice))
     parts.append("Costliest kernels\n" + aligned(_kernels(estimate)))
     if estimate.assumed:
         parts.append("Assumed\n" + _listed(estimate.assumed))
     return "\n\n".join(parts)
+
+
+def traffic(estimate: Estimate) -> str:
+    """What a core sends along each axis of the mesh."""
+    return "Sent by a core, by mesh axis\n" + aligned(_traffic(estimate))
 
 
 def duration(ns: float) -> str:

@@ -36,6 +36,8 @@ _DEATH_CRIES = tuple(
 )
 """What C++ and Python print before they abort, the most telling first."""
 
+_NO_RESULTS = ":!tests/conformance/*.json"
+
 WHOLE = (1, 1)
 """The sample that is all tests: part 1 of 1."""
 
@@ -132,9 +134,11 @@ def read(record: Path) -> Record:
 
 
 def commit() -> str:
-    """The state of this project: its commit, with `+` for changes that are not committed."""
+    """The state of this project: its commit, with `+` for changes that are not committed, other
+    than of results."""
     head = _git("rev-parse", "--short=10", "HEAD").strip() or "unknown"
-    return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    changes = _git("status", "--porcelain", "--untracked-files=no", "--", ".", _NO_RESULTS)
+    return head + ("+" if changes else "")
 
 
 def _git(*arguments: str) -> str:

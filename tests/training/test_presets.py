@@ -1,0 +1,117 @@
+"""Presets: their flags, their twins, their run files, and what is refused."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from launch.config import TrainConfig
+from launch.errors import LaunchError
+from launch.presets.choice import FULL, choose, listing
+from launch.presets.recipe import TINY_CORES
+from launch.presets.table import RECIPES
+from launch.run_file import RUN_FILE, write_run_file
+from launch.run_flags import setting_names
+from launch.source import from_fields
+from launch.training.parallelism import Parallelism
+from tests.launch.programs import losses, start
+
+# Cores of RECIPES' rows, tp/pp/cp, and sequences of a step, as the publishers list them.
+PUBLISHED = {
+    "hf_llama_7B": (32, (8, 1, 1), 1024),
+    "hf_llama3_8B": (128, (32, 1, 1), 1024),
+    "hf_llama3_8B_trn2": (64, (16, 1, 1), 1024),
+    "hf_llama3.1_8B": (1024, (32, 1, 1), 1024),
+    "hf_llama3_70B": (512, (32, 8, 1), 1024),
+    "hf_llama3.1_70B": (1024, (32, 8, 1), 1024),
+    "hf_llama3_70B_CP": (512, (32, 8, 2), 1024),
+    "hf_llama3_70B_trn2": (512, (32, 4, 1), 1024),
+    "hf_llama3.1_405B_trn1": (2048, (32, 32, 1), 256),
+    "hf_mixtral_8x7b": (256, (32, 4, 1), 128),
+    "megatron_mixtral_8x7b": (512, (32, 4, 1), 128),
+    "megatron_llama_70b": (256, (8, 16, 1), 512),
+}
+TEXTS = [name for name, recipe in RECIPES.items() if recipe.task is None]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_sizes_are_the_published_ones(name: str) -> None:
+    recipe = RECIPES[name]
+    sizes = (recipe.tensor, recipe.pipeline, recipe.context)
+    assert (recipe.cores, sizes, recipe.global_batch) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("scale", [FULL, *TINY_CORES])
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_setting_is_a_flag_and_sizes_fit(name: str, scale: str) -> None:
+    choice = choose(name, scale, None)
+    assert choice.settings.keys() <= setting_names(TrainConfig(checkpoint_dir=Path()))
+    assert choice.model is not None
+    assert choice.recipe is not None
+    config = from_fields(choice.model, name).model.config
+    names = {entry.name for entry in dataclasses.fields(Parallelism)}
+    parallelism = Parallelism(**{k: v for k, v in choice.settings.items() if k in names})
+    fitted = parallelism.on(None, choice.recipe.cores, config, choice.recipe.global_batch)
+    assert math.prod(fitted.axes.values()) == choice.recipe.cores
+    assert fitted.data_parallel_size is not None
+    micro = fitted.pipeline_parallel_num_microbatches or 1
+    rows = fitted.data_parallel_size * fitted.gradient_accumulation_steps * micro
+    assert choice.settings["batch_size"] == rows
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_twins_have_the_kinds_of_parallelism(name: str) -> None:
+    for scale, cores in TINY_CORES.items():
+        recipe, twin = RECIPES[name], RECIPES[name].tiny(scale)
+        assert twin.cores == cores
+        for kind in ("tensor", "pipeline", "context"):
+            assert (getattr(recipe, kind) > 1) == (getattr(twin, kind) > 1)
+        shares = [each.tensor > each.model["num_key_value_heads"] for each in (recipe, twin)]
+        assert shares[0] == shares[1]
+
+
+def test_the_list_has_every_preset() -> None:
+    assert all(name in listing() for name in RECIPES)
+
+
+def test_a_run_file_gives_the_same_choice(tmp_path: Path) -> None:
+    choice = choose("hf_llama_7B", "tiny", None)
+    write_run_file(tmp_path, choice.settings, choice.model)
+    again = choose(None, FULL, str(tmp_path / RUN_FILE))
+    assert (again.settings, again.model) == (choice.settings, choice.model)
+
+
+@pytest.mark.parametrize(
+    ("preset", "scale", "file", "message"),
+    [
+        ("llama", FULL, None, "--preset=llama is not known; --preset=help lists"),
+        (None, "tiny", None, "--scale=tiny is of a preset"),
+        ("hf_llama_7B", FULL, "run.json", "exclude each other"),
+        (None, FULL, "/dev/null", "--config=/dev/null cannot be used: .* Give the run.json"),
+        ("hf_llama3_8B_DPO", FULL, None, "launch.finetune --task=dpo"),
+    ],
+)
+def test_refusals(preset: str | None, scale: str, file: str | None, message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        choose(preset, scale, file)
+
+
+def test_a_twin_trains_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    """Two steps as the preset says, the others on another mesh, without ZeRO-1."""
+
+    def run(*flags: str) -> str:
+        process = start("train", "--preset=hf_llama3_8B", "--scale=tiny", *flags, devices=8)
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        return errors
+
+    directory = f"--checkpoint_dir={tmp_path}"
+    run(directory, "--steps=2")
+    resolved = json.loads((tmp_path / RUN_FILE).read_text())["settings"]
+    assert (resolved["steps"], resolved["tensor_parallel_size"], resolved["zero_1"]) == (2, 2, True)
+    moved = ("--tensor_parallel_size=1", "--data_parallel_size=4", "--nozero_1")
+    errors = run(directory, "--steps=4", *moved, "--schedule=constant")
+    assert "resuming after step 2" in errors
+    assert [step for step, _ in losses(tmp_path)] == [1, 2, 3, 4]
