@@ -43,6 +43,12 @@ def check_combination(
                 f"{layer.experts.capacity_factor} count the tokens of whole rows. Use a mesh "
                 "without context, or experts without a capacity."
             )
+    heads = model.config.num_heads // parallelism.tensor_parallel_size
+    if parallelism.context_parallel_method == "all_to_all" and heads % size:
+        raise MeshError(
+            f"context={size} cannot share the {heads} query heads of a core, as all_to_all does. "
+            "Choose a size that divides them, or ring."
+        )
     context = ContextParallel(size, parallelism.context_parallel_method)
     try:
         for array in jax.tree.leaves(batch):

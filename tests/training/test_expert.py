@@ -1,0 +1,92 @@
+"""Experts that several cores share, against the same mixture on one core."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from models.layers.moe import Experts, MoE
+from models.parallel.experts import ExpertParallel
+from models.parameters import Parameters, merge, split
+from tests.models.tiny import QUICK_COMPILE
+
+DIM, HIDDEN, ROWS, LENGTH = 6, 8, 8, 5
+SPECS = {
+    "router": P(),
+    "experts_gate": P("expert", None, "model"),
+    "experts_up": P("expert", None, "model"),
+    "experts_down": P("expert", "model", None),
+}
+
+
+def weights_of(layer: nnx.Module) -> Parameters:
+    """Random ones; a router of large numbers makes the loads of experts unequal."""
+    rng = np.random.default_rng(1)
+    shapes = split(layer)[1]
+    weights = {name: rng.normal(size=leaf.shape).astype("f4") for name, leaf in shapes.items()}
+    return weights | {"router": weights["router"] * 4}
+
+
+@pytest.mark.parametrize(
+    ("experts", "sizes", "kinds"),
+    [
+        (Experts(4, 2, HIDDEN), (4, 2), {"all-gather", "reduce-scatter"}),
+        (Experts(8, 3, HIDDEN), (8, 1), {"all-gather", "reduce-scatter"}),
+        (Experts(8, 2, HIDDEN, capacity_factor=1.0), (4, 2), {"all-to-all"}),
+    ],
+    ids=str,
+)
+def test_shared_experts_are_the_mixture(
+    experts: Experts,
+    sizes: tuple[int, int],
+    kinds: set[str],
+    neuron_devices: list[jax.Device],
+) -> None:
+    """Values, gradients and kinds of communication."""
+    layer: Any = nnx.eval_shape(
+        lambda: MoE(
+            DIM, experts, act="silu", stddev=0.5, out_stddev=0.5, param_dtype="float32",
+            rngs=nnx.Rngs(0),
+        )
+    )  # fmt: skip
+    graph, weights = split(layer)[0], weights_of(layer)
+    x = np.random.default_rng(2).normal(size=(ROWS, LENGTH, DIM)).astype("f4")
+
+    def whole(weights: Parameters, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y = merge(graph, weights)(x)
+        return jnp.sum(y**2), y
+
+    def part(weights: Parameters, x: jax.Array) -> jax.Array:
+        layer = merge(graph, weights)
+        layer.mix = ExpertParallel()
+        y: jax.Array = jax.lax.psum(layer(x), "model")
+        return y
+
+    mesh = Mesh(np.array(neuron_devices[: sizes[0] * sizes[1]]).reshape(sizes), ("expert", "model"))
+
+    def shared(weights: Parameters, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        region = jax.shard_map(
+            part, mesh=mesh, in_specs=(SPECS, P("expert")), out_specs=P("expert")
+        )
+        y = region(weights, x)
+        return jnp.sum(y**2), y
+
+    differentiated = jax.value_and_grad(shared, argnums=(0, 1), has_aux=True)
+    program = jax.jit(differentiated, compiler_options=QUICK_COMPILE).lower(weights, x).compile()
+    text = program.as_text()
+    assert text is not None
+    found = {kind for kind in ("all-gather", "reduce-scatter", "all-to-all") if kind in text}
+    assert found == kinds
+    shardings = program.input_shardings[0]
+    (_, y), gradients = program(*jax.device_put((weights, x), shardings))
+    with jax.default_device(jax.devices("cpu")[0]):
+        reference = jax.value_and_grad(whole, argnums=(0, 1), has_aux=True)
+        (_, expected), of_whole = jax.jit(reference)(weights, x)
+    np.testing.assert_allclose(y, expected, rtol=2e-5, atol=2e-5)
+    for ours, theirs in zip(jax.tree.leaves(gradients), jax.tree.leaves(of_whole), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4 * np.abs(theirs).max())
