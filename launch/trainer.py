@@ -15,7 +15,7 @@ from launch.checkpoints.layers import convert, separate
 from launch.config import TrainConfig
 from launch.data.batches import held_out_batches, make_batches, select
 from launch.data.placement import Placement
-from launch.errors import CheckpointError, DivergenceError
+from launch.errors import CheckpointError, DivergenceError, MeshError
 from launch.interrupts import StopRequest, stop_requests
 from launch.job import Job, language_job
 from launch.meshes import check_window
@@ -27,7 +27,7 @@ from launch.text import copy_tokenizer
 from launch.training.optimizers import make_optimizer
 from launch.training.platform import check_platform
 from launch.training.schedules import make_schedule
-from launch.training.step import TrainState, make_training
+from launch.training.step import Training, TrainState, make_training
 from models.parallel.depth import unstack
 
 Started = Callable[[Path], None]  # is given the run directory
@@ -100,6 +100,7 @@ class Run:
             ema_decay=config.optimizer.ema_decay,
             seed=config.seed,
         )
+        _check_order(self._training)
         self._placement = Placement(self._training.batch, self._training.batch_shardings)
         self._batches = make_batches(self._data.rows, config.batch_size, self._placement.rows)
         self.step, self._state = self._start()
@@ -279,3 +280,14 @@ def _check_identity(
         )
     if changed["optimizer"]:
         announce(f"WARNING: resuming with other settings: {'; '.join(changed['optimizer'])}")
+
+
+def _check_order(training: Training) -> None:
+    """Raises MeshError if a checkpoint of stacks would not have the blocks in their order."""
+    order = training.order
+    if order is not None and order != tuple(range(len(order))):
+        raise MeshError(
+            "checkpoints hold the blocks of a pipeline one after the other, which stages of "
+            "several chunks, or of unequal numbers of blocks, do not have. Choose "
+            "--virtual_pipeline_parallel_size=1 and --pipeline_cuts with equal numbers of blocks."
+        )

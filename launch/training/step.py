@@ -24,7 +24,7 @@ from launch.training.stages import make_pipeline
 from models.layers.fp8 import next_history
 from models.layers.linear import multiply_in
 from models.parallel.context import AXIS as CONTEXT
-from models.parallel.depth import stack
+from models.parallel.depth import Order, stack
 from models.parameters import Parameters, amax_histories, split, statistics
 from models.pretrained import Described
 from models.sharding import TENSOR_AXES, batch_spec
@@ -60,6 +60,7 @@ class Training(NamedTuple):
     shardings: TrainState
     batch: Batch  # of jax.ShapeDtypeStruct, the whole mesh's
     batch_shardings: Mapping[str, Any]  # like the batch
+    order: Order | None = None  # the block of each row of stacks; None: one after the other
 
     @property
     def arguments(self) -> tuple[TrainState, Batch]:
@@ -197,6 +198,7 @@ def make_training(
         shardings=shardings,
         batch=batch,
         batch_shardings=rows,
+        order=None if pipeline is None else pipeline.order,
     )
 
 
