@@ -175,7 +175,8 @@ def test_the_copy_is_split_like_the_model(
             seed=0,
         )
         held = {path: np.asarray(value) for path, value in weights.items()}
-        held = stack(held) if parallelism.scan_layers else held
+        if parallelism.scan_layers:
+            held = {path: np.asarray(value) for path, value in stack(held).items()}
         state = training.start(jax.device_put(held, training.shardings.parameters))
         losses[name] = []
         for _ in range(2):
