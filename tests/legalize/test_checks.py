@@ -235,7 +235,8 @@ def test_checks_cost_nothing_unless_asked_for():
             hlo.signature(hlo.load(code)) for code in (on.as_seen(), off.per_core, on.per_core)
         )
     assert seen == plain
-    assert whole.results == (*plain.results, hlo.TensorSpec((3,), np.dtype(np.int32)))
+    flags = hlo.TensorSpec((3,), np.dtype(np.int32))
+    assert whole.result_types == (*plain.result_types, flags)
 
 
 def test_checks_survive_serialization():

@@ -97,7 +97,7 @@ def emulated(
 ) -> list[list[np.ndarray]]:
     """The results of every rank."""
     with hlo.context():
-        specs = hlo.signature(hlo.load(code)).results
+        specs = hlo.signature(hlo.load(code)).result_types
     inputs = [
         {f"arg{index}": stored(np.asarray(a)) for index, a in enumerate(each) if np.size(a)}
         for each in arguments
