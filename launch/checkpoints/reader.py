@@ -74,12 +74,18 @@ def restore(directory: Path, step: int, item: str, target: Any) -> Any:
     jax.ShapeDtypeStruct with shardings.
 
     What is stored may have its blocks stacked and `target` not, or the other way round. Raises
-    CheckpointError if the stored arrays have other paths or shapes.
+    CheckpointError if there are none, or if they have other paths or shapes.
     """
     place = (directory / str(step) / item).absolute()
     with ocp.StandardCheckpointer() as checkpointer:
         try:
-            stored = is_stacked(checkpointer.metadata(place).item_metadata.tree)
+            metadata = checkpointer.metadata(place).item_metadata
+            if metadata is None:
+                raise CheckpointError(
+                    f"there are no {item} in {place}. Use another --checkpoint_dir, or restore the "
+                    "folder from a copy."
+                )
+            stored = is_stacked(metadata.tree)
             if stored == is_stacked(target):
                 return checkpointer.restore(place, target)
             read_as = together(target) if stored else separate(target)
