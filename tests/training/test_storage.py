@@ -114,5 +114,5 @@ def test_object_stores_are_refused(text: str) -> None:
 
 def test_a_checkpoint_that_is_gone_is_named(tmp_path: Path) -> None:
     target = jax.eval_shape(lambda: jnp.zeros(2))
-    with pytest.raises(LaunchError, match="there are no parameters in .*/7/parameters"):
+    with pytest.raises(LaunchError, match=r"there are no parameters in .*/7/parameters"):
         checkpoints.restore(tmp_path, 7, checkpoints.PARAMETERS, {"a": target})
