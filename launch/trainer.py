@@ -201,7 +201,8 @@ class Run:
         if not losses:
             self._monitor.tell(f"step {self.step}: nothing is held out")
             return
-        weight = sum(float(each.weight) for each in losses)
+        # 1: where results are zeros, as under `neuronjax lint`.
+        weight = sum(float(each.weight) for each in losses) or 1.0
         metrics = {
             name: sum(float(each.metrics[name]) for each in losses) / weight
             for name in losses[0].metrics
