@@ -39,7 +39,7 @@ def weights_of(layer: nnx.Module) -> Parameters:
         (Experts(8, 3, HIDDEN), (8, 1), {"all-gather", "reduce-scatter"}),
         (Experts(8, 2, HIDDEN, capacity_factor=1.0), (4, 2), {"all-to-all"}),
     ],
-    ids=str,
+    ids=["dropless", "dropless-uneven", "capacity"],
 )
 def test_shared_experts_are_the_mixture(
     experts: Experts,
