@@ -15,7 +15,7 @@ from launch.checkpoints.layers import convert, separate
 from launch.config import TrainConfig
 from launch.data.batches import held_out_batches, make_batches, select
 from launch.data.placement import Placement
-from launch.errors import CheckpointError, DivergenceError, MeshError
+from launch.errors import CheckpointError, DivergenceError
 from launch.interrupts import StopRequest, stop_requests
 from launch.job import Job, language_job
 from launch.meshes import check_window
@@ -27,8 +27,9 @@ from launch.text import copy_tokenizer
 from launch.training.optimizers import make_optimizer
 from launch.training.platform import check_platform
 from launch.training.schedules import make_schedule
-from launch.training.step import Training, TrainState, make_training
+from launch.training.step import TrainState, make_training
 from models.parallel.depth import unstack
+from models.parameters import Parameters
 
 Started = Callable[[Path], None]  # is given the run directory
 
@@ -100,7 +101,6 @@ class Run:
             ema_decay=config.optimizer.ema_decay,
             seed=config.seed,
         )
-        _check_order(self._training)
         self._placement = Placement(self._training.batch, self._training.batch_shardings)
         self._batches = make_batches(self._data.rows, config.batch_size, self._placement.rows)
         self.step, self._state = self._start()
@@ -136,12 +136,12 @@ class Run:
                 self._evaluate()
             if config.monitor.sample_every and self.step % config.monitor.sample_every == 0:
                 self._monitor.sample(
-                    self.step, self._job.sample(unstack(self._state.parameters), self.step)
+                    self.step, self._job.sample(self._single(self._state.parameters), self.step)
                 )
         self._save()
         if self.step >= config.steps:
             self._evaluate()
-            self._job.finish(unstack(self._state.evaluated))
+            self._job.finish(self._single(self._state.evaluated))
         self._monitor.close()
         if is_first():
             print(self._monitor.summary(), flush=True)
@@ -161,7 +161,8 @@ class Run:
         _check_identity(record, self._identity, self._config)
         self._batches.set_state(record["position"])
         target = checkpoints.abstract(self._training.state, self._training.shardings)
-        state = checkpoints.restore_state(directory, step, target, self._training.start)
+        training = self._training
+        state = checkpoints.restore_state(directory, step, target, training.start, training.order)
         return step, state
 
     def _compiled_step(self) -> jax.stages.Compiled:
@@ -171,8 +172,15 @@ class Run:
         if self._job.first_weights is None:
             return self._training.init()
         target, _ = self._training.arguments
-        weights = self._job.first_weights(self._job.model, self._mesh, separate(target.parameters))
-        return self._training.start(convert(weights, target.parameters))
+        order = self._training.order
+        single = separate(target.parameters, order)
+        weights = self._job.first_weights(self._job.model, self._mesh, single)
+        return self._training.start(convert(weights, target.parameters, order=order))
+
+    def _single(self, parameters: Parameters) -> Parameters:
+        """The parameters of blocks one by one."""
+        single: Parameters = unstack(parameters, self._training.order)
+        return single
 
     def _take_step(self) -> None:
         """One optimizer step. Raises DivergenceError if what it gives is not finite."""
@@ -228,6 +236,7 @@ class Run:
             **self._identity,
             "config_json": dict(self._job.model.fields.values),
             "position": self._batches.get_state(),
+            checkpoints.ORDER: self._training.order,
         }
         self._writer.save(self.step, checkpoints.items(self._state), record)
         self._saved_step = self.step
@@ -281,14 +290,3 @@ def _check_identity(
         )
     if changed["optimizer"]:
         announce(f"WARNING: resuming with other settings: {'; '.join(changed['optimizer'])}")
-
-
-def _check_order(training: Training) -> None:
-    """Raises MeshError if a checkpoint of stacks would not have the blocks in their order."""
-    order = training.order
-    if order is not None and order != tuple(range(len(order))):
-        raise MeshError(
-            "checkpoints hold the blocks of a pipeline one after the other, which stages of "
-            "several chunks, or of unequal numbers of blocks, do not have. Choose "
-            "--virtual_pipeline_parallel_size=1 and --pipeline_cuts with equal numbers of blocks."
-        )

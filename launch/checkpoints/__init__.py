@@ -2,6 +2,7 @@
 
 from launch.checkpoints.directory import RunLock as RunLock
 from launch.checkpoints.directory import run_directory as run_directory
+from launch.checkpoints.layers import ORDER as ORDER
 from launch.checkpoints.reader import AVERAGE as AVERAGE
 from launch.checkpoints.reader import PARAMETERS as PARAMETERS
 from launch.checkpoints.reader import abstract as abstract

@@ -1,20 +1,25 @@
 """Checkpoints of blocks one by one, and of stacks of blocks, read as either.
 
-A run that scans its blocks has their parameters stacked, and a checkpoint is stored as its run had
-them.
+A run that scans its blocks has their parameters stacked, in an order of blocks that depends on how
+a pipeline is cut, and a checkpoint is stored as its run had them.
 """
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from models.parallel.depth import stack, unstack
+from models.parallel.depth import Order, stack, unstack
 
 _NUMBER = re.compile(r"\bblocks\.\d+\.")
 _STACK = "blocks.*."
+
+ORDER = "block_order"
+"""In the record of a checkpoint: the block of each row of its stacks, where they are not one after
+the other."""
 
 
 def is_stacked(tree: Any) -> bool:
@@ -23,20 +28,20 @@ def is_stacked(tree: Any) -> bool:
     return any(_STACK in path for path in paths)
 
 
-def separate(target: Any) -> Any:
-    """The jax.ShapeDtypeStruct of single blocks, for those of stacks; others stay."""
+def separate(target: Any, order: Order | None = None) -> Any:
+    """The jax.ShapeDtypeStruct of single blocks, for those of stacks in an order; others stay."""
 
     def apart(parameters: Mapping[str, Any]) -> dict[str, Any]:
         rows = {path: _Rows(leaf) for path, leaf in parameters.items()}
         return {
             path: value.leaf if isinstance(value, _Rows) else value
-            for path, value in unstack(rows).items()
+            for path, value in unstack(rows, order).items()
         }
 
     return _map_parameters(apart, target)
 
 
-def together(target: Any) -> Any:
+def together(target: Any, order: Order | None = None) -> Any:
     """The inverse of `separate`: stacks are whole on every core that has one of their blocks."""
 
     def joined(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,22 +50,22 @@ def together(target: Any) -> Any:
             path: leaf
             if path in parameters
             else _placed(leaf, (None, *_spec(first[path])), first[path])
-            for path, leaf in stack(parameters).items()
+            for path, leaf in stack(parameters, order).items()
         }
 
     return _map_parameters(joined, target)
 
 
-def convert(tree: Any, target: Any) -> Any:
-    """Arrays as they are stored, as `target` has them."""
-    if is_stacked(tree) == is_stacked(target):
+def convert(tree: Any, target: Any, stored: Order | None = None, order: Order | None = None) -> Any:
+    """Arrays as they are stored, as `target` has them; both may be stacks, in their orders."""
+    if is_stacked(tree) == is_stacked(target) and stored == order:
         return tree
 
     def converted(tree: Any) -> Any:
-        single = _map_parameters(unstack, tree)
+        single = _map_parameters(partial(unstack, order=stored), tree)
         if not is_stacked(target):
             return single
-        return _map_parameters(stack, single)
+        return _map_parameters(partial(stack, order=order), single)
 
     shardings = jax.tree.map(lambda leaf: leaf.sharding, target)
     return jax.jit(converted, out_shardings=shardings)(tree)

@@ -8,10 +8,11 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from launch.checkpoints.layers import convert, is_stacked, separate, together
+from launch.checkpoints.layers import ORDER, convert, is_stacked, separate, together
 from launch.checkpoints.manifest import find_damage
 from launch.errors import CheckpointError
 from launch.program import say
+from models.parallel.depth import Order
 
 PARAMETERS, RECORD = "parameters", "record"
 AVERAGE = "average"  # of the parameters; where there is one, it is what is used
@@ -69,12 +70,13 @@ def stored_items(directory: Path, step: int) -> set[str]:
     return {entry.name for entry in (directory / str(step)).iterdir() if entry.is_dir()}
 
 
-def restore(directory: Path, step: int, item: str, target: Any) -> Any:
+def restore(directory: Path, step: int, item: str, target: Any, order: Order | None = None) -> Any:
     """The arrays of an item, read straight into the shardings and dtypes of `target`, a tree of
     jax.ShapeDtypeStruct with shardings.
 
-    What is stored may have its blocks stacked and `target` not, or the other way round. Raises
-    CheckpointError if there are none, or if they have other paths or shapes.
+    What is stored may have its blocks stacked and `target` not, the other way round, or stacked in
+    an order that is not the target's. Raises CheckpointError if there are none, or if they have
+    other paths or shapes.
     """
     place = (directory / str(step) / item).absolute()
     with ocp.StandardCheckpointer() as checkpointer:
@@ -85,16 +87,23 @@ def restore(directory: Path, step: int, item: str, target: Any) -> Any:
                     f"there are no {item} in {place}. Use another --checkpoint_dir, or restore the "
                     "folder from a copy."
                 )
-            stored = is_stacked(metadata.tree)
-            if stored == is_stacked(target):
+            stacked, stored = is_stacked(metadata.tree), _stored_order(directory, step)
+            if stacked == is_stacked(target) and stored == order:
                 return checkpointer.restore(place, target)
-            read_as = together(target) if stored else separate(target)
-            return convert(checkpointer.restore(place, read_as), target)
+            read_as = separate(target, order)
+            if stacked:
+                read_as = together(read_as, stored)
+            return convert(checkpointer.restore(place, read_as), target, stored, order)
         except (ValueError, KeyError, FileNotFoundError) as error:
             raise CheckpointError(
                 f"the {item} in {place} do not have the shapes that were asked for: {error}. Use "
                 "the model flags this checkpoint was made with, or another --checkpoint_dir."
             ) from error
+
+
+def _stored_order(directory: Path, step: int) -> Order | None:
+    order = read_record(directory, step).get(ORDER)
+    return None if order is None else tuple(order)
 
 
 def abstract(tree: Any, shardings: Any) -> Any:

@@ -8,6 +8,7 @@ import jax
 
 from launch.checkpoints.reader import PARAMETERS, restore, stored_items
 from launch.program import say
+from models.parallel.depth import Order
 
 State = TypeVar("State", bound=NamedTuple)
 _MEANT = {"scaling": "the histories of delayed scaling", "average": "the average of the weights"}
@@ -24,9 +25,14 @@ def items(state: NamedTuple) -> dict[str, Any]:
 
 
 def restore_state(
-    directory: Path, step: int, target: State, start: Callable[[Any], State]
+    directory: Path,
+    step: int,
+    target: State,
+    start: Callable[[Any], State],
+    order: Order | None = None,
 ) -> State:
-    """The state of a checkpoint in the shardings of `target`, of jax.ShapeDtypeStruct.
+    """The state of a checkpoint in the shardings of `target`, of jax.ShapeDtypeStruct, whose stacks
+    have their blocks in an order.
 
     Fields that it lacks, since they were not needed then, are those of `start`, which makes a first
     state of parameters and may donate these. Raises CheckpointError if the stored arrays have other
@@ -35,14 +41,14 @@ def restore_state(
     wanted = items(target)
     stored = stored_items(directory, step)
     lacking = [name for name in wanted if name not in stored]
-    parameters = restore(directory, step, PARAMETERS, wanted[PARAMETERS])
+    parameters = restore(directory, step, PARAMETERS, wanted[PARAMETERS], order)
     state = target._replace(**{PARAMETERS: parameters})
     if lacking:
         names = ", ".join(_MEANT.get(name, name) for name in lacking)
         say(f"WARNING: checkpoint {step} in {directory} has no {names}: begun anew")
         state = start(parameters)
     found = {
-        name: restore(directory, step, name, tree)
+        name: restore(directory, step, name, tree, order)
         for name, tree in wanted.items()
         if name != PARAMETERS and name in stored
     }

@@ -1,6 +1,6 @@
 """The jitted pieces of training: initial state, one step, one evaluation."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -102,9 +102,10 @@ def make_training(
     pipeline = None
     if parallelism.pipeline_parallel_size > 1:
         pipeline = make_pipeline(parallelism, communicated(mesh, left), unstacked, batch)
+    order = None if pipeline is None else _if_permuted(pipeline.order)
     stacked: Callable[[Parameters], Parameters] = dict
     if parallelism.stacks:
-        stacked = partial(stack, order=None if pipeline is None else pipeline.order)
+        stacked = partial(stack, order=order)
     variables = stacked(unstacked)
     histories, running = stacked(amax_histories(abstract)), stacked(statistics(abstract))
     parameters = {path: leaf for path, leaf in variables.items() if path not in histories}
@@ -198,7 +199,7 @@ def make_training(
         shardings=shardings,
         batch=batch,
         batch_shardings=rows,
-        order=None if pipeline is None else pipeline.order,
+        order=order,
     )
 
 
@@ -208,6 +209,10 @@ def _left_axes(model: Described, mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
     if model.architecture.sharing is not None:
         return ()
     return tuple(axis for axis in TENSOR_AXES if mesh.shape.get(axis, 1) > 1)
+
+
+def _if_permuted(order: Sequence[int | None]) -> Order | None:
+    return None if list(order) == list(range(len(order))) else order
 
 
 def _build(model: Described, precision: Precision, seed: int) -> nnx.Module:

@@ -17,10 +17,10 @@ from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS
 from launch.training.step import Training, make_training
 from models.decoder.config import DecoderConfig
-from models.parallel.depth import unstack
+from models.parallel.depth import Order, unstack
 
 CONFIG = DecoderConfig(
-    num_layers=2, dim=32, hidden_dim=64, num_heads=4, num_kv_heads=2, head_dim=8, max_seq_len=32
+    num_layers=4, dim=32, hidden_dim=64, num_heads=4, num_kv_heads=2, head_dim=8, max_seq_len=32
 )
 MODEL = byte_level(CONFIG).model
 
@@ -31,6 +31,11 @@ WAYS = {
     "fully sharded, stacked": Parallelism(fully_sharded_size=8, scan_layers=True),
     "stacked, ZeRO-1": Parallelism(
         tensor_parallel_size=4, data_parallel_size=2, zero_1=True, scan_layers=True
+    ),
+    "pipeline": Parallelism(pipeline_parallel_size=2, data_parallel_size=2, zero_1=True),
+    "unequal stages": Parallelism(pipeline_parallel_size=2, pipeline_cuts="3"),
+    "chunks of stages": Parallelism(
+        pipeline_parallel_size=2, virtual_pipeline_parallel_size=2, data_parallel_size=2
     ),
     "context": Parallelism(context_parallel_size=2, data_parallel_size=2),
 }
@@ -45,16 +50,16 @@ def training(
     return make_training(MODEL, optax.adamw(1e-3), parallelism, PRECISIONS[precision], **settings)  # type: ignore[arg-type]
 
 
-def save(directory: Path, step: int, state: object) -> None:
+def save(directory: Path, step: int, state: object, order: object = None) -> None:
     writer = CheckpointWriter(directory, Retention(100))
-    writer.save(step, checkpoints.items(state), {})  # type: ignore[type-var]
+    writer.save(step, checkpoints.items(state), {checkpoints.ORDER: order})  # type: ignore[type-var]
     writer.close()
 
 
-def logical(state: object) -> dict[str, np.ndarray]:
+def logical(state: object, order: Order | None) -> dict[str, np.ndarray]:
     """Every array by its path in a state without stacks."""
     apart = jax.tree.map(
-        lambda node: unstack(node) if isinstance(node, dict) else node,
+        lambda node: unstack(node, order) if isinstance(node, dict) else node,
         state,
         is_leaf=lambda node: isinstance(node, dict),
     )
@@ -66,18 +71,18 @@ def logical(state: object) -> dict[str, np.ndarray]:
 
 def test_from_each_way_to_the_next(tmp_path: Path) -> None:
     devices = jax.devices("cpu")
-    first = training(devices, WAYS[CHAIN[0]])
-    state = first.init()
+    way = training(devices, WAYS[CHAIN[0]])
+    state = way.init()
     moments = jax.tree.map(lambda x: x + 0.5 if x.ndim else x, state.optimizer)
     state = state._replace(optimizer=moments, step=jnp.int32(7))
-    expected = logical(state)
+    expected = logical(state, way.order)
     for step, name in enumerate(CHAIN):
-        save(tmp_path, step, state)
+        save(tmp_path, step, state, way.order)
         way = training(devices, WAYS[name])
         target = checkpoints.abstract(way.state, way.shardings)
-        state = checkpoints.restore_state(tmp_path, step, target, way.start)
+        state = checkpoints.restore_state(tmp_path, step, target, way.start, way.order)
         jax.tree.map(lambda array, leaf: array.sharding == leaf.sharding or 1 / 0, state, target)
-        got = logical(state)
+        got = logical(state, way.order)
         assert got.keys() == expected.keys(), name
         for path, value in expected.items():
             np.testing.assert_array_equal(got[path], value, err_msg=f"{name}: {path}")
