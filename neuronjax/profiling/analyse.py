@@ -1,4 +1,4 @@
-"""A program becomes its profile: scheduled, summed up, and its kernels looked at."""
+"""Turns a program into its profile: schedules it, sums up its work and inspects its kernels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from neuronjax.timing.streams import Assumptions, Compiled, compile_kernel
 from neuronjax.timing.timeline import KernelTime
 
 MOST_SPANS = 12_000
-"""Detailed instructions of a program; its kernels share them by their time."""
+"""Most detailed instructions of a program; kernels get a share proportional to their time."""
 
 MOST_SPANS_OF_KERNEL = 2_000
 FEWEST_SPANS_OF_KERNEL = 24
@@ -39,7 +39,7 @@ ASSUMPTIONS = Assumptions()
 
 
 def facts(machine: Machine) -> MachineFacts:
-    """What percentages of a machine's programs are of."""
+    """The peak rates and capacities that percentages refer to."""
     core, lnc = machine.chip.core, machine.lnc
     return MachineFacts(
         target=machine.target,
@@ -59,13 +59,13 @@ def facts(machine: Machine) -> MachineFacts:
 
 
 def platform_of(program: Program, machine: Machine) -> Platform:
-    """What a program is timed on: cores that it does not use leave their HBM to the others."""
+    """The platform to time a program on; cores it leaves idle give up their HBM bandwidth."""
     busy = min(machine.chip.cores, program.ranks * machine.lnc)
     return Platform.of(program, machine, busy_cores=busy)
 
 
 def failed(name: str, fingerprint: str, ranks: int, error: NeuronError) -> ProgramProfile:
-    """A program of which nothing but its runs is known."""
+    """The profile of a program that could not be timed: only its runs are known."""
     return ProgramProfile(name=name, fingerprint=fingerprint, ranks=ranks, error=str(error))
 
 
@@ -74,30 +74,30 @@ def analyse(
 ) -> ProgramProfile:
     """The profile of an allocated program.
 
-    UnsupportedProgramError: it cannot be timed. MalformedProgramError: engines wait for ever.
+    UnsupportedProgramError: it cannot be timed. MalformedProgramError: its engines deadlock.
     """
     platform = platform_of(program, machine)
     timed = schedule(program, platform=platform, assumptions=ASSUMPTIONS)
     nodes = dict(placed(program))
-    use, memory = live(program, [each.kernel for each in nodes.values()])
+    use, memory = live(program, [node.kernel for node in nodes.values()])
     lives = dict(zip(nodes, memory, strict=True))
-    looked = _Looks(platform, _times(timed.kernels, nodes))
+    inspect = _Inspector(platform, _times(timed.kernels, nodes))
     kernels: list[KernelProfile] = []
     collectives: list[Collective] = []
     opcodes: Counter[tuple[str, str]] = Counter()
     times: Counter[tuple[str, str]] = Counter()
     work: Counter[str] = Counter()
-    for each in timed.kernels:
-        place = nodes[each.path]
-        look = looked(place.kernel)
+    for timed_kernel in timed.kernels:
+        place = nodes[timed_kernel.path]
+        first = inspect(place.kernel)
         own: Counter[str] = Counter()
-        for one in (look, *map(looked, place.others)):
-            own += one.work + queues(one.touched, place.kinds)
-            _add_opcodes(opcodes, times, one.whole, each.runs)
-        kernels.append(_kernel(each, place, look, own, lives[each.path]))
-        collectives += _collectives(each, look.whole, len(collectives))
+        for inspection in (first, *map(inspect, place.others)):
+            own += inspection.work + queues(inspection.touched, place.kinds)
+            _add_opcodes(opcodes, times, inspection.whole, timed_kernel.runs)
+        kernels.append(_kernel(timed_kernel, place, first, own, lives[timed_kernel.path]))
+        collectives += _collectives(timed_kernel, first.whole, len(collectives))
         for name, value in own.items():
-            work[name] += value * each.runs
+            work[name] += value * timed_kernel.runs
     return ProgramProfile(
         name=program.name,
         fingerprint=fingerprint,
@@ -121,16 +121,16 @@ def analyse(
 
 
 def _times(timed: Iterable[KernelTime], nodes: Mapping[str, Placed]) -> dict[int, float]:
-    """The time of all runs at all places, by the id of a kernel."""
-    found: dict[int, float] = {}
-    for each in timed:
-        kernel = id(nodes[each.path].kernel)
-        found[kernel] = found.get(kernel, 0.0) + each.duration_ns * each.runs
-    return found
+    """Id of a kernel -> the time of all its runs at all places."""
+    times: dict[int, float] = {}
+    for timed_kernel in timed:
+        kernel = id(nodes[timed_kernel.path].kernel)
+        times[kernel] = times.get(kernel, 0.0) + timed_kernel.duration_ns * timed_kernel.runs
+    return times
 
 
-class _Look:
-    """A kernel looked at: as a whole, and one physical core's part of it in time."""
+class _Inspection:
+    """What a kernel does as a whole, and what one physical core does in time."""
 
     def __init__(
         self, whole: Compiled, platform: Platform, part: Compiled, result: Simulated
@@ -141,54 +141,54 @@ class _Look:
         self.waits = detail.waits(self.spans)
 
 
-class _Looks:
-    """Looks at each kernel once, however often it is called."""
+class _Inspector:
+    """Inspects each kernel once, however often it is called."""
 
     def __init__(self, platform: Platform, times: Mapping[int, float]) -> None:
         self._platform = platform
         self._times = times
         self._whole = sum(times.values()) or 1.0
-        self._known: dict[int, _Look] = {}
+        self._known: dict[int, _Inspection] = {}
 
-    def __call__(self, kernel: Kernel) -> _Look:
+    def __call__(self, kernel: Kernel) -> _Inspection:
         known = self._known.get(id(kernel))
         if known is None:
             whole = compile_kernel(kernel, self._platform, ASSUMPTIONS)
             most = int(MOST_SPANS * self._times.get(id(kernel), 0.0) / self._whole)
             most = min(MOST_SPANS_OF_KERNEL, max(FEWEST_SPANS_OF_KERNEL, most))
             part, result = detail.simulated(kernel, self._platform, ASSUMPTIONS, most)
-            known = _Look(whole, self._platform, part, result)
+            known = _Inspection(whole, self._platform, part, result)
             self._known[id(kernel)] = known
         return known
 
 
 def _kernel(
-    each: KernelTime, place: Placed, look: _Look, work: Counter[str], memory: Live
+    timed: KernelTime, place: Placed, inspection: _Inspection, work: Counter[str], memory: Live
 ) -> KernelProfile:
     return KernelProfile(
-        path=each.path,
+        path=timed.path,
         name=place.name,
-        operations=plain(each.operations),
-        sources=users_first(each.sources),
-        runs=each.runs,
-        start_ns=each.start_ns,
-        end_ns=each.end_ns,
-        duration_ns=each.duration_ns,
-        busy_ns=dict(each.busy_ns),
-        dma_active_ns=each.dma_active_ns,
-        critical=each.critical,
+        operations=plain(timed.operations),
+        sources=users_first(timed.sources),
+        runs=timed.runs,
+        start_ns=timed.start_ns,
+        end_ns=timed.end_ns,
+        duration_ns=timed.duration_ns,
+        busy_ns=dict(timed.busy_ns),
+        dma_active_ns=timed.dma_active_ns,
+        critical=timed.critical,
         work=dict(work),
         hbm_scratch_bytes=memory.hbm_scratch_bytes,
         sbuf_bytes=memory.sbuf_bytes,
         psum_bytes=memory.psum_bytes,
-        tensor_waits_ns=look.waits,
-        spans=look.spans,
-        parts=tuple(_parts(each, place.scopes)),
+        tensor_waits_ns=inspection.waits,
+        spans=inspection.spans,
+        parts=tuple(_parts(timed, place.scopes)),
     )
 
 
-def _parts(each: KernelTime, scopes: Sequence[str]) -> Iterator[Part]:
-    for part, scope in zip(each.parts, scopes or itertools.repeat(""), strict=False):
+def _parts(timed: KernelTime, scopes: Sequence[str]) -> Iterator[Part]:
+    for part, scope in zip(timed.parts, scopes or itertools.repeat(""), strict=False):
         source = next(iter(users_first(part.sources)), "")
         yield Part(source, scope, part.duration_ns)
 
@@ -200,39 +200,39 @@ def _add_opcodes(
     runs: int,
 ) -> None:
     rows = zip(compiled.instructions, compiled.costs, compiled.times, strict=True)
-    for each, cost, number in rows:
+    for instruction, cost, number in rows:
         transfer, message = cost.transfer, cost.message
-        engine = "host" if each.engine is None else each.engine.value
+        engine = "host" if instruction.engine is None else instruction.engine.value
         lane = "dma" if transfer else "collective" if message else engine
-        one = cost.issue_ns
+        time_ns = cost.issue_ns
         if transfer is not None:
-            one = transfer.engine_ns
+            time_ns = transfer.engine_ns
         elif message is not None:
-            one = message.latency_ns + message.wire_ns
-        counts[lane, each.mnemonic] += number * runs
-        times[lane, each.mnemonic] += round(one * number * runs)
+            time_ns = message.latency_ns + message.wire_ns
+        counts[lane, instruction.mnemonic] += number * runs
+        times[lane, instruction.mnemonic] += round(time_ns * number * runs)
 
 
-def _collectives(each: KernelTime, compiled: Compiled, first: int) -> list[Collective]:
-    found: list[Collective] = []
+def _collectives(timed: KernelTime, compiled: Compiled, first: int) -> list[Collective]:
+    collectives: list[Collective] = []
     rows = zip(compiled.instructions, compiled.costs, compiled.times, strict=True)
     for node, cost, times in rows:
         if isinstance(node, CollectiveInstruction) and cost.message is not None:
             groups = getattr(node, "groups", ())
-            found.append(
+            collectives.append(
                 Collective(
-                    path=each.path,
+                    path=timed.path,
                     operation=node.mnemonic,
-                    op_id=first + len(found),
+                    op_id=first + len(collectives),
                     stream_id=node.stream,
                     dtype=node.srcs[0].element_type.name,
                     input_size=sum(access.nbytes for access in node.srcs),
                     output_size=sum(access.nbytes for access in node.dsts),
                     ranks=max(map(len, groups), default=2),
                     replica_group=str([list(group) for group in groups]) if groups else "",
-                    runs=times * each.runs,
-                    start_ns=each.start_ns,
+                    runs=times * timed.runs,
+                    start_ns=timed.start_ns,
                     time_ns=cost.message.latency_ns + cost.message.wire_ns,
                 )
             )
-    return found
+    return collectives

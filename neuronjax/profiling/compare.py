@@ -1,4 +1,4 @@
-"""Two recordings beside each other: metrics by program, and cost by the user's line."""
+"""Two recordings side by side: metrics by program, and cost by source line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ METRICS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A number in both recordings; None: it is not there."""
+    """A number in both recordings; None where a recording lacks it."""
 
     program: str
     name: str
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """`metrics` by the names of the summary; `lines` in ns of one run."""
+    """`metrics` under the summary's names; `lines` in ns per run."""
 
     titles: tuple[str, str]
     metrics: tuple[Row, ...]
@@ -49,7 +49,7 @@ class Comparison:
 
 
 def compare(before: Profile, after: Profile) -> Comparison:
-    """Programs are matched by their names; lines by file name, line and program."""
+    """Compares programs of the same name; lines are matched by file, line number and program."""
     first = dict(zip(names_of(before), before.programs, strict=True))
     second = dict(zip(names_of(after), after.programs, strict=True))
     names = [*first, *(name for name in second if name not in first)]
@@ -99,9 +99,9 @@ def _by_line(program: ProgramProfile | None) -> dict[str, float]:
 
 
 def text(before: Profile, after: Profile) -> str:
-    """Both tables for a terminal."""
-    found = compare(before, after)
-    head = f"before: {found.titles[0]}; after: {found.titles[1]}"
+    """The comparison as two tables for a terminal."""
+    comparison = compare(before, after)
+    head = f"before: {comparison.titles[0]}; after: {comparison.titles[1]}"
     metrics = [
         (
             row.program,
@@ -110,7 +110,7 @@ def text(before: Profile, after: Profile) -> str:
             _value(row.name, row.after),
             _change(row),
         )
-        for row in found.metrics
+        for row in comparison.metrics
     ]
     lines = [
         (
@@ -119,7 +119,7 @@ def text(before: Profile, after: Profile) -> str:
             *("" if ns is None else time(ns) for ns in (row.before, row.after)),
             _change(row),
         )
-        for row in found.lines[:MOST_LINES]
+        for row in comparison.lines[:MOST_LINES]
     ]
     parts = [head]
     if metrics:

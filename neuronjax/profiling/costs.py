@@ -1,6 +1,7 @@
-"""Cost of one run of a program by the user's lines, and by the layers of the model.
+"""Cost of one run of a program by source line, and by layer of the model.
 
-Kernels of several lines or layers are shared out: time as their parts take it, all else like time.
+The cost of a kernel that serves several lines or layers is divided among them in proportion to the
+time of its parts.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from neuronjax.profiling.records import Part, ProgramProfile
 
 @dataclass(slots=True)
 class Cost:
-    """Time in ns, kernels at all places, floating-point operations, bytes of HBM, and the busy
-    times of resources in ns."""
+    """Time in ns, number of kernels, floating-point operations, bytes of HBM traffic, and busy
+    time by resource in ns."""
 
     time: float = 0.0
     kernels: int = 0
@@ -24,7 +25,7 @@ class Cost:
     busy: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: Cost) -> None:
-        """Adds another one to it."""
+        """Adds `other` to this cost, in place."""
         self.time += other.time
         self.kernels += other.kernels
         self.flops += other.flops
@@ -34,53 +35,55 @@ class Cost:
 
 
 def by_line(program: ProgramProfile) -> dict[str, Cost]:
-    """Line -> cost, the costliest first; the empty line is that of what nobody knows."""
-    found = _by(program, lambda part: part.source)
-    return dict(sorted(found.items(), key=lambda pair: -pair[1].time))
+    """Line -> cost, costliest first; work without a known line is under the empty string."""
+    costs = _by(program, lambda part: part.source)
+    return dict(sorted(costs.items(), key=lambda pair: -pair[1].time))
 
 
 def by_layer(program: ProgramProfile) -> dict[str, Cost]:
-    """Name scope -> cost with those within it. A scope is followed by those within it, and the
-    costliest of them comes first; the empty scope is what lies in none."""
+    """Name scope -> cost, nested scopes included. A scope is followed by those nested in it,
+    costliest first; work outside all scopes is under the empty string."""
     own = _by(program, lambda part: part.scope)
     whole: defaultdict[str, Cost] = defaultdict(Cost)
     for scope, cost in own.items():
         for around in _around(scope):
             whole[around].add(cost)
-    order = sorted(whole, key=lambda scope: [(-whole[each].time, each) for each in _around(scope)])
+    order = sorted(
+        whole, key=lambda scope: [(-whole[outer].time, outer) for outer in _around(scope)]
+    )
     return {scope: whole[scope] for scope in order}
 
 
 def _around(scope: str) -> list[str]:
-    """A scope and those about it, the outermost first."""
+    """A scope and those that enclose it, outermost first."""
     names = scope.split("/")
     return ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
 
 
 def _by(program: ProgramProfile, key: Callable[[Part], str]) -> dict[str, Cost]:
-    found: defaultdict[str, Cost] = defaultdict(Cost)
+    costs: defaultdict[str, Cost] = defaultdict(Cost)
     for name, cost in _costs(program, key):
-        found[name].add(cost)
-    return found
+        costs[name].add(cost)
+    return costs
 
 
 def _costs(program: ProgramProfile, key: Callable[[Part], str]) -> Iterator[tuple[str, Cost]]:
-    """Each kernel's cost by key."""
-    for each in program.kernels:
+    """The cost of each kernel, divided among the keys of its parts."""
+    for kernel in program.kernels:
         times: defaultdict[str, float] = defaultdict(float)
-        for part in each.parts:
+        for part in kernel.parts:
             times[key(part)] += part.duration_ns
         whole = sum(times.values())
-        hbm = each.work.get("hbm_read_bytes", 0) + each.work.get("hbm_write_bytes", 0)
+        hbm = kernel.work.get("hbm_read_bytes", 0) + kernel.work.get("hbm_write_bytes", 0)
         for name, time in times.items():
-            runs = each.runs * (time / whole if whole else 1 / len(times))
-            busy = {resource: one * runs for resource, one in each.busy_ns.items()}
+            runs = kernel.runs * (time / whole if whole else 1 / len(times))
+            busy = {resource: busy_ns * runs for resource, busy_ns in kernel.busy_ns.items()}
             yield (
                 name,
                 Cost(
-                    time=each.duration_ns * runs,
+                    time=kernel.duration_ns * runs,
                     kernels=1,
-                    flops=each.work.get("hardware_flops", 0) * runs,
+                    flops=kernel.work.get("hardware_flops", 0) * runs,
                     hbm=hbm * runs,
                     busy=busy,
                 ),

@@ -1,7 +1,7 @@
-"""What a running process tells of itself: neuron-monitor's JSON.
+"""What a running process reports about itself, in neuron-monitor's JSON.
 
-Percentages of cores are of simulated time: how long the busiest engine is busy while programs run.
-`simulated_time` says how much of it there was in a period.
+Core utilisation is a percentage of simulated time: how long the busiest engine is busy while
+programs run. `simulated_time` says how much time was simulated in a period.
 
 Source: Neuron docs, tools/neuron-sys-tools, neuron-monitor user guide.
 """
@@ -26,7 +26,7 @@ ERRORS = ("generic", "numerical", "transient", "model", "runtime", "hardware")
 
 @dataclass(frozen=True, slots=True)
 class CoreCounters:
-    """Sums since the process began, of one core: times in ns, work in FLOP."""
+    """Sums of one core since the process began: times in ns, work in FLOP."""
 
     simulated_ns: float = 0.0
     busy_ns: float = 0.0
@@ -45,7 +45,7 @@ class Snapshot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What is as it is, now."""
+    """The present state of the process and its device."""
 
     pid: int
     tag: str
@@ -109,17 +109,17 @@ def report(before: Snapshot, now: Snapshot, facts: Facts) -> dict[str, Any]:
 
 
 def _cores(before: Snapshot, now: Snapshot) -> dict[str, Any]:
-    found = {}
+    cores = {}
     for core, counters in now.cores.items():
         old = before.cores.get(core, CoreCounters())
         simulated = counters.simulated_ns - old.simulated_ns
         busy, flops = counters.busy_ns - old.busy_ns, counters.flops - old.flops
-        found[str(core)] = {
+        cores[str(core)] = {
             "neuroncore_utilization": 100 * busy / simulated if simulated else 0.0,
             "flops": round(flops / simulated * 1e9) if simulated else 0,
             "simulated_time": simulated * 1e-9,
         }
-    return found
+    return cores
 
 
 def _executions(before: Snapshot, now: Snapshot, facts: Facts, period: float) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _executions(before: Snapshot, now: Snapshot, facts: Facts, period: float) ->
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float] | None:
-    """By names as p50; None of nothing."""
+    """Percentiles under names such as p50; None if there are no samples."""
     if not seconds:
         return None
     values = np.percentile(np.asarray(seconds), PERCENTILES).tolist()
@@ -147,7 +147,7 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float] | None:
 
 
 def _memory(facts: Facts) -> dict[str, Any]:
-    device = sum(sum(each.values()) for each in facts.memory.values())
+    device = sum(sum(usage.values()) for usage in facts.memory.values())
     cores = {str(core): dict(usage) for core, usage in facts.memory.items()}
     return {
         "neuron_runtime_used_bytes": {
@@ -158,5 +158,5 @@ def _memory(facts: Facts) -> dict[str, Any]:
                 "neuroncore_memory_usage": cores,
             },
         },
-        "loaded_models": [dict(each) for each in facts.loaded],
+        "loaded_models": [dict(model) for model in facts.loaded],
     }

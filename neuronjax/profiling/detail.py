@@ -1,7 +1,7 @@
-"""A kernel's first instructions and transfers in time, and what each of them waited for.
+"""A kernel's first instructions and transfers in time, and what they waited for.
 
-The simulation jumps over the steady part of loops, so there are spans of its beginning only. A span
-waited for the signal that came last before it, among those of the semaphores that it names.
+The simulation skips the steady part of loops, so only the beginning of a kernel has spans. Of all
+signals on the semaphores that a span waits on, the last one before its start released it.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def spans(compiled: Compiled, result: Simulated) -> tuple[Span, ...]:
 
 def _signals(compiled: Compiled, events: list[Event]) -> dict[Semaphore, list[tuple[int, int]]]:
     """Semaphore -> (end, position) of the events that add to it, sorted."""
-    found: dict[Semaphore, list[tuple[int, int]]] = {}
+    ends: dict[Semaphore, list[tuple[int, int]]] = {}
     for position, event in enumerate(events):
         for signal in compiled.instructions[event.leaf].signals:
-            insort(found.setdefault(signal.semaphore, []), (event.end, position))
-    return found
+            insort(ends.setdefault(signal.semaphore, []), (event.end, position))
+    return ends
 
 
 def _released(
@@ -71,17 +71,17 @@ def _released(
     return last[1]
 
 
-def waits(found: tuple[Span, ...], lane: str = TENSOR) -> dict[str, float]:
-    """How long an engine stood still before its spans, by the lane that it waited for, in ns."""
+def waits(spans: tuple[Span, ...], lane: str = TENSOR) -> dict[str, float]:
+    """How long an engine was idle before its spans, in ns, by the resource it waited for."""
     still: dict[str, float] = defaultdict(float)
     free = 0.0
-    for each in found:
-        if each.lane != lane:
+    for span in spans:
+        if span.lane != lane:
             continue
-        if each.start > free and each.after >= 0:
-            cause = found[each.after]
-            still[kind_of(cause.lane)] += each.start - free
-        free = max(free, each.end)
+        if span.start > free and span.after >= 0:
+            cause = spans[span.after]
+            still[kind_of(cause.lane)] += span.start - free
+        free = max(free, span.end)
     return dict(still)
 
 

@@ -1,10 +1,10 @@
-"""What a trace shows, before it has a format: slices on tracks, arrows between them, counters.
+"""The contents of a trace, whatever its format: slices on tracks, arrows between them, counters.
 
-A core has lanes: programs, kernels, engines, DMA queues and streams of collectives. All runs are
-there as programs. Kernels and instructions are those of a program's first run on its first core:
-other runs, and other cores of the same program, are alike. Of kernels in loops every run is there
-up to a limit, evenly placed; instructions are there for the beginning of each kernel. Arrows go
-from the signal that an instruction waited for to the instruction.
+A core has lanes: programs, kernels, engines, DMA queues and streams of collectives. The programs'
+lane shows every run. Kernels and instructions are shown for a program's first run on its first
+core, since other runs and cores are alike. A kernel in a loop is shown as often as it runs, up to
+a limit and evenly spaced; instructions are shown for the beginning of each kernel. Arrows lead from
+a signal to the instruction that waited for it.
 
 Times are ns from the beginning of the recording, on the simulated clock.
 """
@@ -24,7 +24,7 @@ _FIXED = ("programs", "kernels", "tensor", "vector", "scalar", "gpsimd", "sync",
 _QUEUE, _STREAM = 100, 1_000
 _MOST_ROWS = 1_000
 _SAME_NS = 1e-3
-"""What ends and what begins then do not overlap."""
+"""Slices that overlap by less than this count as consecutive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +37,18 @@ class Track:
 
     @property
     def number(self) -> int:
-        """Its place among the tracks of the core."""
-        return _place(self.lane) * _MOST_ROWS + self.row
+        """Its position among the tracks of the core."""
+        return _lane_number(self.lane) * _MOST_ROWS + self.row
 
     @property
     def title(self) -> str:
-        """What people read."""
+        """The title that viewers show."""
         return _title(self.lane) + (f" ({self.row + 1})" if self.row else "")
 
 
 @dataclass(slots=True, kw_only=True)
 class Slice:
-    """Something that lasts."""
+    """A program, kernel, instruction or transfer from its start to its end."""
 
     track: Track
     name: str
@@ -58,18 +58,18 @@ class Slice:
 
     @property
     def end_ns(self) -> float:
-        """When it ends."""
+        """When it ends, in ns."""
         return self.start_ns + self.duration_ns
 
     @property
     def category(self) -> str:
-        """The kind of its lane."""
+        """The kind of its lane, such as ``queue``."""
         return self.track.lane.split()[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """Bytes of a memory of a core from a time on."""
+    """Bytes in use in a core's memory from a point in time on."""
 
     core: int
     name: str
@@ -79,7 +79,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A signal from one slice to one that waited for it."""
+    """A signal from one slice to another that waited for it."""
 
     cause: Slice
     effect: Slice
@@ -87,7 +87,7 @@ class Arrow:
 
 @dataclass(slots=True)
 class Trace:
-    """All of it; `cores` are titles of cores by their numbers."""
+    """All tracks and what is on them; `cores` maps a core's number to its title."""
 
     target: str
     cores: dict[int, str] = field(default_factory=dict)
@@ -99,70 +99,70 @@ class Trace:
 
 def trace(profile: Profile) -> Trace:
     """The trace of a recording."""
-    found = Trace(profile.machine.target)
+    result = Trace(profile.machine.target)
     seen: set[int] = set()
     for number, run in enumerate(profile.runs[:MOST_RUNS]):
         program = profile.programs[run.program]
         for core in run.cores:
-            found.slices.append(
+            result.slices.append(
                 _slice(
                     core, "programs", program.name, run.start_ns, program.total_ns, {"run": number}
                 )
             )
-        found.counters.append(Counter(run.cores[0], "HBM tensors", run.start_ns, run.tensor_bytes))
+        result.counters.append(Counter(run.cores[0], "HBM tensors", run.start_ns, run.tensor_bytes))
         if run.program not in seen:
             seen.add(run.program)
-            _add_detail(found, program, run)
-    found.tracks = _spread(found.slices)
-    cores = sorted({track.core for track in found.tracks})
-    found.cores = {core: f"NeuronCore {core} ({profile.machine.chip})" for core in cores}
-    return found
+            _add_detail(result, program, run)
+    result.tracks = _spread(result.slices)
+    cores = sorted({track.core for track in result.tracks})
+    result.cores = {core: f"NeuronCore {core} ({profile.machine.chip})" for core in cores}
+    return result
 
 
 def _spread(slices: list[Slice]) -> list[Track]:
-    """Moves slices that overlap in a lane to further rows of it; all tracks.
+    """Moves overlapping slices of a lane to further rows of it, and returns all tracks.
 
-    Viewers drop slices of one row that overlap and are not within each other.
+    Viewers drop slices of one row that overlap without being nested.
     """
     ends: dict[Track, list[float]] = {}
-    for each in sorted(slices, key=lambda one: one.start_ns):
-        lane = each.track
+    for slice_ in sorted(slices, key=lambda slice_: slice_.start_ns):
+        lane = slice_.track
         rows = ends.setdefault(lane, [])
-        free = (number for number, end in enumerate(rows) if end <= each.start_ns + _SAME_NS)
+        free = (number for number, end in enumerate(rows) if end <= slice_.start_ns + _SAME_NS)
         row = next(free, len(rows))
         if row == len(rows):
-            rows.append(each.end_ns)
-        rows[row] = each.end_ns
-        each.track = Track(lane.core, lane.lane, row)
+            rows.append(slice_.end_ns)
+        rows[row] = slice_.end_ns
+        slice_.track = Track(lane.core, lane.lane, row)
     return [
         Track(lane.core, lane.lane, row) for lane, rows in ends.items() for row in range(len(rows))
     ]
 
 
-def _add_detail(found: Trace, program: ProgramProfile, run: Run) -> None:
+def _add_detail(trace: Trace, program: ProgramProfile, run: Run) -> None:
     core = run.cores[0]
     memories = ("HBM scratch", "SBUF per partition", "PSUM per partition")
-    for each in program.kernels:
-        start = run.start_ns + each.start_ns
-        found.slices += _kernel(each, core, run.start_ns)
-        _add_instructions(found, each, core, start)
-        sizes = (each.hbm_scratch_bytes, each.sbuf_bytes, each.psum_bytes)
-        found.counters += [
+    for kernel in program.kernels:
+        start = run.start_ns + kernel.start_ns
+        trace.slices += _kernel(kernel, core, run.start_ns)
+        _add_instructions(trace, kernel, core, start)
+        sizes = (kernel.hbm_scratch_bytes, kernel.sbuf_bytes, kernel.psum_bytes)
+        trace.counters += [
             Counter(core, name, start, size) for name, size in zip(memories, sizes, strict=True)
         ]
     end = run.start_ns + program.total_ns
-    found.counters += [Counter(core, name, end, 0) for name in memories]
+    trace.counters += [Counter(core, name, end, 0) for name in memories]
 
 
-def _add_instructions(found: Trace, kernel: KernelProfile, core: int, start: float) -> None:
-    """The detailed part of a kernel, with arrows from signals to those who waited for them."""
+def _add_instructions(trace: Trace, kernel: KernelProfile, core: int, start: float) -> None:
+    """Adds a kernel's spans, with arrows from signals to the spans that waited for them."""
     details = {"kernel": kernel.name}
     slices = [
         _slice(core, span.lane, span.mnemonic, start + span.start, span.end - span.start, details)
         for span in kernel.spans
     ]
-    found.slices += slices
-    found.arrows += [
+    trace.slices += slices
+    trace.arrows += [
         Arrow(slices[span.after], own)
         for span, own in zip(kernel.spans, slices, strict=True)
         if span.after >= 0
@@ -170,25 +170,25 @@ def _add_instructions(found: Trace, kernel: KernelProfile, core: int, start: flo
 
 
 def starts(kernel: KernelProfile, most: int) -> list[float]:
-    """When the runs of a kernel begin: evenly from its first to its last, at most so many."""
+    """Start times of at most `most` runs of a kernel, evenly spaced from the first to the last."""
     count = min(kernel.runs, most)
     whole = max(0.0, kernel.end_ns - kernel.start_ns - kernel.duration_ns)
     step = whole / max(kernel.runs - 1, 1)
     return [kernel.start_ns + step * position for position in range(count)]
 
 
-def _kernel(each: KernelProfile, core: int, start: float) -> Iterator[Slice]:
+def _kernel(kernel: KernelProfile, core: int, start: float) -> Iterator[Slice]:
     details = {
-        "source": each.source, "operations": ", ".join(each.operations), "path": each.path,
-        "limited by": each.critical, "runs": each.runs,
-        "busy %": {name: round(100 * time / (each.duration_ns or 1), 1)
-                   for name, time in each.busy_ns.items() if time},
-        "hbm_bytes": each.work.get("hbm_read_bytes", 0) + each.work.get("hbm_write_bytes", 0),
-        "flops": each.work.get("hardware_flops", 0),
+        "source": kernel.source, "operations": ", ".join(kernel.operations), "path": kernel.path,
+        "limited by": kernel.critical, "runs": kernel.runs,
+        "busy %": {name: round(100 * time / (kernel.duration_ns or 1), 1)
+                   for name, time in kernel.busy_ns.items() if time},
+        "hbm_bytes": kernel.work.get("hbm_read_bytes", 0) + kernel.work.get("hbm_write_bytes", 0),
+        "flops": kernel.work.get("hardware_flops", 0),
     }  # fmt: skip
-    lane = "collective kernels" if each.critical == "collective" else "kernels"
-    for begin in starts(each, MOST_RUNS_OF_KERNEL):
-        yield _slice(core, lane, each.name, start + begin, each.duration_ns, details)
+    lane = "collective kernels" if kernel.critical == "collective" else "kernels"
+    for begin in starts(kernel, MOST_RUNS_OF_KERNEL):
+        yield _slice(core, lane, kernel.name, start + begin, kernel.duration_ns, details)
 
 
 def _slice(
@@ -199,8 +199,8 @@ def _slice(
     )
 
 
-def _place(lane: str) -> int:
-    """The number of a lane: also its place."""
+def _lane_number(lane: str) -> int:
+    """The number of a lane, which is also its position."""
     if lane in _FIXED:
         return _FIXED.index(lane)
     if lane == "collective kernels":

@@ -1,8 +1,8 @@
-"""What is slow in a recording, why, and what to do about it: one rule each.
+"""What is slow in a recording, why, and what to do about it: one rule per cause.
 
-The rules of Neuron Explorer's recommendations (model flops below half of the active time,
-transposes above a tenth, spill reloads above a quarter of reads, small DMAs) and those that only a
-simulation can tell (what an engine waited for, collectives that nothing hides).
+The rules are those of Neuron Explorer's recommendations (MFU below one half, transposes above a
+tenth, spill reloads above a quarter of reads, small DMAs) and some that need a simulation (what an
+engine waited for, collectives that no computation hides).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from neuronjax.profiling.records import KernelProfile, MachineFacts, Profile, Pr
 from neuronjax.profiling.summary import percentages, ratio
 
 LEAST_SHARE = 0.02
-"""Of the recording's time, below which nothing is worth a word."""
+"""Findings that cost a smaller share of the recording's time are not reported."""
 
 SMALL_DMA_BYTES = 256 << 10
-"""Transfers of less are mostly start-up (guide: 2 KiB or more for each of 128 partitions)."""
+"""Smaller transfers are mostly start-up (Neuron's advice: 2 KiB or more per partition)."""
 
 _IDLE_SHARE = 0.3
 _TRANSPOSE_SHARE = 0.1
@@ -32,7 +32,7 @@ _ELEMENTWISE = ("vector", "scalar")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that costs time. `cost_ns` is what it might save at most, over all runs."""
+    """A cause of lost time. `cost_ns` is the most that removing it saves, over all runs."""
 
     rule: str
     program: str
@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What a rule found in one run of a program."""
+    """What a rule found in one run of a program: `what` is a sentence, `kernel` the worst one."""
 
     ns: float
     what: str
@@ -64,54 +64,54 @@ def _costliest(kernels: list[tuple[float, KernelProfile]]) -> KernelProfile | No
 
 
 def _small_dmas(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
-    """Transfers that are mostly start-up, in kernels that wait for them."""
-    found = []
-    count = moved = taken = ideal = 0.0
-    for each in program.kernels:
-        best = each.work.get("dma_ideal_ns", 0) * each.runs / machine.lnc
-        if each.critical != "dma" or best >= _SLOW_DMA * each.time_ns:
+    """Inefficient transfers, in kernels that wait for them."""
+    waiting = []
+    count = nbytes = taken = ideal = 0.0
+    for kernel in program.kernels:
+        best = kernel.work.get("dma_ideal_ns", 0) * kernel.runs / machine.lnc
+        if kernel.critical != "dma" or best >= _SLOW_DMA * kernel.time_ns:
             continue
-        found.append((each.time_ns - best, each))
-        count += each.work.get("dma_transfer_count", 0)
-        moved += each.work.get("dma_transfer_total_bytes", 0)
-        taken, ideal = taken + each.time_ns, ideal + best
-    if not found:
+        waiting.append((kernel.time_ns - best, kernel))
+        count += kernel.work.get("dma_transfer_count", 0)
+        nbytes += kernel.work.get("dma_transfer_total_bytes", 0)
+        taken, ideal = taken + kernel.time_ns, ideal + best
+    if not waiting:
         return None
-    size = ratio(moved, count)
+    size = ratio(nbytes, count)
     why = "start-up" if size < SMALL_DMA_BYTES else "short contiguous runs"
     return _Cost(
         taken - ideal,
-        f"{len(found)} kernels are bound by DMA at {_percent(ideal, taken)} of its rate, which "
+        f"{len(waiting)} kernels are bound by DMA at {_percent(ideal, taken)} of its rate, which "
         f"{why} costs: transfers are {size / 1024:.1f} KiB on average.",
-        _costliest(found),
+        _costliest(waiting),
     )
 
 
 def _tensor_waits(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
-    """Time that the Tensor engine stands still in kernels that use it, and for whom it waits."""
-    still: dict[str, float] = defaultdict(float)
-    found = []
-    for each in program.kernels:
-        busy = each.busy_ns.get("tensor", 0.0)
+    """Time for which the Tensor engine idles in kernels that use it, and what it waits for."""
+    waits: dict[str, float] = defaultdict(float)
+    idle_kernels = []
+    for kernel in program.kernels:
+        busy = kernel.busy_ns.get("tensor", 0.0)
         if not busy:
             continue
-        idle = max(0.0, each.duration_ns - busy) * each.runs
-        found.append((idle, each))
-        seen = sum(each.tensor_waits_ns.values())
-        for cause, time in each.tensor_waits_ns.items():
-            still[cause] += idle * ratio(time, seen)
-    idle = sum(time for time, _ in found)
-    if not found or idle < _IDLE_SHARE * program.total_ns:
+        idle = max(0.0, kernel.duration_ns - busy) * kernel.runs
+        idle_kernels.append((idle, kernel))
+        seen = sum(kernel.tensor_waits_ns.values())
+        for cause, time in kernel.tensor_waits_ns.items():
+            waits[cause] += idle * ratio(time, seen)
+    idle = sum(time for time, _ in idle_kernels)
+    if not idle_kernels or idle < _IDLE_SHARE * program.total_ns:
         return None
     causes = ", ".join(
-        f"{_CAUSES.get(name, name)} ({_percent(time, sum(still.values()))})"
-        for name, time in sorted(still.items(), key=lambda pair: -pair[1])[:2]
+        f"{_CAUSES.get(name, name)} ({_percent(time, sum(waits.values()))})"
+        for name, time in sorted(waits.items(), key=lambda pair: -pair[1])[:2]
     )
     return _Cost(
         idle,
         f"in kernels that use it, the Tensor engine stands still for "
         f"{_percent(idle, program.total_ns)} of the run, waiting for {causes or 'their end'}.",
-        _costliest(found),
+        _costliest(idle_kernels),
     )
 
 
@@ -127,9 +127,9 @@ def _transposes(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
     if ratio(transposes, hardware) <= _TRANSPOSE_SHARE:
         return None
     worst = _costliest([
-        (each.work.get("adjusted_transpose_flops", 0) * each.runs, each)
-        for each in program.kernels
-        if each.work.get("transpose_flops")
+        (kernel.work.get("adjusted_transpose_flops", 0) * kernel.runs, kernel)
+        for kernel in program.kernels
+        if kernel.work.get("transpose_flops")
     ])  # fmt: skip
     busy = program.busy_ns.get("tensor", 0.0)
     share = _percent(transposes, hardware)
@@ -147,7 +147,8 @@ def _spills(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
     if ratio(reloaded, reads) <= _SPILL_SHARE:
         return None
     worst = _costliest([
-        (each.work.get("spill_reload_bytes", 0) * each.runs, each) for each in program.kernels
+        (kernel.work.get("spill_reload_bytes", 0) * kernel.runs, kernel)
+        for kernel in program.kernels
     ])  # fmt: skip
     return _Cost(
         (reloaded + saved) / machine.max_hbm_bandwidth * 1e9,
@@ -158,61 +159,67 @@ def _spills(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
 
 
 def _exposed_collectives(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
-    """Time of collectives beside which no kernel runs."""
-    alone = [each for each in program.kernels if each.critical == "collective"]
+    """Time of collectives that no computation hides."""
+    alone = [kernel for kernel in program.kernels if kernel.critical == "collective"]
     others = sorted(
-        (each.start_ns, each.end_ns) for each in program.kernels if each.critical != "collective"
+        (kernel.start_ns, kernel.end_ns)
+        for kernel in program.kernels
+        if kernel.critical != "collective"
     )
-    found = []
-    for each in alone:
+    uncovered = []
+    for kernel in alone:
         hidden = sum(
-            max(0.0, min(each.end_ns, end) - max(each.start_ns, start)) for start, end in others
+            max(0.0, min(kernel.end_ns, end) - max(kernel.start_ns, start)) for start, end in others
         )
-        span = max(each.end_ns - each.start_ns, 1e-9)
-        found.append((each.time_ns * max(0.0, 1 - hidden / span), each))
-    exposed = sum(time for time, _ in found)
+        span = max(kernel.end_ns - kernel.start_ns, 1e-9)
+        uncovered.append((kernel.time_ns * max(0.0, 1 - hidden / span), kernel))
+    exposed = sum(time for time, _ in uncovered)
     if exposed <= _EXPOSED_SHARE * program.total_ns:
         return None
-    whole = sum(each.time_ns for each in alone)
+    whole = sum(kernel.time_ns for kernel in alone)
     return _Cost(
         exposed,
         f"collectives take {_percent(whole, program.total_ns)} of the run, and "
         f"{_percent(exposed, whole)} of that has no kernel beside it.",
-        _costliest(found),
+        _costliest(uncovered),
     )
 
 
 def _gpsimd(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
-    found = [(each.time_ns, each) for each in program.kernels if each.critical == "gpsimd"]
-    time = min(program.total_ns, sum(each for each, _ in found))
+    bound = [(kernel.time_ns, kernel) for kernel in program.kernels if kernel.critical == "gpsimd"]
+    time = min(program.total_ns, sum(time_ns for time_ns, _ in bound))
     if time <= _GPSIMD_SHARE * program.total_ns:
         return None
     share = _percent(time, program.total_ns)
     return _Cost(
-        time, f"{len(found)} kernels ({share} of the run) are bound by GpSimd.", _costliest(found)
+        time, f"{len(bound)} kernels ({share} of the run) are bound by GpSimd.", _costliest(bound)
     )
 
 
 def _elementwise(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
-    found = [(each.time_ns, each) for each in program.kernels if each.critical in _ELEMENTWISE]
-    time = min(program.total_ns, sum(each for each, _ in found))
+    bound = [
+        (kernel.time_ns, kernel) for kernel in program.kernels if kernel.critical in _ELEMENTWISE
+    ]
+    time = min(program.total_ns, sum(time_ns for time_ns, _ in bound))
     if time <= _IDLE_SHARE * program.total_ns:
         return None
     share = _percent(time, program.total_ns)
     return _Cost(
         time,
-        f"{len(found)} kernels ({share} of the run) are bound by the Vector or Scalar engine.",
-        _costliest(found),
+        f"{len(bound)} kernels ({share} of the run) are bound by the Vector or Scalar engine.",
+        _costliest(bound),
     )
 
 
 def _idle(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
-    """Time that no kernel covers: loops of one kernel that waits for itself."""
-    covered = sum(each.time_ns for each in program.kernels)
+    """Time in which no kernel runs, such as that of loops whose only kernel waits for itself."""
+    covered = sum(kernel.time_ns for kernel in program.kernels)
     still = program.total_ns - program.launch_ns - covered
     if still <= _EXPOSED_SHARE * program.total_ns:
         return None
-    gaps = [(each.end_ns - each.start_ns - each.time_ns, each) for each in program.kernels]
+    gaps = [
+        (kernel.end_ns - kernel.start_ns - kernel.time_ns, kernel) for kernel in program.kernels
+    ]
     share = _percent(still, program.total_ns)
     return _Cost(still, f"for {share} of the run no kernel is at work.", _costliest(gaps))
 
@@ -289,12 +296,12 @@ _RULES: dict[str, tuple[_Rule, str]] = {
         "bfloat16 or FP8, or fuse operations.",
     ),
 }  # fmt: skip
-"""Name -> what looks for it in a program, and what to do."""
+"""Name of a rule -> its function and the remedy."""
 
 
 def findings(profile: Profile) -> list[Finding]:
-    """All that is worth a word, what costs most first."""
-    found: list[Finding] = []
+    """All findings above `LEAST_SHARE`, costliest first."""
+    results: list[Finding] = []
     least = LEAST_SHARE * profile.total_ns
     for program, count in zip(profile.programs, profile.counts, strict=True):
         if program.error or not program.total_ns:
@@ -302,7 +309,7 @@ def findings(profile: Profile) -> list[Finding]:
         for rule, (look, remedy) in _RULES.items():
             cost = look(program, profile.machine)
             if cost is not None and cost.ns * count > least:
-                found.append(
+                results.append(
                     Finding(
                         rule=rule,
                         program=program.name,
@@ -313,4 +320,4 @@ def findings(profile: Profile) -> list[Finding]:
                         source=cost.kernel.source if cost.kernel else "",
                     )
                 )
-    return sorted(found, key=lambda each: -each.cost_ns)
+    return sorted(results, key=lambda finding: -finding.cost_ns)

@@ -15,7 +15,7 @@ from neuronjax.program.program import Kernel, Program
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What is in use while one kernel runs; bytes on chip are of one partition."""
+    """Memory in use while a kernel runs; SBUF and PSUM in bytes per partition."""
 
     hbm_scratch_bytes: int
     sbuf_bytes: int
@@ -23,7 +23,7 @@ class Live:
 
 
 def live(program: Program, order: Iterable[Kernel]) -> tuple[MemoryUse, list[Live]]:
-    """The program's memory, and that of its kernels in the order in which they run first."""
+    """The memory of the program, and that of each kernel in `order`, that of their first runs."""
     use = account(program)
     times = timeline(program)
     change = [0] * (times.length + 1)
@@ -34,11 +34,11 @@ def live(program: Program, order: Iterable[Kernel]) -> tuple[MemoryUse, list[Liv
                 change[last + 1] -= buffer.extent
     held = list(accumulate(change))
     seen: dict[int, int] = defaultdict(int)
-    found = []
+    lives = []
     for kernel in order:
         positions = times.kernels.get(id(kernel), [0])
         position = positions[min(seen[id(kernel)], len(positions) - 1)]
         seen[id(kernel)] += 1
         sbuf, psum = use.sbuf_peak.get(kernel.name, 0), use.psum_peak.get(kernel.name, 0)
-        found.append(Live(held[position], sbuf, psum))
-    return use, found
+        lives.append(Live(held[position], sbuf, psum))
+    return use, lives

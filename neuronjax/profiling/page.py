@@ -1,4 +1,4 @@
-"""The report: one page with everything in it, which needs no network."""
+"""The HTML report: a self-contained page that needs no network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neuronjax.profiling.records import KernelProfile, Profile, ProgramProfile
 from neuronjax.profiling.summary import names_of, percentages
 
 MOST_RUNS = 3_000
-"""Runs that the page shows one by one."""
+"""Runs that the page shows individually."""
 
 MOST_PROGRAMS = 40
 
@@ -24,20 +24,20 @@ _ASSETS = "neuronjax.profiling.assets"
 
 
 def report(profile: Profile) -> str:
-    """The page of a recording."""
+    """The report on a recording, as HTML."""
     machine = profile.machine
     title = f"{machine.target}, LNC {machine.lnc}"
     return _page(f"Profile: {title}", {"kind": "profile", **_data(profile)})
 
 
 def comparison(before: Profile, after: Profile) -> str:
-    """The page of two recordings beside each other."""
-    found: Comparison = compare(before, after)
-    return _page("Comparison of two profiles", {"kind": "comparison", **asdict(found)})
+    """The report that compares two recordings, as HTML."""
+    compared: Comparison = compare(before, after)
+    return _page("Comparison of two profiles", {"kind": "comparison", **asdict(compared)})
 
 
 def _page(title: str, data: Mapping[str, Any]) -> str:
-    """The template with styles, code and data put in; ``</`` in strings would end the data."""
+    """Fills styles, code and data into the template; an unescaped ``</`` would end the data."""
     text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
     parts = {
         "title": escape(title),
@@ -75,7 +75,7 @@ def _data(profile: Profile) -> dict[str, Any]:
             for run in profile.runs[:MOST_RUNS]
             if run.program in order
         ],
-        "findings": [asdict(each) for each in findings(profile)],
+        "findings": [asdict(finding) for finding in findings(profile)],
     }  # fmt: skip
 
 
@@ -92,39 +92,40 @@ def _program(program: ProgramProfile, profile: Profile) -> dict[str, Any]:
         "work": dict(program.work),
         "hbm": dict(program.hbm_bytes),
         "assumed": list(program.assumed),
-        "kernels": [_kernel(each) for each in program.kernels],
+        "kernels": [_kernel(kernel) for kernel in program.kernels],
         "lines": _costs(by_line(program)),
         "layers": _costs(by_layer(program)),
         "opcodes": [
-            [each.engine, each.opcode, each.count, each.time_ns] for each in program.opcodes
+            [opcode.engine, opcode.opcode, opcode.count, opcode.time_ns]
+            for opcode in program.opcodes
         ],
     }
 
 
-def _kernel(each: KernelProfile) -> dict[str, Any]:
-    work = each.work
+def _kernel(kernel: KernelProfile) -> dict[str, Any]:
+    work = kernel.work
     return {
-        "name": each.name,
-        "path": each.path,
-        "ops": ", ".join(each.operations),
-        "source": each.source,
-        "runs": each.runs,
-        "start": round(each.start_ns, 1),
-        "end": round(each.end_ns, 1),
-        "time": round(each.duration_ns, 1),
-        "critical": each.critical,
-        "busy": {name: round(time, 1) for name, time in each.busy_ns.items() if time},
+        "name": kernel.name,
+        "path": kernel.path,
+        "ops": ", ".join(kernel.operations),
+        "source": kernel.source,
+        "runs": kernel.runs,
+        "start": round(kernel.start_ns, 1),
+        "end": round(kernel.end_ns, 1),
+        "time": round(kernel.duration_ns, 1),
+        "critical": kernel.critical,
+        "busy": {name: round(time, 1) for name, time in kernel.busy_ns.items() if time},
         "flops": work.get("hardware_flops", 0),
         "transposes": work.get("transpose_flops", 0),
         "hbm": work.get("hbm_read_bytes", 0) + work.get("hbm_write_bytes", 0),
         "dma": [work.get("dma_transfer_count", 0), work.get("dma_transfer_total_bytes", 0)],
-        "scratch": each.hbm_scratch_bytes,
-        "sbuf": each.sbuf_bytes,
-        "psum": each.psum_bytes,
-        "waits": {name: round(time, 1) for name, time in each.tensor_waits_ns.items()},
+        "scratch": kernel.hbm_scratch_bytes,
+        "sbuf": kernel.sbuf_bytes,
+        "psum": kernel.psum_bytes,
+        "waits": {name: round(time, 1) for name, time in kernel.tensor_waits_ns.items()},
         "spans": [
             [span.lane, span.mnemonic, round(span.start, 1), round(span.end, 1), span.after]
-            for span in each.spans
+            for span in kernel.spans
         ],
     }
 

@@ -1,7 +1,7 @@
 """The trace in Perfetto's own format: a stream of packets in protobuf.
 
-A core is a track, its rows and counters are tracks within it. Slices are a beginning and an end on
-their track; an arrow is a flow from one slice to another. Times are ns. Source: perfetto.dev/docs,
+A core is a track; its rows and counters are tracks within it. A slice is a begin and an end event
+on its track, an arrow a flow from one slice to another. Times are in ns. Source: perfetto.dev/docs,
 "Converting arbitrary timestamped data to Perfetto", and the messages that it links to.
 """
 
@@ -16,23 +16,23 @@ from neuronjax.protobuf import double, fixed64, message, number
 _PACKET = 1
 _TIMESTAMP, _SEQUENCE_ID, _TRACK_EVENT, _TRACK_DESCRIPTOR = 8, 10, 11, 60
 _SEQUENCE = 1
-"""All packets are one sequence: no two writers."""
+"""All packets are one sequence, since there is one writer."""
 
 _UUID, _NAME, _PARENT, _COUNTER, _ORDERING, _RANK = 1, 2, 5, 8, 11, 12
-"""Of a track's descriptor."""
+"""Fields of a track's descriptor."""
 _EXPLICIT = 3
-"""Tracks within a track are in the order of their ranks."""
+"""Child tracks are ordered by rank."""
 _UNIT, _BYTES = 3, 3
-"""Of a counter's descriptor: what it counts."""
+"""The unit field of a counter's descriptor, and the value for bytes."""
 
 _ANNOTATION, _TYPE, _TRACK, _CATEGORY, _EVENT_NAME, _VALUE = 4, 9, 11, 22, 23, 44
 _FLOW, _END_OF_FLOW = 47, 48
-"""Of a track's event."""
+"""Fields of a track's event."""
 _BEGIN, _END, _COUNT = 1, 2, 4
 """Types of events."""
 
 _KEY, _INTEGER, _FLOAT, _TEXT, _ENTRIES = 10, 4, 5, 6, 11
-"""Of an annotation: its name, and its value by type."""
+"""Fields of an annotation: its name, and its value by type."""
 
 
 def encoded(trace: Trace) -> bytes:
@@ -40,7 +40,7 @@ def encoded(trace: Trace) -> bytes:
     tracks = _Tracks(trace)
     events = sorted((*_slices(trace, tracks), *_counters(trace, tracks)), key=lambda pair: pair[0])
     return b"".join(
-        (*map(_packet, tracks.descriptors), *(_packet(_event(*each)) for each in events))
+        (*map(_packet, tracks.descriptors), *(_packet(_event(*event)) for event in events))
     )
 
 
@@ -53,16 +53,16 @@ def _event(timestamp: int, content: bytes) -> bytes:
 
 
 class _Tracks:
-    """Descriptors of all tracks, and the identifier of each."""
+    """The descriptors and identifiers of all tracks."""
 
     def __init__(self, trace: Trace) -> None:
         self.descriptors: list[bytes] = []
         self._ids: dict[Track | tuple[int, str] | int, int] = {}
         for core, title in trace.cores.items():
             self._add(core, title, number(_ORDERING, _EXPLICIT) + number(_RANK, core))
-        for each in trace.tracks:
-            self._add(each, each.title, self._within(each.core) + number(_RANK, each.number))
-        counters = dict.fromkeys((each.core, each.name) for each in trace.counters)
+        for track in trace.tracks:
+            self._add(track, track.title, self._within(track.core) + number(_RANK, track.number))
+        counters = dict.fromkeys((counter.core, counter.name) for counter in trace.counters)
         for core, name in counters:
             unit = message(_COUNTER, number(_UNIT, _BYTES))
             self._add((core, name), name, self._within(core) + unit)
@@ -80,48 +80,48 @@ class _Tracks:
 
 
 def _slices(trace: Trace, tracks: _Tracks) -> Iterator[tuple[int, bytes]]:
-    """Times and events, in order within each track."""
+    """Pairs of a time and an encoded event, in order within each track."""
     flows = _flows(trace)
     reached: dict[Track, int] = {}
-    for each in sorted(trace.slices, key=lambda one: one.start_ns):
-        begin = max(round(each.start_ns), reached.get(each.track, 0))
-        end = reached[each.track] = max(round(each.end_ns), begin)
-        track = number(_TRACK, tracks[each.track])
+    for slice_ in sorted(trace.slices, key=lambda slice_: slice_.start_ns):
+        begin = max(round(slice_.start_ns), reached.get(slice_.track, 0))
+        end = reached[slice_.track] = max(round(slice_.end_ns), begin)
+        track = number(_TRACK, tracks[slice_.track])
         content = (
             number(_TYPE, _BEGIN) + track
-            + message(_CATEGORY, each.category.encode())
-            + message(_EVENT_NAME, each.name.encode())
-            + b"".join(message(_ANNOTATION, _annotation(*pair)) for pair in each.details.items())
-            + flows.get(id(each), b"")
+            + message(_CATEGORY, slice_.category.encode())
+            + message(_EVENT_NAME, slice_.name.encode())
+            + b"".join(message(_ANNOTATION, _annotation(*pair)) for pair in slice_.details.items())
+            + flows.get(id(slice_), b"")
         )  # fmt: skip
         yield begin, content
         yield end, number(_TYPE, _END) + track
 
 
 def _flows(trace: Trace) -> Mapping[int, bytes]:
-    """The fields of arrows that leave or reach a slice, by its `id`."""
-    found: dict[int, bytes] = {}
+    """Id of a slice -> the encoded flows that leave or reach it."""
+    fields: dict[int, bytes] = {}
 
-    def add(each: Slice, field: int, flow: int) -> None:
-        found[id(each)] = found.get(id(each), b"") + fixed64(field, flow)
+    def add(slice_: Slice, field: int, flow: int) -> None:
+        fields[id(slice_)] = fields.get(id(slice_), b"") + fixed64(field, flow)
 
-    for flow, each in enumerate(trace.arrows, 1):
-        add(each.cause, _FLOW, flow)
-        add(each.effect, _END_OF_FLOW, flow)
-    return found
+    for flow, arrow in enumerate(trace.arrows, 1):
+        add(arrow.cause, _FLOW, flow)
+        add(arrow.effect, _END_OF_FLOW, flow)
+    return fields
 
 
 def _counters(trace: Trace, tracks: _Tracks) -> Iterator[tuple[int, bytes]]:
-    for each in trace.counters:
-        yield round(each.at_ns), _count(each, tracks[each.core, each.name])
+    for counter in trace.counters:
+        yield round(counter.at_ns), _count(counter, tracks[counter.core, counter.name])
 
 
-def _count(each: Counter, track: int) -> bytes:
-    return number(_TYPE, _COUNT) + number(_TRACK, track) + double(_VALUE, each.nbytes)
+def _count(counter: Counter, track: int) -> bytes:
+    return number(_TYPE, _COUNT) + number(_TRACK, track) + double(_VALUE, counter.nbytes)
 
 
 def _annotation(name: str, value: Any) -> bytes:
-    """A detail of a slice: a text, a number, or further details."""
+    """A detail of a slice: a string, a number, or a mapping of further details."""
     key = message(_KEY, name.encode())
     if isinstance(value, Mapping):
         return key + b"".join(message(_ENTRIES, _annotation(*pair)) for pair in value.items())

@@ -1,4 +1,4 @@
-"""Kernels by the paths that a schedule gives them: calls followed, the longer branch taken."""
+"""Kernels by the path that a schedule gives them: through calls and the longer branch of an If."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from neuronjax.timing.streams import taken
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A kernel at one place, and the kinds of the HBM buffers by its own names of them.
-
-    Other physical cores run `others` beside it.
+    """A kernel at one place in a program; `kinds` are those of HBM buffers under the names that
+    the kernel uses. Other physical cores run `others` at the same time.
     """
 
     name: str
@@ -29,13 +28,13 @@ class Placed:
 
 
 def placed(program: Program) -> Iterator[tuple[str, Placed]]:
-    """Path and kernel, in the order in which they run first."""
-    functions = {each.name: each for each in program.functions}
-    kinds = {each.name: each.kind for each in program.buffers}
+    """Paths and kernels, in the order of their first runs."""
+    functions = {function.name: function for function in program.functions}
+    kinds = {buffer.name: buffer.kind for buffer in program.buffers}
     seen: Counter[str] = Counter()
-    for path, each in _placed(program.body, program.name, functions, kinds):
+    for path, kernel in _placed(program.body, program.name, functions, kinds):
         seen[path] += 1
-        yield path if seen[path] == 1 else f"{path}#{seen[path]}", each
+        yield path if seen[path] == 1 else f"{path}#{seen[path]}", kernel
 
 
 def _placed(
@@ -66,11 +65,11 @@ def _body(node: Node) -> tuple[Node, ...]:
 
 
 def users_first(sources: tuple[str, ...]) -> tuple[str, ...]:
-    """Lines with those of installed packages last."""
-    foreign = [each for each in sources if "site-packages" in PurePath(each).parts]
-    return (*(each for each in sources if each not in foreign), *foreign)
+    """Source lines, with those of installed packages last."""
+    foreign = [line for line in sources if "site-packages" in PurePath(line).parts]
+    return (*(line for line in sources if line not in foreign), *foreign)
 
 
 def plain(operations: tuple[str, ...]) -> tuple[str, ...]:
-    """Operations without their dialect, each once."""
-    return tuple(dict.fromkeys(each.removeprefix("stablehlo.") for each in operations))
+    """Distinct operations without the prefix of their dialect."""
+    return tuple(dict.fromkeys(operation.removeprefix("stablehlo.") for operation in operations))

@@ -1,5 +1,5 @@
-"""Counters as Prometheus reads them: the metrics of neuron-monitor-prometheus.py that have a
-meaning here. Needs prometheus-client (extra ``monitor``)."""
+"""Counters in Prometheus' format: the metrics of neuron-monitor-prometheus.py that apply to an
+emulated device. Needs prometheus-client (extra ``monitor``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neuronjax.profiling.counters import MEMORY, CoreCounters, Facts, Snapshot, 
 
 
 def exposition(now: Snapshot, facts: Facts) -> tuple[str, bytes]:
-    """Content type and text. MonitorError: prometheus-client is not installed."""
+    """Content type and body. MonitorError: prometheus-client is not installed."""
     try:
         client = importlib.import_module("prometheus_client")
         metrics = importlib.import_module("prometheus_client.metrics_core")
@@ -48,15 +48,15 @@ def _families(metrics: Any, now: Snapshot, facts: Facts) -> Iterator[Any]:
     gauge, counter = metrics.GaugeMetricFamily, metrics.CounterMetricFamily
     yield of_cores(
         gauge, "neuroncore_utilization_ratio", "Busiest engine, of simulated time",
-        {core: _ratio(each) for core, each in cores},
+        {core: _ratio(counters) for core, counters in cores},
     )  # fmt: skip
     yield of_cores(
         counter, "neuroncore_simulated_seconds", "Simulated time of programs",
-        {core: each.simulated_ns * 1e-9 for core, each in cores},
+        {core: counters.simulated_ns * 1e-9 for core, counters in cores},
     )  # fmt: skip
     yield of_cores(
         counter, "neuroncore_flops", "Work of programs, FLOP",
-        {core: each.flops for core, each in cores},
+        {core: counters.flops for core, counters in cores},
     )  # fmt: skip
     for kind in MEMORY:
         yield of_cores(
@@ -89,7 +89,7 @@ def _totals(metrics: Any, now: Snapshot, facts: Facts) -> Iterator[Any]:
         labels=_labels("memory_location"),
     )  # fmt: skip
     memory.add_metric((facts.tag, "host"), facts.host_bytes)
-    device = sum(sum(each.values()) for each in facts.memory.values())
+    device = sum(sum(usage.values()) for usage in facts.memory.values())
     memory.add_metric((facts.tag, "neuron_device"), device)
     yield memory
 

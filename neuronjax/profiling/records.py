@@ -1,4 +1,4 @@
-"""A recording: the machine, its programs in time, and their runs. It is JSON, and comes back."""
+"""A recording: the machine, its timed programs, and their runs. Saved as JSON and read back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMAT = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineFacts:
-    """What percentages are of. Rates are of one logical core."""
+    """The peak rates and capacities that percentages refer to. Rates are per logical core."""
 
     target: str
     chip: str
@@ -42,14 +42,14 @@ class Span(NamedTuple):
     mnemonic: str
     start: float
     end: float
-    #: Position of the span whose signal it waited for last; -1: of none.
+    #: Position of the span whose signal released it; -1 if it waited for none.
     after: int
 
 
 class Part(NamedTuple):
-    """What some operations of a kernel add to one run of it."""
+    """The share that some operations have in one run of a kernel."""
 
-    #: The user's line, ``file:line``; empty if nobody knows.
+    #: The user's line, ``file:line``; empty if unknown.
     source: str
     #: The user's name scopes, such as ``decoder/block_3``; empty if there are none.
     scope: str
@@ -69,7 +69,7 @@ class KernelProfile:
     start_ns: float
     end_ns: float
     duration_ns: float
-    #: One run, by engine, "dma" and "collective"; of one physical core.
+    #: One run on one physical core, by engine, "dma" and "collective".
     busy_ns: Mapping[str, float]
     dma_active_ns: float
     critical: str
@@ -79,7 +79,7 @@ class KernelProfile:
     hbm_scratch_bytes: int
     sbuf_bytes: int
     psum_bytes: int
-    #: Of its first run: time that the Tensor engine stood still, by the lane that it waited for.
+    #: Idle time of the Tensor engine in the first run, by the resource that it waited for.
     tensor_waits_ns: Mapping[str, float]
     spans: tuple[Span, ...]
     #: At least one; their durations add up to the kernel's.
@@ -87,18 +87,18 @@ class KernelProfile:
 
     @property
     def source(self) -> str:
-        """The user's line that most of its time goes to; empty if nobody knows."""
+        """The user's line that takes most of its time; empty if unknown."""
         return max(self.parts, key=lambda part: part.duration_ns).source
 
     @property
     def time_ns(self) -> float:
-        """All runs."""
+        """Time of all its runs."""
         return self.duration_ns * self.runs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opcode:
-    """Instructions of one kind on one engine, over a run of the program."""
+    """Instructions of one opcode on one engine, in one run of the program."""
 
     engine: str
     opcode: str
@@ -108,7 +108,7 @@ class Opcode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
-    """Collectives of one place."""
+    """A collective at one place in the program, and all its runs."""
 
     path: str
     operation: str
@@ -126,7 +126,7 @@ class Collective:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgramProfile:
-    """A program in time; work is over one run."""
+    """A timed program; `work` is that of one run."""
 
     name: str
     fingerprint: str
@@ -150,14 +150,14 @@ class ProgramProfile:
 
 
 class Run(NamedTuple):
-    """One execution. `start_ns` is simulated: when its cores were free; `host_ns` counts from the
-    beginning of the recording on the clock of the process."""
+    """An execution. `start_ns` is simulated: when its cores became free. `host_ns` is real time
+    since the beginning of the recording."""
 
     program: int
     cores: tuple[int, ...]
     start_ns: float
     host_ns: int
-    #: Tensors in HBM of its first core when it was enqueued, results included.
+    #: Bytes of tensors, results included, in HBM of its first core when it was enqueued.
     tensor_bytes: int
 
 
@@ -168,14 +168,14 @@ class Profile:
     machine: MachineFacts
     programs: tuple[ProgramProfile, ...]
     runs: tuple[Run, ...]
-    #: By program; more than `runs` has where a recording was too long to keep all.
+    #: Number of runs by program; exceeds `runs` if the recording was too long to keep them all.
     counts: tuple[int, ...]
-    #: Length of the recording on the clock of the process.
+    #: Length of the recording in real time.
     host_ns: int
 
     @property
     def total_ns(self) -> float:
-        """Simulated time of all runs on the busiest core, one after the other."""
+        """Simulated time of all runs on the busiest core, back to back."""
         times: dict[int, float] = {}
         for run in self.runs:
             for core in run.cores:
@@ -189,12 +189,12 @@ class Profile:
         return sum(program.total_ns * count for program, count in pairs)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
+        """The recording as plain dictionaries and lists."""
         return {"format": FORMAT, **asdict(self)}
 
 
 def from_json(given: Any) -> Profile:
-    """What `to_json` made. ProfileError: it is something else, or of another version."""
+    """Reads what `to_json` made. ProfileError: it is something else, or of another version."""
     version = given.get("format") if isinstance(given, Mapping) else None
     if version != FORMAT:
         raise ProfileError(
@@ -204,8 +204,8 @@ def from_json(given: Any) -> Profile:
     try:
         return Profile(
             machine=MachineFacts(**given["machine"]),
-            programs=tuple(_program(each) for each in given["programs"]),
-            runs=tuple(Run(each[0], tuple(each[1]), *each[2:]) for each in given["runs"]),
+            programs=tuple(_program(program) for program in given["programs"]),
+            runs=tuple(Run(run[0], tuple(run[1]), *run[2:]) for run in given["runs"]),
             counts=tuple(given["counts"]),
             host_ns=given["host_ns"],
         )
@@ -217,9 +217,9 @@ def _program(given: Mapping[str, Any]) -> ProgramProfile:
     return ProgramProfile(
         **{
             **given,
-            "kernels": tuple(_kernel(each) for each in given["kernels"]),
-            "opcodes": tuple(Opcode(**each) for each in given["opcodes"]),
-            "collectives": tuple(Collective(**each) for each in given["collectives"]),
+            "kernels": tuple(_kernel(kernel) for kernel in given["kernels"]),
+            "opcodes": tuple(Opcode(**opcode) for opcode in given["opcodes"]),
+            "collectives": tuple(Collective(**collective) for collective in given["collectives"]),
             "assumed": tuple(given["assumed"]),
         }
     )
@@ -231,7 +231,7 @@ def _kernel(given: Mapping[str, Any]) -> KernelProfile:
             **given,
             "operations": tuple(given["operations"]),
             "sources": tuple(given["sources"]),
-            "spans": tuple(Span(*each) for each in given["spans"]),
-            "parts": tuple(Part(*each) for each in given["parts"]),
+            "spans": tuple(Span(*span) for span in given["spans"]),
+            "parts": tuple(Part(*part) for part in given["parts"]),
         }
     )

@@ -1,4 +1,4 @@
-"""A recording as a folder: profile.json, and everything that is made of it."""
+"""A recording as a folder: profile.json and all outputs derived from it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(profile: Profile, folder: Path) -> None:
 
 
 def write_comparison(before: Profile, after: Profile, path: Path) -> None:
-    """Writes the page that compares. ConfigurationError: it cannot be written."""
+    """Writes the report that compares two recordings. ConfigurationError: it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page.comparison(before, after))
@@ -48,7 +48,7 @@ def write_comparison(before: Profile, after: Profile, path: Path) -> None:
 
 
 def read(folder: Path) -> Profile:
-    """The recording of a folder. ProfileError: there is none, or it is damaged."""
+    """The recording in a folder. ProfileError: there is none, or it is damaged."""
     path = folder / PROFILE if folder.is_dir() else folder
     try:
         given = json.loads(path.read_text())
@@ -58,7 +58,7 @@ def read(folder: Path) -> Profile:
             "`neuronjax profile --out`, of neuronjax.profile or of NEURONJAX_PROFILE_TO."
         ) from None
     except (ValueError, RecursionError):
-        raise ProfileError(f"{str(path)!r} is no profile; record it again.") from None
+        raise ProfileError(f"{str(path)!r} is not a profile; record it again.") from None
     return from_json(given)
 
 

@@ -1,8 +1,8 @@
-"""A program's numbers by the field names of Neuron Explorer's summary.
+"""A program's metrics under the field names of Neuron Explorer's summary.
 
-Times are seconds, percentages are fractions of one, as there; sizes are bytes. Fields of what is
-not emulated (throttling, instruction fetch) are left out. Source: Neuron docs, tools/neuron-
-explorer, summary page, and its profile schema 7.4.0 (table Summary).
+As in Neuron Explorer, times are in seconds and percentages are fractions of one; sizes are in
+bytes. Fields about what is not emulated (throttling, instruction fetch) are left out. Source:
+Neuron docs, tools/neuron-explorer, summary page, and its profile schema 7.4.0 (table Summary).
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ _SUMS = (
     "spill_reload_bytes", "input_queue_bytes", "output_queue_bytes", "weight_queue_bytes",
     "dma_transfer_count", "dma_transfer_total_bytes",
 )  # fmt: skip
-"""Taken over from the sums over instructions."""
+"""Fields copied from the sums over instructions."""
 
 
 def ratio(part: float, whole: float) -> float:
-    """0 of nothing."""
+    """`part` / `whole`; 0 if `whole` is 0."""
     return part / whole if whole else 0.0
 
 
 def summary(program: ProgramProfile, machine: MachineFacts) -> dict[str, Any]:
-    """One run of a program."""
-    found: dict[str, Any] = {
+    """The summary of one run of a program."""
+    fields: dict[str, Any] = {
         "total_time": program.total_ns * S,
         "neuroncore_cycle_count": round(program.total_ns * S * machine.base_clock_hz),
         "model_flops": program.model_flops,
         **{name: program.work.get(name, 0) for name in _SUMS},
     }
     for engine in ENGINES:
-        found |= _engine(program, engine)
-    found |= _dma(program) | _collectives(program) | _sizes(program)
-    return found | percentages(program, machine)
+        fields |= _engine(program, engine)
+    fields |= _dma(program) | _collectives(program) | _sizes(program)
+    return fields | percentages(program, machine)
 
 
 def _engine(program: ProgramProfile, engine: str) -> dict[str, Any]:
     busy = program.busy_ns.get(engine, 0.0)
-    time = sum(each.time_ns for each in program.opcodes if each.engine == engine)
+    time = sum(opcode.time_ns for opcode in program.opcodes if opcode.engine == engine)
     return {
         f"{engine}_engine_instruction_time": time * S,
         f"{engine}_engine_instruction_count": program.instruction_counts.get(engine, 0),
@@ -59,14 +59,18 @@ def _engine(program: ProgramProfile, engine: str) -> dict[str, Any]:
 
 
 def _dma(program: ProgramProfile) -> dict[str, Any]:
-    active = min(program.total_ns, sum(each.dma_active_ns * each.runs for each in program.kernels))
-    transfers = [each for each in program.opcodes if each.engine == "dma"]
+    active = min(
+        program.total_ns, sum(kernel.dma_active_ns * kernel.runs for kernel in program.kernels)
+    )
+    transfers = [opcode for opcode in program.opcodes if opcode.engine == "dma"]
     count = program.work.get("dma_transfer_count", 0)
-    queues = {span.lane for each in program.kernels for span in each.spans if "queue" in span.lane}
+    queues = {
+        span.lane for kernel in program.kernels for span in kernel.spans if "queue" in span.lane
+    }
     return {
         "dma_active_time": active * S,
         "dma_active_time_percent": ratio(active, program.total_ns),
-        "dma_transfer_time": sum(each.time_ns for each in transfers) * S,
+        "dma_transfer_time": sum(opcode.time_ns for opcode in transfers) * S,
         "dma_transfer_average_bytes": ratio(program.work.get("dma_transfer_total_bytes", 0), count),
         "dma_queue_count": len(queues),
     }
@@ -75,10 +79,13 @@ def _dma(program: ProgramProfile) -> dict[str, Any]:
 def _collectives(program: ProgramProfile) -> dict[str, Any]:
     active = program.busy_ns.get("collective", 0.0)
     return {
-        "cc_op_time": sum(each.time_ns * each.runs for each in program.collectives) * S,
+        "cc_op_time": sum(
+            collective.time_ns * collective.runs for collective in program.collectives
+        )
+        * S,
         "cc_op_active_time": active * S,
         "cc_op_active_time_percent": ratio(active, program.total_ns),
-        "cc_op_count": sum(each.runs for each in program.collectives),
+        "cc_op_count": sum(collective.runs for collective in program.collectives),
     }
 
 
@@ -122,22 +129,22 @@ def document(profile: Profile) -> Mapping[str, Any]:
             "is_simulation": True,
             "target": profile.machine.target,
             "logical_neuroncore_config": profile.machine.lnc,
-            "ranks": each.ranks,
+            "ranks": program.ranks,
             "trace_count": count,
-            "total_exec_time": each.total_ns * count * S,
-            "error": each.error,
-            **summary(each, profile.machine),
+            "total_exec_time": program.total_ns * count * S,
+            "error": program.error,
+            **summary(program, profile.machine),
         }
-        for name, each, count in zip(names, profile.programs, profile.counts, strict=True)
+        for name, program, count in zip(names, profile.programs, profile.counts, strict=True)
     }
 
 
 def names_of(profile: Profile) -> list[str]:
-    """Names of programs; a second one of a name has a number."""
+    """Unique names of programs: the second program of a name gets the suffix ``.2``."""
     seen: Counter[str] = Counter()
     names = []
-    for each in profile.programs:
-        seen[each.name] += 1
-        again = seen[each.name] > 1
-        names.append(f"{each.name}.{seen[each.name]}" if again else each.name)
+    for program in profile.programs:
+        seen[program.name] += 1
+        again = seen[program.name] > 1
+        names.append(f"{program.name}.{seen[program.name]}" if again else program.name)
     return names

@@ -1,4 +1,4 @@
-"""Tables by the names of Neuron Explorer's parquet files; they need pyarrow (extra ``profile``)."""
+"""The tables of Neuron Explorer's parquet files. Needs pyarrow (extra ``profile``)."""
 
 from __future__ import annotations
 
@@ -25,77 +25,80 @@ def _summary(profile: Profile, name: str, program: ProgramProfile) -> Iterator[R
 
 
 def _instructions(profile: Profile, name: str, program: ProgramProfile) -> Iterator[Row]:
-    """The detailed instructions: of the beginning of every kernel's first run."""
+    """The detailed instructions: those at the beginning of every kernel's first run."""
     number = 0
-    for each in program.kernels:
+    for kernel in program.kernels:
         first = number
-        for span in each.spans:
-            start = round(each.start_ns + span.start)
-            cause = each.spans[span.after] if span.after >= 0 else None
+        for span in kernel.spans:
+            start = round(kernel.start_ns + span.start)
+            cause = kernel.spans[span.after] if span.after >= 0 else None
             yield {
                 "id": number, "engine": span.lane, "opcode": span.mnemonic, "timestamp": start,
-                "duration": round(span.end - span.start), "hlo_name": each.name,
-                "nki_source_location": each.source,
+                "duration": round(span.end - span.start), "hlo_name": kernel.name,
+                "nki_source_location": kernel.source,
                 "released_by_id": first + span.after if cause else None,
-                "released_at": round(each.start_ns + cause.end) if cause else None,
+                "released_at": round(kernel.start_ns + cause.end) if cause else None,
             }  # fmt: skip
             number += 1
 
 
 def _kernels(profile: Profile, name: str, program: ProgramProfile) -> Iterator[Row]:
-    for each in program.kernels:
+    for kernel in program.kernels:
         yield {
-            "hlo_name": each.name, "path": each.path, "operations": ", ".join(each.operations),
-            "source": each.source, "runs": each.runs, "start_ts": round(each.start_ns),
-            "end_ts": round(each.end_ns), "duration": round(each.duration_ns),
-            "critical": each.critical,
-            **{key: each.work.get(key, 0) for key in _MOVED},
-            **{f"{key}_active_time": round(time) for key, time in each.busy_ns.items()},
+            "hlo_name": kernel.name, "path": kernel.path,
+            "operations": ", ".join(kernel.operations), "source": kernel.source,
+            "runs": kernel.runs, "start_ts": round(kernel.start_ns),
+            "end_ts": round(kernel.end_ns), "duration": round(kernel.duration_ns),
+            "critical": kernel.critical,
+            **{key: kernel.work.get(key, 0) for key in _KERNEL_SUMS},
+            **{f"{key}_active_time": round(time) for key, time in kernel.busy_ns.items()},
         }  # fmt: skip
 
 
-_MOVED = (
+_KERNEL_SUMS = (
     "hbm_read_bytes", "hbm_write_bytes", "sbuf_read_bytes", "sbuf_write_bytes",
     "spill_save_bytes", "spill_reload_bytes", "hardware_flops", "transpose_flops",
 )  # fmt: skip
 
 
 def _collectives(profile: Profile, name: str, program: ProgramProfile) -> Iterator[Row]:
-    for each in program.collectives:
-        largest = max(each.input_size, each.output_size)
-        bandwidth = ratio(largest, each.time_ns)  # bytes per ns: GB/s
+    for collective in program.collectives:
+        largest = max(collective.input_size, collective.output_size)
+        bandwidth = ratio(largest, collective.time_ns)  # bytes per ns: GB/s
         yield {
-            "operation": each.operation, "op_id": each.op_id, "stream_id": each.stream_id,
-            "dtype": each.dtype, "input_size": each.input_size, "output_size": each.output_size,
-            "replica_group": each.replica_group, "trigger_engine": "sync", "count": each.runs,
-            "timestamp": round(each.start_ns), "duration": round(each.time_ns),
+            "operation": collective.operation, "op_id": collective.op_id,
+            "stream_id": collective.stream_id, "dtype": collective.dtype,
+            "input_size": collective.input_size, "output_size": collective.output_size,
+            "replica_group": collective.replica_group, "trigger_engine": "sync",
+            "count": collective.runs, "timestamp": round(collective.start_ns),
+            "duration": round(collective.time_ns),
             "algorithm_bandwidth": bandwidth,
-            "bus_bandwidth": bandwidth * bus_factor(each.operation, each.ranks),
+            "bus_bandwidth": bandwidth * bus_factor(collective.operation, collective.ranks),
         }  # fmt: skip
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    """Bus over algorithm bandwidth, as nccom-test defines it."""
+    """Bus bandwidth divided by algorithm bandwidth, as nccom-test defines them."""
     share = (ranks - 1) / ranks if ranks else 0.0
     return {"all_reduce": 2 * share, "permute": 1.0}.get(operation, share)
 
 
 def _opcodes(profile: Profile, name: str, program: ProgramProfile) -> Iterator[Row]:
-    for each in program.opcodes:
+    for opcode in program.opcodes:
         yield {
-            "engine": each.engine, "opcode": each.opcode, "instruction_count": each.count,
-            "instruction_time_ns": round(each.time_ns),
-            "active_time_ns_percent": ratio(each.time_ns, program.total_ns),
+            "engine": opcode.engine, "opcode": opcode.opcode, "instruction_count": opcode.count,
+            "instruction_time_ns": round(opcode.time_ns),
+            "active_time_ns_percent": ratio(opcode.time_ns, program.total_ns),
         }  # fmt: skip
 
 
 def _hbm(profile: Profile, name: str, program: ProgramProfile) -> Iterator[Row]:
     fixed = sum(program.hbm_bytes.get(kind, 0) for kind in ("argument", "result", "constant"))
-    for each in program.kernels:
-        for start in starts(each, 1):
+    for kernel in program.kernels:
+        for start in starts(kernel, 1):
             yield {
-                "timestamp": round(start), "usage_bytes": fixed + each.hbm_scratch_bytes,
-                "scratchpad_bytes": each.hbm_scratch_bytes,
+                "timestamp": round(start), "usage_bytes": fixed + kernel.hbm_scratch_bytes,
+                "scratchpad_bytes": kernel.hbm_scratch_bytes,
                 "inputs_outputs_weights_bytes": fixed,
             }  # fmt: skip
 
@@ -122,7 +125,7 @@ def rows(profile: Profile, table: str) -> list[Row]:
 
 
 def write(profile: Profile, folder: Path) -> None:
-    """Writes the tables that have rows; says so if pyarrow is not there."""
+    """Writes the tables that have rows; logs a warning if pyarrow is not installed."""
     try:
         pyarrow = importlib.import_module("pyarrow")
         parquet = importlib.import_module("pyarrow.parquet")
@@ -134,7 +137,7 @@ def write(profile: Profile, folder: Path) -> None:
         return
     (folder / FOLDER).mkdir(exist_ok=True)
     for table in TABLES:
-        found = rows(profile, table)
-        if found:
-            made = pyarrow.Table.from_pylist([dict(row) for row in found])
+        contents = rows(profile, table)
+        if contents:
+            made = pyarrow.Table.from_pylist([dict(row) for row in contents])
             parquet.write_table(made, folder / FOLDER / f"{table}.parquet")

@@ -13,7 +13,7 @@ MOST_PROGRAMS, MOST_KERNELS, MOST_FINDINGS = 12, 8, 8
 
 
 def time(ns: float) -> str:
-    """A time with three digits and its unit."""
+    """A time with three significant digits and a unit."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if ns >= size:
             return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:,.0f} {unit}"
@@ -21,7 +21,7 @@ def time(ns: float) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need; the first is flush left."""
+    """A table with columns as wide as needed; the first is flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = []
     for row in (head, ["-" * width for width in widths], *rows):
@@ -32,13 +32,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def by_time(profile: Profile) -> list[tuple[ProgramProfile, int]]:
-    """Programs with their counts, those that took longest first."""
+    """Programs with their run counts, longest total time first."""
     pairs = zip(profile.programs, profile.counts, strict=True)
     return sorted(pairs, key=lambda pair: -pair[0].total_ns * pair[1])
 
 
 def text(profile: Profile) -> str:
-    """Programs, the costliest kernels of the first one, and what was found."""
+    """Programs, the costliest kernels of the first program, and the findings."""
     machine = profile.machine
     pairs = by_time(profile)
     if not pairs:
@@ -53,20 +53,20 @@ def text(profile: Profile) -> str:
 
 def _programs(profile: Profile, pairs: list[tuple[ProgramProfile, int]]) -> str:
     names = ("program", "runs", "cores", "time/run", "share", "MFU", "MBU", "busiest")
-    whole = sum(each.total_ns * count for each, count in pairs) or 1.0
+    whole = sum(program.total_ns * count for program, count in pairs) or 1.0
     rows = []
-    for each, count in pairs[:MOST_PROGRAMS]:
-        if each.error:
-            rows.append((each.name, str(count), str(each.ranks), "not timed", "", "", "", ""))
+    for program, count in pairs[:MOST_PROGRAMS]:
+        if program.error:
+            rows.append((program.name, str(count), str(program.ranks), "not timed", "", "", "", ""))
             continue
-        shares = percentages(each, profile.machine)
-        busiest = max(each.busy_ns, key=lambda name: each.busy_ns[name], default="")
+        shares = percentages(program, profile.machine)
+        busiest = max(program.busy_ns, key=lambda name: program.busy_ns[name], default="")
         rows.append((
-            each.name, str(count), str(each.ranks), time(each.total_ns),
-            f"{100 * each.total_ns * count / whole:.1f} %",
+            program.name, str(count), str(program.ranks), time(program.total_ns),
+            f"{100 * program.total_ns * count / whole:.1f} %",
             f"{100 * shares['mfu_estimated_percent']:.1f} %",
             f"{100 * shares['mbu_estimated_percent']:.1f} %",
-            f"{busiest} {100 * each.busy_ns.get(busiest, 0) / (each.total_ns or 1):.0f} %",
+            f"{busiest} {100 * program.busy_ns.get(busiest, 0) / (program.total_ns or 1):.0f} %",
         ))  # fmt: skip
     left = len(pairs) - len(rows)
     more = f"\n… and {left} more, in summary.json" if left else ""
@@ -75,7 +75,7 @@ def _programs(profile: Profile, pairs: list[tuple[ProgramProfile, int]]) -> str:
 
 @dataclass
 class _Kernels:
-    """Kernels of one name and line."""
+    """Kernels with the same name, source line and limiting resource."""
 
     name: str
     source: str
@@ -84,29 +84,29 @@ class _Kernels:
     time_ns: float = 0.0
 
 
-def _alike(program: ProgramProfile) -> list[_Kernels]:
-    """Kernels by name, line and what limits them; the costliest first."""
-    found: dict[tuple[str, str, str], _Kernels] = {}
-    for each in program.kernels:
-        key = (each.name, each.source, each.critical)
-        row = found.setdefault(key, _Kernels(*key))
-        row.runs += each.runs
-        row.time_ns += each.time_ns
-    return sorted(found.values(), key=lambda row: -row.time_ns)
+def _kernel_groups(program: ProgramProfile) -> list[_Kernels]:
+    """Kernels grouped by name, source line and limiting resource, costliest first."""
+    rows: dict[tuple[str, str, str], _Kernels] = {}
+    for kernel in program.kernels:
+        key = (kernel.name, kernel.source, kernel.critical)
+        row = rows.setdefault(key, _Kernels(*key))
+        row.runs += kernel.runs
+        row.time_ns += kernel.time_ns
+    return sorted(rows.values(), key=lambda row: -row.time_ns)
 
 
 def _kernels(program: ProgramProfile) -> str:
-    costly = _alike(program)[:MOST_KERNELS]
-    whole = sum(each.time_ns for each in program.kernels) or 1.0
+    costly = _kernel_groups(program)[:MOST_KERNELS]
+    whole = sum(kernel.time_ns for kernel in program.kernels) or 1.0
     rows = [
-        (each.name, str(each.runs), time(each.time_ns), f"{100 * each.time_ns / whole:.1f} %",
-         each.critical, each.source)
-        for each in costly
+        (row.name, str(row.runs), time(row.time_ns), f"{100 * row.time_ns / whole:.1f} %",
+         row.critical, row.source)
+        for row in costly
     ]  # fmt: skip
     names = (f"kernel of {program.name}", "runs", "time", "share", "limited by", "line")
     return table(names, rows) if rows else ""
 
 
 def _findings(profile: Profile) -> str:
-    found = findings(profile)[:MOST_FINDINGS]
-    return "\n".join(f"* {each.program}: {each.what} {each.remedy}" for each in found)
+    worst = findings(profile)[:MOST_FINDINGS]
+    return "\n".join(f"* {finding.program}: {finding.what} {finding.remedy}" for finding in worst)

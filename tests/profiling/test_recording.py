@@ -94,7 +94,7 @@ def test_a_recording_that_raises_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "there is no profile"), ("no json", "is no profile"), ("{}", "format None"),
+    [(None, "there is no profile"), ("no json", "is not a profile"), ("{}", "format None"),
      ('{"format": 2}', "damaged")],
 )  # fmt: skip
 def test_folders_that_are_no_profiles(tmp_path: Path, text: str | None, message: str) -> None:
