@@ -72,7 +72,7 @@ def run_python() -> RunPython:
     """
 
     def run(
-        code: str, env: dict[str, str | None] | None = None, timeout: float = 60
+        code: str, env: dict[str, str | None] | None = None, timeout: float = 240
     ) -> subprocess.CompletedProcess[str]:
         environment = os.environ | (env or {})
         return subprocess.run(

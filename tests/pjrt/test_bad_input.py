@@ -271,7 +271,7 @@ def test_control_c(name: str, run_python: RunPython) -> None:
     """Pressed until it is heard: JAX has a bare ``except`` around a call for layouts, and Python
     reports what is raised in JAX's callback of the garbage collector, and goes on."""
     setup, work = LONG_STEPS[name]
-    done = run_python(INTERRUPTED.format(setup=setup, work=work), timeout=20)
+    done = run_python(INTERRUPTED.format(setup=setup, work=work))
     assert (done.returncode, done.stdout.split()) == (0, ["interrupted", "2.0"]), done.stderr
     unheard = "Exception ignored in: <function _xla_gc_callback"
     assert not done.stderr or done.stderr.startswith(unheard)
