@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh
 
 import neuronjax
 from launch.errors import MeshError, OutputError
+from neuronjax import mx
 from neuronjax.errors import NeuronError
+from neuronjax.machine.machine import Machine
 from neuronjax.planning.estimate import DEFAULT_TARGET, of_factory, setting_of
 from neuronjax.planning.record import Estimate as Estimate
 from neuronjax.planning.workload import Factory
@@ -57,3 +60,19 @@ def estimate_factory(
         return of_factory(factory, setting, mesh, price=price, depths=depths)
     except NeuronError as error:
         raise MeshError(f"no estimate for {target}: {error}") from error
+
+
+def lacks_microscaling() -> str | None:
+    """The target in use, if the platform emulates one that has no MX formats."""
+    target: str | None = getattr(jax.devices()[0], "target", None)
+    if target is None:
+        return None
+    rates = Machine.create(target).chip.core.tensor.rates
+    return None if "float8_e4m3fn_x4" in rates else target
+
+
+def quantize_mx(kernel: np.ndarray, element: str) -> tuple[np.ndarray, np.ndarray]:
+    """The MX array that is nearest to a kernel [inputs, outputs] in blocks of inputs: elements, and
+    the codes of scales, uint8 [inputs / 32, outputs]."""
+    elements, scales = mx.quantize(kernel, element, axis=0)
+    return np.asarray(elements), np.asarray(scales).view(np.uint8)

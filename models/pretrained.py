@@ -1,6 +1,6 @@
 """Models with the weights of a Hugging Face directory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,12 +10,21 @@ from flax import nnx
 from jax.sharding import Mesh, Sharding, SingleDeviceSharding
 
 from models.architecture import Architecture
-from models.parameters import Parameters
+from models.layers.attention import add_cache_scales
+from models.layers.narrow import Storage, make_narrow
+from models.parameters import Parameters, split
 from models.registry import architecture_of
-from models.sharding import RULES, AxisRules, parameter_shardings
+from models.sharding import RULES, AxisRules, AxisTable, parameter_shardings
 from models.weights.directory import STEMS, open_tensors
 from models.weights.fields import Fields, read_fields
 from models.weights.load import OnTensor, load_parameters
+from models.weights.narrow import (
+    has_cache_scales,
+    narrow_kernels,
+    read_storage,
+    with_narrow_axes,
+    with_narrow_rows,
+)
 from models.weights.save import SHARD_BYTES, save_checkpoint
 
 
@@ -78,18 +87,44 @@ def load(
     tensors = open_tensors(directory)
     config = described.architecture.refine(described.config, tensors)
     described = described._replace(config=config)
-    graph, abstract = described.architecture.abstract(described.config)
-    shardings = _shardings(mesh, abstract, described.architecture, rules)
+    table = described.architecture.keys(config)
+    axes = described.architecture.axes
+    storage = read_storage(described.fields)
+    if storage is None:
+        graph, abstract = described.architecture.abstract(config)
+    else:
+        paths = narrow_kernels(table, tensors)
+        graph, abstract = abstract_narrow(
+            described, storage, paths, cache_scales=has_cache_scales(described.fields)
+        )
+        table, axes = with_narrow_rows(table), with_narrow_axes(axes, storage)
+    shardings = _shardings(mesh, abstract, axes, rules)
     if on_plan is not None:
         on_plan(sum(leaf.size * leaf.dtype.itemsize for leaf in abstract.values()))
     parameters = load_parameters(
         tensors,
-        described.architecture.keys(described.config),
+        table,
         abstract,
         shardings,
         on_tensor,
     )
     return Pretrained(*described, graph, parameters)
+
+
+def abstract_narrow(
+    described: Described, storage: Storage, kernels: Collection[str], *, cache_scales: bool
+) -> tuple[nnx.GraphDef[Any], Parameters]:
+    """As `Architecture.abstract`, with narrow kernels at these paths, and with scales for a narrow
+    cache of keys and values if asked for."""
+
+    def build() -> nnx.Module:
+        model = described.architecture.build(described.config)
+        make_narrow(model, storage, kernels)
+        if cache_scales:
+            add_cache_scales(model)
+        return model
+
+    return split(nnx.eval_shape(build))
 
 
 def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BYTES) -> None:
@@ -104,7 +139,7 @@ def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BY
     save_checkpoint(
         directory,
         {**pretrained.fields.values, **named, "dtype": pretrained.config.param_dtype},
-        pretrained.architecture.keys(pretrained.config),
+        with_narrow_rows(pretrained.architecture.keys(pretrained.config)),
         pretrained.parameters,
         shard_bytes=shard_bytes,
         stem=STEMS[architecture.library],
@@ -112,8 +147,8 @@ def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BY
 
 
 def _shardings(
-    mesh: Mesh | None, abstract: Parameters, architecture: Architecture, rules: AxisRules
+    mesh: Mesh | None, abstract: Parameters, axes: AxisTable, rules: AxisRules
 ) -> Mapping[str, Sharding]:
     if mesh is None:
         return dict.fromkeys(abstract, SingleDeviceSharding(jax.devices()[0]))
-    return parameter_shardings(mesh, abstract, architecture.axes, rules)
+    return parameter_shardings(mesh, abstract, axes, rules)

@@ -1,9 +1,20 @@
 """The settings of an engine and its server; the names are vLLM's where the meaning is the same."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launch.serving.errors import ServingError
 from launch.settings import check_settings, setting
+
+CACHE_DTYPES: Mapping[str, str | None] = {
+    "auto": None,
+    "bfloat16": "bfloat16",
+    "fp8": "float8_e4m3",
+    "fp8_e4m3": "float8_e4m3",
+    "fp8_e4m3fn": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+}
+"""vLLM's names -> dtype. Its E4M3 is float8_e4m3fn, which Trainium1 and 2 do not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +32,11 @@ class EngineConfig:
     block_size: int = setting(16, "Tokens of a block of the cache.", lowest=1)
     num_blocks: int | None = setting(
         None, "Blocks of the cache; default: full texts for all, or what memory allows.", lowest=1
+    )
+    kv_cache_dtype: str = setting(
+        "auto",
+        "Type of keys and values in the cache; auto = the model's, or FP8 if it has scales for it.",
+        choices=CACHE_DTYPES,
     )
     memory_share: float = setting(
         0.9, "Of what weights leave of a device's memory: for the cache.", lowest=0

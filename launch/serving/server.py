@@ -23,7 +23,7 @@ from launch.serving.http.context import Served
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.server import Server, bind, run
 from launch.serving.runner.runner import Runner
-from launch.serving.runner.sizes import block_bytes, choose_limits
+from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.serving.service import Dispatcher, Service
 
@@ -53,14 +53,17 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     )
     description = writer.model.config
     mesh = next(iter(writer.model.parameters.values())).sharding.mesh
-    limits = choose_limits(config, description, mesh)
-    _say_limits(limits, block_bytes(description, limits.block_size, mesh.shape.get("model", 1)))
+    dtype = cache_dtype(config, writer.model.parameters)
+    limits = choose_limits(config, description, mesh, dtype)
+    heads_split = mesh.shape.get("model", 1)
+    _say_limits(limits, block_bytes(description, limits.block_size, heads_split, dtype))
     runner = Runner(
         writer.model.graph,
         writer.model.parameters,
         mesh,
         limits,
         vocab_size=description.vocab_size,
+        cache_dtype=dtype,
     )
     keys = runner.programs.keys
     with progress("programs", total=len(keys)) as bar:

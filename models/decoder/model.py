@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 from models.decoder.config import DecoderConfig
 from models.errors import InputError
@@ -77,6 +77,12 @@ class Block(nnx.Module):
         )
         x = self._add(x, attended, self.attention_out_norm)
         return self._add(x, self.mlp(self.mlp_norm(x)), self.mlp_out_norm), cache
+
+    @property
+    def cache_scales(self) -> tuple[jax.Array, jax.Array] | None:
+        """Of keys and values in a cache of fewer bits, FP32 [1] each; None = 1."""
+        scales = self.attention.cache_scales
+        return None if scales is None else (scales.key[...], scales.value[...])
 
     def _add(self, x: jax.Array, y: jax.Array, norm: RMSNorm | None) -> jax.Array:
         y = y if norm is None else norm(y)
@@ -208,7 +214,10 @@ class Decoder(nnx.Module):
         key_slots = jnp.arange(rows.tables.shape[1] * block_size)
         masks = {w: causal_mask(slots, key_slots, window=w) for w in self._windows()}
         where = Positions(masks, self._turns(slots, None))
-        caches = [PagedCache(layer, rows) for layer in pages]
+        caches = [
+            PagedCache(layer, rows, block.cache_scales)
+            for layer, block in zip(pages, self.blocks, strict=True)
+        ]
         x, extended = self._blocks(self.embed(tokens), caches, where, rows.starts)
         x = self.norm(x)
         last = jnp.maximum(rows.counts - 1, 0)[:, None, None]
@@ -219,10 +228,14 @@ class Decoder(nnx.Module):
         """Logits [R, V] in FP32 of normed outputs [R, D]."""
         return self._logits(x[:, None])[:, 0]
 
-    def init_pages(self, blocks: int, block_size: int) -> list[Pages]:
-        """Empty pages, one entry per block of the model."""
+    def init_pages(
+        self, blocks: int, block_size: int, dtype: DTypeLike | None = None
+    ) -> list[Pages]:
+        """Empty pages, one entry per block of the model; in the model's dtype unless told
+        otherwise."""
         config = self.config
-        empty = Pages.empty(blocks, block_size, config.num_kv_heads, config.head_dim, config.dtype)
+        heads = (config.num_kv_heads, config.head_dim)
+        empty = Pages.empty(blocks, block_size, *heads, dtype or config.dtype)
         return [empty for _ in range(config.num_layers)]
 
     def _blocks(

@@ -15,6 +15,7 @@ AXES: AxisTable = (
     (r"blocks\.\d+\.attention\.(key|value)\.bias", ("kv_heads", "head_dim")),
     (r"blocks\.\d+\.attention\.output\.kernel", ("heads", "head_dim", "dim")),
     (r"blocks\.\d+\.attention\.(query|key)_norm\.scale", ("head_dim",)),
+    (r"blocks\.\d+\.attention\.cache_scales\.(key|value)", ("scale",)),
     (r"blocks\.\d+\.mlp\.(gate|up)\.kernel", ("dim", "hidden_dim")),
     (r"blocks\.\d+\.mlp\.(gate|up)\.bias", ("hidden_dim",)),
     (r"blocks\.\d+\.mlp\.down\.kernel", ("hidden_dim", "dim")),

@@ -19,6 +19,8 @@ LLAMA: tuple[Row, ...] = (
     row(f"{_KEY}.self_attn.o_proj.bias", f"{_ATTENTION}.output.bias"),
     row(f"{_KEY}.self_attn.q_norm.weight", f"{_ATTENTION}.query_norm.scale"),
     row(f"{_KEY}.self_attn.k_norm.weight", f"{_ATTENTION}.key_norm.scale"),
+    row(f"{_KEY}.self_attn.k_scale", f"{_ATTENTION}.cache_scales.key"),
+    row(f"{_KEY}.self_attn.v_scale", f"{_ATTENTION}.cache_scales.value"),
     row(f"{_KEY}.mlp.gate_proj.weight", f"{_MLP}.gate.kernel", KERNEL),
     row(f"{_KEY}.mlp.up_proj.weight", f"{_MLP}.up.kernel", KERNEL),
     row(f"{_KEY}.mlp.down_proj.weight", f"{_MLP}.down.kernel", KERNEL),

@@ -19,6 +19,15 @@ from models.layers.norms import RMSNorm
 from models.layers.products import einsum_fp32
 from models.layers.rotary import Turn, apply_rotary
 
+
+class CacheScales(nnx.Module):
+    """What keys and values are divided by in a cache of fewer bits, FP32 [1] each."""
+
+    def __init__(self) -> None:
+        self.key = nnx.Param(jnp.ones(1))
+        self.value = nnx.Param(jnp.ones(1))
+
+
 CacheType = TypeVar("CacheType", bound=Cache | None)
 
 
@@ -99,11 +108,13 @@ class Attention(nnx.Module):
     With `qk_norm_eps`, queries and keys pass an RMSNorm over each head before they turn. Calling
     the module is self-attention; `memory` and `attend` are attention over another text. `mix`,
     `dot_product_attention` at first, is what looks at keys. `fused`, False at first, lets
-    self-attention make queries, keys and values by one product.
+    self-attention make queries, keys and values by one product. `cache_scales`, None at first, are
+    for caches of fewer bits; attention itself does not look at them.
     """
 
     mix: Attend
     fused: bool
+    cache_scales: CacheScales | None
 
     def __init__(
         self,
@@ -143,6 +154,7 @@ class Attention(nnx.Module):
             return RMSNorm(head_dim, eps=qk_norm_eps, offset=norm_offset, param_dtype=param_dtype)
 
         self.mix, self.fused = dot_product_attention, False
+        self.cache_scales = nnx.data(None)
         self.scale, self.softcap = scale, softcap
         self.query = project(dim, num_heads, bias, query_stddev or stddev)
         self.key = project(memory_dim or dim, num_kv_heads, bias if key_bias is None else key_bias)
@@ -203,7 +215,7 @@ class Attention(nnx.Module):
         written = KVCache(self._prepare(key, self.key_norm, turn), value)
         if cache is not None:
             cache = cache.write(*written, start)
-            written = cache.read()
+            written = cache.read(value.dtype)
         return self._mix(query, written, mask, bias), cache
 
     def memory(self, context: jax.Array, turn: Turn | None = None) -> KVCache:
@@ -235,3 +247,10 @@ class Attention(nnx.Module):
         return self.output(
             self.mix(query, *memory, mask, bias=bias, scale=self.scale, softcap=self.softcap)
         )
+
+
+def add_cache_scales(model: nnx.Module) -> None:
+    """Gives all attention of a model scales for caches of fewer bits."""
+    for _, module in nnx.iter_modules(model):
+        if isinstance(module, Attention):
+            module.cache_scales = CacheScales()

@@ -13,8 +13,9 @@ class Cache(Protocol):
     def write(self, keys: jax.Array, values: jax.Array, start: ArrayLike) -> Self:
         """The cache with the keys and values [B, T, K, H] of new positions from `start` on."""
 
-    def read(self) -> "KVCache":
-        """Keys and values of all positions that the new ones may look at [B, S, K, H]."""
+    def read(self, dtype: DTypeLike) -> "KVCache":
+        """Keys and values of all positions that the new ones may look at [B, S, K, H], in the
+        dtype that they were written in."""
 
 
 class KVCache(NamedTuple):
@@ -41,6 +42,6 @@ class KVCache(NamedTuple):
             jax.lax.dynamic_update_slice_in_dim(self.values, values, start, axis=1),
         )
 
-    def read(self) -> "KVCache":
+    def read(self, dtype: DTypeLike) -> "KVCache":
         """Keys and values are stored as they are read."""
         return self

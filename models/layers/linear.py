@@ -1,6 +1,6 @@
 """Linear map between tensors of any rank."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 
 from models.layers.fp8 import AmaxHistory
 from models.layers.low_rank import LowRank
+from models.layers.narrow import HasNarrow, Narrow
 
 
 class Matmul(Protocol):
@@ -30,18 +31,19 @@ class Matmul(Protocol):
         ...
 
 
-class Linear(nnx.Module):
+class Linear(nnx.Module, HasNarrow):
     """y[..., *out_axes] = x[..., *in_axes] · kernel[*in_axes, *out_axes] (+ bias[*out_axes]).
 
     Kernel and bias are stored in `param_dtype` and used in the dtype of `x`; the kernel's values
     are drawn from a normal distribution with standard deviation `stddev`, the bias is zero.
     `matmul`, None at first, may say how to multiply instead; `lora`, None at first, may be an
-    adapter, whose result is added.
+    adapter, whose result is added. `kernel_narrow`, None at first, makes it a narrow kernel.
     """
 
     matmul: Matmul | None
     amax_history: AmaxHistory | None
     lora: LowRank | None
+    kernel_narrow: Narrow | None
 
     def __init__(
         self,
@@ -57,12 +59,16 @@ class Linear(nnx.Module):
         self.matmul = None
         self.amax_history = nnx.data(None)
         self.lora = nnx.data(None)
+        self.kernel_narrow = nnx.data(None)
         self.kernel = nnx.Param(
             stddev * jax.random.normal(rngs.params(), (*in_axes, *out_axes), param_dtype)
         )
         self.bias = nnx.Param(jnp.zeros(tuple(out_axes), param_dtype)) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        if self.kernel_narrow is not None:
+            kernel = None if self.kernel is None else self.kernel[...]
+            return self._finished(self.kernel_narrow.multiply(x, kernel), x)
         kernel = self.kernel[...].astype(x.dtype)
         if self.matmul is None:
             y = jnp.tensordot(x, kernel, axes=self.num_in_axes)
@@ -70,6 +76,10 @@ class Linear(nnx.Module):
             history = None if self.amax_history is None else self.amax_history[...]
             y = self.matmul(x, kernel, self.num_in_axes, history)
         return self._finished(y, x)
+
+    def narrow_kernels(self) -> Mapping[str, tuple[int, bool]]:
+        """The kernel."""
+        return {"kernel": (self.num_in_axes, False)}
 
     def _finished(self, y: jax.Array, x: jax.Array) -> jax.Array:
         """What follows the product y of x."""
@@ -83,7 +93,7 @@ def multiply_together(x: jax.Array, linears: Sequence[Linear]) -> list[jax.Array
 
     Maps that multiply in a way of their own, with scales for each kernel, stay apart.
     """
-    if any(linear.matmul is not None for linear in linears):
+    if any(linear.matmul is not None or linear.kernel_narrow is not None for linear in linears):
         return [linear(x) for linear in linears]
     in_axes = linears[0].num_in_axes
     kernels = [linear.kernel[...].astype(x.dtype) for linear in linears]

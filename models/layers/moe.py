@@ -5,7 +5,7 @@ batched matmuls. Axis names: B rows, T positions, N = B·T tokens, E experts, K 
 M blocks, C slots per block, D model width, F width of an expert.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from jax.typing import DTypeLike
 
 from models.errors import ConfigError
 from models.layers.activations import activation
+from models.layers.narrow import HasNarrow, Narrow, narrow_name
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,15 @@ class Mix(Protocol):
     ) -> jax.Array: ...
 
 
-class MoE(nnx.Module):
+_EXPERTS = ("experts_gate", "experts_up", "experts_down")
+
+
+class MoE(nnx.Module, HasNarrow):
     """y = Σ weight_e · down_e(act(gate_e(x)) · up_e(x)) over the experts e that the router picks.
 
     Shazeer et al., 2017; the weights are the softmax over all experts, in FP32. `mix`, the function
-    of that name at first, takes tokens to experts and back.
+    of that name at first, takes tokens to experts and back. `experts_…_narrow`, None at first, make
+    narrow kernels of the experts'.
     """
 
     mix: Mix
@@ -89,6 +94,8 @@ class MoE(nnx.Module):
         self.experts_gate = kernel(experts.count, dim, experts.hidden_dim, stddev=stddev)
         self.experts_up = kernel(experts.count, dim, experts.hidden_dim, stddev=stddev)
         self.experts_down = kernel(experts.count, experts.hidden_dim, dim, stddev=out_stddev)
+        for name in _EXPERTS:
+            setattr(self, narrow_name(name), nnx.data(None))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """x [B, T, D] -> [B, T, D]."""
@@ -104,14 +111,24 @@ class MoE(nnx.Module):
             weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
         return weights, chosen
 
+    def narrow_kernels(self) -> Mapping[str, tuple[int, bool]]:
+        """Those of the experts."""
+        return dict.fromkeys(_EXPERTS, (1, True))
+
     def _visit(self, x: jax.Array, expert: jax.Array | None) -> jax.Array:
-        gate, up, down = (
-            (kernel if expert is None else kernel[expert]).astype(x.dtype)
-            for kernel in (self.experts_gate[...], self.experts_up[...], self.experts_down[...])
-        )
+        kernels = (self._experts(name, x.dtype) for name in _EXPERTS)
+        gate, up, down = (kernel if expert is None else kernel[expert] for kernel in kernels)
         hidden = activation(self.act)(jnp.einsum("mcd,mdf->mcf", x, gate))
         hidden = hidden * jnp.einsum("mcd,mdf->mcf", x, up)
         return jnp.einsum("mcf,mfd->mcd", hidden, down)
+
+    def _experts(self, name: str, dtype: DTypeLike) -> jax.Array:
+        kernels: nnx.Param[jax.Array] | None = getattr(self, name)
+        narrow: Narrow | None = getattr(self, narrow_name(name))
+        if narrow is not None:
+            return narrow.wide(None if kernels is None else kernels[...], dtype)
+        assert kernels is not None
+        return kernels[...].astype(dtype)
 
 
 def mix(

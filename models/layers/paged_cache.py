@@ -53,11 +53,13 @@ class PagedCache:
 
     pages: Pages
     rows: Rows
+    scales: tuple[jax.Array, jax.Array] | None = None  # FP32 [1]: of keys, of values
 
     def write(self, keys: jax.Array, values: jax.Array, start: ArrayLike) -> "PagedCache":
         """The cache with keys and values [R, T, K, H] of the rows' new tokens.
 
-        `start` is not looked at: `rows` says where each row begins.
+        `start` is not looked at: `rows` says where each row begins. Pages of fewer bits hold them
+        divided by their scales; what exceeds the range becomes the largest number in it.
         """
         block_size = self.pages.keys.shape[1]
         position = self.rows.positions(keys.shape[1])  # [R, T]
@@ -66,15 +68,34 @@ class PagedCache:
         block = jnp.take_along_axis(self.rows.tables, place, axis=1)
         block = jnp.where(is_text, block, SCRATCH_BLOCK)
         slot = position % block_size
+        key_scale, value_scale = self.scales or (None, None)
         pages = Pages(
-            self.pages.keys.at[block, slot].set(keys),
-            self.pages.values.at[block, slot].set(values),
+            self.pages.keys.at[block, slot].set(_stored(keys, self.pages.keys.dtype, key_scale)),
+            self.pages.values.at[block, slot].set(
+                _stored(values, self.pages.values.dtype, value_scale)
+            ),
         )
-        return PagedCache(pages, self.rows)
+        return PagedCache(pages, self.rows, self.scales)
 
-    def read(self) -> KVCache:
+    def read(self, dtype: DTypeLike) -> KVCache:
         """Keys and values [R, C · Z, K, H] in the order of positions."""
-        return KVCache(*(_gather(pages, self.rows.tables) for pages in self.pages))
+        key_scale, value_scale = self.scales or (None, None)
+        keys, values = (_gather(pages, self.rows.tables) for pages in self.pages)
+        return KVCache(_read(keys, dtype, key_scale), _read(values, dtype, value_scale))
+
+
+def _stored(x: jax.Array, dtype: DTypeLike, scale: jax.Array | None) -> jax.Array:
+    if x.dtype == dtype:
+        return x
+    largest = float(jnp.finfo(dtype).max)
+    scaled = x.astype(jnp.float32) if scale is None else x.astype(jnp.float32) / scale
+    return jnp.clip(scaled, -largest, largest).astype(dtype)
+
+
+def _read(x: jax.Array, dtype: DTypeLike, scale: jax.Array | None) -> jax.Array:
+    if x.dtype == dtype:
+        return x
+    return x.astype(dtype) if scale is None else (x.astype(jnp.float32) * scale).astype(dtype)
 
 
 def _gather(pages: jax.Array, table: jax.Array) -> jax.Array:

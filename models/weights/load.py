@@ -18,7 +18,7 @@ from models.errors import WeightsError
 from models.parameters import Parameters
 from models.weights.copying import put, stacked
 from models.weights.plan import Group, reading_plan, stored_shapes
-from models.weights.safetensors import StoredTensor
+from models.weights.safetensors import WRITTEN_AS, StoredTensor
 from models.weights.table import KeyTable
 from models.weights.transforms import Shape
 
@@ -83,16 +83,21 @@ def _check(group: Group[StoredTensor], parameters: Parameters, shapes: Mapping[s
                     f"but {', '.join(group.parameters)} of this config needs {list(shape)}. Check "
                     "that config.json and the weights belong together."
                 )
-            if _is_float(tensor.dtype) != _is_float(wanted):
+            if not _converts(tensor.dtype, wanted):
                 raise WeightsError(
                     f"tensor {tensor.name!r} of {tensor.file} holds {tensor.dtype}, but "
-                    f"{', '.join(group.parameters)} needs {wanted}. Quantised checkpoints are not "
-                    "supported: use the original weights."
+                    f"{', '.join(group.parameters)} needs {wanted}. Check the quantization_config "
+                    "of config.json, or use the original weights."
                 )
 
 
-def _is_float(dtype: np.dtype[Any]) -> bool:
-    return jnp.issubdtype(dtype, jnp.floating)
+def _converts(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether numbers of a file may be held in another type: narrow ones must stay what they
+    are."""
+    is_narrow = [dtype.itemsize == 1 or dtype.kind in "iu" for dtype in (stored, wanted)]
+    if any(is_narrow):
+        return stored == WRITTEN_AS.get(wanted, wanted)
+    return bool(jnp.issubdtype(stored, jnp.floating) and jnp.issubdtype(wanted, jnp.floating))
 
 
 def _make(

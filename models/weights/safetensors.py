@@ -36,6 +36,11 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "U8": np.dtype(np.uint8),
     "BOOL": np.dtype(np.bool_),
 }
+WRITTEN_AS: Mapping[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(ml_dtypes.float8_e4m3): np.dtype(ml_dtypes.float8_e4m3fn)
+}
+"""Types that the format has no name for -> one that has all of their finite numbers."""
+
 NAMES: Mapping[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH_BYTES = 8
 _LONGEST_HEADER = 100_000_000  # as the reference implementation

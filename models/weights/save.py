@@ -14,7 +14,7 @@ from models.parameters import Parameters
 from models.weights.directory import STEMS
 from models.weights.fields import CONFIG_FILE
 from models.weights.plan import Group, stored_shapes, writing_plan
-from models.weights.safetensors import PlannedTensor, write_file
+from models.weights.safetensors import WRITTEN_AS, PlannedTensor, write_file
 from models.weights.table import KeyTable
 
 SHARD_BYTES = 5_000_000_000  # of one file, as transformers
@@ -97,6 +97,7 @@ def _planned(
     group: Group[str], shapes: Mapping[str, tuple[int, ...]], parameters: Parameters
 ) -> list[PlannedTensor]:
     dtype = np.dtype(parameters[group.parameters[0]].dtype)
+    dtype = WRITTEN_AS.get(dtype, dtype)
     stored = stored_shapes(group, shapes)
     return [
         PlannedTensor(key, dtype, shape)
@@ -133,4 +134,5 @@ def _arrays(groups: list[Group[str]], parameters: Parameters) -> Iterator[np.nda
 
 
 def _on_host(value: Any) -> np.ndarray:
-    return np.asarray(jax.device_get(value))
+    array = np.asarray(jax.device_get(value))
+    return array.astype(WRITTEN_AS.get(array.dtype, array.dtype), copy=False)

@@ -35,8 +35,8 @@ class PagedDecoder(Protocol):
     def logits_of(self, x: jax.Array) -> jax.Array:
         """Logits [R, V] of such outputs."""
 
-    def init_pages(self, blocks: int, block_size: int) -> list[Pages]:
-        """Empty pages."""
+    def init_pages(self, blocks: int, block_size: int, dtype: Any = None) -> list[Pages]:
+        """Empty pages, in the model's dtype if none is given."""
 
 
 def forward(

@@ -47,10 +47,13 @@ class Runner:
         limits: SchedulerLimits,
         *,
         vocab_size: int,
+        cache_dtype: str | None = None,
     ) -> None:
         self._parameters, self._limits = parameters, limits
         self._settings = SlotSettings(limits.slots)
-        self._pages = make_pages(graph, parameters, mesh, limits.blocks + 1, limits.block_size)
+        self._pages = make_pages(
+            graph, parameters, mesh, limits.blocks + 1, limits.block_size, cache_dtype
+        )
         replicated = NamedSharding(mesh, PartitionSpec())
         self._state = jax.jit(
             lambda: SamplerState.empty(limits.slots, vocab_size), out_shardings=replicated
@@ -144,13 +147,15 @@ def make_pages(
     mesh: Mesh,
     blocks: int,
     block_size: int,
+    dtype: str | None = None,
 ) -> Any:
-    """Empty pages on the mesh; key-value heads are split over its axis `model`."""
+    """Empty pages on the mesh, in the model's dtype unless another is given; key-value heads are
+    split over its axis `model`."""
     heads = "model" if "model" in mesh.axis_names else None
     sharding = NamedSharding(mesh, PartitionSpec(None, None, heads, None))
 
     def empty() -> Any:
         model: PagedDecoder = merge(graph, parameters)
-        return model.init_pages(blocks, block_size)
+        return model.init_pages(blocks, block_size, dtype)
 
     return jax.jit(empty, out_shardings=sharding)()

@@ -1,12 +1,13 @@
 """Buckets, and how many blocks the cache has."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from launch.serving.config import EngineConfig, sizes
+from launch.serving.config import CACHE_DTYPES, EngineConfig, sizes
 from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Buckets, powers
 from launch.serving.scheduler.scheduler import SchedulerLimits
@@ -14,7 +15,9 @@ from launch.serving.scheduler.scheduler import SchedulerLimits
 FACTOR = 4  # between the sizes of neighbouring buckets, if none are given
 
 
-def choose_limits(config: EngineConfig, model: Any, mesh: Mesh) -> SchedulerLimits:
+def choose_limits(
+    config: EngineConfig, model: Any, mesh: Mesh, cache_dtype: str | None = None
+) -> SchedulerLimits:
     """What there is room for, with a model of this config on this mesh.
 
     Raises ServingError if settings contradict each other or the cache does not fit the memory.
@@ -22,9 +25,11 @@ def choose_limits(config: EngineConfig, model: Any, mesh: Mesh) -> SchedulerLimi
     context = _context(config, model)
     size = config.block_size
     per_text = -(-context // size)
+    heads_split = mesh.shape.get("model", 1)
+    bytes_per_block = block_bytes(model, size, heads_split, cache_dtype)
     return SchedulerLimits(
         context=context,
-        blocks=_blocks(config, model, mesh, per_text),
+        blocks=_blocks(config, mesh, per_text, bytes_per_block),
         block_size=size,
         buckets=choose_buckets(config, context),
         prefix_caching=config.prefix_caching,
@@ -65,19 +70,28 @@ def _context(config: EngineConfig, model: Any) -> int:
     return context
 
 
-def block_bytes(model: Any, block_size: int, heads_split: int = 1) -> int:
+def block_bytes(
+    model: Any, block_size: int, heads_split: int = 1, cache_dtype: str | None = None
+) -> int:
     """Bytes of a block on one device: keys and values of all layers."""
     width = model.num_kv_heads // heads_split * model.head_dim
-    return 2 * model.num_layers * block_size * width * jax.numpy.dtype(model.dtype).itemsize
+    itemsize = jax.numpy.dtype(cache_dtype or model.dtype).itemsize
+    return 2 * model.num_layers * block_size * width * itemsize
 
 
-def _blocks(config: EngineConfig, model: Any, mesh: Mesh, per_text: int) -> int:
+def cache_dtype(config: EngineConfig, parameters: Iterable[str]) -> str | None:
+    """The dtype of the cache, of a model with these parameters; None = the model's."""
+    has_scales = any(".cache_scales." in name for name in parameters)
+    name = "fp8" if config.kv_cache_dtype == "auto" and has_scales else config.kv_cache_dtype
+    return CACHE_DTYPES[name]
+
+
+def _blocks(config: EngineConfig, mesh: Mesh, per_text: int, size: int) -> int:
     wanted = config.max_num_seqs * per_text if config.num_blocks is None else config.num_blocks
     least = per_text if config.num_blocks is None else config.num_blocks
     free = _free_bytes(mesh)
     if free is None:
         return wanted
-    size = block_bytes(model, config.block_size, mesh.shape.get("model", 1))
     room = int(config.memory_share * free) // size - 1  # a block is of padding
     if room < least:
         raise ServingError(

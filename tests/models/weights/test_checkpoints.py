@@ -207,7 +207,7 @@ def test_two_layouts_at_once_are_refused(copy: Path) -> None:
     [
         (np.ones((8, 9), np.float32), r"q_proj.* has the shape \[8, 9\], but .* needs \[8, 8\]"),
         (np.ones(64, np.float32), r"q_proj.* has the shape \[64\], but .* needs \[8, 8\]"),
-        (np.ones((8, 8), np.int8), r"q_proj.* holds int8, but .* needs float32\. Quantised"),
+        (np.ones((8, 8), np.int8), r"q_proj.* holds int8, but .* needs float32\. Check"),
     ],
 )
 def test_wrong_shape_and_kind_are_named(copy: Path, tensor: np.ndarray, message: str) -> None:

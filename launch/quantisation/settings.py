@@ -1,0 +1,78 @@
+"""What is stored how; the names of strategies and observers are those of compressed-tensors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launch.errors import SettingsError
+from launch.settings import check_settings, setting
+from models.layers.narrow import FOUR_BITS, Storage
+from models.weights.narrow import MX_BLOCK
+
+WEIGHTS: Mapping[str, Storage] = {
+    **{dtype: Storage(dtype) for dtype in ("int8", "float8_e4m3", "float8_e4m3fn", "float8_e5m2")},
+    "mxfp8": Storage("float8_e4m3fn", MX_BLOCK, 1, exponents=True),
+    "mxfp4": Storage(FOUR_BITS, MX_BLOCK, 1, exponents=True),
+}
+"""Name -> storage; where the strategy is open, a scale per channel."""
+
+STRATEGIES = ("tensor", "channel", "block")
+OBSERVERS = ("minmax", "mse")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantisationSettings:
+    """Raises SettingsError for what there is not, or does not go together."""
+
+    weights: str = setting("int8", "Format of the weights of linear maps.", choices=WEIGHTS)
+    strategy: str | None = setting(
+        None,
+        "What shares a scale: channel = each output has its own; default: channel, and 32 inputs "
+        "with the MX formats.",
+        choices=STRATEGIES,
+    )
+    block: str = setting("128x128", "Outputs x inputs of a block, with --strategy=block.")
+    observer: str = setting(
+        "mse",
+        "How scales are chosen. minmax: the largest number stays; mse: larger ones are clipped "
+        "where that makes a smaller error, weighted by what the inputs of the calibration are.",
+        choices=OBSERVERS,
+    )
+    ignore: str | None = setting(
+        None,
+        "Layers to leave as they are: names in the checkpoint or, after re:, regular expressions, "
+        "with commas between them.",
+    )
+    calibration_rows: int = setting(16, "Rows of the data that calibrate.", lowest=1)
+    report_rows: int = setting(64, "Held-out rows of the report on accuracy.", lowest=1)
+    kv_cache_scales: bool = setting(
+        False, "Store scales for a cache of FP8, from what keys and values are in the calibration."
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.strategy is not None and WEIGHTS[self.weights].exponents:
+            raise SettingsError(
+                f"--strategy={self.strategy}: --weights={self.weights} has a scale for "
+                f"{MX_BLOCK} inputs of an output. Leave --strategy out."
+            )
+
+    @property
+    def storage(self) -> Storage:
+        """How kernels are stored. Raises SettingsError for a block that is none."""
+        base = WEIGHTS[self.weights]
+        if base.exponents:
+            return base
+        outputs, _, inputs = self.block.partition("x")
+        if not (outputs.isdecimal() and inputs.isdecimal() and int(outputs) and int(inputs)):
+            raise SettingsError(f"--block={self.block}: write outputs x inputs, such as 128x128")
+        blocks = {
+            "tensor": (None, None),
+            "channel": (None, 1),
+            "block": (int(inputs), int(outputs)),
+        }
+        return Storage(base.dtype, *blocks[self.strategy or "channel"])
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The entries of `ignore`."""
+        return tuple(part.strip() for part in (self.ignore or "").split(",") if part.strip())

@@ -1,0 +1,202 @@
+"""Narrow weights in checkpoints: `quantization_config` and the tensors beside it.
+
+Names are those of compressed-tensors (github.com/vllm-project/compressed-tensors), which
+transformers and vLLM read: `X.weight` holds the numbers, or `X.weight_packed` two in each byte, and
+`X.weight_scale` the scales [output blocks, input blocks], or [1] for a whole tensor. Which layers
+are narrow follows from the tensors.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from models.layers.narrow import FOUR_BITS, Storage, narrow_name
+from models.sharding import AxisTable
+from models.weights.fields import Fields
+from models.weights.table import KeyTable, Row, row
+from models.weights.transforms import KERNEL, Fused, Kernel, Shape, Transform
+
+FIELD = "quantization_config"
+HINTS, HINT = "neuron_config", "quantization_dtype"
+"""Where FP8 is told apart: names of files know one E4M3 only, that whose largest number is 448."""
+
+_HINTED: Mapping[str, str] = {"float8_e4m3": "f8e4m3", "float8_e5m2": "f8e5m2"}
+_METHOD = "compressed-tensors"
+MX_BLOCK = 32
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Scales [..., I, O], which files hold as [..., O, I], or [..., 1] if there is one."""
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        (shape,) = shapes
+        rows, columns = shape[-2:]
+        return [(*shape[:-2], *((1,) if rows * columns == 1 else (columns, rows)))]
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        if shapes[0][-2:] == (1, 1):
+            return [tensors[0].reshape(shapes[0])]
+        return [tensors[0].swapaxes(-1, -2)]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        (stored,) = self.stored_shapes([parameters[0].shape])
+        return [parameters[0].swapaxes(-1, -2).reshape(stored)]
+
+
+_SCALES = Scales()
+
+
+def with_narrow_rows(table: KeyTable) -> KeyTable:
+    """The table with rows for what belongs to narrow kernels."""
+    return replace(table, rows=(*table.rows, *_narrow_rows(table.rows)))
+
+
+def _narrow_rows(rows: Iterable[Row]) -> Iterable[Row]:
+    for each in rows:
+        keys = [key.text for key in each.keys]
+        is_linear = isinstance(each.transform, (Kernel, Fused)) and len(keys) == 1
+        if not is_linear or not keys[0].endswith(".weight") or _batched(each.transform):
+            continue
+        parameters = [narrow_name(parameter.text) for parameter in each.parameters]
+        scales = [f"{name}.scale" for name in parameters]
+        packed = [f"{name}.packed" for name in parameters]
+        yield row(f"{keys[0]}_scale", scales, _shared(each.transform, _SCALES))
+        yield row(f"{keys[0]}_packed", packed, _shared(each.transform, KERNEL))
+
+
+def _batched(transform: Transform) -> bool:
+    part = transform.part if isinstance(transform, Fused) else transform
+    return isinstance(part, Kernel) and part.batch_axes > 0
+
+
+def _shared(transform: Transform, part: Transform) -> Transform:
+    return Fused(part) if isinstance(transform, Fused) else part
+
+
+def narrow_kernels(table: KeyTable, keys: Iterable[str]) -> set[str]:
+    """The paths of the kernels that these keys of tensors give scales to."""
+    paths = set()
+    rows = list(_narrow_rows(table.rows))
+    for key in map(table.canonical, keys):
+        for each in rows:
+            numbers = each.keys[0].match(key)
+            if numbers is not None and each.keys[0].text.endswith("_scale"):
+                filled = (parameter.fill(numbers) for parameter in each.parameters)
+                paths |= {name.removesuffix(f"{narrow_name('')}.scale") for name in filled}
+    return paths
+
+
+def with_narrow_axes(table: AxisTable, storage: Storage) -> AxisTable:
+    """The table with the axes of what belongs to narrow kernels."""
+    rows: list[tuple[str, tuple[str, ...]]] = []
+    for pattern, names in table:
+        batch = names[:1] if names[0] == "experts" else ()
+        results = 2 if names[-1] == "head_dim" else 1
+        inputs, outputs = names[len(batch)], names[len(names) - results :]
+        scale = (
+            "blocks" if storage.block_in is None else inputs,
+            "blocks" if storage.block_out is None else outputs[0],
+        )
+        narrow = narrow_name(f"({pattern})")
+        rows.append((rf"{narrow}\.scale", (*batch, *scale)))
+        rows.append((rf"{narrow}\.packed", (*batch, inputs, *outputs)))
+    return (*table, *rows)
+
+
+def has_cache_scales(fields: Fields) -> bool:
+    """Whether a quantised checkpoint has scales for a cache of FP8."""
+    config = fields.object(FIELD, Fields({}, fields.where))
+    return "kv_cache_scheme" in config
+
+
+def read_storage(fields: Fields) -> Storage | None:
+    """How the narrow weights of a checkpoint are stored; None if its config.json tells of none.
+
+    Raises ConfigError for quantisation that is not supported.
+    """
+    config = fields.object(FIELD, None)
+    if config is None:
+        return None
+    config.refuse("quant_method", _METHOD, why=f"the method that is supported is {_METHOD}")
+    groups = config.object("config_groups")
+    if len(groups.values) != 1:
+        raise config.fail("config_groups", "one group of layers is supported")
+    group = groups.object(next(iter(groups.values)))
+    if "input_activations" in group:
+        raise group.fail("input_activations", "weights alone may be quantised")
+    weights = group.object("weights")
+    weights.refuse("symmetric", True, why="numbers without zero points are supported")
+    hints = fields.object(HINTS, Fields({}, fields.where))
+    return Storage(_dtype(weights, hints), *_blocks(weights), exponents=_has_exponents(config))
+
+
+def _dtype(weights: Fields, hints: Fields) -> str:
+    kind = (weights.text("type", "int"), weights.positive("num_bits", 8))
+    known = {("int", 8): "int8", ("float", 8): "float8_e4m3fn", ("float", 4): FOUR_BITS}
+    if kind not in known:
+        raise weights.fail("num_bits", f"{kind[0]} of that size is not supported")
+    hinted = {hint: dtype for dtype, hint in _HINTED.items()}
+    return hinted.get(hints.text(HINT, ""), known[kind])
+
+
+def _blocks(weights: Fields) -> tuple[int | None, int | None]:
+    strategy = weights.text("strategy", "tensor")
+    if strategy == "block":
+        outputs, inputs = weights.list("block_structure")
+        return inputs, outputs
+    if strategy == "group":
+        return weights.positive("group_size"), 1
+    blocks: dict[str, tuple[int | None, int | None]] = {
+        "tensor": (None, None),
+        "channel": (None, 1),
+    }
+    if strategy not in blocks:
+        raise weights.fail("strategy", f"there are {', '.join([*blocks, 'block', 'group'])}")
+    return blocks[strategy]
+
+
+def _has_exponents(config: Fields) -> bool:
+    return config.text("format", "").startswith("mx")
+
+
+def describe_storage(storage: Storage, ignored: Sequence[str], *, kv_cache: bool) -> dict[str, Any]:
+    """The fields of config.json that say how weights are stored; `ignored` are names of layers.
+
+    With `kv_cache` there are scales for a cache of FP8.
+    """
+    bits = 4 if storage.is_packed else 8
+    kind = "int" if storage.dtype == "int8" else "float"
+    weights = {
+        "num_bits": bits,
+        "type": kind,
+        "symmetric": True,
+        "dynamic": False,
+        **_strategy(storage),
+    }
+    layout = f"mxfp{bits}" + ("-pack" if storage.is_packed else "") if storage.exponents else kind
+    cache = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True}
+    group = {"targets": ["Linear"], "weights": weights}
+    fields: dict[str, Any] = {
+        FIELD: {
+            "quant_method": _METHOD,
+            "format": f"{layout}-quantized",
+            "quantization_status": "compressed",
+            "config_groups": {"group_0": group},
+            "ignore": list(ignored),
+            "kv_cache_scheme": {**cache, "dynamic": False} if kv_cache else None,
+        }
+    }
+    if storage.dtype in _HINTED:
+        fields[HINTS] = {HINT: _HINTED[storage.dtype]}
+    return fields
+
+
+def _strategy(storage: Storage) -> dict[str, Any]:
+    if storage.block_in is None:
+        return {"strategy": "tensor" if storage.block_out is None else "channel"}
+    if storage.block_out == 1:
+        return {"strategy": "group", "group_size": storage.block_in}
+    return {"strategy": "block", "block_structure": [storage.block_out, storage.block_in]}
