@@ -17,7 +17,7 @@ from neuronjax.program.operators import AluOp, ReduceCommand
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """What a `reduce_cmd` does before it takes the results, and whether it takes them."""
+    """What a `reduce_cmd` does to the registers before it reduces, and whether it reduces."""
 
     resets: bool = False
     loads: bool = False
@@ -34,9 +34,9 @@ _COMMANDS: Mapping[ReduceCommand, _Command] = {
 
 
 class Accumulator:
-    """What one instruction does with the registers of the lanes that its data comes from.
+    """The registers of the lanes that an instruction reads, and what the instruction does to them.
 
-    Registers take results before these are rounded to the type of dst.
+    Results are accumulated before they are rounded to the type of dst.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Accumulator:
         self._negate = negate
 
     def take(self, values: Values, results: Array) -> None:
-        """Does the command with the results of an instruction, [partitions, elements]."""
+        """Executes the command on the results of an instruction, [partitions, elements]."""
         lanes = self._lanes(values)
         if self._command.resets:
             lanes[...] = IDENTITIES.get(self._op, 0.0)
@@ -78,7 +78,7 @@ class Accumulator:
             self._result(values, np.negative(lanes) if self._negate else lanes)
 
     def state(self, values: Values) -> Array:
-        """The registers, [partitions, 1]: a view."""
+        """A view of the registers, [partitions, 1]."""
         return self._lanes(values)
 
     def _lanes(self, values: Values) -> Array:

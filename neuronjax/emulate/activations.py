@@ -1,7 +1,7 @@
 """Functions of the Scalar engine on float32 arrays, as a table.
 
 The hardware evaluates piecewise polynomials that AWS does not publish. Here a function is computed
-in float64 and rounded to float32 once: within 0.5 ULP and a little, on the whole of its domain.
+in float64 and rounded to float32 once: slightly more than 0.5 ULP at most, over its whole domain.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _GELU_SIGMOID = 1.702
 
 
 def _taylor(x: Array) -> tuple[Array, Array]:
-    """For x >= 0: places of the nearest points of the grid, and erf(x) - erf(point).
+    """For x >= 0: indices of the nearest grid points, and erf(x) - erf(point).
 
-    Five terms, the derivatives of erf being Hermite polynomials times its slope.
+    Five terms of the Taylor series; the derivatives of erf are Hermite polynomials times its slope.
     """
     place = np.rint(np.minimum(np.nan_to_num(x), _END) / _STEP).astype(np.intp)
     point = _GRID[place]
@@ -49,14 +49,14 @@ def _taylor(x: Array) -> tuple[Array, Array]:
 
 
 def erf(x: Array) -> Array:
-    """The error function of float64, to about 1e-13 of its value."""
+    """The error function of float64 values, to a relative error of about 1e-13."""
     place, change = _taylor(np.abs(x))
     near = np.where(np.abs(x) < _FEW, _ERF[place] + change, 1 - (_ERFC[place] - change))
     return np.where(np.isnan(x), x, np.copysign(near, x))
 
 
 def erfc(x: Array) -> Array:
-    """1 - erf(x), of float64, to about 1e-10 of its value."""
+    """1 - erf(x) of float64 values, to a relative error of about 1e-10."""
     place, change = _taylor(np.abs(x))
     tail = np.where(np.abs(x) > _END - 1, 0.0, _ERFC[place] - change)
     return np.where(np.isnan(x), x, np.where(x < 0, 2 - tail, tail))
@@ -125,4 +125,4 @@ ACTIVATIONS: Mapping[Activation, Function] = {
     Activation.SIGN: lambda x, _: np.sign(x),
     Activation.ABS: lambda x, _: np.abs(x),
 }
-"""Function -> what it computes of float32 [partitions, elements] and the parameter of `prelu`."""
+"""Activation -> function of float32 [partitions, elements] and of the slope, which `prelu` uses."""

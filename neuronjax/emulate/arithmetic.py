@@ -17,31 +17,31 @@ Binary = Callable[[Array, Array], Array]
 
 
 def once_rounded(function: Callable[..., Array]) -> Callable[..., Array]:
-    """The function in float64, rounded to float32 at the end."""
+    """The function computed in float64, with its result rounded to float32."""
 
     def rounded(*arrays: Array) -> Array:
-        return function(*(each.astype(np.float64) for each in arrays)).astype(np.float32)
+        return function(*(array.astype(np.float64) for array in arrays)).astype(np.float32)
 
     return rounded
 
 
 def truth(function: Binary) -> Binary:
     """The results of a comparison as 0.0 and 1.0."""
-    return lambda one, other: function(one, other).astype(np.float32)
+    return lambda x, y: function(x, y).astype(np.float32)
 
 
-def _shift_left(one: Array, other: Array) -> Array:
-    bits = one.dtype.itemsize * 8
-    inside = (other >= 0) & (other < bits)
-    return np.where(inside, np.left_shift(one, np.where(inside, other, 0)), 0).astype(one.dtype)
+def _shift_left(x: Array, y: Array) -> Array:
+    bits = x.dtype.itemsize * 8
+    inside = (y >= 0) & (y < bits)
+    return np.where(inside, np.left_shift(x, np.where(inside, y, 0)), 0).astype(x.dtype)
 
 
-def _shift_right(one: Array, other: Array) -> Array:
+def _shift_right(x: Array, y: Array) -> Array:
     """Arithmetic for signed integers, logical for unsigned ones."""
-    bits = one.dtype.itemsize * 8
-    inside = (other >= 0) & (other < bits)
-    beyond = np.right_shift(one, bits - 1) if one.dtype.kind == "i" else np.zeros_like(one)
-    return np.where(inside, np.right_shift(one, np.where(inside, other, 0)), beyond)
+    bits = x.dtype.itemsize * 8
+    inside = (y >= 0) & (y < bits)
+    beyond = np.right_shift(x, bits - 1) if x.dtype.kind == "i" else np.zeros_like(x)
+    return np.where(inside, np.right_shift(x, np.where(inside, y, 0)), beyond)
 
 
 ARITHMETIC: Mapping[AluOp, Binary] = {
@@ -60,19 +60,19 @@ ARITHMETIC: Mapping[AluOp, Binary] = {
     AluOp.LOGICAL_OR: truth(np.logical_or),
     AluOp.LOGICAL_XOR: truth(np.logical_xor),
     AluOp.POWER: once_rounded(np.power),
-    AluOp.ABS_MAX: lambda one, other: np.maximum(np.abs(one), np.abs(other)),
-    AluOp.ABS_MIN: lambda one, other: np.minimum(np.abs(one), np.abs(other)),
-    AluOp.ABS: lambda one, _: np.abs(one),
-    AluOp.SQUARE: lambda one, _: np.square(one),
-    AluOp.RELU: lambda one, _: np.maximum(one, np.zeros((), one.dtype)),
-    AluOp.RSQRT: lambda one, _: once_rounded(lambda x: 1 / np.sqrt(x))(one),
-    AluOp.RECIPROCAL: lambda one, _: np.reciprocal(one),
-    AluOp.BYPASS: lambda one, _: one,
+    AluOp.ABS_MAX: lambda x, y: np.maximum(np.abs(x), np.abs(y)),
+    AluOp.ABS_MIN: lambda x, y: np.minimum(np.abs(x), np.abs(y)),
+    AluOp.ABS: lambda x, _: np.abs(x),
+    AluOp.SQUARE: lambda x, _: np.square(x),
+    AluOp.RELU: lambda x, _: np.maximum(x, np.zeros((), x.dtype)),
+    AluOp.RSQRT: lambda x, _: once_rounded(lambda wide: 1 / np.sqrt(wide))(x),
+    AluOp.RECIPROCAL: lambda x, _: np.reciprocal(x),
+    AluOp.BYPASS: lambda x, _: x,
 }
-"""Operator -> function of float32 arrays that broadcast; one of one argument ignores the other."""
+"""Operator -> function of two float32 arrays that broadcast; unary ones ignore the second."""
 
 BITS: Mapping[AluOp, Binary] = {
-    AluOp.INVERT: lambda one, _: np.invert(one),
+    AluOp.INVERT: lambda x, _: np.invert(x),
     AluOp.BITWISE_AND: np.bitwise_and,
     AluOp.BITWISE_OR: np.bitwise_or,
     AluOp.BITWISE_XOR: np.bitwise_xor,
@@ -84,7 +84,7 @@ BITS: Mapping[AluOp, Binary] = {
 EXACT: Mapping[AluOp, Binary] = {
     **ARITHMETIC,
     **BITS,
-    AluOp.POWER: lambda one, other: np.where(other < 0, 0, np.power(one, np.maximum(other, 0))),
+    AluOp.POWER: lambda x, y: np.where(y < 0, 0, np.power(x, np.maximum(y, 0))),
 }
 """Operator -> function of 64-bit integers, whose lower bits are the wrapped result."""
 
@@ -110,11 +110,11 @@ IDENTITIES: Mapping[AluOp, float] = {
     AluOp.MINIMUM: np.inf,
     AluOp.ABS_MIN: np.inf,
 }
-"""Operator -> what a reset accumulator holds, where that is not 0."""
+"""Operator -> value of a reset accumulator, where that is not 0."""
 
 
 def reduced(op: AluOp, values: Array) -> Array:
-    """`op` over the last dimension. KeyError: it reduces nothing."""
+    """Reduces the last dimension by `op`. KeyError: the operator is not a reduction."""
     return _REDUCTIONS[op](values)
 
 
@@ -128,7 +128,7 @@ def applied(op: AluOp, reverse: bool) -> Binary:
     function = ARITHMETIC[op]
     if not reverse or op in UNARY:
         return function
-    return lambda one, other: function(other, one)
+    return lambda x, y: function(y, x)
 
 
 def applied_to_bits(op: AluOp, reverse: bool) -> Binary:
@@ -136,4 +136,4 @@ def applied_to_bits(op: AluOp, reverse: bool) -> Binary:
     function = BITS[op]
     if not reverse or op in UNARY:
         return function
-    return lambda one, other: function(other, one)
+    return lambda x, y: function(y, x)

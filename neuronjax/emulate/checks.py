@@ -1,4 +1,4 @@
-"""What is looked for while a program runs, and what is done with what is found."""
+"""The checks that a run makes, and how their findings are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neuronjax.errors import (
 
 
 class Kind(enum.Enum):
-    """What was found."""
+    """The kind of a finding."""
 
     UNINITIALISED = "uninitialised"
     OVERWRITTEN = "overwritten"
@@ -34,7 +34,7 @@ _ERRORS: Mapping[Kind, type[ExecutionError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong that a run came upon: on which rank, at which instructions."""
+    """An error that a check has detected, with the rank and the paths of the instructions."""
 
     kind: Kind
     rank: int
@@ -52,11 +52,10 @@ def fail(finding: Finding) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """Which checks a run makes. `report` gets each finding once for its instructions.
+    """Which checks a run makes. `report` is called once per finding and set of instructions.
 
-    `uninitialised` is about reads of what nothing has written, or another buffer in the same bytes.
-
-    Races are looked for in dataflow order only: program order has none.
+    `uninitialised` detects reads of bytes that nothing has written, or that another buffer has
+    overwritten. Races can only occur, and are only detected, in dataflow order.
     """
 
     uninitialised: bool = True
@@ -66,4 +65,4 @@ class Checks:
 
 
 NO_CHECKS = Checks(uninitialised=False, accumulation=False, races=False)
-"""For speed."""
+"""No checks at all, for speed."""

@@ -1,4 +1,4 @@
-"""Who is next in dataflow order, drawn by a generator that a seed has set up."""
+"""Which stream advances next in dataflow order, drawn by a seeded generator."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _ANY = 1 / 8
-"""How often a stream is drawn whatever its priority."""
+"""Probability of drawing a stream regardless of priorities."""
 _CHANGE = 1 / 32
-"""How often a stream that was chosen gets another priority."""
+"""Probability that the chosen stream gets a new priority."""
 
 
 @dataclass
 class Favourites:
-    """Streams have priorities, which change now and then: one runs far ahead, another starves.
+    """Gives streams priorities that change now and then: some run far ahead while others starve.
 
-    This finds more than drawing anew each time, where all streams keep about level (Burckhardt et
+    This exposes more bugs than uniform draws, which keep all streams about level (Burckhardt et
     al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010).
     """
 
@@ -24,7 +24,7 @@ class Favourites:
     _priorities: dict[str, float] = field(default_factory=dict)
 
     def next(self, engines: Sequence[str], queues: Sequence[str]) -> str:
-        """The stream of the highest priority, or any."""
+        """The stream of highest priority, or now and then any stream."""
         streams = [*engines, *queues]
         for name in streams:
             if name not in self._priorities:
@@ -39,10 +39,10 @@ class Favourites:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Transfers end as late as they may: queues work only when no engine can."""
+    """Transfers end as late as possible: queues advance only when no engine can."""
 
     chance: random.Random
 
     def next(self, engines: Sequence[str], queues: Sequence[str]) -> str:
-        """Any engine, else any queue."""
+        """Any engine; if there is none, any queue."""
         return self.chance.choice(engines or queues)

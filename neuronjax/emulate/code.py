@@ -1,4 +1,4 @@
-"""A program made executable for one core: the tree of its nodes with instructions as functions.
+"""A program made executable for one core: its tree of nodes, with instructions as functions.
 
 Calls are replaced by the bodies of their functions, bound to the buffers that the call passes.
 """
@@ -24,7 +24,7 @@ from neuronjax.program.walk import Place, within
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One instruction: a function, or its side of an exchange."""
+    """An executable instruction: a function, or its side of an exchange."""
 
     instruction: Instruction
     place: Place
@@ -40,14 +40,14 @@ class Step:
     frame: Frame
 
     def look(self, access: Access, values: Values) -> np.ndarray:
-        """A copy of what an access of the instruction names."""
+        """A copy of the elements of one of the instruction's accesses."""
         location = self.locations[access.buffer.name]
         window = Window(self.instruction, access, location, self.frame, self.path, merges=False)
         return window.view(values).copy()
 
     @property
     def sources(self) -> str:
-        """The user's lines, in brackets, for messages."""
+        """The user's source lines in brackets, for messages."""
         kernel = self.place.kernel
         if kernel is None:
             return ""
@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopCode:
-    """A loop whose variable is at `place` of the values, its trips behind it."""
+    """A loop; `place` is the index of its variable in the values, its trip count follows."""
 
     place: int
     trips: Number
@@ -81,7 +81,7 @@ class IfCode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCode:
-    """A kernel; `fresh` are its own tiles, which hold nothing when it starts."""
+    """A kernel; `fresh` are its own tiles, which are uninitialised when it starts."""
 
     kernel: Kernel
     path: str
@@ -96,7 +96,7 @@ class CallCode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitCode:
-    """Kernels, the i-th on the i-th physical core."""
+    """Concurrent kernels, the i-th on the i-th physical core."""
 
     kernels: tuple[KernelCode, ...]
 
@@ -106,7 +106,7 @@ Code = Step | LoopCode | WhileCode | IfCode | KernelCode | CallCode | SplitCode
 
 @dataclass
 class Builder:
-    """Makes code of nodes."""
+    """Turns nodes into code."""
 
     program: Program
     memories: Memories
@@ -118,7 +118,7 @@ class Builder:
 
     def build(self) -> tuple[Code, ...]:
         """The code of the whole program."""
-        registers = {each.name: place for place, each in enumerate(self.program.registers)}
+        registers = {register.name: place for place, register in enumerate(self.program.registers)}
         self.size = len(registers)
         frame = Frame({}, {}, registers, {})
         place = Place(self.program.name)
@@ -141,8 +141,8 @@ class Builder:
         )  # fmt: skip
         made = RULES[type(node)](node, unit)
         run, exchange = (None, made) if isinstance(made, Exchange) else (made, None)
-        waits = tuple((each.semaphore.name, frame.number(each.count)) for each in node.waits)
-        reads, writes = (_registers(found, frame) for found in (node.reads, node.writes))
+        waits = tuple((wait.semaphore.name, frame.number(wait.count)) for wait in node.waits)
+        reads, writes = (_registers(operands, frame) for operands in (node.reads, node.writes))
         return Step(
             node, place, place.path, run, exchange, waits, reads, writes, locations, frame
         )  # fmt: skip
@@ -196,11 +196,15 @@ class Builder:
         inner = self.memories.locate(node.buffers, locations, place.path, core)
         body = self._nodes(node.body, place, frame, inner)
         aliased = self.memories.aliased
-        fresh = tuple((each, inner[each.name]) for each in node.buffers if each.name not in aliased)
+        fresh = tuple(
+            (buffer, inner[buffer.name]) for buffer in node.buffers if buffer.name not in aliased
+        )
         return KernelCode(node, place.path, body, fresh)
 
     def _call(self, node: Call, place: Place, frame: Frame, locations: Locations) -> CallCode:
-        function = next(each for each in self.program.functions if each.name == node.function)
+        function = next(
+            function for function in self.program.functions if function.name == node.function
+        )
         bound: Mapping[str, Location] = {
             **self.memories.locations,
             **{
@@ -214,7 +218,7 @@ class Builder:
 def _registers(operands: Callable[[], Iterable[Operand]], frame: Frame) -> tuple[int, ...]:
     if not frame.registers:
         return ()
-    names = {each.name for each in operands() if isinstance(each, Register)}
+    names = {operand.name for operand in operands() if isinstance(operand, Register)}
     return tuple(sorted(frame.registers[name] for name in names))
 
 

@@ -1,4 +1,4 @@
-"""How collectives execute: what each rank sends, and what of all that it gets.
+"""How collectives execute: what each rank sends, and what it receives.
 
 Floating-point numbers are reduced in float32, in the order of the group, and rounded when they are
 written; integers are exact and wrap.
@@ -32,61 +32,68 @@ from neuronjax.program.operand import Access
 from neuronjax.program.operators import AluOp
 
 Combine = Callable[[list[list[Array]], int], list[Array]]
-"""(tensors of each rank of the group, place of a rank in the group) -> what that rank gets."""
+"""(tensors of each rank of the group, index of a rank in the group) -> results of that rank."""
 
 
-def all_reduce(each: AllReduce, unit: Unit) -> Exchange:
-    """Every rank gets op over the sources of its group."""
-    return _in_group(each, unit, lambda sent, _: _reduced(sent, each.op), f" {each.op.value}")
+def all_reduce(instruction: AllReduce, unit: Unit) -> Exchange:
+    """Every rank gets the reduction of the sources of its group by op."""
+    return _in_group(
+        instruction,
+        unit,
+        lambda sent, _: _reduced(sent, instruction.op),
+        f" {instruction.op.value}",
+    )
 
 
-def all_gather(each: AllGather, unit: Unit) -> Exchange:
-    """Every rank gets the sources of its group side by side."""
+def all_gather(instruction: AllGather, unit: Unit) -> Exchange:
+    """Every rank gets the concatenated sources of its group."""
 
     def combine(sent: list[list[Array]], _: int) -> list[Array]:
-        return [np.concatenate(parts, each.dimension) for parts in zip(*sent, strict=True)]
+        return [np.concatenate(parts, instruction.dimension) for parts in zip(*sent, strict=True)]
 
-    return _in_group(each, unit, combine, f" along {each.dimension}")
+    return _in_group(instruction, unit, combine, f" along {instruction.dimension}")
 
 
-def reduce_scatter(each: ReduceScatter, unit: Unit) -> Exchange:
-    """Every rank gets its share of op over the sources of its group."""
+def reduce_scatter(instruction: ReduceScatter, unit: Unit) -> Exchange:
+    """Every rank gets its share of the reduction of the sources of its group by op."""
 
     def combine(sent: list[list[Array]], place: int) -> list[Array]:
-        totals = _reduced(sent, each.op)
-        return [np.split(total, len(sent), each.dimension)[place] for total in totals]
+        totals = _reduced(sent, instruction.op)
+        return [np.split(total, len(sent), instruction.dimension)[place] for total in totals]
 
-    return _in_group(each, unit, combine, f" {each.op.value} along {each.dimension}")
+    return _in_group(
+        instruction, unit, combine, f" {instruction.op.value} along {instruction.dimension}"
+    )
 
 
-def all_to_all(each: AllToAll, unit: Unit) -> Exchange:
-    """Every rank joins the shares that all ranks of its group have for it."""
+def all_to_all(instruction: AllToAll, unit: Unit) -> Exchange:
+    """Every rank gets the concatenation of the shares that the ranks of its group have for it."""
 
     def combine(sent: list[list[Array]], place: int) -> list[Array]:
         count = len(sent)
-        shares = ([np.split(part, count, each.dimension)[place] for part in parts]
+        shares = ([np.split(part, count, instruction.dimension)[place] for part in parts]
                   for parts in zip(*sent, strict=True))  # fmt: skip
-        return [np.concatenate(share, each.dimension) for share in shares]
+        return [np.concatenate(share, instruction.dimension) for share in shares]
 
-    return _in_group(each, unit, combine, f" along {each.dimension}")
+    return _in_group(instruction, unit, combine, f" along {instruction.dimension}")
 
 
-def permute(each: Permute, unit: Unit) -> Exchange:
-    """Every rank gets what its source sends; zeros without a source."""
-    sources = {target: source for source, target in each.pairs}
+def permute(instruction: Permute, unit: Unit) -> Exchange:
+    """Every rank gets what its source sends, or zeros if it has no source."""
+    sources = {target: source for source, target in instruction.pairs}
 
     def combine(sent: Sent, rank: int) -> list[Array]:
         if rank in sources:
             return sent[sources[rank]]
         return [np.zeros_like(part) for part in sent[rank]]
 
-    members, what = tuple(range(unit.ranks)), f" {each.pairs}"
-    return _exchange(each, unit, members, combine, what)
+    members, what = tuple(range(unit.ranks)), f" {instruction.pairs}"
+    return _exchange(instruction, unit, members, combine, what)
 
 
-def rank_id(each: RankId, unit: Unit) -> Run:
+def rank_id(instruction: RankId, unit: Unit) -> Run:
     """dst = the rank."""
-    place, rank = unit.frame.registers[each.dst.name], unit.core.rank
+    place, rank = unit.frame.registers[instruction.dst.name], unit.core.rank
 
     def run(values: Values) -> None:
         values[place] = rank
@@ -94,31 +101,31 @@ def rank_id(each: RankId, unit: Unit) -> Run:
     return run
 
 
-def _in_group(each: GroupCollective, unit: Unit, combine: Combine, what: str) -> Exchange:
+def _in_group(instruction: GroupCollective, unit: Unit, combine: Combine, what: str) -> Exchange:
     rank = unit.core.rank
-    group = next((group for group in each.groups if rank in group), None)
+    group = next((group for group in instruction.groups if rank in group), None)
     if group is None:
         raise CollectiveError(
-            f"{unit.place.path}: rank {rank} takes part in {each.mnemonic}, whose groups"
-            f" {each.groups} do not have it. List every rank once."
+            f"{unit.place.path}: rank {rank} takes part in {instruction.mnemonic}, whose groups"
+            f" {instruction.groups} do not include it. List every rank once."
         )
 
     def of_group(sent: Sent, receiver: int) -> list[Array]:
         return combine([sent[member] for member in group], group.index(receiver))
 
-    return _exchange(each, unit, group, of_group, f"{what} in groups {each.groups}")
+    return _exchange(instruction, unit, group, of_group, f"{what} in groups {instruction.groups}")
 
 
 def _exchange(
-    each: CollectiveInstruction,
+    instruction: CollectiveInstruction,
     unit: Unit,
     members: tuple[int, ...],
     combine: Callable[[Sent, int], list[Array]],
     what: str,
 ) -> Exchange:
-    reads = [_source(unit, src, isinstance(each, Permute)) for src in each.srcs]
-    writes = [unit.output(dst) for dst in each.dsts]
-    tensors = ", ".join(f"{a.element_type.name}{list(_shape(a))}" for a in each.srcs)
+    reads = [_source(unit, src, isinstance(instruction, Permute)) for src in instruction.srcs]
+    writes = [unit.output(dst) for dst in instruction.dsts]
+    tensors = ", ".join(f"{a.element_type.name}{list(_shape(a))}" for a in instruction.srcs)
 
     def send(values: Values) -> list[Array]:
         return [read(values) for read in reads]
@@ -128,9 +135,9 @@ def _exchange(
             write(values, result)
 
     return Exchange(
-        stream=f"collectives {each.stream}",
+        stream=f"collectives {instruction.stream}",
         members=members,
-        description=f"{each.mnemonic} of {tensors}{what}",
+        description=f"{instruction.mnemonic} of {tensors}{what}",
         send=send,
         combine=combine,
         receive=receive,
@@ -162,4 +169,4 @@ RULES: Rules = {
     Permute: permute,
     RankId: rank_id,
 }
-"""Instruction -> what makes it a function or an exchange."""
+"""Instruction -> rule that turns it into a function or an exchange."""

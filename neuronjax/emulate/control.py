@@ -1,4 +1,4 @@
-"""How instructions on registers execute, and work for the host."""
+"""How instructions on registers and calls to the host execute."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def wrapped(value: int) -> int:
     return (value + _SIGN) % _WORD - _SIGN
 
 
-def register_load(each: RegisterLoad, unit: Unit) -> Run:
+def register_load(instruction: RegisterLoad, unit: Unit) -> Run:
     """dst = the one element of src."""
-    place, read = unit.frame.registers[each.dst.name], unit.bits(each.src)
+    place, read = unit.frame.registers[instruction.dst.name], unit.bits(instruction.src)
 
     def run(values: Values) -> None:
         values[place] = wrapped(int(read(values)[0, 0]))
@@ -37,15 +37,18 @@ def register_load(each: RegisterLoad, unit: Unit) -> Run:
     return run
 
 
-def register_store(each: RegisterStore, unit: Unit) -> Run:
+def register_store(instruction: RegisterStore, unit: Unit) -> Run:
     """The one element of dst = src."""
-    place, write = unit.frame.registers[each.src.name], unit.output(each.dst)
+    place, write = unit.frame.registers[instruction.src.name], unit.output(instruction.dst)
     return lambda values: write(values, np.array([[values[place]]], np.int64))
 
 
-def register_move(each: RegisterMove, unit: Unit) -> Run:
+def register_move(instruction: RegisterMove, unit: Unit) -> Run:
     """dst = src."""
-    place, source = unit.frame.registers[each.dst.name], unit.frame.register_value(each.src)
+    place, source = (
+        unit.frame.registers[instruction.dst.name],
+        unit.frame.register_value(instruction.src),
+    )
 
     def run(values: Values) -> None:
         values[place] = wrapped(source(values))
@@ -53,11 +56,14 @@ def register_move(each: RegisterMove, unit: Unit) -> Run:
     return run
 
 
-def register_arithmetic(each: RegisterArithmetic, unit: Unit) -> Run:
+def register_arithmetic(instruction: RegisterArithmetic, unit: Unit) -> Run:
     """dst = left op right."""
-    place = unit.frame.registers[each.dst.name]
-    left, right = unit.frame.register_value(each.left), unit.frame.register_value(each.right)
-    operator = EXACT[each.op]
+    place = unit.frame.registers[instruction.dst.name]
+    left, right = (
+        unit.frame.register_value(instruction.left),
+        unit.frame.register_value(instruction.right),
+    )
+    operator = EXACT[instruction.op]
 
     def run(values: Values) -> None:
         result = operator(np.array(left(values)), np.array(right(values)))
@@ -66,30 +72,32 @@ def register_arithmetic(each: RegisterArithmetic, unit: Unit) -> Run:
     return run
 
 
-def semaphore_event(each: SemaphoreEvent, unit: Unit) -> Run:
-    """Nothing but waits and signals."""
+def semaphore_event(instruction: SemaphoreEvent, unit: Unit) -> Run:
+    """Does nothing itself; its waits and signals are what counts."""
     return lambda values: None
 
 
-def host(each: Host, unit: Unit) -> Run:
+def host(instruction: Host, unit: Unit) -> Run:
     """dsts = function(srcs), by the function that the caller of `run` passed."""
     function = unit.host
     if function is None:
         raise MissingHostError(
-            f"{unit.place.path}: {each.function} runs on the host, and run() was given no function"
-            " for that. Pass host=."
+            f"{unit.place.path}: {instruction.function} runs on the host, but run() was given no"
+            " host function. Pass host=."
         )
-    reads = [(unit.bits(src), _shape(src)) for src in each.srcs]
-    writes = [(unit.mover(dst), unit.dtype(dst), _shape(dst)) for dst in each.dsts]
+    reads = [(unit.bits(src), _shape(src)) for src in instruction.srcs]
+    writes = [(unit.mover(dst), unit.dtype(dst), _shape(dst)) for dst in instruction.dsts]
 
     def run(values: Values) -> None:
-        results = function(each, [read(values).reshape(shape).copy() for read, shape in reads])
+        results = function(
+            instruction, [read(values).reshape(shape).copy() for read, shape in reads]
+        )
         wanted = [(dtype, shape) for _, dtype, shape in writes]
-        found = [(each.dtype, each.shape) for each in results]
-        if wanted != found:
+        given = [(result.dtype, result.shape) for result in results]
+        if wanted != given:
             raise ArgumentMismatchError(
-                f"{unit.place.path}: {each.function} gives {wanted}; the host's function gave"
-                f" {found}. Convert its results."
+                f"{unit.place.path}: {instruction.function} should return {wanted}; the host's"
+                f" function returned {given}. Convert its results."
             )
         for (write, _, _), result in zip(writes, results, strict=True):
             write(values, result)
@@ -109,4 +117,4 @@ RULES: Rules = {
     SemaphoreEvent: semaphore_event,
     Host: host,
 }
-"""Instruction -> what makes it a function."""
+"""Instruction -> rule that turns it into a function."""

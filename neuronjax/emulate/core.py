@@ -1,6 +1,6 @@
-"""Running a program: memories are filled, every rank runs, results are read.
+"""Running a program: fills the memories, runs every rank, and reads the results.
 
-`run` does all of it; an `Emulation` can also be looked into, watched, and stopped on the way.
+`run` does all of this; an `Emulation` can also be inspected, observed and stopped on the way.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Results = dict[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class ProgramOrder:
-    """One instruction after the other, as the program stands: the fast order."""
+    """One instruction after the other, as the program lists them: the fast order."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataflowOrder:
-    """Engines and queues beside each other, held back by semaphores; `seed` makes the choices.
+    """Engines and queues run concurrently, synchronised by semaphores; `seed` decides who is next.
 
-    `adversarial`: transfers end as late as they may.
+    With `adversarial`, transfers end as late as possible.
     """
 
     seed: int = 0
@@ -69,7 +69,7 @@ Observer = Callable[[Executed], None]
 
 @dataclass
 class Core:
-    """One logical core with the program made executable for it."""
+    """A logical core and the program made executable for it."""
 
     rank: int
     memories: Memories
@@ -80,18 +80,18 @@ class Core:
 
 
 class _Stop(Exception):
-    """The instruction has executed at which the run was to stop."""
+    """Raised when the instruction at which the run is to stop has executed."""
 
 
 class Emulation:
-    """A program with its memories on all its ranks.
+    """A program and its memories on all ranks.
 
     Args: those of `run`, and `observe`, which is called after every instruction.
 
     Raises:
-      ArgumentMismatchError: arguments are missing, or of another shape or dtype.
-      MissingHostError: there is work for the host, but no `host`.
-      MemoryAccessError: a buffer lies outside of its memory.
+      ArgumentMismatchError: arguments are missing or have the wrong shape or dtype.
+      MissingHostError: the program calls the host, but `host` is missing.
+      MemoryAccessError: a buffer lies outside its memory.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Emulation:
         if len(arguments) != self.program.ranks:
             raise ArgumentMismatchError(
                 f"{self.program.name} runs on {self.program.ranks} ranks; it was given arguments"
-                f" for {len(arguments)}. Pass one mapping for each rank."
+                f" for {len(arguments)}. Pass one mapping per rank."
             )
 
     @property
@@ -129,7 +129,7 @@ class Emulation:
         """The cores, with arguments and constants in their memories before the run."""
         if self._cores is None:
             with np.errstate(all="ignore"):
-                self._cores = [self._core(*each) for each in enumerate(self._arguments)]
+                self._cores = [self._core(*ranked) for ranked in enumerate(self._arguments)]
         return self._cores
 
     def _core(self, rank: int, arguments: Arguments) -> Core:
@@ -159,14 +159,14 @@ class Emulation:
             raise _Stop
 
     def run(self, *, to: int | None = None) -> None:
-        """Runs the program; `to`: until so many instructions have executed, of all ranks together.
+        """Runs the program, or only its first `to` instructions, counted over all ranks.
 
         Raises:
-          MemoryAccessError, OutOfBoundsError: an access or an index leads outside.
-          UninitialisedError, OverwrittenError, AccumulationError, RaceError: what checks found,
-            unless they report elsewhere; a result that is not whole is among it.
+          MemoryAccessError, OutOfBoundsError: an access or an index is out of bounds.
+          UninitialisedError, OverwrittenError, AccumulationError, RaceError: a check failed and
+            `Checks.report` is the default; a partly written result is an UninitialisedError.
           DeadlockError: engines wait for ever.
-          CollectiveError: ranks do not meet.
+          CollectiveError: the ranks of a group do not run the same collectives.
         """
         self._limit = to
         fabric = Fabric(self.program.ranks)
@@ -199,10 +199,10 @@ class Emulation:
         return DataflowRunner(fabric, core.rank, choice, core.hooks).running(core.code, core.values)
 
     def reload(self, arguments: Sequence[Arguments]) -> None:
-        """Makes ready for another run with other arguments: cheaper than another `Emulation`.
+        """Prepares another run with new arguments, which is cheaper than a new `Emulation`.
 
         Raises:
-          ArgumentMismatchError: as when it was made.
+          ArgumentMismatchError: arguments are missing or have the wrong shape or dtype.
         """
         self._check_ranks(arguments)
         self._arguments, self.executed = arguments, 0
@@ -215,11 +215,11 @@ class Emulation:
             core.values[:] = [0] * len(core.values)
 
     def results(self) -> list[Results]:
-        """For each rank, name of a result buffer -> a copy of it."""
+        """For each rank, result buffer name -> copy of its contents."""
         return [core.memories.results() for core in self.cores]
 
     def buffer(self, name: str, *, rank: int = 0, slot: int = 0) -> np.ndarray:
-        """A copy of one slot of any buffer: its name, for one of a kernel with the kernel's path.
+        """A copy of one slot of any buffer; a kernel's own buffers are named with its path.
 
         Raises:
           MemoryAccessError: there is no such buffer or rank.
@@ -234,11 +234,13 @@ class Emulation:
         return memories.value(buffer, location, slot)
 
     def _find(self, name: str, memories: Memories) -> tuple[Buffer, Location]:
-        found = next((each for each in self.program.buffers if each.name == name), None)
-        if found is not None:
-            return found, memories.locations[name]
+        shared = next((buffer for buffer in self.program.buffers if buffer.name == name), None)
+        if shared is not None:
+            return shared, memories.locations[name]
         inner = {
-            path: each for path, each in memories.inner.items() if f"/{path}".endswith(f"/{name}")
+            path: placed
+            for path, placed in memories.inner.items()
+            if f"/{path}".endswith(f"/{name}")
         }
         if len(inner) != 1:
             known = sorted(inner or (*memories.locations, *memories.inner))
@@ -262,15 +264,16 @@ def run(
 
     Args:
       program: what every rank runs.
-      arguments: for each rank, name of an argument buffer -> array of its shape, of the dtype that
-        numpy or ml_dtypes has for its element type (float32 for tfloat32, words for packed types).
-      order: in which instructions execute; None: program order.
-      host: does instructions `host`: (instruction, sources) -> results.
-      checks: what is looked for; None: everything, and the first finding ends the run.
-      rounding: how FP32 values become narrow ones.
+      arguments: for each rank, argument buffer name -> array of the buffer's shape, in the dtype
+        that numpy or ml_dtypes has for its element type (float32 for tfloat32, words for packed
+        types).
+      order: the order in which instructions execute; None: program order.
+      host: executes `Host` instructions: (instruction, sources) -> results.
+      checks: the checks to make; None: all of them, and the first finding ends the run.
+      rounding: how FP32 values are rounded to narrower formats.
 
     Returns:
-      For each rank, name of a result buffer -> array.
+      For each rank, result buffer name -> array.
 
     Raises: as `Emulation` and `Emulation.run`.
     """

@@ -1,7 +1,7 @@
-"""The functions of `custom_op` on arrays, as two tables: of integers and of floating-point numbers.
+"""The functions of `custom_op` on arrays, as two tables: for integers and floating-point numbers.
 
-Integers are exact and wrap in their dtype. Floating-point functions take and give float64. Meanings
-are those of StableHLO.
+Integers are exact and wrap in their dtype. Floating-point functions take and return float64. The
+semantics are StableHLO's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _unsigned(x: Array) -> Array:
 
 
 def _divide(x: Array, y: Array) -> Array:
-    """Towards zero; by zero all ones, the least integer by -1 itself."""
+    """Rounds towards zero; x / 0 is all ones, and the least integer divided by -1 is itself."""
     minus_one = _minus_one(y)
     safe = np.where((y == 0) | minus_one, y.dtype.type(1), y)
     floor = x // safe
@@ -41,13 +41,13 @@ def _minus_one(y: Array) -> Array:
 
 
 def _remainder(x: Array, y: Array) -> Array:
-    """With the sign of x; by zero x itself."""
+    """Has the sign of x; the remainder by zero is x."""
     safe = np.where((y == 0) | _minus_one(y), y.dtype.type(1), y)
     return np.where(y == 0, x, np.fmod(x, safe))
 
 
 def _power(x: Array, y: Array) -> Array:
-    """By squaring, wrapping; a negative power is 0 unless x is 1 or -1."""
+    """Wrapping power by squaring; a negative power is 0 unless x is 1 or -1."""
     x, y = np.broadcast_arrays(x, y)
     result, base = np.ones_like(x), x.copy()
     rest = np.maximum(y, 0)
@@ -56,8 +56,8 @@ def _power(x: Array, y: Array) -> Array:
         base, rest = base * base, rest >> 1
     if y.dtype.kind == "u":
         return result
-    one = np.where(y & 1, x, np.abs(x))
-    return np.where(y < 0, np.where(np.abs(x) == 1, one, 0), result).astype(x.dtype)
+    signed = np.where(y & 1, x, np.abs(x))
+    return np.where(y < 0, np.where(np.abs(x) == 1, signed, 0), result).astype(x.dtype)
 
 
 def _multiply_high(x: Array, y: Array) -> Array:
@@ -75,8 +75,8 @@ def _multiply_high(x: Array, y: Array) -> Array:
 
 def _high_of_words(x: Array, y: Array) -> Array:
     """The upper 64 bits of products of unsigned 64-bit integers, from four 32-bit halves."""
-    one, other = _unsigned(x), _unsigned(y)
-    low1, high1, low2, high2 = one & _LOW, one >> _HALF, other & _LOW, other >> _HALF
+    a, b = _unsigned(x), _unsigned(y)
+    low1, high1, low2, high2 = a & _LOW, a >> _HALF, b & _LOW, b >> _HALF
     middle = high1 * low2 + ((low1 * low2) >> _HALF)
     rest = low1 * high2 + (middle & _LOW)
     return high1 * high2 + (middle >> _HALF) + (rest >> _HALF)
@@ -93,7 +93,7 @@ def _leading_zeros(x: Array) -> Array:
 
 
 def _shift(shift: Function, beyond: Function) -> Function:
-    """A shift; amounts from the width on, negative ones as well, give what `beyond` gives."""
+    """A shift that gives `beyond(x)` for negative amounts and for those not below the width."""
 
     def shifted(x: Array, y: Array) -> Array:
         inside = (y >= 0) & (y < _bits(x))
@@ -127,8 +127,8 @@ def _float_sign(x: Array) -> Array:
     return np.where(np.isnan(x) | (x == 0), x, np.copysign(1.0, x))
 
 
-def _select(predicate: Array, one: Array, other: Array) -> Array:
-    return np.where(predicate != 0, one, other)
+def _select(predicate: Array, on_true: Array, on_false: Array) -> Array:
+    return np.where(predicate != 0, on_true, on_false)
 
 
 _BOTH: Mapping[CustomFunction, Function] = {
@@ -166,7 +166,7 @@ INTEGER: Mapping[CustomFunction, Function] = {
     CustomFunction.SIGN: np.sign,
     CustomFunction.XOR: np.bitwise_xor,
 }
-"""Function -> what it computes of integer arrays of one dtype."""
+"""Custom function -> function of integer arrays of one dtype."""
 
 FLOAT: Mapping[CustomFunction, Function] = {
     **_BOTH,
@@ -187,11 +187,11 @@ FLOAT: Mapping[CustomFunction, Function] = {
     CustomFunction.SINE: np.sin,
     CustomFunction.TAN: np.tan,
 }
-"""Function -> what it computes of float64 arrays."""
+"""Custom function -> function of float64 arrays."""
 
 
 def to_odd(x: Array) -> Array:
-    """float64 -> float32, inexact values to the odd neighbour: a later rounding is right."""
+    """float64 -> float32 by rounding to odd, so that a second rounding is still correct."""
     near = x.astype(np.float32)
     code = near.view(np.uint32)
     inexact = (near != x) & np.isfinite(x)

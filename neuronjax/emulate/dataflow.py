@@ -1,15 +1,15 @@
-"""Execution in dataflow order: engines and DMA queues of a kernel advance beside each other.
+"""Execution in dataflow order: the engines and DMA queues of a kernel run concurrently.
 
-* An engine takes its instructions in order, each when its waits hold. A transfer is only begun by
-  the engine: its queue does it, transfers of a queue in order, reading and writing when it is done,
-  and signals then. Collectives do so in their streams.
-* Kernels are separated: all engines and queues come to rest, semaphores start at 0. Those of a
-  split advance beside each other, each with streams and semaphores of its own.
+* An engine executes its instructions in order, each once its waits hold. It only starts transfers;
+  they execute on their queue, in order, and read, write and signal at their completion. Collectives
+  do the same on their streams.
+* Kernels are separated: all engines and queues drain, and semaphores start again at 0. The kernels
+  of a split run concurrently, each with its own streams and semaphores.
 * Registers are virtual. An instruction gets the value that the last write before it in program
-  order leaves, and does not begin before. A loop or condition that depends on a register begins for
-  all engines when the value is there; all of them have seen its write then.
+  order leaves, and waits for that write. A loop or condition on a register begins on all engines
+  once its value is known, and all of them have then seen the write.
 
-Of all streams that can do something, a `Choice` names the next: `choice` has some.
+A `Choice` decides which of the streams that can advance is next; implementations are in `choice`.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from neuronjax.errors import DeadlockError
 from neuronjax.program.dma import DmaInstruction
 
 LOOKAHEAD = 256
-"""Instructions that wait in all streams together before the program is read on, if any can run."""
+"""Reading ahead stops at this many waiting instructions, as long as any of them can run."""
 
 HOST = "host"
 
 
 class Choice(Protocol):
-    """Chooses the next stream of those that can do something."""
+    """Chooses the next of the streams that can advance."""
 
     def next(self, engines: Sequence[str], queues: Sequence[str]) -> str:
-        """The name of an engine, which does its next instruction, or of a queue."""
+        """The name of the engine or queue that advances next."""
         ...
 
 
 @dataclass
 class Kernel:
-    """A kernel at work on one rank; `core` stands before the names of its streams."""
+    """A running kernel on one rank; `core` is the prefix of its streams' names."""
 
     reader: Reader
     fabric: Fabric
@@ -81,12 +81,12 @@ class Kernel:
         return not self.waiting and self.reader.is_done
 
     def look_ahead(self) -> None:
-        """Takes instructions into the streams of their engines."""
+        """Reads instructions into the streams of their engines."""
         while self.waiting < LOOKAHEAD and self.read_on():
             pass
 
     def read_on(self) -> bool:
-        """Takes one more instruction, if there is one, into the stream of its engine."""
+        """Reads one more instruction into the stream of its engine; False if there is none."""
         entry = self.reader.next()
         if entry is None:
             return False
@@ -97,14 +97,14 @@ class Kernel:
         return True
 
     def ready(self) -> tuple[list[str], list[str]]:
-        """Engines and queues that can do something."""
+        """Engines and queues that can advance."""
         self._post()
         engines = [name for name, entries in self.engines.items() if self._may_begin(entries)]
         queues = [name for name, entries in self.queues.items() if _may_go(entries)]
         return engines, queues
 
     def advance(self, chosen: str) -> None:
-        """Lets a stream that is ready do one thing."""
+        """Lets a ready stream take one step."""
         if chosen in self.engines:
             self._begin(chosen)
         else:
@@ -122,7 +122,7 @@ class Kernel:
         return self.semaphores.setdefault(name, Counter())
 
     def _begin(self, engine: str) -> None:
-        """An engine does its next instruction, or begins a transfer."""
+        """An engine executes its next instruction, or starts a transfer."""
         entry = self.engines[engine].popleft()
         clock = self.clocks.setdefault(engine, {})
         join(clock, entry.control)
@@ -142,7 +142,7 @@ class Kernel:
             self.queues.setdefault(queue, deque()).append(entry)
 
     def _check_registers(self, entry: Entry, stream: str, clock: Clock) -> None:
-        """Reads of registers are in order with their writes."""
+        """Checks that register reads are ordered with the writes they depend on."""
         names = {place: name for name, place in entry.step.frame.registers.items()}
         for place, writer in entry.writers.items():
             if writer.event is not None:
@@ -167,7 +167,7 @@ class Kernel:
             self._semaphore(signal.semaphore.name).add(signal.by, clock)
 
     def _transfer(self, queue: str) -> None:
-        """A queue does its next transfer."""
+        """A queue executes its next transfer."""
         entry = self.queues[queue].popleft()
         stream, clock = self._queue_clock(queue, entry)
         if entry.ticket is None:
@@ -184,7 +184,7 @@ class Kernel:
         self._note(queue, entry)
 
     def _queue_clock(self, queue: str, entry: Entry) -> tuple[str, Clock]:
-        """The stream of a transfer, and what it has seen: see `races`."""
+        """The stream of a transfer and its vector clock; see `races`."""
         stream = f"{queue} of {entry.feeder}"
         clock = self.clocks.setdefault(stream, {})
         join(clock, entry.begun)
@@ -197,14 +197,14 @@ class Kernel:
         return stream, clock
 
     def _note(self, queue: str, entry: Entry) -> None:
-        """Keeps a transfer that is done for those that follow it in the queue."""
+        """Records a completed transfer for those that follow it in the queue."""
         assert entry.event is not None
         numbers, events = self.fed.setdefault(queue, {}).setdefault(entry.feeder, ([], []))
         numbers.append(entry.fed)
         events.append(entry.event)
 
     def _post(self) -> None:
-        """Sends this rank's side of exchanges that are next in their streams."""
+        """Posts this rank's side of the exchanges that are next in their streams."""
         for queue, entries in self.queues.items():
             if entries and entries[0].step.exchange is not None and entries[0].ticket is None:
                 entry = entries[0]
@@ -218,7 +218,7 @@ class Kernel:
         return any(entries and entries[0].ticket is not None for entries in self.queues.values())
 
     def deadlock(self) -> None:
-        """Raises ``DeadlockError``: everything waits, and not for other ranks."""
+        """Raises ``DeadlockError``: all streams wait, and none of them for other ranks."""
         heads = [
             f"{name}: {_describe(entries[0], self)}"
             for name, entries in sorted(self.engines.items())
@@ -231,17 +231,17 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """Kernels at work beside each other, or one alone."""
+class ConcurrentKernels:
+    """One or more kernels that run concurrently."""
 
     kernels: Sequence[Kernel]
     choice: Choice
 
     def run(self) -> Running:
-        """Executes them; yields while they wait for other ranks.
+        """Executes the kernels; yields while they wait for other ranks.
 
         Raises:
-          DeadlockError: everything waits, and not for other ranks.
+          DeadlockError: all streams wait, and none of them for other ranks.
         """
         while True:
             for kernel in self.kernels:
@@ -260,7 +260,7 @@ class Together:
             kernel.races.synchronise()
 
     def _advance(self) -> bool:
-        """Lets one stream do one thing; False: none can."""
+        """Lets one stream take a step; False if none can."""
         engines: list[str] = []
         queues: list[str] = []
         owners: dict[str, Kernel] = {}
@@ -277,7 +277,7 @@ class Together:
 
 
 def _may_go(entries: deque[Entry]) -> bool:
-    """Whether a queue's next transfer can end: an exchange needs the other ranks."""
+    """Whether a queue's next transfer can complete; an exchange needs the other ranks."""
     if not entries:
         return False
     entry = entries[0]
@@ -287,7 +287,7 @@ def _may_go(entries: deque[Entry]) -> bool:
 
 
 def _queue(step: Step) -> str | None:
-    """The queue or stream that does an instruction; None: the engine itself."""
+    """The queue or stream that executes an instruction; None: the engine itself."""
     if step.exchange is not None:
         return step.exchange.stream
     instruction = step.instruction
@@ -318,7 +318,7 @@ class DataflowRunner:
     hooks: Hooks
 
     def running(self, codes: Sequence[Code], values: Values) -> Running:
-        """The code at work."""
+        """Executes code; yields while it waits for other ranks."""
         for code in codes:
             yield from _RUNNERS[type(code)](self, code, values)
 
@@ -342,18 +342,18 @@ class DataflowRunner:
         yield from self.running(node.body, values)
 
     def _kernel(self, code: KernelCode, values: Values) -> Running:
-        yield from self._together((code,), values)
+        yield from self._concurrently((code,), values)
 
     def _split(self, node: SplitCode, values: Values) -> Running:
-        yield from self._together(node.kernels, values)
+        yield from self._concurrently(node.kernels, values)
 
-    def _together(self, codes: Sequence[KernelCode], values: Values) -> Running:
+    def _concurrently(self, codes: Sequence[KernelCode], values: Values) -> Running:
         kernels = []
         for core, code in enumerate(codes):
             self.hooks.begin(code)
             name = f"core {core} " if core else ""
             kernels.append(Kernel(Reader(code, values), self.fabric, self.rank, self.hooks, name))
-        yield from Together(kernels, self.choice).run()
+        yield from ConcurrentKernels(kernels, self.choice).run()
 
 
 _RUNNERS: Mapping[type, Callable[..., Running]] = {

@@ -1,4 +1,4 @@
-"""How transfers execute. Sums are in float32; elements of equal types move as they are."""
+"""How transfers execute. Sums are in float32; elements are copied bit by bit if types are equal."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from neuronjax.program.operand import Access
 from neuronjax.program.operators import OutOfBounds
 
 
-def dma_copy(each: DmaCopy, unit: Unit) -> Run:
+def dma_copy(instruction: DmaCopy, unit: Unit) -> Run:
     """dst = src."""
-    if each.src.element_type == each.dst.element_type:
-        read, write = unit.raw(each.src), unit.mover(each.dst)
+    if instruction.src.element_type == instruction.dst.element_type:
+        read, write = unit.raw(instruction.src), unit.mover(instruction.dst)
     else:
-        read, write = unit.numbers(each.src), unit.output(each.dst)
+        read, write = unit.numbers(instruction.src), unit.output(instruction.dst)
 
     def run(values: Values) -> None:
         write(values, read(values))
 
-    return run if each.out_of_bounds is OutOfBounds.ERROR else _skipping(run)
+    return run if instruction.out_of_bounds is OutOfBounds.ERROR else _skipping(run)
 
 
 def _skipping(run: Run) -> Run:
-    """Does nothing where an address is outside its buffer."""
+    """Skips the transfer if an address is outside its buffer."""
 
     def skipping(values: Values) -> None:
         try:
@@ -50,7 +50,7 @@ def _skipping(run: Run) -> Run:
 
 
 class _Rows:
-    """A table whose first dimension counts rows: some of them are read or written."""
+    """Selected rows of a table, whose first dimension counts rows."""
 
     def __init__(self, unit: Unit, access: Access) -> None:
         self._window = unit.window(access, merges=False)
@@ -62,7 +62,7 @@ class _Rows:
         self.size = access.free_elements // self.count
 
     def within(self, index: Array, mode: OutOfBounds) -> Array:
-        """Which indices name a row. Raises ``OutOfBoundsError`` unless others are skipped."""
+        """Which indices are in bounds. Raises ``OutOfBoundsError`` unless others are skipped."""
         inside = (index >= 0) & (index < self.count)
         if mode is OutOfBounds.ERROR and not inside.all():
             raise OutOfBoundsError(
@@ -72,7 +72,7 @@ class _Rows:
         return inside
 
     def read(self, values: Values, index: Array) -> Array:
-        """Rows as they are, [indices, elements of a row]."""
+        """The rows' elements, unconverted: [indices, elements of a row]."""
         if self._watcher is not None:
             self._watcher.reads(self._window, values, self._where(index))
         return self._window.view(values)[0][index].reshape(len(index), self.size)
@@ -82,7 +82,7 @@ class _Rows:
         return self._decode(self.read(values, index))
 
     def write(self, values: Values, index: Array, rows: Array) -> None:
-        """Writes numbers or integers into rows; of equal indices the last one counts."""
+        """Writes numbers or integers into rows; the last of several equal indices wins."""
         view = self._window.view(values)[0]
         fresh = np.empty((len(index), *view.shape[1:]), view.dtype)
         self._encode(fresh, rows.reshape(fresh.shape))
@@ -109,93 +109,106 @@ def _indices(unit: Unit, access: Access) -> Read:
     return lambda values: read(values).reshape(-1).astype(np.int64)
 
 
-def dma_gather(each: DmaGather, unit: Unit) -> Run:
+def dma_gather(instruction: DmaGather, unit: Unit) -> Run:
     """dst[p] = or += table[index[p]]."""
-    table, index, dst = _Rows(unit, each.table), _indices(unit, each.index), unit.part(each.dst)
-    same = each.table.element_type == each.dst.element_type
-    shape = (each.dst.partitions, each.dst.free_elements)
+    table, index, dst = (
+        _Rows(unit, instruction.table),
+        _indices(unit, instruction.index),
+        unit.part(instruction.dst),
+    )
+    same = instruction.table.element_type == instruction.dst.element_type
+    shape = (instruction.dst.partitions, instruction.dst.free_elements)
 
     def run(values: Values) -> None:
         rows = index(values)
-        inside = table.within(rows, each.out_of_bounds)
-        read = table.read if same and not each.accumulate else table.numbers
-        found = read(values, rows[inside])
+        inside = table.within(rows, instruction.out_of_bounds)
+        read = table.read if same and not instruction.accumulate else table.numbers
+        gathered = read(values, rows[inside])
         where = None if inside.all() else _rows_of(inside, shape)
         if where is not None:
-            full = np.zeros((len(rows), table.size), found.dtype)
-            full[inside] = found
-            found = full
-        found = found.reshape(shape)
-        if each.accumulate:
-            dst.write(values, dst.numbers(values, where) + found, where)
+            full = np.zeros((len(rows), table.size), gathered.dtype)
+            full[inside] = gathered
+            gathered = full
+        gathered = gathered.reshape(shape)
+        if instruction.accumulate:
+            dst.write(values, dst.numbers(values, where) + gathered, where)
         elif same:
-            dst.move(values, found, where)
+            dst.move(values, gathered, where)
         else:
-            dst.write(values, found, where)
+            dst.write(values, gathered, where)
 
     return run
 
 
 def _rows_of(inside: Array, shape: tuple[int, int]) -> Array:
-    """A mask of rows as one of elements [partitions, free elements]."""
+    """Expands a mask of rows to a mask of elements [partitions, free elements]."""
     return np.broadcast_to(
         inside[:, None], (len(inside), shape[0] * shape[1] // len(inside))
     ).reshape(shape)
 
 
-def dma_scatter(each: DmaScatter, unit: Unit) -> Run:
+def dma_scatter(instruction: DmaScatter, unit: Unit) -> Run:
     """table[index[p]] = or += src[p]."""
-    table, index = _Rows(unit, each.table), _indices(unit, each.index)
-    same = each.table.element_type == each.src.element_type and not each.accumulate
-    src = unit.bits(each.src) if same else unit.numbers(each.src)
+    table, index = _Rows(unit, instruction.table), _indices(unit, instruction.index)
+    same = (
+        instruction.table.element_type == instruction.src.element_type
+        and not instruction.accumulate
+    )
+    src = unit.bits(instruction.src) if same else unit.numbers(instruction.src)
 
     def run(values: Values) -> None:
         rows = index(values)
-        inside = table.within(rows, each.out_of_bounds)
-        rows, found = rows[inside], src(values).reshape(len(rows), -1)[inside]
-        if each.accumulate:
-            table.write(values, rows, table.numbers(values, rows) + found)
+        inside = table.within(rows, instruction.out_of_bounds)
+        rows, updates = rows[inside], src(values).reshape(len(rows), -1)[inside]
+        if instruction.accumulate:
+            table.write(values, rows, table.numbers(values, rows) + updates)
         elif same:
-            table.move(values, rows, found)
+            table.move(values, rows, updates)
         else:
-            table.write(values, rows, found)
+            table.write(values, rows, updates)
 
     return run
 
 
 def _axes_view(array: Array, access: Access, axes: tuple[int, ...]) -> Array:
-    """Elements with as many axes as are permuted, partitions first; what is left is one axis."""
+    """Elements with one axis per permuted axis, partitions first; the rest is flattened."""
     shape = (access.partitions, *access.sizes) if access.buffer.on_chip else access.sizes
     kept = len(axes) - 1
     return array.reshape(*shape[:kept], -1)
 
 
-def dma_transpose(each: DmaTranspose, unit: Unit) -> Run:
+def dma_transpose(instruction: DmaTranspose, unit: Unit) -> Run:
     """dst = src with its axes permuted."""
-    read, move = unit.bits(each.src), unit.mover(each.dst)
+    read, move = unit.bits(instruction.src), unit.mover(instruction.dst)
 
     def run(values: Values) -> None:
-        turned = _axes_view(read(values), each.src, each.axes).transpose(each.axes)
+        turned = _axes_view(read(values), instruction.src, instruction.axes).transpose(
+            instruction.axes
+        )
         move(values, np.ascontiguousarray(turned))
 
     return run
 
 
-def dma_gather_transpose(each: DmaGatherTranspose, unit: Unit) -> Run:
+def dma_gather_transpose(instruction: DmaGatherTranspose, unit: Unit) -> Run:
     """dst = (rows of table)ᵀ, the indices column by column."""
-    table, index, dst = _Rows(unit, each.table), unit.bits(each.index), unit.part(each.dst)
-    sizes = each.table.sizes[1:]
-    kept = len(each.axes) - 1
-    flat = (each.dst.partitions, each.dst.free_elements)
+    table, index, dst = (
+        _Rows(unit, instruction.table),
+        unit.bits(instruction.index),
+        unit.part(instruction.dst),
+    )
+    sizes = instruction.table.sizes[1:]
+    kept = len(instruction.axes) - 1
+    flat = (instruction.dst.partitions, instruction.dst.free_elements)
 
     def turned(rows: Array) -> Array:
         axes = rows.reshape(len(rows), *sizes).reshape(len(rows), *sizes[: kept - 1], -1)
-        return np.ascontiguousarray(axes.transpose(each.axes)).reshape(flat)
+        return np.ascontiguousarray(axes.transpose(instruction.axes)).reshape(flat)
 
     def run(values: Values) -> None:
         rows = index(values).reshape(-1, order="F").astype(np.int64)
-        inside = table.within(rows, each.out_of_bounds)
-        full = np.zeros((len(rows), table.size), unit.dtype(each.table))
+        inside = table.within(rows, instruction.out_of_bounds)
+        full = np.zeros((len(rows), table.size), unit.dtype(instruction.table))
         full[inside] = table.read(values, rows[inside])
         mask = np.broadcast_to(inside[:, None], full.shape)
         dst.move(values, turned(full), None if inside.all() else turned(mask))
@@ -203,10 +216,10 @@ def dma_gather_transpose(each: DmaGatherTranspose, unit: Unit) -> Run:
     return run
 
 
-def dma_compute(each: DmaCompute, unit: Unit) -> Run:
+def dma_compute(instruction: DmaCompute, unit: Unit) -> Run:
     """dst = reduce_op over srcs."""
-    reads = [unit.numbers(src) for src in each.srcs]
-    write, operator = unit.output(each.dst), ARITHMETIC[each.reduce_op]
+    reads = [unit.numbers(src) for src in instruction.srcs]
+    write, operator = unit.output(instruction.dst), ARITHMETIC[instruction.reduce_op]
 
     def run(values: Values) -> None:
         total = reads[0](values).reshape(-1)
@@ -217,18 +230,18 @@ def dma_compute(each: DmaCompute, unit: Unit) -> Run:
     return run
 
 
-def send_receive(each: SendReceive, unit: Unit) -> Exchange:
-    """src goes to one rank while dst takes what another sends."""
-    read, write = unit.bits(each.src), unit.mover(each.dst)
-    members = tuple(sorted({unit.core.rank, each.send_to_rank, each.recv_from_rank}))
+def send_receive(instruction: SendReceive, unit: Unit) -> Exchange:
+    """Sends src to one rank while dst receives from another."""
+    read, write = unit.bits(instruction.src), unit.mover(instruction.dst)
+    members = tuple(sorted({unit.core.rank, instruction.send_to_rank, instruction.recv_from_rank}))
 
     def combine(sent: Sent, rank: int) -> list[Array]:
-        return sent[each.recv_from_rank]
+        return sent[instruction.recv_from_rank]
 
     return Exchange(
-        stream=f"pipe {each.pipe_id}",
+        stream=f"pipe {instruction.pipe_id}",
         members=members,
-        description=f"sendrecv of {each.src.element_type.name}[{each.src.elements}]",
+        description=f"sendrecv of {instruction.src.element_type.name}[{instruction.src.elements}]",
         send=lambda values: [read(values).copy()],
         combine=combine,
         receive=lambda values, results: write(values, results[0]),
@@ -244,4 +257,4 @@ RULES: Rules = {
     DmaCompute: dma_compute,
     SendReceive: send_receive,
 }
-"""Instruction -> what makes it a function or an exchange."""
+"""Instruction -> rule that turns it into a function or an exchange."""

@@ -1,8 +1,8 @@
-"""Element types in memory: how elements of a buffer read as numbers, and how numbers are written.
+"""Element types in memory: decoding elements of a buffer to numbers, and encoding numbers.
 
-Engines compute in FP32 and round when they write. What AWS leaves open is decided here: floating-
-point numbers become integers by rounding to nearest even, values beyond the type saturate, and NaN
-becomes 0.
+Engines compute in FP32 and round when they write. Where AWS documents nothing, this module decides:
+floating-point numbers are rounded to the nearest even integer, values out of range saturate, and
+NaN becomes 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from neuronjax.rounding import NUMPY, Mode, Overflow, nearest, random_bits, stoc
 
 Array = np.ndarray
 Encode = Callable[[Array, Array], None]
-"""(view of the memory, values of its shape) -> None: the values are written."""
+"""(view of the memory, values of its shape) -> None; writes the values."""
 Decode = Callable[[Array], Array]
 """View of the memory -> its values as float32."""
 
@@ -28,9 +28,9 @@ _WORDS: dict[int, np.dtype] = {32: np.dtype(np.uint32), 16: np.dtype(np.uint16)}
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """How FP32 values become those of a narrow format when an engine writes them.
+    """How FP32 values are rounded to a narrower format when an engine writes them.
 
-    `seed` is for stochastic rounding, which is for what FP32 values are rounded to; integers are
+    `seed` is that of stochastic rounding, which applies to floating-point formats; integers are
     always rounded to nearest.
     """
 
@@ -41,7 +41,7 @@ class Rounding:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a conversion by numpy and ml_dtypes does the same."""
+        """Whether conversions by numpy and ml_dtypes are equivalent."""
         return self.mode == "nearest" and self.overflow == "infinity" and not self.flush_subnormals
 
 
@@ -49,17 +49,17 @@ PLAIN = Rounding()
 
 
 def numpy_dtype(dtype: ElementType) -> np.dtype:
-    """The dtype of arrays that hold such elements; words of packed ones are unsigned integers."""
+    """The dtype of arrays of such elements; packed types are held in unsigned words."""
     if isinstance(dtype, Packed):
         return _WORDS[dtype.storage_bits]
     if isinstance(dtype, Integer):
         return np.dtype(dtype.name)
-    found: np.dtype | None = dtype.dtype
-    return _FLOAT32 if found is None else found
+    array_dtype: np.dtype | None = dtype.dtype
+    return _FLOAT32 if array_dtype is None else array_dtype
 
 
 def decoder(dtype: ElementType) -> Decode:
-    """What reads elements of the type as float32; values between two of FP32 are rounded."""
+    """The function that reads elements of the type as float32; wider values are rounded."""
     if dtype == FLOAT32:
         return _as_is
     if dtype == BFLOAT16:
@@ -84,7 +84,7 @@ def _rounded_tfloat32(view: Array) -> Array:
 
 
 def encoder(dtype: ElementType, rounding: Rounding, counter: Counter) -> Encode:
-    """What writes values, float32 or integers, as elements of the type."""
+    """The function that writes float32 values or integers as elements of the type."""
     if isinstance(dtype, Integer):
         return _write_integers
     if isinstance(dtype, Packed) or dtype == FLOAT32:
@@ -136,12 +136,12 @@ def _rounded(values: Array, form: Format, rounding: Rounding, counter: Counter) 
 
 
 def saturated(values: Array, dtype: np.dtype) -> Array:
-    """Floating-point values rounded to the nearest integers of a type, ties to even; NaN is 0."""
+    """Rounds floating-point values to an integer type, ties to even; NaN becomes 0."""
     return truncated(np.rint(values), dtype)
 
 
 def truncated(values: Array, dtype: np.dtype) -> Array:
-    """Floating-point values cut to integers of a type; NaN is 0, what lies beyond saturates."""
+    """Truncates floating-point values to an integer type; NaN becomes 0, others saturate."""
     info = np.iinfo(dtype)
     wide = np.asarray(values, np.float64)
     # The bound above a type is a power of two, which float64 has; its greatest value may not be.

@@ -1,4 +1,4 @@
-"""What an instruction does together with other ranks: it sends, everybody combines, it receives."""
+"""An instruction's part in an exchange between ranks: send, combine what was sent, receive."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Sent = Mapping[int, list[Array]]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One side of an exchange.
+    """One rank's side of an exchange.
 
-    `stream` is the queue it is in, in which exchanges meet in order; `members` are the ranks that
-    take part; `description` is what all of them must say.
+    `stream` is its queue, whose exchanges take place in order; `members` are the ranks that take
+    part; `description` must be the same on all of them.
     """
 
     stream: str

@@ -1,4 +1,4 @@
-"""Exchanges between ranks: each posts its side and waits until all members of the group have."""
+"""Exchanges between ranks: a rank posts its side and waits until all members of the group have."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from neuronjax.emulate.frame import Values
 from neuronjax.errors import CollectiveError
 
 Running = Generator[None, None, None]
-"""A rank at work: it yields when it can do nothing without others."""
+"""A running rank, as a generator that yields when it can only wait for others."""
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A rank's side of an exchange, and in the end what the rank gets."""
+    """A rank's side of an exchange, and its results once the exchange has taken place."""
 
     rank: int
     step: Step
@@ -32,7 +32,7 @@ class Ticket:
 
 @dataclass
 class Fabric:
-    """What `ranks` ranks have posted, by rank and stream in order."""
+    """The sides that ranks have posted, in order, by rank and stream."""
 
     ranks: int
     _open: dict[tuple[int, str], deque[Ticket]] = field(default_factory=lambda: defaultdict(deque))
@@ -40,7 +40,7 @@ class Fabric:
     done: int = 0
 
     def post(self, rank: int, step: Step, values: Values) -> Ticket:
-        """Sends a rank's side; the exchange takes place with the last one.
+        """Posts a rank's side; the last one to be posted makes the exchange take place.
 
         Raises:
           CollectiveError: another member posts something else, or a member does not exist.
@@ -59,7 +59,7 @@ class Fabric:
         return ticket
 
     def _meet(self, ticket: Ticket) -> None:
-        """Does the exchange of a ticket if every member has posted its side."""
+        """Performs the exchange of a ticket if every member has posted its side."""
         stream, members = ticket.exchange.stream, ticket.exchange.members
         first = self._open[ticket.rank, stream][0]
         if first is not ticket:
@@ -81,28 +81,28 @@ class Fabric:
             if self._open[member, stream]:
                 self._meet(self._open[member, stream][0])
 
-    def _agree(self, one: Ticket, other: Ticket) -> bool:
-        """Whether two sides are of one exchange; a side of another group may have to come first."""
-        mine, theirs = one.exchange, other.exchange
+    def _agree(self, ticket: Ticket, other: Ticket) -> bool:
+        """Whether two sides belong to one exchange; if not, one of another group comes first."""
+        mine, theirs = ticket.exchange, other.exchange
         if set(mine.members) != set(theirs.members):
             return False
         if mine.description != theirs.description:
             raise CollectiveError(
-                f"ranks meet in different collectives on {mine.stream}: {one}; {other}. Let all"
+                f"ranks meet in different collectives on {mine.stream}: {ticket}; {other}. Let all"
                 " ranks of a group run the same collectives in the same order."
             )
         return True
 
     def waiting(self) -> list[Ticket]:
-        """Tickets that are open, by rank."""
+        """Open tickets, ordered by rank."""
         queues = sorted(self._open.items(), key=lambda item: item[0])
         return [ticket for _, queue in queues for ticket in queue]
 
     def run(self, ranks: Sequence[Running]) -> None:
-        """Lets ranks run until all are done.
+        """Runs ranks until all of them are done.
 
         Raises:
-          CollectiveError: no rank can go on.
+          CollectiveError: no rank can continue.
         """
         active = dict(enumerate(ranks))
         while active:
@@ -115,10 +115,10 @@ class Fabric:
 
     def _stuck(self, active: dict[int, Running]) -> bool:
         """Whether every active rank has a side posted that nobody has met."""
-        return all(any(each.rank == rank for each in self.waiting()) for rank in active)
+        return all(any(ticket.rank == rank for ticket in self.waiting()) for rank in active)
 
     def _fail(self, active: set[int]) -> None:
-        waiting = [str(each) for each in self.waiting() if each.rank in active]
+        waiting = [str(ticket) for ticket in self.waiting() if ticket.rank in active]
         gone = sorted(set(range(self.ranks)) - active)
         ended = f" Ranks {gone} have ended." if gone else ""
         raise CollectiveError(

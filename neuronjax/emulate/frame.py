@@ -1,6 +1,6 @@
-"""Loop variables and registers at run time: one list of integers, whose places are known before.
+"""Loop variables and registers at run time: one list of integers, with indices known in advance.
 
-Everything that depends on them is made into a function of that list once.
+Everything that depends on them becomes a function of that list before the program runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Truth = Callable[[Values], bool]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Which place of the list belongs to which loop variable, its trips, and which register."""
+    """The indices of loop variables, their trip counts, and registers in the list of values."""
 
     variables: Mapping[str, int]
     trips: Mapping[str, int]
@@ -29,7 +29,7 @@ class Frame:
     limits: Mapping[str, int]
 
     def within(self, loop: Loop, place: int) -> Frame:
-        """The frame in the body of a loop, whose variable is at `place` and trips behind it."""
+        """The frame of a loop body; the loop's variable is at `place`, its trip count follows."""
         limits = {name: most for name, most in self.limits.items() if name != loop.variable}
         if isinstance(loop.trips, int):
             limits[loop.variable] = loop.trips
@@ -41,11 +41,11 @@ class Frame:
         )
 
     def number(self, affine: Affine) -> Number:
-        """An affine function."""
+        """An affine function of loop variables."""
         return self.total(((affine, 1),), 0)
 
     def total(self, parts: Iterable[tuple[Affine, int]], base: int) -> Number:
-        """`base` and affine functions, each times a factor."""
+        """`base` plus a weighted sum of affine functions."""
         steps: dict[int, int] = {}
         for affine, factor in parts:
             base += affine.base * factor
@@ -59,8 +59,8 @@ class Frame:
             ((only, step),) = terms
             return lambda values: base + step * values[only]
         if len(terms) == 2:
-            (one, by_one), (two, by_two) = terms
-            return lambda values: base + by_one * values[one] + by_two * values[two]
+            (first, by_one), (two, by_two) = terms
+            return lambda values: base + by_one * values[first] + by_two * values[two]
         return lambda values: base + sum(step * values[place] for place, step in terms)
 
     def offset(self, offset: Affine | RegisterOffset) -> Number:
@@ -72,7 +72,7 @@ class Frame:
         return lambda values: base(values) + stride * values[place]
 
     def register_value(self, value: Register | Immediate | Affine) -> Number:
-        """What an instruction on registers takes."""
+        """An operand of an instruction on registers."""
         if isinstance(value, Affine):
             return self.number(value)
         if isinstance(value, Immediate):

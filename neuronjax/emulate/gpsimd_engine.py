@@ -31,7 +31,7 @@ from neuronjax.program.operand import Access, Dim, Immediate
 from neuronjax.program.operators import CustomFunction, PartitionReduction
 
 _CORE = 16
-"""Neighbouring partitions that belong to one processor of the engine."""
+"""Number of adjacent partitions that belong to one processor of the engine."""
 
 
 def _pattern(pattern: tuple[Dim, ...], multiplier: int, partitions: int) -> Array:
@@ -42,31 +42,35 @@ def _pattern(pattern: tuple[Dim, ...], multiplier: int, partitions: int) -> Arra
     return multiplier * np.arange(partitions)[:, None] + total
 
 
-def iota(each: Iota, unit: Unit) -> Run:
+def iota(instruction: Iota, unit: Unit) -> Run:
     """dst = offset + p * channel_multiplier + Σ step * index."""
-    pattern = _pattern(each.pattern, each.channel_multiplier, each.dst.partitions)
-    offset, write = unit.frame.number(each.offset), unit.output(each.dst)
+    pattern = _pattern(
+        instruction.pattern, instruction.channel_multiplier, instruction.dst.partitions
+    )
+    offset, write = unit.frame.number(instruction.offset), unit.output(instruction.dst)
     return lambda values: write(values, (pattern + offset(values)).astype(np.int32))
 
 
-def affine_select(each: AffineSelect, unit: Unit) -> Run:
+def affine_select(instruction: AffineSelect, unit: Unit) -> Run:
     """dst = on_true where the pattern's value compares with 0, else on_false.
 
-    Elements of equal types move as they are.
+    Elements are copied bit by bit if the types are equal.
     """
-    pattern = _pattern(each.pattern, each.channel_multiplier, each.dst.partitions)
-    offset, compare = unit.frame.number(each.offset), ARITHMETIC[each.cmp_op]
+    pattern = _pattern(
+        instruction.pattern, instruction.channel_multiplier, instruction.dst.partitions
+    )
+    offset, compare = unit.frame.number(instruction.offset), ARITHMETIC[instruction.cmp_op]
     zero = np.zeros((), np.int64)
 
     def chosen(values: Values) -> Array:
         return compare(pattern + offset(values), zero) != 0
 
-    if each.on_true.element_type == each.dst.element_type:
-        bits, move = unit.bits(each.on_true), unit.mover(each.dst)
-        other = unit.constant(each.on_false, each.dst)
+    if instruction.on_true.element_type == instruction.dst.element_type:
+        bits, move = unit.bits(instruction.on_true), unit.mover(instruction.dst)
+        other = unit.constant(instruction.on_false, instruction.dst)
         return lambda values: move(values, np.where(chosen(values), bits(values), other))
-    on_true, on_false = unit.numbers(each.on_true), unit.scalar(each.on_false)
-    write = unit.output(each.dst)
+    on_true, on_false = unit.numbers(instruction.on_true), unit.scalar(instruction.on_false)
+    write = unit.output(instruction.dst)
     return lambda values: write(values, np.where(chosen(values), on_true(values), on_false(values)))
 
 
@@ -80,10 +84,14 @@ _OVER_PARTITIONS: Mapping[PartitionReduction, Callable[[Array], Array]] = {
 _ON_BITS = (PartitionReduction.BITWISE_OR, PartitionReduction.BITWISE_AND)
 
 
-def partition_reduce(each: PartitionReduce, unit: Unit) -> Run:
+def partition_reduce(instruction: PartitionReduce, unit: Unit) -> Run:
     """dst = op over the partitions of data."""
-    data = unit.bits(each.data) if each.op in _ON_BITS else unit.numbers(each.data)
-    reduce, write = _OVER_PARTITIONS[each.op], unit.output(each.dst)
+    data = (
+        unit.bits(instruction.data)
+        if instruction.op in _ON_BITS
+        else unit.numbers(instruction.data)
+    )
+    reduce, write = _OVER_PARTITIONS[instruction.op], unit.output(instruction.dst)
     return lambda values: write(values, reduce(data(values)))
 
 
@@ -95,34 +103,47 @@ def _checked(unit: Unit, indices: Array, size: int, what: str) -> None:
         )
 
 
-def local_gather(each: LocalGather, unit: Unit) -> Run:
+def local_gather(instruction: LocalGather, unit: Unit) -> Run:
     """Each processor gathers along its 16 partitions with one list of indices.
 
     The list goes down the partitions first: entry i lies at partition i % 16, element i // 16.
     """
-    src, index, dst = unit.bits(each.src), unit.bits(each.index), unit.part(each.dst)
-    size = each.elements_per_index
-    groups, per_core = each.index.partitions // _CORE, each.index.free_elements * _CORE
-    count = per_core if each.valid_indices is None else each.valid_indices
-    written = np.arange(each.dst.free_elements)[None, :] < count * size
+    src, index, dst = (
+        unit.bits(instruction.src),
+        unit.bits(instruction.index),
+        unit.part(instruction.dst),
+    )
+    size = instruction.elements_per_index
+    groups, per_core = (
+        instruction.index.partitions // _CORE,
+        instruction.index.free_elements * _CORE,
+    )
+    count = per_core if instruction.valid_indices is None else instruction.valid_indices
+    written = np.arange(instruction.dst.free_elements)[None, :] < count * size
 
     def run(values: Values) -> None:
         lists = index(values).reshape(groups, _CORE, -1).transpose(0, 2, 1).reshape(groups, -1)
         lists = lists[:, :count].astype(np.int64)
         elements = src(values).reshape(groups, _CORE, -1, size)
         _checked(unit, lists, elements.shape[2], "the elements of src")
-        found = np.take_along_axis(elements, lists[:, None, :, None], axis=2)
-        result = np.zeros((each.dst.partitions, each.dst.free_elements), found.dtype)
-        result[:, : count * size] = found.reshape(each.src.partitions, -1)
+        gathered = np.take_along_axis(elements, lists[:, None, :, None], axis=2)
+        result = np.zeros(
+            (instruction.dst.partitions, instruction.dst.free_elements), gathered.dtype
+        )
+        result[:, : count * size] = gathered.reshape(instruction.src.partitions, -1)
         dst.move(values, result, written)
 
     return run
 
 
-def gather(each: Gather, unit: Unit) -> Run:
+def gather(instruction: Gather, unit: Unit) -> Run:
     """dst[p, i] = data[p, indices[p, i]]."""
-    data, indices, move = unit.bits(each.data), unit.bits(each.indices), unit.mover(each.dst)
-    size = each.data.free_elements
+    data, indices, move = (
+        unit.bits(instruction.data),
+        unit.bits(instruction.indices),
+        unit.mover(instruction.dst),
+    )
+    size = instruction.data.free_elements
 
     def run(values: Values) -> None:
         places = indices(values).astype(np.int64)
@@ -132,16 +153,16 @@ def gather(each: Gather, unit: Unit) -> Run:
     return run
 
 
-def nonzero_with_count(each: NonzeroWithCount, unit: Unit) -> Run:
-    """Indices of non-zero elements, padding, and their number, in every 16th partition."""
-    src, dst = unit.part(each.src), unit.part(each.dst)
-    offset = unit.frame.number(each.index_offset)
-    chosen = (np.arange(each.dst.partitions) % _CORE == 0)[:, None]
-    size = each.src.free_elements
+def nonzero_with_count(instruction: NonzeroWithCount, unit: Unit) -> Run:
+    """Indices of non-zero elements, then padding, then their number, in every 16th partition."""
+    src, dst = unit.part(instruction.src), unit.part(instruction.dst)
+    offset = unit.frame.number(instruction.index_offset)
+    chosen = (np.arange(instruction.dst.partitions) % _CORE == 0)[:, None]
+    size = instruction.src.free_elements
 
     def run(values: Values) -> None:
         data = src.bits(values, chosen)
-        result = np.full((len(data), size + 1), each.padding, np.int32)
+        result = np.full((len(data), size + 1), instruction.padding, np.int32)
         for row in range(0, len(data), _CORE):
             places = np.flatnonzero(data[row])
             result[row, : len(places)] = places + offset(values)
@@ -151,23 +172,27 @@ def nonzero_with_count(each: NonzeroWithCount, unit: Unit) -> Run:
     return run
 
 
-def topk(each: TopK, unit: Unit) -> Run:
-    """The K greatest of each group of 16 partitions, ascending, and where they are.
+def topk(instruction: TopK, unit: Unit) -> Run:
+    """The K greatest of each group of 16 partitions, ascending, and their indices.
 
-    Element i of a group lies at partition i % 16, place i // 16, in source and results alike.
+    Element i of a group lies at partition i % 16, position i // 16, in source and results alike.
     """
-    src, values_, indices = unit.part(each.src), unit.part(each.values), unit.part(each.indices)
-    k, groups = each.values.free_elements, each.src.partitions // _CORE
-    read = _snake_mask(each.n, each.src)
-    written = _snake_mask(k, each.values)
+    src, values_, indices = (
+        unit.part(instruction.src),
+        unit.part(instruction.values),
+        unit.part(instruction.indices),
+    )
+    k, groups = instruction.values.free_elements, instruction.src.partitions // _CORE
+    read = _snake_mask(instruction.n, instruction.src)
+    written = _snake_mask(k, instruction.values)
 
     def run(values: Values) -> None:
         data = src.numbers(values, read).reshape(groups, _CORE, -1).transpose(0, 2, 1)
-        data = data.reshape(groups, -1)[:, : each.n]
-        order = np.argsort(data, axis=1, kind="stable")[:, each.n - k :]
+        data = data.reshape(groups, -1)[:, : instruction.n]
+        order = np.argsort(data, axis=1, kind="stable")[:, instruction.n - k :]
         best = np.take_along_axis(data, order, 1)
-        values_.write(values, _snake(best, each.values), written)
-        indices.write(values, _snake(order, each.indices), written)
+        values_.write(values, _snake(best, instruction.values), written)
+        indices.write(values, _snake(order, instruction.indices), written)
 
     return run
 
@@ -178,17 +203,17 @@ def _snake_mask(count: int, access: Access) -> Array:
 
 
 def _snake(rows: Array, access: Access) -> Array:
-    """[groups, count] laid over 16 partitions per group, the rest zeros."""
+    """Lays [groups, count] out over 16 partitions per group, padded with zeros."""
     groups, count = rows.shape
     full = np.zeros((groups, access.free_elements * _CORE), rows.dtype)
     full[:, :count] = rows
     return full.reshape(groups, -1, _CORE).transpose(0, 2, 1).reshape(access.partitions, -1)
 
 
-def sequence_bounds(each: SequenceBounds, unit: Unit) -> Run:
-    """Begins of the segments of all elements, then their ends; n and -1 for segment 0, padding."""
-    ids, write = unit.numbers(each.segment_ids), unit.output(each.dst)
-    size = each.segment_ids.free_elements
+def sequence_bounds(instruction: SequenceBounds, unit: Unit) -> Run:
+    """Starts of all elements' segments, then their ends; n and -1 for segment 0, the padding."""
+    ids, write = unit.numbers(instruction.segment_ids), unit.output(instruction.dst)
+    size = instruction.segment_ids.free_elements
 
     def run(values: Values) -> None:
         row = ids(values)[0]
@@ -202,22 +227,26 @@ def sequence_bounds(each: SequenceBounds, unit: Unit) -> Run:
     return run
 
 
-def custom_op(each: CustomOp, unit: Unit) -> Run:
+def custom_op(instruction: CustomOp, unit: Unit) -> Run:
     """dst = function(srcs)."""
-    if each.function is CustomFunction.SELECT:
-        return _select(each, unit)
-    domain = _domain(each, unit)
+    if instruction.function is CustomFunction.SELECT:
+        return _select(instruction, unit)
+    domain = _domain(instruction, unit)
     integer = isinstance(domain, Integer)
     table = INTEGER if integer else FLOAT
-    if each.function not in table:
+    if instruction.function not in table:
         raise UnsupportedProgramError(
-            f"{unit.place.path}: {each.function.value} of {domain.name} is no function of"
-            " custom_op. Convert the operands first."
+            f"{unit.place.path}: custom_op has no function {instruction.function.value} of"
+            f" {domain.name}. Convert the operands first."
         )
     dtype = np.dtype(domain.name) if integer else np.dtype(np.float64)
-    reads = [_operand(unit, src, dtype) for src in each.srcs]
-    function, write, finish = table[each.function], unit.output(each.dst), _finish(each, unit)
-    shape = (each.dst.partitions, each.dst.free_elements)
+    reads = [_operand(unit, src, dtype) for src in instruction.srcs]
+    function, write, finish = (
+        table[instruction.function],
+        unit.output(instruction.dst),
+        _finish(instruction, unit),
+    )
+    shape = (instruction.dst.partitions, instruction.dst.free_elements)
 
     def run(values: Values) -> None:
         result = finish(function(*(read(values) for read in reads)))
@@ -226,15 +255,15 @@ def custom_op(each: CustomOp, unit: Unit) -> Run:
     return run
 
 
-def _domain(each: CustomOp, unit: Unit) -> ElementType:
-    """The type that it computes in."""
-    found = next((src.element_type for src in each.srcs if src.element_type), None)
-    if found is None:
+def _domain(instruction: CustomOp, unit: Unit) -> ElementType:
+    """The type in which the instruction computes."""
+    domain = next((src.element_type for src in instruction.srcs if src.element_type), None)
+    if domain is None:
         raise UnsupportedProgramError(
-            f"{unit.place.path}: {each.function.value} of constants without a type. Write the type"
-            " of one of them behind it, such as #1 as int32."
+            f"{unit.place.path}: the operands of {instruction.function.value} are constants without"
+            " a type. Give one of them a type, such as #1 as int32."
         )
-    return found
+    return domain
 
 
 def _operand(unit: Unit, operand: Access | Immediate, dtype: np.dtype) -> Read:
@@ -251,9 +280,9 @@ def _operand(unit: Unit, operand: Access | Immediate, dtype: np.dtype) -> Read:
     return lambda values: numbers(values).astype(np.float64)
 
 
-def _finish(each: CustomOp, unit: Unit) -> Callable[[Array], Array]:
-    """What makes a result one for dst: integers wrap or are cut, numbers are rounded once."""
-    target, dtype = each.dst.element_type, unit.dtype(each.dst)
+def _finish(instruction: CustomOp, unit: Unit) -> Callable[[Array], Array]:
+    """The conversion of results to dst: integers wrap or truncate, numbers are rounded once."""
+    target, dtype = instruction.dst.element_type, unit.dtype(instruction.dst)
     if isinstance(target, Integer):
         return lambda x: truncated(x, dtype) if x.dtype.kind == "f" else x.astype(dtype)
     if target == FLOAT32:
@@ -261,30 +290,34 @@ def _finish(each: CustomOp, unit: Unit) -> Callable[[Array], Array]:
     return lambda x: to_odd(np.ascontiguousarray(x, np.float64))
 
 
-def _select(each: CustomOp, unit: Unit) -> Run:
-    """Moves elements of one type, whichever it is."""
-    predicate, *others = each.srcs
+def _select(instruction: CustomOp, unit: Unit) -> Run:
+    """Copies elements of any one type."""
+    predicate, *branches = instruction.srcs
     assert isinstance(predicate, Access)
-    chosen, dtype, move = unit.bits(predicate), unit.dtype(each.dst), unit.mover(each.dst)
-    shape = (each.dst.partitions, each.dst.free_elements)
-    one, other = (_moved(unit, src, dtype) for src in others)
+    chosen, dtype, move = (
+        unit.bits(predicate),
+        unit.dtype(instruction.dst),
+        unit.mover(instruction.dst),
+    )
+    shape = (instruction.dst.partitions, instruction.dst.free_elements)
+    on_true, on_false = (_bits(unit, src, dtype) for src in branches)
 
     def run(values: Values) -> None:
-        result = np.where(chosen(values) != 0, one(values), other(values))
+        result = np.where(chosen(values) != 0, on_true(values), on_false(values))
         move(values, np.broadcast_to(result, shape))
 
     return run
 
 
-def _moved(unit: Unit, operand: Access | Immediate, dtype: np.dtype) -> Read:
+def _bits(unit: Unit, operand: Access | Immediate, dtype: np.dtype) -> Read:
     if isinstance(operand, Access):
         return unit.bits(operand)
     constant = np.array([[operand.value]]).astype(dtype)
     return lambda _: constant
 
 
-def core_barrier(each: CoreBarrier, unit: Unit) -> Run:
-    """Nothing: the cores of a logical core run one program here, in one stream."""
+def core_barrier(instruction: CoreBarrier, unit: Unit) -> Run:
+    """Does nothing: here the cores of a logical core run one program in one stream."""
     return lambda values: None
 
 
@@ -300,4 +333,4 @@ RULES: Rules = {
     CustomOp: custom_op,
     CoreBarrier: core_barrier,
 }
-"""Instruction -> what makes it a function."""
+"""Instruction -> rule that turns it into a function."""

@@ -1,4 +1,4 @@
-"""Accumulation groups in PSUM: products between `start` and `stop` belong together.
+"""Accumulation groups in PSUM: the products from `start` to `stop` form a group.
 
 Sources: NKI ISA nc_matmul, accumulation mode.
 """
@@ -18,7 +18,7 @@ from neuronjax.program.tensor_engine import Matmul, MatmulMX
 
 _CLOSED, _OPEN, _FOREIGN = 0, 1, 2
 _ADDS_TO_ANYTHING_SINCE = 4
-"""Generation whose products may add to what other engines wrote."""
+"""First generation whose products may accumulate onto what other engines wrote."""
 
 
 class Groups:
@@ -31,7 +31,7 @@ class Groups:
         self._windows: dict[Step, tuple[Window, ...]] = {}
 
     def before(self, step: Step, values: Values) -> None:
-        """Looks at an instruction that is about to execute."""
+        """Checks an instruction that is about to execute."""
         windows = self._windows.get(step)
         if windows is None:
             windows = self._windows[step] = _psum_windows(step)
@@ -70,9 +70,9 @@ class Groups:
             self._states[storage] = np.zeros(size, np.uint8)
         return window.granules(self._states[storage], values)
 
-    def _report(self, step: Step, window: Window, found: str, remedy: str) -> None:
+    def _report(self, step: Step, window: Window, problem: str, remedy: str) -> None:
         message = (
-            f"{step.path}{step.sources}: {window.field} {found} in"
+            f"{step.path}{step.sources}: {window.field} {problem} in"
             f" {window.access.buffer.name}. {remedy}."
         )
         rank = self._reporter.rank

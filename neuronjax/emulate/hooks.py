@@ -1,4 +1,4 @@
-"""What is called around instructions and kernels: checks, and whoever watches a run."""
+"""Hooks around instructions and kernels: for checks and for observers of a run."""
 
 from __future__ import annotations
 
@@ -35,41 +35,41 @@ class Hooks:
 
     @property
     def want_kernels(self) -> bool:
-        """Whether anything wants to know about kernels."""
+        """Whether anything observes kernels."""
         return self.written is not None
 
     def want(self, step: Step) -> bool:
-        """Whether anything wants to know when an instruction executes."""
+        """Whether anything observes the execution of instructions."""
         return self.observe is not None or (self.groups is not None and uses_psum(step))
 
     def begin(self, code: KernelCode) -> None:
-        """Before a kernel."""
+        """Called before a kernel."""
         if self.written is not None:
             self.written.clear(code.fresh)
 
     def before(self, step: Step, values: Values) -> None:
-        """Before an instruction."""
+        """Called before an instruction."""
         if self.groups is not None:
             self.groups.before(step, values)
 
     def after(self, step: Step, values: Values) -> None:
-        """After an instruction."""
+        """Called after an instruction."""
         if self.observe is not None:
             self.observe(self.rank, step, values)
 
     def register(self, reader: Event, writer: Event, name: str) -> None:
-        """When a register is read that another event has written."""
+        """Called when an event reads a register that another event has written."""
         if self.checks.races:
             self.races.register(reader, writer, name)
 
 
 def hooks_of(program: Program, rank: int, checks: Checks, *, has_races: bool) -> Hooks:
-    """The hooks of a rank; `has_races`: the order is one in which races may be."""
+    """The hooks of a rank; `has_races`: whether races can occur in the order of execution."""
     reporter = Reporter(rank, checks.report)
     races = Races(reporter)
     written = Written(reporter) if checks.uninitialised else None
     groups = Groups(reporter, program.target.core.version) if checks.accumulation else None
-    watchers: list[Watcher] = [each for each in (written,) if each is not None]
+    watchers: list[Watcher] = [watcher for watcher in (written,) if watcher is not None]
     if checks.races and has_races:
         watchers.append(races)
     watcher = watcher_of(watchers)

@@ -1,9 +1,8 @@
-"""The memories of one logical core as bytes, where buffers lie in them, and nothing else.
+"""The memories of a logical core as bytes, and the locations of buffers in them.
 
 A `Storage` is rows of bytes: partitions of SBUF or PSUM, or the one row of HBM. Buffers without an
-address have a storage of their own, so that programs run before anything is allocated. Bytes that
-nobody has written are all ones: NaN in every format that has one, -1 or the greatest number as an
-integer.
+address have a storage of their own, so that programs can run before allocation. Unwritten bytes are
+all ones: NaN in every format that has one; as integers, -1 or the greatest number.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from neuronjax.program.program import Program, Split
 from neuronjax.program.walk import buffers, walk
 
 UNWRITTEN = 0xFF
-"""What bytes hold before they are written."""
+"""The value of bytes before they are written."""
 _HELD = (Kind.ARGUMENT, Kind.CONSTANT)
 _OWNERS = 255
 _ALIGNMENT = 64
-"""Bytes that rows of a storage are a multiple of."""
+"""Rows of a storage are a multiple of this many bytes."""
 
 
 class Storage:
@@ -41,7 +40,7 @@ class Storage:
         self.granule = 0
 
     def take(self, buffer: Buffer, address: int) -> None:
-        """Notes a buffer that lies in it."""
+        """Registers a buffer that lies in it."""
         step = buffer.stride if buffer.slots > 1 else 0
         self.granule = math.gcd(self.granule, bytes_of(buffer.dtype), address, step, self.width)
 
@@ -57,14 +56,14 @@ class Location:
     owner: int = 1
 
     def bytes_of(self, buffer: Buffer) -> np.ndarray:
-        """All bytes of a buffer here, from slot 0 to the last: [partitions, extent], a view."""
+        """A view of all bytes of a buffer, from slot 0 to the last: [partitions, extent]."""
         rows = self.storage.flat.reshape(self.storage.rows, self.storage.width)
         last = self.row + buffer.partitions
         return rows[self.row : last, self.address : self.address + buffer.extent]
 
 
 Locations = Mapping[str, Location]
-"""Name of a buffer -> where it is."""
+"""Buffer name -> its location."""
 
 
 class Memories:
@@ -94,37 +93,37 @@ class Memories:
         self.clear()
 
     def clear(self) -> None:
-        """Makes all bytes unwritten but those of arguments and constants."""
+        """Resets all bytes to unwritten except those of arguments and constants."""
         for (memory, _), storage in self._shared.items():
             if memory is not Memory.HBM:
                 storage.flat.fill(UNWRITTEN)
-        outer = ((each, self.locations[each.name]) for each in self._program.buffers)
+        outer = ((buffer, self.locations[buffer.name]) for buffer in self._program.buffers)
         for buffer, location in (*outer, *self.inner.values()):
             if buffer.kind not in _HELD and (buffer.address is None or not buffer.on_chip):
                 location.bytes_of(buffer)[...] = UNWRITTEN
 
     @property
     def aliased(self) -> frozenset[str]:
-        """Names of buffers that share memory on purpose."""
+        """Names of buffers that intentionally share memory."""
         return frozenset((*self._aliases, *self._aliases.values()))
 
     def locate(
         self, tiles: Iterable[Buffer], outer: Locations, path: str, core: int = 0
     ) -> Locations:
-        """`outer` and the buffers of a kernel, which lie where they say or in storage of their own.
+        """`outer` and the buffers of a kernel: at their address, or in storage of their own.
 
         `core` is the physical core that runs the kernel.
 
         Raises:
-          MemoryAccessError: a buffer does not end within its memory.
+          MemoryAccessError: a buffer ends beyond its memory.
         """
-        found = dict(outer)
+        locations = dict(outer)
         for buffer in _originals_first(tuple(tiles), self._aliases):
-            found[buffer.name] = self._locate(buffer, found, path, core)
-            self.inner[f"{path}/{buffer.name}"] = (buffer, found[buffer.name])
+            locations[buffer.name] = self._locate(buffer, locations, path, core)
+            self.inner[f"{path}/{buffer.name}"] = (buffer, locations[buffer.name])
             if buffer.address is None:
-                found[buffer.name].bytes_of(buffer)[...] = UNWRITTEN
-        return found
+                locations[buffer.name].bytes_of(buffer)[...] = UNWRITTEN
+        return locations
 
     def _locate(self, buffer: Buffer, known: Locations, path: str, core: int = 0) -> Location:
         original = known.get(self._aliases.get(buffer.name, ""))
@@ -153,16 +152,16 @@ class Memories:
         return self._owners % _OWNERS + 1
 
     def load(self, arguments: Mapping[str, np.ndarray]) -> None:
-        """Constants and arguments into their buffers.
+        """Loads constants and arguments into their buffers.
 
         Raises:
-          ArgumentMismatchError: an argument is missing, unknown, or of another shape or dtype.
+          ArgumentMismatchError: an argument is missing, unknown, or has the wrong shape or dtype.
         """
-        wanted = {each.name for each in self._program.buffers if each.kind is Kind.ARGUMENT}
+        wanted = {buffer.name for buffer in self._program.buffers if buffer.kind is Kind.ARGUMENT}
         if wanted != set(arguments):
             raise ArgumentMismatchError(
                 f"{self._program.name} takes the arguments {sorted(wanted)}; it was given"
-                f" {sorted(arguments)}. Pass one array for each."
+                f" {sorted(arguments)}. Pass one array for each of them."
             )
         for buffer in self._program.buffers:
             if buffer.kind is Kind.CONSTANT and buffer.data is not None:
@@ -172,9 +171,9 @@ class Memories:
                 self._put(buffer, _bytes_of_argument(buffer, arguments[buffer.name]))
 
     def held(self) -> list[tuple[Buffer, Location]]:
-        """Buffers that hold something before a program runs: arguments and constants."""
-        found = (each for each in self._program.buffers if each.kind in _HELD)
-        return [(each, self.locations[each.name]) for each in found]
+        """Buffers that are initialised before a program runs: arguments and constants."""
+        held = (buffer for buffer in self._program.buffers if buffer.kind in _HELD)
+        return [(buffer, self.locations[buffer.name]) for buffer in held]
 
     def _put(self, buffer: Buffer, data: np.ndarray) -> None:
         target = self.locations[buffer.name].bytes_of(buffer)
@@ -182,11 +181,11 @@ class Memories:
 
     def results(self) -> dict[str, np.ndarray]:
         """Copies of the buffers of kind result, by name."""
-        wanted = (each for each in self._program.buffers if each.kind is Kind.RESULT)
-        return {each.name: self.value(each, self.locations[each.name]) for each in wanted}
+        wanted = (buffer for buffer in self._program.buffers if buffer.kind is Kind.RESULT)
+        return {buffer.name: self.value(buffer, self.locations[buffer.name]) for buffer in wanted}
 
     def value(self, buffer: Buffer, location: Location, slot: int = 0) -> np.ndarray:
-        """A copy of one slot of a buffer, in its shape and the dtype of its elements."""
+        """A copy of one slot of a buffer, with its shape and dtype."""
         start = slot % buffer.slots * buffer.stride
         rows = location.bytes_of(buffer)[:, start : start + buffer.slot_bytes]
         return rows.copy().view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)
@@ -197,36 +196,36 @@ def _name(memory: Memory, core: int) -> str:
 
 
 def _in_hbm(program: Program) -> Iterator[Buffer]:
-    return (each for _, each in buffers(program) if each.memory is Memory.HBM)
+    return (buffer for _, buffer in buffers(program) if buffer.memory is Memory.HBM)
 
 
 def _used_on_chip(program: Program, memory: Memory) -> list[int]:
-    """Bytes that each physical core needs, in each partition."""
+    """Bytes per partition that each physical core needs."""
     cores: dict[int, int] = {}
     for _, node in walk(program):
         if isinstance(node, Split):
             cores.update({id(kernel): core for core, kernel in enumerate(node.kernels)})
-    found: list[list[Buffer]] = [[] for _ in range(1 + max(cores.values(), default=0))]
+    by_core: list[list[Buffer]] = [[] for _ in range(1 + max(cores.values(), default=0))]
     for place, buffer in buffers(program):
         if buffer.memory is memory:
-            found[cores.get(id(place.kernel), 0)].append(buffer)
-    return [_end(each) for each in found]
+            by_core[cores.get(id(place.kernel), 0)].append(buffer)
+    return [_end(buffers_of_core) for buffers_of_core in by_core]
 
 
 def _end(held: Iterable[Buffer]) -> int:
-    """Bytes up to the end of the last buffer: more are not set up."""
-    ends = (each.address + each.extent for each in held if each.address is not None)
+    """Bytes up to the end of the last buffer, which is all that is allocated."""
+    ends = (buffer.address + buffer.extent for buffer in held if buffer.address is not None)
     return -(-max(ends, default=0) // _ALIGNMENT) * _ALIGNMENT
 
 
-def _originals_first(found: tuple[Buffer, ...], aliases: Mapping[str, str]) -> list[Buffer]:
-    """Buffers with those before that others are aliases of."""
+def _originals_first(tiles: tuple[Buffer, ...], aliases: Mapping[str, str]) -> list[Buffer]:
+    """Buffers ordered so that every buffer comes before its aliases."""
 
     def depth(name: str, seen: frozenset[str] = frozenset()) -> int:
         of = aliases.get(name)
         return 0 if of is None or of in seen else 1 + depth(of, seen | {name})
 
-    return sorted(found, key=lambda buffer: depth(buffer.name))
+    return sorted(tiles, key=lambda buffer: depth(buffer.name))
 
 
 def _bytes_of_argument(buffer: Buffer, value: np.ndarray) -> np.ndarray:

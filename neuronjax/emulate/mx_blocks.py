@@ -1,8 +1,8 @@
-"""Quantizing to blocks as the Vector engine does: 8 partitions × 4 neighbours share a scale.
+"""Quantization to MX blocks as the Vector engine does it: 8 partitions × 4 elements share a scale.
 
 The scale is 2**(floor(log2(amax)) - (Emax - 1)), Emax being the exponent of the largest element
-(NKI ISA, quantize_mx). A block of zeros has the smallest scale; one with NaN or infinity, which is
-not documented, the scale NaN.
+(NKI ISA, quantize_mx). A block of zeros has the smallest scale. For blocks with NaN or infinity,
+which AWS does not document, the scale is NaN.
 """
 
 from __future__ import annotations

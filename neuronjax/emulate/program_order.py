@@ -1,7 +1,7 @@
-"""Execution in program order: one instruction after the other, as the text stands.
+"""Execution in program order: one instruction after the other, as the program lists them.
 
-Code without exchanges becomes plain functions, called in turn; what exchanges with other ranks
-becomes generators, which yield until the others have come.
+Code without exchanges becomes plain functions, called in turn. Code that exchanges data with other
+ranks becomes generators, which yield until the other ranks have posted their sides.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Generate = Callable[[Values], Generator[None, None, None]]
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Code as something to call: a function, or a generator if it `waits` for other ranks."""
+    """Executable code: a function, or a generator if it `waits` for other ranks."""
 
     run: Run | None
     generate: Generate | None = None
 
     def running(self, values: Values) -> Running:
-        """The code at work."""
+        """Executes the code; yields while it waits for other ranks."""
         if self.generate is not None:
             yield from self.generate(values)
         elif self.run is not None:
@@ -44,14 +44,14 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRunner:
-    """Makes runners of code."""
+    """Turns code into runners."""
 
     fabric: Fabric
     rank: int
     hooks: Hooks
 
     def block(self, codes: tuple[Code, ...]) -> Runner:
-        """Code that runs in turn."""
+        """A runner of several pieces of code in turn."""
         runners = [_MAKERS[type(code)](self, code) for code in codes]
         plain = [runner.run for runner in runners if runner.run is not None]
         if len(plain) < len(runners):
@@ -155,8 +155,8 @@ class ProgramRunner:
 
 def _all_of(runs: list[Run]) -> Run:
     def run(values: Values) -> None:
-        for each in runs:
-            each(values)
+        for step in runs:
+            step(values)
 
     return run
 

@@ -1,17 +1,17 @@
-"""Races: two accesses to the same bytes, one of them a write, that nothing puts in order.
+"""Races: two unordered accesses to the same bytes, at least one of them a write.
 
-Every engine is a stream of events, and so is what one engine feeds to a DMA queue or a stream of
-collectives; they are numbered in the order in which they happen to execute. A vector clock says for
-each stream up to which event another one has seen it: through the order of its own stream, through
-semaphores, and through barriers between kernels. A queue keeps the order in which transfers are
-begun, so a transfer has also seen what other engines fed to its queue, as far as its own engine had
-seen them begin it. For each stream there are two arrays with an item per granule of memory: the
-last event that wrote and the last that read there. An access races with what these hold beyond its
-clock.
+Every engine is a stream of events, and so are the transfers that one engine feeds to a DMA queue or
+a stream of collectives; events are numbered in the order in which they happen to execute. The
+vector clock of an event holds, for every stream, the last event that it has seen: through the order
+of its own stream, through semaphores, and through barriers between kernels. A queue keeps the order
+in which transfers are started, so a transfer has also seen those of other engines on its queue
+whose start its own engine had seen. Every stream has two arrays with an item per granule of memory:
+the last event that wrote there and the last that read there. An access races with the events in
+these arrays that lie beyond its clock.
 
-What a wait has seen are the signals that made the semaphore reach the count, in the order in which
-they came: with signals of several streams on one semaphore that is a matter of luck, so another
-seed may find more. Instructions of one engine are taken to end before the next one begins.
+A wait has seen the signals that raised the semaphore to its count, in the order of their arrival.
+If several streams signal one semaphore, that order is a matter of chance, so another seed may find
+more races. An instruction of an engine is taken to end before the next one begins.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from neuronjax.emulate.reporter import Reporter
 from neuronjax.emulate.window import Array, Window
 
 Clock = dict[str, int]
-"""Stream -> its last event that has been seen."""
+"""Stream -> the last event of it that has been seen."""
 
 
 def join(clock: Clock, other: Clock) -> None:
-    """`clock` sees what `other` has seen."""
+    """Merges `other` into `clock`, in place."""
     for stream, event in other.items():
         if event > clock.get(stream, 0):
             clock[stream] = event
@@ -40,7 +40,7 @@ def join(clock: Clock, other: Clock) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Event:
-    """An instruction that executes, with what it has seen."""
+    """An executing instruction and its vector clock."""
 
     number: int
     stream: str
@@ -58,7 +58,7 @@ class Event:
 
 @dataclass(slots=True)
 class _Marks:
-    """The last events of a stream in a storage, and the last one of them all."""
+    """The last events of a stream by granule of a storage, and the latest of them."""
 
     events: Array
     latest: int = 0
@@ -66,7 +66,7 @@ class _Marks:
 
 @dataclass
 class Races:
-    """Events and marks of one rank. `now` is the event that executes."""
+    """Events and marks of one rank. `now` is the executing event."""
 
     reporter: Reporter
     now: Event | None = None
@@ -78,41 +78,41 @@ class Races:
     _read: dict[Storage, dict[str, _Marks]] = field(default_factory=dict)
 
     def begin(self, stream: str, step: Step, values: Values, clock: Clock) -> Event:
-        """A new event of a stream, which has seen `clock`."""
+        """Starts a new event of a stream, which has seen `clock`."""
         self._count += 1
         self.now = Event(self._count, stream, step, values, dict(clock))
         self._events[self._count] = self.now
         return self.now
 
     def count(self) -> int:
-        """The number of an event that accesses nothing: the beginning of a transfer."""
+        """The number of an event without accesses, such as the start of a transfer."""
         self._count += 1
         return self._count
 
     def resume(self, event: Event) -> None:
-        """Goes on with an event that was interrupted."""
+        """Resumes an interrupted event."""
         self.now = event
 
     def synchronise(self) -> None:
-        """A barrier: all streams have seen everything."""
+        """A barrier: all streams have seen all events."""
         self.barrier = self._count
         self._events.clear()
 
     def reads(self, window: Window, values: Values, where: Array | None) -> None:
-        """Looks for unordered writes of what is read."""
+        """Checks a read against unordered writes."""
         event = self._event()
         self._compare(event, window, values, where, self._written, "reads what", "writes")
         self._mark(event, window, values, where, self._read)
 
     def writes(self, window: Window, values: Values, where: Array | None) -> None:
-        """Looks for unordered accesses to what is written."""
+        """Checks a write against unordered accesses."""
         event = self._event()
         self._compare(event, window, values, where, self._read, "overwrites what", "reads")
         self._compare(event, window, values, where, self._written, "overwrites what", "writes")
         self._mark(event, window, values, where, self._written)
 
     def register(self, event: Event, writer: Event, name: str) -> None:
-        """Looks at a read of a register that another event has written."""
+        """Checks a read of a register that another event has written."""
         if writer.stream != event.stream and writer.number > self._seen(event, writer.stream):
             self._report(event, writer, "reads what", "writes", f"register ${name}")
 
@@ -133,11 +133,11 @@ class Races:
         does: str,
         other_does: str,
     ) -> None:
-        for stream, found in marks.get(window.storage, {}).items():
+        for stream, theirs in marks.get(window.storage, {}).items():
             seen = self._seen(event, stream)
-            if stream == event.stream or found.latest <= seen:
+            if stream == event.stream or theirs.latest <= seen:
                 continue
-            here = window.granules(found.events, values)
+            here = window.granules(theirs.events, values)
             last = int((here if where is None else here[where]).max(initial=0))
             if last > seen:
                 what = window.access.buffer.name

@@ -1,7 +1,8 @@
 """How instructions for random numbers execute.
 
-The generators of the hardware are not documented. Here a lane hashes a counter with a seed: the
-first word of its state is the seed, the second counts, and the others are kept as they are set.
+The hardware's generators are not documented. Here a lane hashes a counter with a seed: the first
+word of its state is the seed, the second the counter, and the others keep the values they are set
+to.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _UNIT = np.float32(2.0**-24)
 
 
 def draw(state: Array, count: int) -> Array:
-    """`count` words of 32 random bits for each lane of a state [lanes, words], which goes on."""
+    """`count` words of 32 random bits for each lane of a state [lanes, words], which advances."""
     counter = state[:, _COUNT, None] + np.arange(count, dtype=np.uint32)
     state[:, _COUNT] += np.uint32(count)
     return random_bits(NUMPY, counter, state[:, _SEED, None])
@@ -45,50 +46,54 @@ def _lanes(unit: Unit, part: Part, values: Values, partitions: int) -> Array:
     return unit.core.random[engine][row : row + partitions]
 
 
-def rng(each: Rng, unit: Unit) -> Run:
+def rng(instruction: Rng, unit: Unit) -> Run:
     """dst = the lowest of 32 random bits."""
-    dst, dtype = unit.part(each.dst), unit.dtype(each.dst)
+    dst, dtype = unit.part(instruction.dst), unit.dtype(instruction.dst)
     word = np.dtype(f"u{dtype.itemsize}")
 
     def run(values: Values) -> None:
-        lanes = _lanes(unit, dst, values, each.dst.partitions)
-        dst.move(values, draw(lanes, each.dst.free_elements).astype(word).view(dtype))
+        lanes = _lanes(unit, dst, values, instruction.dst.partitions)
+        dst.move(values, draw(lanes, instruction.dst.free_elements).astype(word).view(dtype))
 
     return run
 
 
-def rand2(each: Rand2, unit: Unit) -> Run:
+def rand2(instruction: Rand2, unit: Unit) -> Run:
     """dst = uniform in [low, high]."""
-    dst, low, high = unit.part(each.dst), unit.scalar(each.low), unit.scalar(each.high)
+    dst, low, high = (
+        unit.part(instruction.dst),
+        unit.scalar(instruction.low),
+        unit.scalar(instruction.high),
+    )
 
     def run(values: Values) -> None:
-        lanes = _lanes(unit, dst, values, each.dst.partitions)
+        lanes = _lanes(unit, dst, values, instruction.dst.partitions)
         least = low(values)
-        part = uniform(lanes, each.dst.free_elements) * (high(values) - least)
+        part = uniform(lanes, instruction.dst.free_elements) * (high(values) - least)
         dst.write(values, least + part)
 
     return run
 
 
-def rand_set_state(each: RandSetState, unit: Unit) -> Run:
+def rand_set_state(instruction: RandSetState, unit: Unit) -> Run:
     """The engine's state = seeds."""
-    seeds = unit.part(each.seeds)
+    seeds = unit.part(instruction.seeds)
 
     def run(values: Values) -> None:
-        _lanes(unit, seeds, values, each.seeds.partitions)[...] = seeds.bits(values)
+        _lanes(unit, seeds, values, instruction.seeds.partitions)[...] = seeds.bits(values)
 
     return run
 
 
-def rand_get_state(each: RandGetState, unit: Unit) -> Run:
+def rand_get_state(instruction: RandGetState, unit: Unit) -> Run:
     """dst = the engine's state."""
-    dst = unit.part(each.dst)
-    return lambda values: dst.move(values, _lanes(unit, dst, values, each.dst.partitions))
+    dst = unit.part(instruction.dst)
+    return lambda values: dst.move(values, _lanes(unit, dst, values, instruction.dst.partitions))
 
 
-def set_rng_seed(each: SetRngSeed, unit: Unit) -> Run:
-    """Every lane of the Vector engine gets a seed of its own, made from one."""
-    seed, state = unit.bits(each.seed), unit.core.random[Engine.VECTOR]
+def set_rng_seed(instruction: SetRngSeed, unit: Unit) -> Run:
+    """Gives every lane of the Vector engine its own seed, derived from a single one."""
+    seed, state = unit.bits(instruction.seed), unit.core.random[Engine.VECTOR]
     lane = np.arange(LANES, dtype=np.uint32)
 
     def run(values: Values) -> None:
@@ -99,13 +104,17 @@ def set_rng_seed(each: SetRngSeed, unit: Unit) -> Run:
     return run
 
 
-def dropout(each: Dropout, unit: Unit) -> Run:
+def dropout(instruction: Dropout, unit: Unit) -> Run:
     """dst = data, an element replaced by zero with probability `prob`."""
-    dst, data, prob = unit.part(each.dst), unit.numbers(each.data), unit.scalar(each.prob)
+    dst, data, prob = (
+        unit.part(instruction.dst),
+        unit.numbers(instruction.data),
+        unit.scalar(instruction.prob),
+    )
 
     def run(values: Values) -> None:
-        lanes = _lanes(unit, dst, values, each.dst.partitions)
-        stays = uniform(lanes, each.dst.free_elements) >= prob(values)
+        lanes = _lanes(unit, dst, values, instruction.dst.partitions)
+        stays = uniform(lanes, instruction.dst.free_elements) >= prob(values)
         dst.write(values, np.where(stays, data(values), np.float32(0)))
 
     return run
@@ -119,4 +128,4 @@ RULES: Rules = {
     SetRngSeed: set_rng_seed,
     Dropout: dropout,
 }
-"""Instruction -> what makes it a function."""
+"""Instruction -> rule that turns it into a function."""

@@ -1,7 +1,7 @@
-"""A kernel's instructions in program order, for engines that execute them in another.
+"""Reads a kernel's instructions in program order, for engines that execute them out of order.
 
 Registers are virtual: an instruction gets the value that the last write before it in program order
-leaves. Where a register decides what comes next, reading waits until it has its value.
+leaves. Where control flow depends on a register, reading waits until its value is known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from neuronjax.emulate.races import Clock, Event, join
 
 @dataclass(eq=False)
 class Entry:
-    """An instruction that is to execute, with the loop variables and registers of its own."""
+    """An instruction to execute, with its own copy of loop variables and registers."""
 
     step: Step
     values: Values
@@ -49,7 +49,7 @@ class Reader:
     _entries: Iterator[Entry | None] | None = None
 
     def next(self) -> Entry | None:
-        """The next instruction; None: there is none, or a register decides that is not there."""
+        """The next instruction; None at the end, or while control flow waits for a register."""
         if self._entries is None:
             self._entries = self._read(self.code.body)
         try:
@@ -59,12 +59,12 @@ class Reader:
             return None
 
     def finish(self) -> None:
-        """Gives the core the values that its registers have in the end."""
+        """Copies the final values of registers back to the core."""
         for place, writer in self.writers.items():
             self.values[place] = writer.values[place]
 
     def _read(self, codes: Sequence[Code]) -> Generator[Entry | None, None, None]:
-        """Instructions in program order; None while a register is not there that decides."""
+        """Instructions in program order; None while control flow waits for a register."""
         for code in codes:
             if isinstance(code, Step):
                 yield self._entry(code)
@@ -79,7 +79,7 @@ class Reader:
         return entry
 
     def _decided(self, register: int) -> Generator[None, None, None]:
-        """Waits until a register has its value, which all engines see from now on."""
+        """Waits until the value of a register is known; all engines see it from now on."""
         writer = self.writers.get(register)
         if writer is None:
             return

@@ -1,7 +1,8 @@
-"""Runs on record: a file from which a run comes out again, bit by bit, up to any instruction.
+"""Recorded runs: a file from which a run can be replayed bit by bit, up to any instruction.
 
 A record is an npz archive: the program as text, its arguments, the order with its seed, the
-rounding, what the host's function gave, and a digest of the results. Replay needs nothing else.
+rounding, the results of the host's function, and a digest of the results. Replay needs nothing
+else.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def record(
 ) -> list[Results]:
     """Runs a program as `core.run` does, and writes a record of the run to `path`.
 
-    The record is written if the run fails, too: without a digest of results.
+    If the run fails, the record is written without a digest of results.
     """
     order = order or ProgramOrder()
     answers: list[list[np.ndarray]] = []
@@ -86,19 +87,19 @@ def _save(
     answers: list[list[np.ndarray]],
     results: list[Results] | None,
 ) -> None:
-    kind = next(name for name, each in _ORDERS.items() if isinstance(order, each))
+    kind = next(name for name, order_type in _ORDERS.items() if isinstance(order, order_type))
     entry = {
         "version": VERSION,
         "order": {"kind": kind, **dataclasses.asdict(order)},
         "rounding": dataclasses.asdict(rounding),
         "digest": None if results is None else digest(results),
-        "answers": [len(each) for each in answers],
+        "answers": [len(arrays_of_call) for arrays_of_call in answers],
     }
     arrays = {_ENTRY: _text(json.dumps(entry)), "program": _text(format_program(program))}
-    for rank, each in enumerate(arguments):
-        arrays |= {f"argument/{rank}/{name}": _bytes(value) for name, value in each.items()}
+    for rank, own in enumerate(arguments):
+        arrays |= {f"argument/{rank}/{name}": _bytes(value) for name, value in own.items()}
     for call, given in enumerate(answers):
-        arrays |= {f"host/{call}/{place}": _bytes(each) for place, each in enumerate(given)}
+        arrays |= {f"host/{call}/{place}": _bytes(array) for place, array in enumerate(given)}
     with path.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
@@ -112,7 +113,7 @@ def _bytes(value: np.ndarray) -> np.ndarray:
 
 
 def _made(kind: type[_T], given: dict[str, Any]) -> _T:
-    """A record of the fields that were given. TypeError, ValueError: they have no such values."""
+    """A dataclass made of the given fields. TypeError, ValueError: a field has a bad value."""
     hints = get_type_hints(kind)
     for name, value in given.items():
         literals = get_args(hints[name])
@@ -124,23 +125,23 @@ def _made(kind: type[_T], given: dict[str, Any]) -> _T:
 
 
 def digest(results: Sequence[Results]) -> str:
-    """SHA-256 of results, in hexadecimal: equal for equal bits."""
-    found = hashlib.sha256()
-    for each in results:
-        for name in sorted(each):
-            value = np.ascontiguousarray(each[name])
-            found.update(f"{name}:{value.dtype}{value.shape};".encode())
-            found.update(value.tobytes())
-    return found.hexdigest()
+    """SHA-256 of results in hexadecimal; equal if and only if all bits are."""
+    sha = hashlib.sha256()
+    for rank_results in results:
+        for name in sorted(rank_results):
+            value = np.ascontiguousarray(rank_results[name])
+            sha.update(f"{name}:{value.dtype}{value.shape};".encode())
+            sha.update(value.tobytes())
+    return sha.hexdigest()
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A run that was recorded.
+    """A recorded run.
 
     Attributes:
-      program: what ran; `arguments`: for each rank; `order`, `rounding`: how.
-      digest: of the results; None: the run failed.
+      program: what ran; `arguments`: for each rank; `order`, `rounding`: how it ran.
+      digest: that of the results; None: the run failed.
     """
 
     program: Program
@@ -155,7 +156,7 @@ class Replay:
         """Reads a record.
 
         Raises:
-          RecordError: the file is no record, is damaged, or of another version.
+          RecordError: the file is not a record, is damaged, or is of another version.
         """
         try:
             with np.load(path, allow_pickle=False) as archive:
@@ -176,13 +177,13 @@ class Replay:
         for finding in verify_form(program):
             raise ValueError(str(finding))
         order = dict(entry["order"])
-        wanted = [each for each in program.buffers if each.kind is Kind.ARGUMENT]
+        wanted = [buffer for buffer in program.buffers if buffer.kind is Kind.ARGUMENT]
         arguments = [
             {
-                each.name: arrays[f"argument/{rank}/{each.name}"]
-                .view(numpy_dtype(each.dtype))
-                .reshape(each.shape)
-                for each in wanted
+                buffer.name: arrays[f"argument/{rank}/{buffer.name}"]
+                .view(numpy_dtype(buffer.dtype))
+                .reshape(buffer.shape)
+                for buffer in wanted
             }
             for rank in range(program.ranks)
         ]
@@ -192,10 +193,10 @@ class Replay:
         ]
         made: Order = _made(_ORDERS[order.pop("kind")], order)
         rounding = _made(Rounding, entry["rounding"])
-        found = entry["digest"]
-        if not isinstance(found, str | None):
-            raise TypeError(f"the digest is {quoted(found)}")
-        return cls(program, arguments, made, rounding, found, answers)
+        recorded = entry["digest"]
+        if not isinstance(recorded, str | None):
+            raise TypeError(f"the digest is {quoted(recorded)}")
+        return cls(program, arguments, made, rounding, recorded, answers)
 
     def run(
         self,
@@ -204,12 +205,12 @@ class Replay:
         checks: Checks = NO_CHECKS,
         observe: Observer | None = None,
     ) -> Emulation:
-        """Runs it again, to the end or until all ranks together have executed `to` instructions.
+        """Runs it again, to the end or to its first `to` instructions, counted over all ranks.
 
         Raises:
-          RecordError: it ran to its end, and the results are others; or it cannot run, because the
-            program breaks rules of the hardware.
-          Whatever the run raised that was recorded, with `checks` that find it.
+          RecordError: the results differ from the recorded ones; or the program cannot run, because
+            it breaks rules of the hardware.
+          Whatever the recorded run raised, if `checks` detect it.
         """
         emulation = Emulation(
             self.program, self.arguments, order=self.order, host=self._host(), checks=checks,
@@ -219,7 +220,7 @@ class Replay:
             emulation.run(to=to)
         except NeuronError:
             raise
-        except Exception as error:  # of what an instruction does with operands it cannot have
+        except Exception as error:  # instructions with illegal operands may raise anything
             for finding in verify(self.program):
                 raise RecordError(
                     f"{self.program.name} cannot be replayed: {finding} Record the run again."
@@ -227,7 +228,7 @@ class Replay:
             raise
         if to is None and self.digest not in (None, digest(emulation.results())):
             raise RecordError(
-                f"{self.program.name} gives other results than when it was recorded. Replay it with"
+                f"the results of {self.program.name} differ from the recorded ones. Replay it with"
                 " the version of neuronjax that made the record."
             )
         return emulation
@@ -248,7 +249,7 @@ class Replay:
     def buffer(
         self, name: str, *, to: int | None = None, rank: int = 0, slot: int = 0
     ) -> np.ndarray:
-        """What a buffer holds after `to` instructions, or at the end.
+        """The contents of a buffer after `to` instructions, or at the end.
 
         Raises:
           MemoryAccessError: there is no such buffer.

@@ -1,4 +1,4 @@
-"""Passes findings on: each pair of instructions once."""
+"""Passes findings on, once per pair of instructions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Reporter:
     _seen: set[tuple[object, ...]] = field(default_factory=set)
 
     def report(self, finding: Finding) -> None:
-        """Passes a finding on unless it is like one before."""
+        """Passes a finding on unless an equivalent one has been reported."""
         key = (finding.kind, *finding.paths)
         if key not in self._seen:
             self._seen.add(key)

@@ -1,4 +1,4 @@
-"""What a rule of an instruction is."""
+"""The types of rules, which turn instructions into functions."""
 
 from __future__ import annotations
 

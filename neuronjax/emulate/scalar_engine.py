@@ -14,7 +14,7 @@ from neuronjax.program.scalar_engine import Activate, Activate2, ActivateReduce
 
 
 def _scaled(unit: Unit, data: Read, scale: Scalar, bias: Scalar | None) -> Read:
-    """data * scale + bias, each of them rounded to float32."""
+    """data * scale + bias; product and sum are each rounded to float32."""
     steps: list[tuple[AluOp, Read]] = []
     if scale != Immediate(1.0):
         steps.append((AluOp.MULTIPLY, unit.scalar(scale)))
@@ -30,43 +30,56 @@ def _scaled(unit: Unit, data: Read, scale: Scalar, bias: Scalar | None) -> Read:
     return scaled if steps else data
 
 
-def activate(each: Activate, unit: Unit) -> Run:
+def activate(instruction: Activate, unit: Unit) -> Run:
     """dst = op(data * scale + bias)."""
-    inner = _scaled(unit, unit.numbers(each.data), each.scale, each.bias)
-    op = each.reduce_op or AluOp.ADD
-    accumulator = Accumulator(unit, each.data, op, each.reduce_cmd, each.reduce_res)
-    return _run(unit, each, inner, unit.scalar(None), accumulator)
+    inner = _scaled(unit, unit.numbers(instruction.data), instruction.scale, instruction.bias)
+    op = instruction.reduce_op or AluOp.ADD
+    accumulator = Accumulator(
+        unit, instruction.data, op, instruction.reduce_cmd, instruction.reduce_res
+    )
+    return _run(unit, instruction, inner, unit.scalar(None), accumulator)
 
 
-def activate_reduce(each: ActivateReduce, unit: Unit) -> Run:
-    """The same with the accumulator reset before."""
-    inner = _scaled(unit, unit.numbers(each.data), each.scale, each.bias)
+def activate_reduce(instruction: ActivateReduce, unit: Unit) -> Run:
+    """dst = op(data * scale + bias), reduced by the accumulator, which is reset first."""
+    inner = _scaled(unit, unit.numbers(instruction.data), instruction.scale, instruction.bias)
     command = ReduceCommand.RESET_REDUCE
-    accumulator = Accumulator(unit, each.data, each.reduce_op, command, each.reduce_res)
-    return _run(unit, each, inner, unit.scalar(None), accumulator)
+    accumulator = Accumulator(
+        unit, instruction.data, instruction.reduce_op, command, instruction.reduce_res
+    )
+    return _run(unit, instruction, inner, unit.scalar(None), accumulator)
 
 
-def activate2(each: Activate2, unit: Unit) -> Run:
+def activate2(instruction: Activate2, unit: Unit) -> Run:
     """dst = op((data op0 imm0) op1 imm1)."""
-    data, imm0, imm1 = unit.numbers(each.data), unit.scalar(each.imm0), unit.scalar(each.imm1)
-    op0, op1 = applied(each.op0, each.reverse0), applied(each.op1, each.reverse1)
-    op = each.reduce_op or AluOp.ADD
-    accumulator = Accumulator(unit, each.data, op, each.reduce_cmd, each.reduce_res)
+    data, imm0, imm1 = (
+        unit.numbers(instruction.data),
+        unit.scalar(instruction.imm0),
+        unit.scalar(instruction.imm1),
+    )
+    op0, op1 = (
+        applied(instruction.op0, instruction.reverse0),
+        applied(instruction.op1, instruction.reverse1),
+    )
+    op = instruction.reduce_op or AluOp.ADD
+    accumulator = Accumulator(
+        unit, instruction.data, op, instruction.reduce_cmd, instruction.reduce_res
+    )
 
     def inner(values: Values) -> Array:
         return op1(op0(data(values), imm0(values)), imm1(values))
 
-    return _run(unit, each, inner, unit.scalar(each.relu_param), accumulator)
+    return _run(unit, instruction, inner, unit.scalar(instruction.relu_param), accumulator)
 
 
 def _run(
     unit: Unit,
-    each: Activate | ActivateReduce | Activate2,
+    instruction: Activate | ActivateReduce | Activate2,
     inner: Read,
     parameter: Read,
     accumulator: Accumulator,
 ) -> Run:
-    function, write = ACTIVATIONS[each.op], unit.output(each.dst)
+    function, write = ACTIVATIONS[instruction.op], unit.output(instruction.dst)
 
     def run(values: Values) -> None:
         result = function(inner(values), parameter(values))
@@ -78,4 +91,4 @@ def _run(
 
 
 RULES: Rules = {Activate: activate, ActivateReduce: activate_reduce, Activate2: activate2}
-"""Instruction -> what makes it a function."""
+"""Instruction -> rule that turns it into a function."""

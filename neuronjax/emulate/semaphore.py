@@ -1,4 +1,4 @@
-"""Semaphores at run time: what they count, and what a wait for them has seen."""
+"""Semaphores at run time: their counts, and the events that a wait on them has seen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neuronjax.emulate.races import Clock, join
 
 @dataclass
 class Counter:
-    """A semaphore: its values after each signal, and what a wait for them has seen."""
+    """A semaphore: its value after every signal, and the events seen by a wait for that value."""
 
     values: list[int] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
@@ -26,5 +26,5 @@ class Counter:
         self.clocks.append(joined)
 
     def seen(self, count: int) -> Clock:
-        """What is seen by waiting until it reaches `count`."""
+        """The events seen by a wait until the semaphore reaches `count`."""
         return self.clocks[bisect_left(self.values, count)] if count > 0 else {}

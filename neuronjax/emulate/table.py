@@ -1,4 +1,4 @@
-"""Rules of all instructions: what makes an instruction and its unit a function or an exchange."""
+"""The rules of all instructions, which turn them into functions or exchanges."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How instructions of the Tensor engine execute: products accumulated in FP32.
 
-In which order the array adds is not documented: sums are those of a float32 matrix product.
+The array's order of summation is not documented; sums are those of a float32 matrix product.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from neuronjax.program.operators import PerformanceMode
 from neuronjax.program.tensor_engine import Matmul, MatmulMX, TensorTranspose
 
 _QUADRANT, _SCALED = 32, 8
-"""Partitions of a quadrant, and those that share a scale."""
+"""Number of partitions in a quadrant, and of those that share a scale."""
 _PASSES_BITS_SINCE = 3
-"""Generation whose transposes move bits; before it they are products with the identity."""
+"""First generation whose transposes copy bits; earlier ones multiply by the identity."""
 
 
 _ALONE = 1 << 19
-"""Multiplications of a matrix product for which OpenBLAS starts no threads.
+"""Most multiplications in a matrix product for which OpenBLAS starts no threads.
 
-A tile is too small for threads to pay; on a machine with other work they make it 100 times slower.
+A tile is too small for threads to pay off; on a busy machine they make it 100 times slower.
 """
 
 
 def product(stationary: Array, moving: Array) -> Array:
     """stationary [K, M], moving [K, N], float32 -> stationaryᵀ @ moving [M, N], float32."""
     (k, m), n = stationary.shape, moving.shape[1]
-    width = next((each for each in _WIDTHS if n % each == 0 and k * m * each <= _ALONE), None)
+    width = next(
+        (columns for columns in _WIDTHS if n % columns == 0 and k * m * columns <= _ALONE), None
+    )
     if k * m * n <= _ALONE or width is None:
         return np.matmul(stationary.T, moving)
     result = np.empty((m, n), np.float32)
@@ -46,13 +48,15 @@ _WIDTHS = (256, 128, 64, 32, 16, 8)
 """Columns of a strip of the moving operand."""
 
 
-def matmul(each: Matmul, unit: Unit) -> Run:
+def matmul(instruction: Matmul, unit: Unit) -> Run:
     """dst = or += stationaryᵀ @ moving."""
-    if each.is_transpose:
-        return _transposing(each, unit)
-    rows = 2 if each.perf_mode is PerformanceMode.DOUBLE_ROW else 1
-    still, moving = (_contracted(unit, access, rows) for access in (each.stationary, each.moving))
-    return _accumulating(each, unit, lambda values: product(still(values), moving(values)))
+    if instruction.is_transpose:
+        return _transposing(instruction, unit)
+    rows = 2 if instruction.perf_mode is PerformanceMode.DOUBLE_ROW else 1
+    still, moving = (
+        _contracted(unit, access, rows) for access in (instruction.stationary, instruction.moving)
+    )
+    return _accumulating(instruction, unit, lambda values: product(still(values), moving(values)))
 
 
 def _contracted(unit: Unit, access: Access, rows: int) -> Read:
@@ -61,9 +65,9 @@ def _contracted(unit: Unit, access: Access, rows: int) -> Read:
     return lambda values: read(values).reshape(-1, free)
 
 
-def _accumulating(each: Matmul | MatmulMX, unit: Unit, compute: Read) -> Run:
-    """Writes what `compute` gives, or adds it to what is there."""
-    starts, dst = unit.frame.flag(each.start), unit.part(each.dst)
+def _accumulating(instruction: Matmul | MatmulMX, unit: Unit, compute: Read) -> Run:
+    """Writes the results of `compute`, or adds them to dst."""
+    starts, dst = unit.frame.flag(instruction.start), unit.part(instruction.dst)
 
     def run(values: Values) -> None:
         result = compute(values)
@@ -74,9 +78,13 @@ def _accumulating(each: Matmul | MatmulMX, unit: Unit, compute: Read) -> Run:
     return run
 
 
-def _transposing(each: Matmul, unit: Unit) -> Run:
-    """The stationary operand through a permutation in the moving one, bit by bit."""
-    still, moving, dst = unit.bits(each.stationary), unit.numbers(each.moving), unit.part(each.dst)
+def _transposing(instruction: Matmul, unit: Unit) -> Run:
+    """Permutes the stationary operand by the moving one, bit by bit."""
+    still, moving, dst = (
+        unit.bits(instruction.stationary),
+        unit.numbers(instruction.moving),
+        unit.part(instruction.dst),
+    )
 
     def run(values: Values) -> None:
         chosen = np.argmax(moving(values) != 0, axis=0)
@@ -95,7 +103,7 @@ def unpacked(words: Array, dtype: Packed) -> Array:
 
 
 def scale_rows(partitions: int) -> Array:
-    """The row of scales for each partition: four in every quadrant of 32, one for 8 partitions."""
+    """The row of scales of each partition: four rows per quadrant of 32, one per 8 partitions."""
     partition = np.arange(partitions)
     return partition // _QUADRANT * _QUADRANT + partition % _QUADRANT // _SCALED
 
@@ -122,27 +130,29 @@ class _Scaled:
         return (elements * scales[:, None, :]).reshape(-1, elements.shape[-1])
 
 
-def matmul_mx(each: MatmulMX, unit: Unit) -> Run:
+def matmul_mx(instruction: MatmulMX, unit: Unit) -> Run:
     """dst = or += stationaryᵀ @ moving of block-scaled operands."""
-    still = _Scaled(unit, each.stationary, each.stationary_scale)
-    moving = _Scaled(unit, each.moving, each.moving_scale)
-    return _accumulating(each, unit, lambda values: product(still(values), moving(values)))
+    still = _Scaled(unit, instruction.stationary, instruction.stationary_scale)
+    moving = _Scaled(unit, instruction.moving, instruction.moving_scale)
+    return _accumulating(instruction, unit, lambda values: product(still(values), moving(values)))
 
 
-def tensor_transpose(each: TensorTranspose, unit: Unit) -> Run:
+def tensor_transpose(instruction: TensorTranspose, unit: Unit) -> Run:
     """dst = dataᵀ; 8-bit elements come out as 16-bit ones with a zero upper byte."""
-    dst = unit.part(each.dst)
+    dst = unit.part(instruction.dst)
     if unit.spec.version < _PASSES_BITS_SINCE:
-        numbers = unit.numbers(each.data)
+        numbers = unit.numbers(instruction.data)
 
         def spread(values: Values) -> None:
             data = numbers(values)
             dst.write(values, product(data, np.eye(len(data), dtype=np.float32)))
 
         return spread
-    bits = unit.bits(each.data)
-    word, wider = (np.dtype(f"u{unit.dtype(a).itemsize}") for a in (each.data, each.dst))
-    target = unit.dtype(each.dst)
+    bits = unit.bits(instruction.data)
+    word, wider = (
+        np.dtype(f"u{unit.dtype(a).itemsize}") for a in (instruction.data, instruction.dst)
+    )
+    target = unit.dtype(instruction.dst)
 
     def move(values: Values) -> None:
         words = np.ascontiguousarray(bits(values).T).view(word)
@@ -152,4 +162,4 @@ def tensor_transpose(each: TensorTranspose, unit: Unit) -> Run:
 
 
 RULES: Rules = {Matmul: matmul, MatmulMX: matmul_mx, TensorTranspose: tensor_transpose}
-"""Instruction -> what makes it a function."""
+"""Instruction -> rule that turns it into a function."""

@@ -1,8 +1,8 @@
-"""What rules of instructions are made of: operands as functions of the state of the loops.
+"""The building blocks of rules: operands as functions of the state of the loops.
 
-A rule takes an instruction and its `Unit`, and returns a function that executes it. Values that it
-reads are float32 or integers [partitions, free elements]; a constant is a number of shape [1, 1],
-an element per partition is [partitions, 1]: both broadcast.
+A rule takes an instruction and its `Unit`, and returns a function that executes it. Operands are
+read as float32 or integers [partitions, free elements]; a constant has the shape [1, 1] and one
+element per partition the shape [partitions, 1], and both broadcast.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Run = Callable[[Values], None]
 Read = Callable[[Values], Array]
 Write = Callable[[Values, Array], None]
 HostFunction = Callable[[Host, list[Array]], list[Array]]
-"""Does an instruction of the host: (instruction, sources) -> results."""
+"""Executes a `Host` instruction: (instruction, sources) -> results."""
 LANES = 128
 STATE_WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
 """Words of random state per lane (NKI ISA, rand_set_state)."""
 
 
 def _accumulators() -> dict[Engine, Array]:
-    return {each: np.zeros((LANES, 1), np.float32) for each in (Engine.SCALAR, Engine.VECTOR)}
+    return {engine: np.zeros((LANES, 1), np.float32) for engine in (Engine.SCALAR, Engine.VECTOR)}
 
 
 def _random_state() -> dict[Engine, Array]:
-    """Every lane has another seed, its first word. What hardware starts with is undocumented."""
+    """Every lane has its own seed in its first word; the hardware's seeds are undocumented."""
     lane = np.arange(LANES, dtype=np.uint32)
-    states = {each: np.zeros((LANES, words), np.uint32) for each, words in STATE_WORDS.items()}
+    states = {engine: np.zeros((LANES, words), np.uint32) for engine, words in STATE_WORDS.items()}
     for place, state in enumerate(states.values()):
         state[:, 0] = random_bits(NUMPY, lane, np.array([place], np.uint32))
     return states
@@ -49,7 +49,7 @@ def _random_state() -> dict[Engine, Array]:
 
 @dataclass
 class CoreState:
-    """What a core keeps beside its memories: accumulators and random state of its engines."""
+    """A core's state besides its memories: accumulators and random state of its engines."""
 
     rank: int
     accumulators: dict[Engine, Array] = field(default_factory=_accumulators)
@@ -59,7 +59,7 @@ class CoreState:
     rounded: Counter = field(default_factory=Counter)
 
     def reset(self) -> None:
-        """Makes it as it was in the beginning, in place."""
+        """Restores the initial state, in place."""
         self.rounded.value = 0
         for accumulator in self.accumulators.values():
             accumulator[...] = 0
@@ -69,7 +69,7 @@ class CoreState:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The surroundings of one instruction on one core."""
+    """The context of one instruction on one core."""
 
     instruction: Instruction
     place: Place
@@ -82,16 +82,16 @@ class Unit:
     watcher: Watcher | None = None
 
     def window(self, access: Access, *, merges: bool = True) -> Window:
-        """Where an access is; `merges` puts dimensions together that make one walk."""
+        """The window of an access; `merges` joins adjacent dimensions where strides allow it."""
         location = self.locations[access.buffer.name]
         return Window(
             self.instruction, access, location, self.frame, self.place.path, merges=merges
         )
 
     def raw(self, access: Access) -> Read:
-        """Reads elements as they are: an array of `numpy_dtype`, perhaps a view of the memory.
+        """Reads elements unconverted: an array of `numpy_dtype`, possibly a view of the memory.
 
-        Its shape is that of the window; `flat` makes two dimensions of it.
+        Its shape is that of the window; with `flat` it has two dimensions.
         """
         window, watcher = self.window(access), self.watcher
         view = window.view
@@ -105,7 +105,7 @@ class Unit:
         return read
 
     def bits(self, access: Access) -> Read:
-        """Reads elements as they are: [partitions, free elements]."""
+        """Reads elements unconverted: [partitions, free elements]."""
         raw, flat = self.raw(access), (access.partitions, access.free_elements)
         return lambda values: raw(values).reshape(flat)
 
@@ -123,7 +123,7 @@ class Unit:
         return lambda _: constant
 
     def constant(self, value: Immediate, access: Access) -> Array:
-        """A constant as one element of the type of an access: [1, 1], rounded to nearest."""
+        """A constant in the type of an access, rounded to nearest: [1, 1]."""
         element = np.empty((1, 1), self.dtype(access))
         is_float = isinstance(value.value, float)
         number = np.full((1, 1), value.value, np.float32 if is_float else None)
@@ -131,7 +131,7 @@ class Unit:
         return element
 
     def integers(self, operand: Scalar, dtype: np.dtype) -> Read:
-        """Reads integers of `dtype`: elements as they are, or a constant."""
+        """Reads integers of `dtype`: unconverted elements, or a constant."""
         if isinstance(operand, Access):
             bits = self.bits(operand)
             return lambda values: bits(values).astype(dtype, copy=False)
@@ -139,7 +139,7 @@ class Unit:
         return lambda _: constant
 
     def output(self, access: Access) -> Write:
-        """Writes float32 numbers, rounded, or integers, which wrap, into all elements."""
+        """Writes all elements: float32 numbers are rounded, integers wrap."""
         window, watcher = self.window(access), self.watcher
         encode = encoder(access.element_type, self.core.rounding, self.core.rounded)
         view, shape = window.view, window.shape
@@ -153,7 +153,7 @@ class Unit:
         return write
 
     def mover(self, access: Access) -> Write:
-        """Writes elements as they are."""
+        """Writes all elements, unconverted."""
         window, watcher = self.window(access), self.watcher
         view, shape = window.view, window.shape
 
@@ -165,11 +165,11 @@ class Unit:
         return write
 
     def part(self, access: Access) -> Part:
-        """Reads and writes some elements."""
+        """Reads and writes selected elements."""
         return Part(self.window(access), self)
 
     def dtype(self, access: Access) -> np.dtype:
-        """dtype of the elements as they are."""
+        """The dtype of the unconverted elements."""
         return numpy_dtype(access.element_type)
 
 
@@ -184,13 +184,13 @@ class Part:
         self._encode = encoder(element_type, unit.core.rounding, unit.core.rounded)
 
     def bits(self, values: Values, where: Array | None = None) -> Array:
-        """All elements as they are, [partitions, free elements]; those of the mask are wanted."""
+        """All elements, unconverted, [partitions, free elements]; only masked ones are needed."""
         if self._watcher is not None:
             self._watcher.reads(self._window, values, self._mask(where))
         return self._window.view(values).reshape(self._window.flat)
 
     def numbers(self, values: Values, where: Array | None = None) -> Array:
-        """The same as float32."""
+        """All elements as float32, [partitions, free elements]; only masked ones are needed."""
         if self._watcher is not None:
             self._watcher.reads(self._window, values, self._mask(where))
         return self._decode(self._window.view(values)).reshape(self._window.flat)
@@ -210,13 +210,13 @@ class Part:
             self._watcher.writes(self._window, values, mask)
 
     def move(self, values: Values, result: Array, where: Array | None = None) -> None:
-        """Writes elements as they are, where the mask is set."""
+        """Writes unconverted elements where the mask is set."""
         view, mask = self._window.view(values), self._mask(where)
-        moved = np.broadcast_to(result, self._window.flat).reshape(self._window.shape)
+        elements = np.broadcast_to(result, self._window.flat).reshape(self._window.shape)
         if mask is None:
-            view[...] = moved
+            view[...] = elements
         else:
-            view[mask] = moved[mask]
+            view[mask] = elements[mask]
         if self._watcher is not None:
             self._watcher.writes(self._window, values, mask)
 

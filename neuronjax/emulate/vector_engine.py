@@ -48,43 +48,54 @@ _exp = once_rounded(np.exp)
 
 
 def mapped(unit: Unit, dst: Access, compute: Read) -> Run:
-    """Writes what `compute` gives."""
+    """Writes the results of `compute`."""
     write = unit.output(dst)
     return lambda values: write(values, compute(values))
 
 
-def tensor_tensor(each: TensorTensor, unit: Unit) -> Run:
+def tensor_tensor(instruction: TensorTensor, unit: Unit) -> Run:
     """dst = data1 op data2."""
-    if is_bitwise(each.op):
-        dtype = unit.dtype(each.data1)
-        one, other = (unit.integers(access, dtype) for access in (each.data1, each.data2))
-        operator = applied_to_bits(each.op, False)
-    elif each.engine is Engine.GPSIMD and _is_word(each.data1) and _is_word(each.data2):
+    if is_bitwise(instruction.op):
+        dtype = unit.dtype(instruction.data1)
+        data1, data2 = (
+            unit.integers(access, dtype) for access in (instruction.data1, instruction.data2)
+        )
+        operator = applied_to_bits(instruction.op, False)
+    elif (
+        instruction.engine is Engine.GPSIMD
+        and _is_word(instruction.data1)
+        and _is_word(instruction.data2)
+    ):
         wide = np.dtype(np.int64)
-        one, other = (unit.integers(access, wide) for access in (each.data1, each.data2))
-        operator = EXACT[each.op]
+        data1, data2 = (
+            unit.integers(access, wide) for access in (instruction.data1, instruction.data2)
+        )
+        operator = EXACT[instruction.op]
     else:
-        one, other = unit.numbers(each.data1), unit.numbers(each.data2)
-        operator = ARITHMETIC[each.op]
-    return mapped(unit, each.dst, lambda values: operator(one(values), other(values)))
+        data1, data2 = unit.numbers(instruction.data1), unit.numbers(instruction.data2)
+        operator = ARITHMETIC[instruction.op]
+    return mapped(unit, instruction.dst, lambda values: operator(data1(values), data2(values)))
 
 
 def _is_word(access: Access) -> bool:
-    found = access.element_type
-    return isinstance(found, Integer) and found.storage_bits == 32
+    dtype = access.element_type
+    return isinstance(dtype, Integer) and dtype.storage_bits == 32
 
 
-def tensor_scalar(each: TensorScalar, unit: Unit) -> Run:
+def tensor_scalar(instruction: TensorScalar, unit: Unit) -> Run:
     """dst = (data op0 operand0) op1 operand1."""
     steps: list[tuple[Binary, Read]] = []
-    pairs = ((each.op0, each.operand0, each.reverse0), (each.op1, each.operand1, each.reverse1))
-    bitwise = is_bitwise(each.op0)
-    data = unit.bits(each.data) if bitwise else unit.numbers(each.data)
+    pairs = (
+        (instruction.op0, instruction.operand0, instruction.reverse0),
+        (instruction.op1, instruction.operand1, instruction.reverse1),
+    )
+    bitwise = is_bitwise(instruction.op0)
+    data = unit.bits(instruction.data) if bitwise else unit.numbers(instruction.data)
     for op, operand, reverse in pairs:
         if op is None:
             continue
         if bitwise:
-            dtype = unit.dtype(each.data)
+            dtype = unit.dtype(instruction.data)
             read = data if operand is None else unit.integers(operand, dtype)
             steps.append((applied_to_bits(op, reverse), read))
         else:
@@ -96,39 +107,51 @@ def tensor_scalar(each: TensorScalar, unit: Unit) -> Run:
             x = operator(x, operand(values))
         return x
 
-    return mapped(unit, each.dst, compute)
+    return mapped(unit, instruction.dst, compute)
 
 
-def scalar_tensor_tensor(each: ScalarTensorTensor, unit: Unit) -> Run:
+def scalar_tensor_tensor(instruction: ScalarTensorTensor, unit: Unit) -> Run:
     """dst = (data op0 operand0) op1 operand1."""
-    data, scalar = unit.numbers(each.data), unit.scalar(each.operand0)
-    tensor = unit.numbers(each.operand1)
-    op0, op1 = applied(each.op0, each.reverse0), applied(each.op1, each.reverse1)
+    data, scalar = unit.numbers(instruction.data), unit.scalar(instruction.operand0)
+    tensor = unit.numbers(instruction.operand1)
+    op0, op1 = (
+        applied(instruction.op0, instruction.reverse0),
+        applied(instruction.op1, instruction.reverse1),
+    )
     return mapped(
-        unit, each.dst, lambda values: op1(op0(data(values), scalar(values)), tensor(values))
+        unit, instruction.dst, lambda values: op1(op0(data(values), scalar(values)), tensor(values))
     )
 
 
-def tensor_reduce(each: TensorReduce, unit: Unit) -> Run:
+def tensor_reduce(instruction: TensorReduce, unit: Unit) -> Run:
     """dst = op over the last dimensions of data."""
-    data = unit.bits(each.data) if is_bitwise(each.op) else unit.numbers(each.data)
-    kept = each.data.sizes[: len(each.data.dims) - each.axes]
-    shape = (each.data.partitions, int(np.prod(kept, dtype=int)), -1)
+    data = (
+        unit.bits(instruction.data)
+        if is_bitwise(instruction.op)
+        else unit.numbers(instruction.data)
+    )
+    kept = instruction.data.sizes[: len(instruction.data.dims) - instruction.axes]
+    shape = (instruction.data.partitions, int(np.prod(kept, dtype=int)), -1)
 
     def compute(values: Values) -> Array:
-        result = reduced(each.op, data(values).reshape(shape))
-        return np.negative(result) if each.negate else result
+        result = reduced(instruction.op, data(values).reshape(shape))
+        return np.negative(result) if instruction.negate else result
 
-    return mapped(unit, each.dst, compute)
+    return mapped(unit, instruction.dst, compute)
 
 
-def tensor_scalar_reduce(each: TensorScalarReduce, unit: Unit) -> Run:
+def tensor_scalar_reduce(instruction: TensorScalarReduce, unit: Unit) -> Run:
     """dst = data op0 operand0; the accumulator reduces dst."""
-    data, scalar, write = unit.numbers(each.data), unit.scalar(each.operand0), unit.output(each.dst)
-    operator = ARITHMETIC[each.op0]
+    data, scalar, write = (
+        unit.numbers(instruction.data),
+        unit.scalar(instruction.operand0),
+        unit.output(instruction.dst),
+    )
+    operator = ARITHMETIC[instruction.op0]
     accumulator = Accumulator(
-        unit, each.data, each.reduce_op, each.reduce_cmd, each.reduce_res,
-        initial=each.reduce_init, negate=each.reduce_res_negate,
+        unit, instruction.data, instruction.reduce_op, instruction.reduce_cmd,
+        instruction.reduce_res, initial=instruction.reduce_init,
+        negate=instruction.reduce_res_negate,
     )  # fmt: skip
     return reducing(accumulator, write, lambda values: operator(data(values), scalar(values)))
 
@@ -136,7 +159,7 @@ def tensor_scalar_reduce(each: TensorScalarReduce, unit: Unit) -> Run:
 def reducing(
     accumulator: Accumulator, write: Callable[[Values, Array], None], compute: Read
 ) -> Run:
-    """Writes what `compute` gives; the accumulator takes it."""
+    """Writes the results of `compute`, which the accumulator reduces."""
 
     def run(values: Values) -> None:
         result = compute(values)
@@ -153,7 +176,7 @@ _ACCUMULATE: Mapping[AluOp, Callable[[Array], Array]] = {
     AluOp.MAXIMUM: lambda x: np.maximum.accumulate(x, axis=1),
     AluOp.MINIMUM: lambda x: np.minimum.accumulate(x, axis=1),
 }
-"""Operator -> its running results along the free dimension, where numpy has them."""
+"""Operator -> numpy's cumulative function along the free dimension, where there is one."""
 
 
 def running(op: AluOp, first: Array, x: Array) -> Array:
@@ -168,55 +191,62 @@ def running(op: AluOp, first: Array, x: Array) -> Array:
     return result
 
 
-def tensor_scalar_cumulative(each: TensorScalarCumulative, unit: Unit) -> Run:
+def tensor_scalar_cumulative(instruction: TensorScalarCumulative, unit: Unit) -> Run:
     """dst[i] = op1(op0(src[i], imm0), dst[i - 1])."""
-    src, imm0, imm1 = unit.numbers(each.src), unit.scalar(each.imm0), unit.scalar(each.imm1)
-    write, operator = unit.output(each.dst), ARITHMETIC[each.op0]
-    registers = Accumulator(unit, each.src, each.op1, ReduceCommand.IDLE, None)
-    identity = np.full((1, 1), IDENTITIES.get(each.op1, 0.0), np.float32)
+    src, imm0, imm1 = (
+        unit.numbers(instruction.src),
+        unit.scalar(instruction.imm0),
+        unit.scalar(instruction.imm1),
+    )
+    write, operator = unit.output(instruction.dst), ARITHMETIC[instruction.op0]
+    registers = Accumulator(unit, instruction.src, instruction.op1, ReduceCommand.IDLE, None)
+    identity = np.full((1, 1), IDENTITIES.get(instruction.op1, 0.0), np.float32)
     firsts: Mapping[ReduceCommand, Read] = {
         ReduceCommand.LOAD_REDUCE: imm1,
         ReduceCommand.REDUCE: registers.state,
     }
-    first = firsts.get(each.reduce_cmd, lambda _: identity)
+    first = firsts.get(instruction.reduce_cmd, lambda _: identity)
 
     def run(values: Values) -> None:
-        result = running(each.op1, first(values).copy(), operator(src(values), imm0(values)))
+        result = running(instruction.op1, first(values).copy(), operator(src(values), imm0(values)))
         registers.state(values)[...] = result[:, -1:]
         write(values, result)
 
     return run
 
 
-def tensor_tensor_scan(each: TensorTensorScan, unit: Unit) -> Run:
+def tensor_tensor_scan(instruction: TensorTensorScan, unit: Unit) -> Run:
     """dst[i] = (data0[i] op0 dst[i - 1]) op1 data1[i]."""
-    data0, data1 = unit.numbers(each.data0), unit.numbers(each.data1)
-    initial = unit.scalar(each.initial)
-    op0, op1 = applied(each.op0, each.reverse0), applied(each.op1, each.reverse1)
+    data0, data1 = unit.numbers(instruction.data0), unit.numbers(instruction.data1)
+    initial = unit.scalar(instruction.initial)
+    op0, op1 = (
+        applied(instruction.op0, instruction.reverse0),
+        applied(instruction.op1, instruction.reverse1),
+    )
 
     def compute(values: Values) -> Array:
-        one, other = data0(values), data1(values)
-        result = np.empty_like(one)
-        last = np.broadcast_to(initial(values), (len(one), 1))[:, 0]
-        for place in range(one.shape[1]):
-            last = op1(op0(one[:, place], last), other[:, place])
+        x, y = data0(values), data1(values)
+        result = np.empty_like(x)
+        last = np.broadcast_to(initial(values), (len(x), 1))[:, 0]
+        for place in range(x.shape[1]):
+            last = op1(op0(x[:, place], last), y[:, place])
             result[:, place] = last
         return result
 
-    return mapped(unit, each.dst, compute)
+    return mapped(unit, instruction.dst, compute)
 
 
-def tensor_copy(each: TensorCopy, unit: Unit) -> Run:
+def tensor_copy(instruction: TensorCopy, unit: Unit) -> Run:
     """dst = src."""
-    if each.src.element_type == each.dst.element_type:
-        raw, move = unit.raw(each.src), unit.mover(each.dst)
+    if instruction.src.element_type == instruction.dst.element_type:
+        raw, move = unit.raw(instruction.src), unit.mover(instruction.dst)
         return lambda values: move(values, raw(values))
-    return mapped(unit, each.dst, unit.numbers(each.src))
+    return mapped(unit, instruction.dst, unit.numbers(instruction.src))
 
 
-def memset(each: Memset, unit: Unit) -> Run:
+def memset(instruction: Memset, unit: Unit) -> Run:
     """dst = value."""
-    element, dst = unit.constant(each.value, each.dst), unit.part(each.dst)
+    element, dst = unit.constant(instruction.value, instruction.dst), unit.part(instruction.dst)
     return lambda values: dst.move(values, element)
 
 
@@ -231,63 +261,68 @@ def _moments(data: Array) -> Array:
     return np.stack([np.full_like(mean, count), mean, spread], 1).astype(np.float32)
 
 
-def bn_stats(each: BatchNormStats, unit: Unit) -> Run:
+def bn_stats(instruction: BatchNormStats, unit: Unit) -> Run:
     """dst = moments of the even elements, then of the odd ones."""
-    data = unit.numbers(each.data)
+    data = unit.numbers(instruction.data)
 
     def compute(values: Values) -> Array:
         x = data(values)
         return np.concatenate([_moments(x[:, 0::2]), _moments(x[:, 1::2])], 1)
 
-    return mapped(unit, each.dst, compute)
+    return mapped(unit, instruction.dst, compute)
 
 
-def bn_aggr(each: BatchNormAggregate, unit: Unit) -> Run:
+def bn_aggr(instruction: BatchNormAggregate, unit: Unit) -> Run:
     """dst = mean and variance from triples."""
-    data = unit.numbers(each.data)
+    data = unit.numbers(instruction.data)
 
     def compute(values: Values) -> Array:
-        triples = data(values).astype(np.float64).reshape(each.data.partitions, -1, 3)
+        triples = data(values).astype(np.float64).reshape(instruction.data.partitions, -1, 3)
         count, mean, spread = (triples[:, :, place] for place in range(3))
         total = count.sum(1)
         center = (count * mean).sum(1) / total
         variance = (spread + count * np.square(mean - center[:, None])).sum(1) / total
         return np.stack([center, variance], 1).astype(np.float32)
 
-    return mapped(unit, each.dst, compute)
+    return mapped(unit, instruction.dst, compute)
 
 
-def reciprocal(each: Reciprocal, unit: Unit) -> Run:
+def reciprocal(instruction: Reciprocal, unit: Unit) -> Run:
     """dst = 1 / data, correctly rounded."""
-    data = unit.numbers(each.data)
-    return mapped(unit, each.dst, lambda values: np.reciprocal(data(values)))
+    data = unit.numbers(instruction.data)
+    return mapped(unit, instruction.dst, lambda values: np.reciprocal(data(values)))
 
 
-def exponential(each: Exponential, unit: Unit) -> Run:
+def exponential(instruction: Exponential, unit: Unit) -> Run:
     """dst = exp(src - max_value)."""
-    src, top = unit.numbers(each.src), unit.scalar(each.max_value)
+    src, top = unit.numbers(instruction.src), unit.scalar(instruction.max_value)
     accumulator = Accumulator(
-        unit, each.src, AluOp.ADD, each.reduce_cmd, each.reduce_res, initial=each.reduce_init
+        unit,
+        instruction.src,
+        AluOp.ADD,
+        instruction.reduce_cmd,
+        instruction.reduce_res,
+        initial=instruction.reduce_init,
     )
     return reducing(
-        accumulator, unit.output(each.dst), lambda values: _exp(src(values) - top(values))
+        accumulator, unit.output(instruction.dst), lambda values: _exp(src(values) - top(values))
     )
 
 
-def quantize_mx(each: QuantizeMX, unit: Unit) -> Run:
-    """dst, dst_scale = src in blocks of 8 partitions × 4 neighbours."""
-    assert isinstance(each.dst.element_type, Packed)
-    src, words = unit.numbers(each.src), unit.mover(each.dst)
-    scales, packed = unit.part(each.dst_scale), each.dst.element_type
-    rows = np.unique(scale_rows(each.src.partitions))
-    written = np.zeros((each.dst_scale.partitions, 1), bool)
+def quantize_mx(instruction: QuantizeMX, unit: Unit) -> Run:
+    """dst, dst_scale = src quantized in blocks of 8 partitions × 4 adjacent elements."""
+    assert isinstance(instruction.dst.element_type, Packed)
+    src, words = unit.numbers(instruction.src), unit.mover(instruction.dst)
+    scales, packed = unit.part(instruction.dst_scale), instruction.dst.element_type
+    rows = np.unique(scale_rows(instruction.src.partitions))
+    written = np.zeros((instruction.dst_scale.partitions, 1), bool)
     written[rows] = True
-    dtype = unit.dtype(each.dst_scale)
+    dtype = unit.dtype(instruction.dst_scale)
 
     def run(values: Values) -> None:
-        found, codes = quantized(src(values), packed)
-        words(values, found)
-        spread = np.zeros((each.dst_scale.partitions, codes.shape[1]), np.uint8)
+        blocks, codes = quantized(src(values), packed)
+        words(values, blocks)
+        spread = np.zeros((instruction.dst_scale.partitions, codes.shape[1]), np.uint8)
         spread[rows] = codes
         scales.move(values, spread.view(dtype), written)
 
@@ -310,4 +345,4 @@ RULES: Rules = {
     Exponential: exponential,
     QuantizeMX: quantize_mx,
 }
-"""Instruction -> what makes it a function; `vector_selection` has the others of the engine."""
+"""Instruction -> rule that turns it into a function; the rest are in `vector_selection`."""

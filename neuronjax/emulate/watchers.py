@@ -1,4 +1,4 @@
-"""Several watchers as one."""
+"""Combines several watchers of memory accesses into one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from neuronjax.emulate.window import Array, Watcher, Window
 
 @dataclass(frozen=True, slots=True)
 class Watchers:
-    """Tells all of them."""
+    """Passes every access on to all watchers."""
 
     watchers: Sequence[Watcher]
 
     def reads(self, window: Window, values: Values, where: Array | None) -> None:
-        for each in self.watchers:
-            each.reads(window, values, where)
+        for watcher in self.watchers:
+            watcher.reads(window, values, where)
 
     def writes(self, window: Window, values: Values, where: Array | None) -> None:
-        for each in self.watchers:
-            each.writes(window, values, where)
+        for watcher in self.watchers:
+            watcher.writes(window, values, where)
 
 
 def watcher_of(watchers: Sequence[Watcher]) -> Watcher | None:
-    """One for all; None: there are none."""
+    """A watcher that combines the given ones; None if there are none."""
     return Watchers(watchers) if len(watchers) > 1 else next(iter(watchers), None)

@@ -1,7 +1,7 @@
 """An access to memory, compiled: a strided view of bytes for every state of the loops.
 
-numpy makes the views: elements of a dtype at byte strides over the one array of a storage. What
-depends on loop variables is one affine function of bytes, in most instructions without a term.
+The views are numpy arrays: elements of a dtype at byte strides over the array of a storage. Only
+the byte offset depends on loop variables, as an affine function that is mostly constant.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ View = Callable[[Values], Array]
 
 
 class Watcher(Protocol):
-    """Looks at every access to memory.
+    """Observes every access to memory.
 
-    `where` selects elements: truth values for the leading dimensions of the window's shape. None:
-    all of them.
+    `where` selects elements by a boolean mask over the leading dimensions of the window's shape;
+    None selects all of them.
     """
 
     def reads(self, window: Window, values: Values, where: Array | None) -> None: ...
@@ -41,7 +41,7 @@ class Window:
     """An access at a location.
 
     Attributes:
-      shape: [partitions, *sizes of the free dimensions], neighbours put together if it `merges`.
+      shape: [partitions, *sizes of the free dimensions], adjacent ones joined if it `merges`.
       flat: [partitions, free elements].
     """
 
@@ -64,7 +64,7 @@ class Window:
         sizes, strides = _merged(access) if merges else _listed(access)
         self.shape = (access.partitions, *sizes)
         self.flat = (access.partitions, access.free_elements)
-        self.strides = (location.storage.width, *(each * self.itemsize for each in strides))
+        self.strides = (location.storage.width, *(stride * self.itemsize for stride in strides))
         self._location = location
         variables = access.variables
         #: Whether its address depends on nothing.
@@ -75,13 +75,13 @@ class Window:
 
     @property
     def field(self) -> str:
-        """What the instruction calls the operand."""
+        """The name of the instruction's field that holds the operand."""
         uses = self._instruction.uses()
         return next((use.field for use in uses if use.operand is self.access), "an operand")
 
     @property
     def owner(self) -> int:
-        """The number of the buffer, which aliases share."""
+        """The number of the buffer; aliases share it."""
         return self._location.owner
 
     def row(self, values: Values) -> int:
@@ -125,7 +125,7 @@ class Window:
         return start
 
     def _is_inside(self, frame: Frame, variables: frozenset[str]) -> bool:
-        """Whether no state of the loops leads out of the buffer."""
+        """Whether the access stays in the buffer in every state of the loops."""
         access = self.access
         if not variables <= frame.limits.keys():
             return False
@@ -163,17 +163,17 @@ class Window:
         )
 
     def words(self, marks: Array, values: Values) -> Array:
-        """The window over an array of uint8 that is like the storage, in words of an element."""
+        """The window over an array of uint8 parallel to the storage, one word per element."""
         dtype = np.dtype(f"u{self.itemsize}")
         return np.ndarray(self.shape, dtype, marks.data, self.start(values), self.strides)
 
     def granules(self, marks: Array, values: Values) -> Array:
-        """The window over an array with one item for each granule of the storage.
+        """The window over an array with one item per granule of the storage.
 
         [*shape, granules of an element], without the last dimension if that is 1.
         """
         granule, size = self.storage.granule, marks.itemsize
-        strides = tuple(each // granule * size for each in self.strides)
+        strides = tuple(stride // granule * size for stride in self.strides)
         count, start = self.itemsize // granule, self.start(values) // granule * size
         if count == 1:
             return np.ndarray(self.shape, marks.dtype, marks.data, start, strides)
@@ -182,12 +182,12 @@ class Window:
 
 
 def _listed(access: Access) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes and strides of the free dimensions as they are."""
+    """Sizes and strides of the free dimensions, unmerged."""
     return access.sizes, tuple(dim.stride for dim in access.dims)
 
 
 def _merged(access: Access) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes and strides of the free dimensions, neighbours that make one walk put together."""
+    """Sizes and strides of the free dimensions, with adjacent ones joined where strides allow."""
     dims = [(dim.size, dim.stride) for dim in access.dims if dim.size > 1]
     merged: list[tuple[int, int]] = []
     for size, stride in dims:

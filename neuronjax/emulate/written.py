@@ -1,4 +1,4 @@
-"""Which bytes have been written, and through which buffer: reads of others are found."""
+"""Tracks which bytes have been written, and through which buffer, to detect bad reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neuronjax.program.operand import Buffer
 
 
 class Written:
-    """For each byte of each storage the number of the buffer that it was written through, or 0."""
+    """For every byte of storage, the number of the buffer through which it was written, or 0."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -32,7 +32,7 @@ class Written:
         self._rows(buffer, location)[...] = location.owner
 
     def clear(self, buffers: Iterable[tuple[Buffer, Location]]) -> None:
-        """Makes buffers hold nothing again."""
+        """Marks buffers as unwritten again."""
         for buffer, location in buffers:
             self._rows(buffer, location)[...] = 0
             location.bytes_of(buffer)[...] = UNWRITTEN
@@ -44,7 +44,7 @@ class Written:
         return rows[location.row : location.row + buffer.partitions, first:last]
 
     def reads(self, window: Window, values: Values, where: Array | None) -> None:
-        """Reports a read of what nothing has written, or something else."""
+        """Reports a read of bytes that nothing, or another buffer, has written."""
         marks = window.words(self._of(window.storage), values)
         wanted = marks if where is None else marks[where]
         full = _full(window.itemsize, window.owner)
@@ -53,16 +53,16 @@ class Written:
         wrong = wanted[wanted != full]
         is_foreign = bool(np.all(wrong != 0))
         kind = Kind.OVERWRITTEN if is_foreign else Kind.UNINITIALISED
-        found = "another buffer has overwritten" if is_foreign else "nothing has written"
+        history = "another buffer has overwritten" if is_foreign else "nothing has written"
         remedy = "Move one of them, or declare an alias" if is_foreign else "Write them before"
         message = (
             f"{window.path}: {window.field} reads {wrong.size} of {wanted.size} elements of"
-            f" {window.access.buffer.name} that {found}. {remedy}."
+            f" {window.access.buffer.name} that {history}. {remedy}."
         )
         self._reporter.report(Finding(kind, self._reporter.rank, (window.path,), message))
 
     def ends(self, buffer: Buffer, location: Location) -> None:
-        """Reports bytes of a result that nothing has written when the program has ended."""
+        """Reports bytes of a result that are still unwritten at the end of the program."""
         marks = self._rows(buffer, location)
         missing = int(np.count_nonzero(marks != location.owner))
         if missing:
@@ -75,11 +75,11 @@ class Written:
             )
 
     def writes(self, window: Window, values: Values, where: Array | None) -> None:
-        """Marks what is written."""
+        """Marks bytes as written."""
         marks = window.words(self._of(window.storage), values)
         marks[... if where is None else where] = _full(window.itemsize, window.owner)
 
 
 def _full(itemsize: int, owner: int) -> int:
-    """A word of marked bytes."""
+    """The marks of all bytes of an element, as one integer."""
     return int.from_bytes(bytes([owner]) * itemsize, "little")

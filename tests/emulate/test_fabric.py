@@ -114,7 +114,7 @@ BAD: dict[str, tuple[str, str]] = {
         " all_reduce dsts=(Y) srcs=(X) groups=((0, 1, 2, 3)) }",
         "different collectives",
     ),
-    "a rank that is missing": ("all_reduce dsts=(Y) srcs=(X) groups=((0, 1))", "do not have it"),
+    "a rank that is missing": ("all_reduce dsts=(Y) srcs=(X) groups=((0, 1))", "do not include it"),
     "a rank that does not exist": (
         "all_reduce dsts=(Y) srcs=(X) groups=((0, 1, 2, 3, 4))", r"ranks \[4\] never come",
     ),
