@@ -33,15 +33,16 @@ def mesh_axes(axes: Axes) -> dict[str, int]:
                 f"mesh axis {quoted(name)} has size {quoted(size)}; it must be a positive integer, "
                 "at least 1"
             )
-    found = {name: int(size) for name, size in sizes.items()}
+    lengths = {name: int(size) for name, size in sizes.items()}
     total = 1
-    for size in found.values():
+    for size in lengths.values():
         total *= size
         if total > MOST_RANKS:
             raise TopologyError(
-                f"mesh {quoted(describe(found))} has more than {MOST_RANKS} cores; make it smaller."
+                f"mesh {quoted(describe(lengths))} has more than {MOST_RANKS} cores; make it"
+                " smaller."
             )
-    return found
+    return lengths
 
 
 def describe(sizes: Mapping[str, int]) -> str:

@@ -32,20 +32,20 @@ def cores_of_process(machine: Machine, process: int, count: int) -> Sequence[Log
     if count < hosts:
         return _of_hosts(machine, range(process * hosts // count, (process + 1) * hosts // count))
     target, host = divmod(process, hosts)
-    return [_moved(core, machine, target) for core in _of_hosts(machine, range(host, host + 1))]
+    return [_on_target(core, machine, target) for core in _of_hosts(machine, range(host, host + 1))]
 
 
 def core_of(machine: Machine, id: int) -> LogicalCore:
     """A core by its id, which goes on counting from target to target."""
     target, core = divmod(id, machine.core_count)
-    return _moved(machine.core(core), machine, target)
+    return _on_target(machine.core(core), machine, target)
 
 
 def _of_hosts(machine: Machine, hosts: range) -> list[LogicalCore]:
     return [core for core in machine.logical_cores if core.instance_index in hosts]
 
 
-def _moved(core: LogicalCore, machine: Machine, target: int) -> LogicalCore:
+def _on_target(core: LogicalCore, machine: Machine, target: int) -> LogicalCore:
     """The same core of another target of the kind."""
     first = target * machine.core_count
     return replace(
@@ -53,5 +53,7 @@ def _moved(core: LogicalCore, machine: Machine, target: int) -> LogicalCore:
         id=core.id + first,
         chip=core.chip + target * machine.instance.chips,
         instance_index=core.instance_index + target * machine.instance.hosts,
-        physical_cores=tuple(each + first * machine.lnc for each in core.physical_cores),
+        physical_cores=tuple(
+            core_number + first * machine.lnc for core_number in core.physical_cores
+        ),
     )

@@ -81,8 +81,10 @@ def _arranged(
     inside = {**sizes, first: sizes[first] // count} if count > 1 else sizes
     chosen = sorted(machines)[:count]
     parts = [arrange_cores(machine, inside, machines[number]) for number in chosen]
-    moved = [part + number * machine.core_count for part, number in zip(parts, chosen, strict=True)]
-    return np.concatenate(moved), parts
+    shifted = [
+        part + number * machine.core_count for part, number in zip(parts, chosen, strict=True)
+    ]
+    return np.concatenate(shifted), parts
 
 
 def _machine_of(devices: Sequence[jax.Device]) -> Machine:

@@ -58,16 +58,16 @@ def unconnected_groups(
     `ids` is a mesh from `arrange_cores` or any other of shape `tuple(axes.values())`. Returns, by
     axis name, the first such group; empty if every group is connected.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    unconnected: dict[str, tuple[int, ...]] = {}
     for position, name in enumerate(axes):
         groups = np.moveaxis(ids, position, -1).reshape(-1, ids.shape[position])
         chips = np.sort(groups // machine.cores_per_chip, axis=-1)
         _, first = np.unique(chips, axis=0, return_index=True)
         for index in sorted(first):
             if not is_connected(machine, {int(chip) for chip in chips[index]}):
-                found[name] = tuple(int(core) for core in groups[index])
+                unconnected[name] = tuple(int(core) for core in groups[index])
                 break
-    return found
+    return unconnected
 
 
 def is_connected(machine: Machine, chips: set[int]) -> bool:

@@ -26,13 +26,13 @@ def slowed(machine: Machine, faults: Iterable[Fault], cores: Collection[int]) ->
     for fault in faults:
         if isinstance(fault, SlowLink):
             machine = _with_slow_axis(machine, fault)
-    slow = (each for each in faults if isinstance(each, SlowCore) and each.core in cores)
-    factor = max((each.factor for each in slow), default=1.0)
+    slow = (fault for fault in faults if isinstance(fault, SlowCore) and fault.core in cores)
+    factor = max((slow_core.factor for slow_core in slow), default=1.0)
     return machine if factor == 1 else _with_slow_cores(machine, factor)
 
 
 def check_faults(machine: Machine, faults: Iterable[Fault]) -> None:
-    """ConfigurationError: faults name cores or links that the machine has not, or no slowness."""
+    """ConfigurationError: faults name cores or links that the machine lacks, or no slowness."""
     for fault in faults:
         if isinstance(fault, SlowCore):
             check_core(fault, machine, machine.core_count)

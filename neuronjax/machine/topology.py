@@ -50,10 +50,10 @@ class Axis:
 
     def shift(self, position: int, step: int) -> int | None:
         """The position one `step` (−1 or +1) further; None past the end of a line."""
-        moved = position + step
+        shifted = position + step
         if self.wiring is Wiring.RING:
-            return moved % self.size
-        return moved if 0 <= moved < self.size else None
+            return shifted % self.size
+        return shifted if 0 <= shifted < self.size else None
 
 
 @dataclass(frozen=True)
@@ -107,19 +107,19 @@ class Topology:
         come first, ascending; links between instances come last. TopologyError: no such chip.
         """
         coords = self.coords(chip)
-        found = [*self._switched_peers(coords)]
+        peers = [*self._switched_peers(coords)]
         for between_hosts in (False, True):
             for step in self.steps:
-                found += self._stepped(coords, step, between_hosts)
-        return tuple(found)
+                peers += self._stepped(coords, step, between_hosts)
+        return tuple(peers)
 
     def _stepped(self, coords: Sequence[int], step: int, between_hosts: bool) -> Iterator[int]:
         for index, axis in enumerate(self.axes):
             if axis.wiring is Wiring.SWITCH or axis.between_hosts is not between_hosts:
                 continue
-            moved = axis.shift(coords[index], step)
-            if moved is not None:
-                yield self.chip_at((*coords[:index], moved, *coords[index + 1 :]))
+            shifted = axis.shift(coords[index], step)
+            if shifted is not None:
+                yield self.chip_at((*coords[:index], shifted, *coords[index + 1 :]))
 
     def _switched_peers(self, coords: tuple[int, ...]) -> Iterator[int]:
         """All other chips that differ from `coords` along switched axes only."""

@@ -1,7 +1,7 @@
-"""Integers that depend on loop variables: `Affine`, and flags that do: `First` and `Last`.
+"""Integers that depend on loop variables (`Affine`), and flags that do (`First` and `Last`).
 
-A loop variable is known by its name; it counts 0, 1, …, trips - 1. A valuation is a mapping from
-names to values, a range one from names to numbers of trips.
+A loop variable is identified by its name; it counts 0, 1, …, trips - 1. A valuation maps names of
+loop variables to their values, a range maps them to their numbers of trips.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from neuronjax.errors import MalformedProgramError
 
 
 class Interval(NamedTuple):
-    """The integers from `low` to `high`, both included."""
+    """The integers from `low` to `high`, inclusive."""
 
     low: int
     high: int
@@ -24,8 +24,8 @@ class Interval(NamedTuple):
 class Affine:
     """base + Σ coefficient · variable.
 
-    `terms` are pairs of variable and coefficient, sorted by variable, without zeros, so that equal
-    functions are equal records. Make one with `affine`.
+    `terms` are pairs of variable and non-zero coefficient, sorted by variable, so that equal
+    functions are equal records. Construct it with `affine`.
     """
 
     base: int = 0
@@ -45,7 +45,7 @@ class Affine:
         return tuple(name for name, _ in self.terms)
 
     def at(self, values: Mapping[str, int]) -> int:
-        """The value at a valuation. KeyError: it lacks a variable."""
+        """The value at a valuation. KeyError: the valuation lacks a variable."""
         return self.base + sum(factor * values[name] for name, factor in self.terms)
 
     def interval(self, trips: Mapping[str, int]) -> Interval:
@@ -78,7 +78,7 @@ ZERO = Affine()
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """True while every one of the loop variables is in its first iteration."""
+    """True while all of the loop variables are in their first iteration."""
 
     variables: tuple[str, ...]
 
@@ -89,7 +89,7 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """True while every one of the loop variables is in its last iteration."""
+    """True while all of the loop variables are in their last iteration."""
 
     variables: tuple[str, ...]
 

@@ -1,8 +1,8 @@
-"""Collectives between the ranks of a program, done by the collective cores of the chip.
+"""Collectives between the ranks of a program, executed by the collective cores of the chip.
 
-`groups` are the replica groups: each rank is in one. `stream` is the queue of collectives; streams
-run beside each other, collectives of one stream in order. The Sync engine starts them: which
-sequencer does is documented nowhere, and it has no other work.
+`groups` are the replica groups: every rank is in exactly one. `stream` is the queue of collectives;
+streams run concurrently, collectives of one stream in order. The Sync engine starts them: AWS does
+not document which sequencer does, and Sync has no other work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveInstruction(Instruction):
-    """What all collectives have: source and result tensors, one for one."""
+    """The fields of all collectives: source tensors and as many result tensors."""
 
     dsts: tuple[Access, ...] = field(metadata=WRITE)
     srcs: tuple[Access, ...] = field(metadata=READ)
@@ -33,14 +33,14 @@ class CollectiveInstruction(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupCollective(CollectiveInstruction):
-    """What collectives over groups have."""
+    """The fields of collectives over groups."""
 
     groups: Groups
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllReduce(GroupCollective):
-    """Every rank gets op over the sources of its group, in float32."""
+    """Every rank gets the reduction of the sources of its group by op, in float32."""
 
     mnemonic: ClassVar[str] = "all_reduce"
     engines: ClassVar[tuple[Engine, ...]] = _SYNC
@@ -51,7 +51,7 @@ class AllReduce(GroupCollective):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllGather(GroupCollective):
-    """Every rank gets the sources of its group, side by side along `dimension`."""
+    """Every rank gets the sources of its group, concatenated along `dimension`."""
 
     mnemonic: ClassVar[str] = "all_gather"
     engines: ClassVar[tuple[Engine, ...]] = _SYNC
@@ -62,7 +62,7 @@ class AllGather(GroupCollective):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReduceScatter(GroupCollective):
-    """Every rank gets its share along `dimension` of op over the sources of its group."""
+    """Every rank gets its share along `dimension` of the reduced sources of its group."""
 
     mnemonic: ClassVar[str] = "reduce_scatter"
     engines: ClassVar[tuple[Engine, ...]] = _SYNC
@@ -74,7 +74,7 @@ class ReduceScatter(GroupCollective):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllToAll(GroupCollective):
-    """Every rank sends share i along `dimension` to rank i of its group, and joins what it gets."""
+    """Every rank gets the shares along `dimension` that its group has for it, concatenated."""
 
     mnemonic: ClassVar[str] = "all_to_all"
     engines: ClassVar[tuple[Engine, ...]] = _SYNC
@@ -85,7 +85,7 @@ class AllToAll(GroupCollective):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Permute(CollectiveInstruction):
-    """Data goes from the first to the second rank of each pair."""
+    """The first rank of every pair sends to the second."""
 
     mnemonic: ClassVar[str] = "collective_permute"
     engines: ClassVar[tuple[Engine, ...]] = _SYNC

@@ -1,8 +1,9 @@
-"""Whether instructions that nothing orders touch the same elements of HBM, one of them writing.
+"""Whether unordered instructions touch the same elements of HBM, at least one of them writing.
 
-An access in loops is a set of offsets: base + Σ stride · step, each step from 0 to its size - 1,
-whatever belongs to loops or to the walk. Two sets meet where the difference of their bases is such
-a sum of both: strides are tried from the greatest down, which leaves few steps of each.
+An access in loops is a set of offsets: base + Σ stride · step, where step runs from 0 to size - 1
+of a loop or of a dimension of the access. Two sets intersect if the difference of their bases is
+such a sum of the strides of both. Strides are tried from the greatest down, which leaves few
+possible steps for each of them.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from neuronjax.program.walk import children
 _MOST_STEPS = 2_000
 _MOST_PAIRS = 20_000
 _INDIRECT = "table"
-"""The field of what indices choose from."""
+"""The field of operands that are accessed through indices."""
 
 Same = Callable[[Buffer, Buffer], bool | None]
-"""Whether two buffers of different names begin at one place; None: they may share memory."""
+"""Whether two buffers of different names begin at the same address; None: they may overlap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """Elements of a buffer that an instruction touches while the loops about it run.
+    """Elements of a buffer that an instruction touches in all iterations of the enclosing loops.
 
-    `terms` are strides and sizes; None: registers know. Indices may choose fewer than all.
+    `terms` are strides and sizes; None: they depend on registers. With indices, fewer elements may
+    be touched, and the touch is not exact.
     """
 
     buffer: Buffer
@@ -40,7 +42,7 @@ class Touch:
 
 
 def touches(nodes: Iterable[Node]) -> list[Touch]:
-    """What nodes touch in HBM, each once."""
+    """The distinct touches of HBM by nodes."""
     return list(dict.fromkeys(_touches(nodes, {})))
 
 
@@ -70,56 +72,57 @@ def _touch(use: Use, access: Access, trips: Mapping[str, int | None]) -> Touch:
     return Touch(access.buffer, is_write, base, kept, use.field != _INDIRECT)
 
 
-def conflicts(one: Sequence[Touch], other: Sequence[Touch], same: Same) -> bool | None:
-    """Whether they touch the same element and one of them writes it; None: nobody knows."""
+def conflicts(first: Sequence[Touch], second: Sequence[Touch], same: Same) -> bool | None:
+    """Whether both touch the same element and one of them writes it; None if unknown."""
     unsure = False
     pairs = 0
-    for left in one:
-        for right in other:
-            if not (left.is_write or right.is_write):
+    for a in first:
+        for b in second:
+            if not (a.is_write or b.is_write):
                 continue
-            found = _meet(left, right, same)
+            is_conflict = _meet(a, b, same)
             pairs += 1
-            if found or pairs > _MOST_PAIRS:
-                return True if found else None
-            unsure = unsure or found is None
+            if is_conflict or pairs > _MOST_PAIRS:
+                return True if is_conflict else None
+            unsure = unsure or is_conflict is None
     return None if unsure else False
 
 
-def _meet(one: Touch, other: Touch, same: Same) -> bool | None:
-    if one.buffer.name != other.buffer.name:
-        begins = same(one.buffer, other.buffer)
+def _meet(a: Touch, b: Touch, same: Same) -> bool | None:
+    if a.buffer.name != b.buffer.name:
+        begins = same(a.buffer, b.buffer)
         if not begins:
             return begins
-        if one.buffer.dtype.storage_bits != other.buffer.dtype.storage_bits:
+        if a.buffer.dtype.storage_bits != b.buffer.dtype.storage_bits:
             return None
-    if one.terms is None or other.terms is None:
+    if a.terms is None or b.terms is None:
         return None
-    met = _Sum.of(one, other).reaches(0, _distance(one, other))
-    return None if met and not (one.is_exact and other.is_exact) else met
+    met = _Sum.of(a, b).reaches(0, _distance(a, b))
+    return None if met and not (a.is_exact and b.is_exact) else met
 
 
-def _distance(one: Touch, other: Touch) -> int:
-    """What a sum of terms of both must come to: steps of `one` count down from its last element."""
-    return one.base + sum(stride * (size - 1) for stride, size in one.terms or ()) - other.base
+def _distance(a: Touch, b: Touch) -> int:
+    """The sum of terms at which both meet; steps of `a` count down from its last element."""
+    return a.base + sum(stride * (size - 1) for stride, size in a.terms or ()) - b.base
 
 
 @dataclass(slots=True)
 class _Sum:
-    """Sums of strides times steps; the greatest stride first, of what follows all are known."""
+    """The possible sums of strides times steps, with properties of the sums of trailing terms."""
 
     terms: list[tuple[int, int]]
-    #: From each term on: the greatest sum, what divides all of them, and whether none is left out.
+    #: Of the terms from each position on: the greatest sum, the common divisor of all sums, and
+    #: whether the sums include every number up to the greatest.
     most: list[int] = field(default_factory=list)
     divisors: list[int] = field(default_factory=list)
     dense: list[bool] = field(default_factory=list)
     steps: int = 0
 
     @classmethod
-    def of(cls, one: Touch, other: Touch) -> _Sum:
+    def of(cls, a: Touch, b: Touch) -> _Sum:
         """The sums of two touches."""
         sizes: dict[int, int] = {}
-        for stride, size in (*(one.terms or ()), *(other.terms or ())):
+        for stride, size in (*(a.terms or ()), *(b.terms or ())):
             sizes[stride] = sizes.get(stride, 1) + size - 1
         return cls(sorted(sizes.items(), reverse=True))
 
@@ -137,7 +140,7 @@ class _Sum:
         self.dense.reverse()
 
     def reaches(self, position: int, wanted: int) -> bool | None:
-        """Whether terms from a position on come to `wanted`; None: that takes too long to say."""
+        """Whether terms from a position on can sum up to `wanted`; None: too slow to decide."""
         if not 0 <= wanted <= self.most[position]:
             return False
         if self.dense[position] or not wanted:
@@ -149,9 +152,9 @@ class _Sum:
             return None
         stride, size = self.terms[position]
         least = max(0, -(-(wanted - self.most[position + 1]) // stride))
-        found: bool | None = False
+        reached: bool | None = False
         for step in range(least, min(size - 1, wanted // stride) + 1):
-            found = self.reaches(position + 1, wanted - step * stride)
-            if found is not False:
-                return found
-        return found
+            reached = self.reaches(position + 1, wanted - step * stride)
+            if reached is not False:
+                return reached
+        return reached

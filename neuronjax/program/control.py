@@ -1,6 +1,6 @@
-"""Instructions of the engines' sequencers, and work for the host.
+"""Instructions of the engines' sequencers, and calls to the host.
 
-Loops, conditions and calls have bodies: they are nodes of `program`, not instructions.
+Loops, conditions and calls have bodies, so they are nodes of `program` and not instructions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RegisterStore(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegisterMove(Instruction):
-    """dst = src: a register, a constant, or what loop variables make."""
+    """dst = src: a register, a constant, or an affine function of loop variables."""
 
     mnemonic: ClassVar[str] = "register_move"
     engines: ClassVar[tuple[Engine, ...]] = _ANY
@@ -75,7 +75,7 @@ class RegisterArithmetic(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SemaphoreEvent(Instruction):
-    """Nothing but its `waits` and `signals`, in the stream of `engine`."""
+    """Only the `waits` and `signals`, in the stream of `engine`."""
 
     mnemonic: ClassVar[str] = "semaphore_event"
     engines: ClassVar[tuple[Engine, ...]] = _ANY
@@ -86,9 +86,10 @@ class SemaphoreEvent(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host(Instruction):
-    """dsts = function(srcs) on the host: an operation that no engine can do, such as an FFT.
+    """dsts = function(srcs) on the host: an operation that no engine supports, such as an FFT.
 
-    A real program has none; `function` names the StableHLO operation, `attributes` are its text.
+    Programs of real hardware have none. `function` names the StableHLO operation, `attributes` are
+    its attributes as text.
     """
 
     mnemonic: ClassVar[str] = "host"

@@ -1,8 +1,8 @@
 """DMA: moving data between HBM and SBUF, with casts, transposes, sums, and indices from SBUF.
 
-`engine` starts the transfer and goes on; the DMA queue `queue` does it, queues in any order,
-transfers of one queue in theirs. Signals come when the data has arrived. `descriptors` says who
-makes the descriptors, `priority` is 0 (first) to 3.
+`engine` starts the transfer and continues; the DMA queue `queue` executes it. Transfers of one
+queue execute in order, queues in any order. Signals are sent when the data has arrived.
+`descriptors` says who makes the descriptors, `priority` is 0 (first) to 3.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SOFTWARE = (Engine.GPSIMD,)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DmaInstruction(Instruction):
-    """What all transfers have."""
+    """The fields of all transfers."""
 
     queue: int = 0
     priority: int | None = None
@@ -29,7 +29,7 @@ class DmaInstruction(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DmaCopy(DmaInstruction):
-    """dst = src, cast through float32 if the types differ; element by element in walking order."""
+    """dst = src, element by element in the order of the accesses, cast by way of float32."""
 
     mnemonic: ClassVar[str] = "dma_copy"
     engines: ClassVar[tuple[Engine, ...]] = _ANY
@@ -69,7 +69,7 @@ class DmaGather(DmaInstruction):
 class DmaScatter(DmaInstruction):
     """table[index[p]] = src[p], or added to it if `accumulate`; indices must be unique then.
 
-    The first of table's `dims` counts its rows; rows without an index stay.
+    The first of table's `dims` counts its rows; rows without an index keep their values.
     """
 
     mnemonic: ClassVar[str] = "dma_scatter"

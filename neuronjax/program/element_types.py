@@ -1,7 +1,7 @@
 """Element types of a buffer: number formats, integers, and words of four packed MX elements.
 
 All have a `name` and `storage_bits`, the bits that one element takes in memory. Names are those of
-`nki.language`; `bool_` is stored as uint8 there, and is no type of its own here either.
+`nki.language`; as `bool_` is stored as uint8 there, it is not a type of its own here either.
 
 Source: Neuron docs, "NKI API common fields: supported data types".
 """

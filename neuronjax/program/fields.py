@@ -1,4 +1,4 @@
-"""The types that fields of instructions declare: what text may stand there."""
+"""The types that instructions' fields declare, against which the parser checks program text."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from neuronjax.program.instruction import Instruction
 def field_hints(kind: type[Instruction]) -> dict[str, Any]:
     """Field -> the type it declares."""
     hints = typing.get_type_hints(kind)
-    return {each.name: hints[each.name] for each in dataclasses.fields(kind)}
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def choices(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a union, else the type alone."""
+    """The alternatives of a union; of any other type, the type itself."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        return tuple(choice for each in typing.get_args(hint) for choice in choices(each))
+        return tuple(
+            choice for alternative in typing.get_args(hint) for choice in choices(alternative)
+        )
     return (hint,)
 
 
 def leaves(hint: Any) -> tuple[type, ...]:
-    """All plain types in a type: alternatives, and elements of tuples."""
-    found: list[type] = []
+    """All plain types within a type: its alternatives, and the elements of tuples."""
+    types_: list[type] = []
     for choice in choices(hint):
         if typing.get_origin(choice) is tuple:
-            inner = (each for each in typing.get_args(choice) if each is not Ellipsis)
-            found += (leaf for each in inner for leaf in leaves(each))
+            inner = (item for item in typing.get_args(choice) if item is not Ellipsis)
+            types_ += (leaf for item in inner for leaf in leaves(item))
         else:
-            found.append(choice)
-    return tuple(found)
+            types_.append(choice)
+    return tuple(types_)
 
 
 def conforms(value: Any, hint: Any) -> bool:
-    """Whether `value` is of the type; a Boolean is no integer."""
+    """Whether `value` is of the type; a Boolean is not an integer."""
     return any(_is(value, choice) for choice in choices(hint))
 
 
@@ -53,14 +55,14 @@ def _is(value: Any, choice: Any) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """What a field takes, for messages."""
+    """The values that a field accepts, for messages."""
     return " or ".join(dict.fromkeys(map(_describe, choices(hint))))
 
 
 def _describe(choice: Any) -> str:
     if typing.get_origin(choice) is tuple:
-        inner = (each for each in typing.get_args(choice) if each is not Ellipsis)
+        inner = (item for item in typing.get_args(choice) if item is not Ellipsis)
         return f"({', '.join(map(describe, inner))}, …)"
     if isinstance(choice, type) and issubclass(choice, enum.Enum):
-        return f"one of {', '.join(each.value for each in choice)}"
+        return f"one of {', '.join(member.value for member in choice)}"
     return "none" if choice is type(None) else str(choice.__name__)

@@ -1,6 +1,6 @@
 """Instructions of the GpSimd engine: patterns, selections by position, gathers within SBUF.
 
-The engine has no way to PSUM. Each of its eight cores is connected to 16 neighbouring partitions.
+The engine cannot access PSUM. Each of its eight cores is connected to 16 adjacent partitions.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class Gather(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NonzeroWithCount(Instruction):
-    """Indices of non-zero elements, padding, and their number, in every 16th partition.
+    """Indices of non-zero elements, then padding, then their number, in every 16th partition.
 
-    The other partitions of dst keep what they hold.
+    The other partitions of dst keep their values.
     """
 
     mnemonic: ClassVar[str] = "nonzero_with_count"
@@ -114,9 +114,10 @@ class NonzeroWithCount(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopK(Instruction):
-    """The K greatest of `n` BF16 values that lie like a snake over 16 partitions, and where.
+    """The K greatest of `n` BF16 values, laid out over 16 partitions, and their indices.
 
-    K is the free size of `values`, which come in ascending order.
+    Element i lies at partition i % 16, position i // 16. K is the free size of `values`, which are
+    in ascending order.
     """
 
     mnemonic: ClassVar[str] = "topk"
@@ -131,7 +132,7 @@ class TopK(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceBounds(Instruction):
-    """For every element, where its segment begins and ends; partition dimension 1."""
+    """For every element, the start and end of its segment; there is one partition."""
 
     mnemonic: ClassVar[str] = "sequence_bounds"
     engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
@@ -145,9 +146,10 @@ class SequenceBounds(Instruction):
 class CustomOp(Instruction):
     """dst = function(srcs), element by element: a C++ operator on the engine's own processors.
 
-    What no other instruction computes exactly: 64-bit and wrapping integers, roundings, remainders.
-    It computes in the type of the first source that has one; among constants one must carry its
-    type. Integers are exact, floating-point functions are rounded once, on write.
+    It does what no other instruction does exactly: 64-bit and wrapping integers, roundings,
+    remainders. It computes in the type of the first source that has one; if all are constants, one
+    of them must have a type. Integers are exact, floating-point functions are rounded once, on
+    write.
     """
 
     mnemonic: ClassVar[str] = "custom_op"

@@ -1,8 +1,9 @@
 """The base of all instructions: operands with roles, semaphores, and the engine that runs it.
 
-An instruction is a frozen record shaped after its page in NKI ISA. A field that holds operands says
-so in its metadata: READ, WRITE, UPDATE or `updates`. Everything generic (dependences, allocation,
-liveness, text, verification) follows from that. A field holds one operand, a tuple, or None.
+An instruction is a frozen record with the parameters of its page in NKI ISA. The metadata of a
+field that holds operands gives their role: READ, WRITE, UPDATE or `updates`. Everything generic
+(dependences, allocation, liveness, text, verification) follows from the roles. A field holds one
+operand, a tuple of them, or None.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ UPDATE: Mapping[str, Any] = {_ROLE: Role.UPDATE}
 
 
 def updates(*, unless: str) -> Mapping[str, Any]:
-    """Metadata of a field that is updated, but overwritten while the flag `unless` is set."""
+    """Metadata of a field that is updated, or overwritten while the flag `unless` is set."""
     return {_ROLE: Role.UPDATE, _UNLESS: unless}
 
 
@@ -63,7 +64,7 @@ class Semaphore:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Begin when the semaphore has reached `count`."""
+    """The instruction begins once the semaphore has reached `count`."""
 
     semaphore: Semaphore
     count: Affine
@@ -71,14 +72,14 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Add `by` to the semaphore when the results are in memory."""
+    """Adds `by` to the semaphore once the results are in memory."""
 
     semaphore: Semaphore
     by: int = 1
 
 
 class Use(NamedTuple):
-    """An operand of an instruction: in which field, and what for."""
+    """An operand of an instruction, with its field and role."""
 
     field: str
     role: Role
@@ -88,7 +89,7 @@ class Use(NamedTuple):
 
 
 class _Known:
-    """What a record tells more than once."""
+    """Storage for the cached operands of an instruction."""
 
     __slots__ = ("_uses",)
     _uses: tuple[Use, ...]
@@ -98,8 +99,8 @@ class _Known:
 class Instruction(_Known):
     """One instruction of an engine, DMA queue or collective core.
 
-    `mnemonic` names it in text, `engines` are those it may run on, `page` is its public source. One
-    with a choice of engines has a field `engine`.
+    `mnemonic` is its name in program text, `engines` are those it may run on, `page` is its public
+    documentation. Instructions with a choice of engines have a field `engine`.
     """
 
     mnemonic: ClassVar[str]
@@ -108,12 +109,12 @@ class Instruction(_Known):
 
     waits: tuple[Wait, ...] = ()
     signals: tuple[Signal, ...] = ()
-    #: Which of the parts of its kernel it belongs to.
+    #: Index of the part of its kernel to which it belongs.
     part: int = 0
 
     @property
     def engine(self) -> Engine | None:
-        """The engine whose instruction stream it is in; None: the host's."""
+        """The engine whose instruction stream it is in; None for the host."""
         return self.engines[0] if self.engines else None
 
     def uses(self) -> tuple[Use, ...]:
@@ -121,9 +122,9 @@ class Instruction(_Known):
         try:
             return self._uses
         except AttributeError:
-            found = tuple(self._declared())
-            object.__setattr__(self, "_uses", found)
-            return found
+            uses = tuple(self._declared())
+            object.__setattr__(self, "_uses", uses)
+            return uses
 
     def _declared(self) -> Iterator[Use]:
         for field, role, name in _operand_fields(type(self)):
@@ -133,28 +134,30 @@ class Instruction(_Known):
                 yield Use(field, given, operand, unless)
 
     def reads(self) -> tuple[Access | Register, ...]:
-        """Memory and registers it reads, those in addresses of operands among them."""
-        found = [use.operand for use in self.uses() if use.role.is_read]
+        """Memory and registers that it reads, including registers in addresses of operands."""
+        operands = [use.operand for use in self.uses() if use.role.is_read]
         addresses = [
             register
             for use in self.uses()
             if isinstance(use.operand, Access)
             for register in use.operand.registers
         ]
-        return tuple(each for each in (*found, *addresses) if isinstance(each, Access | Register))
+        return tuple(
+            operand for operand in (*operands, *addresses) if isinstance(operand, Access | Register)
+        )
 
     def writes(self) -> tuple[Access | Register, ...]:
-        """Memory and registers it writes."""
-        found = (use.operand for use in self.uses() if use.role.is_write)
-        return tuple(each for each in found if isinstance(each, Access | Register))
+        """Memory and registers that it writes."""
+        operands = (use.operand for use in self.uses() if use.role.is_write)
+        return tuple(operand for operand in operands if isinstance(operand, Access | Register))
 
     def accesses(self) -> tuple[Access, ...]:
-        """Its accesses to memory, whatever for."""
+        """Its accesses to memory, whatever their role."""
         return tuple(use.operand for use in self.uses() if isinstance(use.operand, Access))
 
     def variables(self) -> frozenset[str]:
         """Loop variables that it depends on, in operands, flags, fields and semaphores."""
-        fields = (getattr(self, each.name) for each in dataclasses.fields(self))
+        fields = (getattr(self, field.name) for field in dataclasses.fields(self))
         return frozenset(name for value in fields for name in _variables(value))
 
     def with_operands(self, change: Callable[[Operand], Operand]) -> Self:
@@ -169,9 +172,9 @@ class Instruction(_Known):
 def _fields_of(kind: Any) -> tuple[tuple[str, Role, str | None], ...]:
     """Fields that hold operands: name, role, and the flag that makes an update overwrite."""
     return tuple(
-        (each.name, each.metadata[_ROLE], each.metadata.get(_UNLESS))
-        for each in dataclasses.fields(kind)
-        if _ROLE in each.metadata
+        (field.name, field.metadata[_ROLE], field.metadata.get(_UNLESS))
+        for field in dataclasses.fields(kind)
+        if _ROLE in field.metadata
     )
 
 
@@ -196,8 +199,8 @@ def _mapped(value: Any, change: Callable[[Operand], Operand]) -> Any:
 def _variables(value: Any) -> Iterator[str]:
     """Loop variables in a field's value."""
     if isinstance(value, tuple):
-        for each in value:
-            yield from _variables(each)
+        for item in value:
+            yield from _variables(item)
     elif isinstance(value, Wait):
         yield from value.count.variables
     elif isinstance(value, Affine | First | Last | Access):

@@ -1,4 +1,4 @@
-"""Enumerations that fields of instructions take; values are the names of NKI.
+"""Enumerations for fields of instructions; the values are NKI's names.
 
 Sources: Neuron docs, "NKI API common fields" (math operators, activation functions) and NKI ISA
 (`reduce_cmd`, `dge_mode`, `oob_mode`, `matmul_perf_mode`).

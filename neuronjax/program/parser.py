@@ -1,4 +1,4 @@
-"""From text to programs. `text` describes the language."""
+"""Parses program text. `text` describes the language."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ _HINTS = {name: field_hints(kind) for name, kind in INSTRUCTIONS.items()}
 
 
 def parse_program(text: str) -> Program:
-    """The program of a text. ProgramSyntaxError: it is none; the message says where and why."""
+    """Parses a program. ProgramSyntaxError: the text is not one; the message says where and why."""
     cursor = Cursor(text)
     program = _Parser(cursor).program()
-    if cursor.here.kind != "end":
-        cursor.fail(f"expected the end, found {cursor.here.text!r}")
+    if cursor.current.kind != "end":
+        cursor.fail(f"expected the end, found {cursor.current.text!r}")
     return program
 
 
 class _Parser:
-    """Recursive descent, one method for each construct."""
+    """Recursive descent, with one method per construct."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
         self.names = Names()
 
     def make(self, start: Token, record: Callable[..., _T], /, **values: Any) -> _T:
-        """The record, with its own complaints located at `start`."""
+        """Constructs a record; its errors are reported at the position of `start`."""
         try:
             return record(**values)
         except MalformedProgramError as error:
@@ -83,11 +83,11 @@ class _Parser:
         )
 
     def many(self, words: tuple[str, ...], parse: Callable[[], _T]) -> tuple[_T, ...]:
-        """As many constructs as begin with one of the words."""
-        found = []
+        """Parses constructs for as long as they begin with one of the words."""
+        constructs = []
         while self.cursor.sees(*words):
-            found.append(parse())
-        return tuple(found)
+            constructs.append(parse())
+        return tuple(constructs)
 
     def register(self) -> Register:
         start = self.cursor.take()
@@ -108,7 +108,7 @@ class _Parser:
 
     def buffer(self) -> Buffer:
         cursor = self.cursor
-        start = cursor.here
+        start = cursor.current
         if not cursor.sees(*_MEMORIES):
             cursor.fail(f"expected {', '.join(_MEMORIES)}, found {quoted(start.text)}")
         memory = Memory(cursor.take().text)
@@ -118,7 +118,7 @@ class _Parser:
         dtype = self.element_type()
         shape = self.listed("[", "]", cursor.integer)
         options: dict[str, Any] = {}
-        if cursor.here.text in {kind.value for kind in Kind}:
+        if cursor.current.text in {kind.value for kind in Kind}:
             options["kind"] = Kind(cursor.take().text)
         for word, field in (("partition", "partition"), ("slots", "slots"),
                             ("stride", "slot_stride"), ("@", "address")):  # fmt: skip
@@ -133,29 +133,29 @@ class _Parser:
         return buffer
 
     def data(self) -> bytes:
-        start = self.cursor.here
+        start = self.cursor.current
         try:
             return bytes.fromhex(self.cursor.string())
         except ValueError:
             self.cursor.fail("data is a string of hexadecimal digits, two for each byte", start)
 
     def element_type(self) -> ElementType:
-        start = self.cursor.here
+        start = self.cursor.current
         try:
             return element_type_named(self.cursor.word("an element type"))
         except UnknownFormatError as error:
             self.cursor.fail(str(error).rstrip("."), start)
 
     def listed(self, left: str, right: str, parse: Callable[[], _T]) -> tuple[_T, ...]:
-        """Constructs between two marks, with commas."""
+        """Parses constructs between two marks, separated by commas."""
         self.cursor.expect(left)
-        found: list[_T] = []
+        constructs: list[_T] = []
         while not self.cursor.sees(right):
-            if found:
+            if constructs:
                 self.cursor.expect(",")
-            found.append(parse())
+            constructs.append(parse())
         self.cursor.expect(right)
-        return tuple(found)
+        return tuple(constructs)
 
     def alias(self) -> Alias:
         self.cursor.take()
@@ -180,14 +180,14 @@ class _Parser:
         return self.nodes()
 
     def nodes(self) -> tuple[Node, ...]:
-        """Nodes up to and with the closing brace."""
-        found = []
+        """Parses nodes up to and including the closing brace."""
+        nodes = []
         while not self.cursor.accept("}"):
-            found.append(self.node())
-        return tuple(found)
+            nodes.append(self.node())
+        return tuple(nodes)
 
     def node(self) -> Node:
-        start = self.cursor.here
+        start = self.cursor.current
         word = self.cursor.word(
             "an instruction, 'loop', 'while', 'if', 'call', 'kernel', 'split' or '}'"
         )
@@ -198,7 +198,7 @@ class _Parser:
         return _CONTROL[word](self)
 
     def loop(self) -> Loop:
-        start = self.cursor.here
+        start = self.cursor.current
         variable = self.cursor.word("a loop variable")
         self.cursor.expect("in")
         trips = self.named_register() if self.cursor.sees("$") else self.cursor.integer()
@@ -249,7 +249,7 @@ class _Parser:
         return kernel
 
     def title(self) -> Part:
-        """A name, with operations and sources."""
+        """Parses a name, with operations and sources."""
         name = self.cursor.string()
         operations = self.strings() if self.cursor.accept("operations") else ()
         sources = self.strings() if self.cursor.accept("sources") else ()
@@ -283,8 +283,8 @@ class _Parser:
     def instruction(self, start: Token, kind: type[Instruction]) -> Instruction:
         hints = _HINTS[kind.mnemonic]
         values: dict[str, Any] = {}
-        while self.cursor.here.kind == "word" and self.cursor.ahead.text == "=":
-            at = self.cursor.here
+        while self.cursor.current.kind == "word" and self.cursor.lookahead.text == "=":
+            at = self.cursor.current
             name = self.cursor.word()
             if name not in hints:
                 self.cursor.fail(f"{kind.mnemonic} has no field {name!r}", at)
@@ -296,9 +296,9 @@ class _Parser:
                 )
             self.declare(values, name, value, at)
         missing = [
-            each.name
-            for each in dataclasses.fields(kind)
-            if each.default is dataclasses.MISSING and each.name not in values
+            field.name
+            for field in dataclasses.fields(kind)
+            if field.default is dataclasses.MISSING and field.name not in values
         ]
         if missing:
             self.cursor.fail(f"{kind.mnemonic} lacks {', '.join(missing)}", start)

@@ -1,4 +1,4 @@
-"""From programs to text. `text` describes the language."""
+"""Prints programs as text. `text` describes the language."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def print_program(program: Program) -> str:
 def print_instruction(instruction: Instruction) -> str:
     """One instruction on one line; fields at their defaults are left out."""
     given = [
-        f"{each.name}={_value(getattr(instruction, each.name))}"
-        for each in dataclasses.fields(instruction)
-        if not _is_default(each, getattr(instruction, each.name))
+        f"{field.name}={_value(getattr(instruction, field.name))}"
+        for field in dataclasses.fields(instruction)
+        if not _is_default(field, getattr(instruction, field.name))
     ]
     given.sort(key=lambda field: field.startswith(("waits=", "signals=", "part=")))
     return " ".join([instruction.mnemonic, *given])

@@ -1,9 +1,9 @@
 """Kernels, control, and whole programs.
 
 A program is what every rank runs: buffers that outlive kernels, and nodes in order. A kernel is a
-loop nest with instructions at its leaves, together with where it comes from: the unit that people
-see in a profile. Engines run their instructions in order and beside each other; what orders them
-within a kernel are semaphores, all of them 0 when it starts.
+loop nest with instructions at its leaves, along with its origin in the source: the unit shown in a
+profile. Every engine runs its instructions in order, concurrently with the other engines; within a
+kernel semaphores synchronise them, all of which are 0 when it starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neuronjax.program.operand import Buffer, Register, check_name
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loop:
-    """`body`, while `variable` counts from 0 to `trips` - 1; a register decides at run time."""
+    """`body`, while `variable` counts from 0 to `trips` - 1, a constant or a register."""
 
     variable: str
     trips: int | Register
@@ -34,13 +34,13 @@ class Loop:
 
     @property
     def most_trips(self) -> int | None:
-        """Trips at most; None where a register without limit decides."""
+        """The greatest number of trips; None if a register without limit decides."""
         return self.trips if isinstance(self.trips, int) else self.trips.limit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class While:
-    """`condition` and then `body`, until `condition` leaves 0 in `register`."""
+    """Runs `condition`, then `body`, until `condition` leaves 0 in `register`."""
 
     condition: tuple[Node, ...]
     register: Register
@@ -58,7 +58,7 @@ class If:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """The function of that name, with these HBM buffers for its parameters, one for one."""
+    """Calls the function of that name with one HBM buffer per parameter."""
 
     function: str
     arguments: tuple[Buffer, ...]
@@ -68,7 +68,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a kernel does for some of its operations, when it was several kernels once."""
+    """The operations and sources of one of several kernels that were merged into one."""
 
     name: str
     operations: tuple[str, ...] = ()
@@ -80,8 +80,8 @@ class Kernel:
     """A loop nest over instructions, with its own tiles.
 
     `operations` are the StableHLO operations that it computes, `sources` the user's lines. If it
-    has `parts`, an instruction's `part` is an index to them; `scopes` are the user's name scopes of
-    the parts, and no part of the text.
+    has `parts`, an instruction's `part` is an index into them. `scopes` are the user's name scopes
+    of the parts, which the program text omits.
     """
 
     name: str
@@ -96,10 +96,10 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """Kernels beside each other, the i-th on the i-th physical core; it ends when all of them have.
+    """Concurrent kernels, the i-th on the i-th physical core; it ends when all of them have ended.
 
-    They share HBM, where none writes what another one touches. SBUF, PSUM, engines, DMA queues and
-    semaphores are each core's own. A kernel in no split runs on the first core.
+    They share HBM, where none may write what another one touches. Every core has its own SBUF,
+    PSUM, engines, DMA queues and semaphores. A kernel outside splits runs on the first core.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """`buffer` lies on purpose in the memory of `of`: a donated argument, or a tile used twice."""
+    """`buffer` intentionally shares memory with `of`: a donated argument, or a tile used twice."""
 
     buffer: str
     of: str
@@ -131,7 +131,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a program is for: a chip of `machine`, and physical cores per logical core."""
+    """The target of a program: a chip of `machine`, and physical cores per logical core."""
 
     chip: str
     lnc: int = 1
@@ -151,7 +151,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """What one logical core runs; `ranks` of them run it together."""
+    """The program of a logical core; `ranks` of them run it together."""
 
     name: str
     target: Target

@@ -1,4 +1,4 @@
-"""Random numbers of the Vector and GpSimd engines. The state lives in the engine."""
+"""Random numbers of the Vector and GpSimd engines, which hold the generators' state."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Instructions of the Scalar engine: activation functions, in float32.
 
-The engine has one accumulator register per lane. `reduce_cmd` says what the instruction does with
+The engine has one accumulator register per lane. `reduce_cmd` says what the instruction does to
 it, `reduce_res` where it is written afterwards; None keeps the value in the engine.
 """
 
@@ -20,7 +20,7 @@ ONE_SCALAR = Immediate(1.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Activate(Instruction):
-    """dst = op(data * scale + bias); the accumulator adds the results up."""
+    """dst = op(data * scale + bias); the accumulator sums the results."""
 
     mnemonic: ClassVar[str] = "activation"
     engines: ClassVar[tuple[Engine, ...]] = (Engine.SCALAR,)

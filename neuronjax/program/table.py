@@ -26,6 +26,6 @@ _ROOMS = (
 )
 
 INSTRUCTIONS: dict[str, type[Instruction]] = {
-    each.mnemonic: each for room in _ROOMS for each in room.INSTRUCTIONS
+    instruction.mnemonic: instruction for room in _ROOMS for instruction in room.INSTRUCTIONS
 }
 """Mnemonic -> instruction."""

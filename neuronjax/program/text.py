@@ -17,8 +17,8 @@ An access is ``%buffer{slot}<partition, partitions>[offset; stride:size, …] as
 partitions are left out at slot 0, partition 0 and one partition. Offsets, slots, partitions and
 counts are affine: ``128*i + 5``; an offset may begin with a register, ``64*$row + 5``. Constants
 are ``#1.0``. Fields at their defaults are left out. Flags are ``true``, ``first(k)``, ``last(k)``.
-``split "double" { … }`` stands about kernels that physical cores run beside each other. Comments
-begin with ``//``.
+``split "double" { … }`` encloses kernels that physical cores run concurrently. Comments begin with
+``//``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The words of program text, and a cursor over them that says where an error is."""
+"""The tokens of program text, and a cursor over them that locates errors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TOKEN = re.compile(
 
 _OPEN, _CLOSED = frozenset("([{"), frozenset(")]}")
 MOST_NESTED = 64
-"""Blocks and tuples within each other: far more than programs have, less than Python's stack."""
+"""Most levels of nested blocks and tuples: more than programs have, fewer than Python's stack."""
 _MOST_DIGITS = 30
 
 
 class Token(NamedTuple):
-    """A word of the text, what kind it is, and where it begins."""
+    """A word of the text, with its kind and position."""
 
     kind: str
     text: str
@@ -56,53 +56,53 @@ class Cursor:
                     self.fail(f"blocks are nested more than {MOST_NESTED} deep", token)
 
     @property
-    def here(self) -> Token:
+    def current(self) -> Token:
         """The next token."""
         return self._tokens[self._position]
 
     @property
-    def ahead(self) -> Token:
+    def lookahead(self) -> Token:
         """The token after the next one."""
         return self._tokens[min(self._position + 1, len(self._tokens) - 1)]
 
     def looks_like(self, *pattern: str) -> bool:
-        """Whether the next tokens are of these kinds, or these marks."""
-        found = self._tokens[self._position : self._position + len(pattern)]
-        pairs = zip(found, pattern, strict=False)
-        return len(found) == len(pattern) and all(
+        """Whether the next tokens have these kinds or texts."""
+        tokens = self._tokens[self._position : self._position + len(pattern)]
+        pairs = zip(tokens, pattern, strict=False)
+        return len(tokens) == len(pattern) and all(
             want in (token.kind, token.text) for token, want in pairs
         )
 
     def sees(self, *texts: str) -> bool:
         """Whether the next token is one of these words or marks."""
-        return self.here.kind in ("word", "mark") and self.here.text in texts
+        return self.current.kind in ("word", "mark") and self.current.text in texts
 
     def take(self) -> Token:
-        """The next token, which is passed."""
-        token = self.here
+        """Consumes the next token and returns it."""
+        token = self.current
         self._position = min(self._position + 1, len(self._tokens) - 1)
         return token
 
     def accept(self, text: str) -> bool:
-        """Passes the word or mark if it comes next."""
+        """Consumes the word or mark if it comes next, and returns whether it did."""
         return self.sees(text) and bool(self.take())
 
     def expect(self, text: str) -> None:
-        """Passes the word or mark. ProgramSyntaxError: something else comes next."""
+        """Consumes the word or mark. ProgramSyntaxError: something else comes next."""
         if not self.accept(text):
-            self.fail(f"expected {text!r}, found {quoted(self.here.text)}")
+            self.fail(f"expected {text!r}, found {quoted(self.current.text)}")
 
     def of_kind(self, kind: str, what: str) -> str:
-        """Passes a token of a kind. ProgramSyntaxError: something else comes next."""
-        if self.here.kind != kind:
-            self.fail(f"expected {what}, found {quoted(self.here.text)}")
+        """Consumes a token of a kind. ProgramSyntaxError: something else comes next."""
+        if self.current.kind != kind:
+            self.fail(f"expected {what}, found {quoted(self.current.text)}")
         return self.take().text
 
     def word(self, what: str = "a name") -> str:
         return self.of_kind("word", what)
 
     def string(self) -> str:
-        start = self.here
+        start = self.current
         try:
             value: str = json.loads(self.of_kind("string", "a string"))
         except json.JSONDecodeError as error:
@@ -112,19 +112,19 @@ class Cursor:
     def integer(self) -> int:
         """An integer with an optional minus."""
         sign = -1 if self.accept("-") else 1
-        if self.here.kind != "int":
-            self.fail(f"expected an integer, found {quoted(self.here.text)}")
+        if self.current.kind != "int":
+            self.fail(f"expected an integer, found {quoted(self.current.text)}")
         return sign * self.number(self.take())
 
     def number(self, token: Token) -> int:
-        """The value of a token of digits. ProgramSyntaxError: there are too many of them."""
+        """The value of a token of digits. ProgramSyntaxError: it has too many digits."""
         if len(token.text) > _MOST_DIGITS:
             self.fail(f"the number has more than {_MOST_DIGITS} digits", token)
         return int(token.text)
 
     def fail(self, reason: str, token: Token | None = None) -> NoReturn:
-        """Raises ``ProgramSyntaxError`` with the line and column of a token, else the next one."""
-        start = (token or self.here).start
+        """Raises ``ProgramSyntaxError`` at a token's line and column; by default the next one's."""
+        start = (token or self.current).start
         line = self._text.count("\n", 0, start) + 1
         column = start - self._text.rfind("\n", 0, start)
         raise ProgramSyntaxError(f"line {line}, column {column}: {reason}.")

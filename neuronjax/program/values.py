@@ -1,4 +1,4 @@
-"""The values of fields in program text: accesses, affine functions, constants, enumerations."""
+"""Parses values of fields in program text: accesses, affine functions, constants, enumerations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SPECIAL = {"inf": float("inf"), "nan": float("nan")}
 
 @dataclass(frozen=True)
 class Names:
-    """What names stand for; inner declarations end with their block."""
+    """The declared names; inner declarations end with their block."""
 
     buffers: ChainMap[str, Buffer] = field(default_factory=ChainMap)
     registers: ChainMap[str, Register] = field(default_factory=ChainMap)
@@ -35,8 +35,8 @@ class Names:
         )
 
     def find(self, cursor: Cursor, known: MutableMapping[str, _T], what: str) -> _T:
-        """What the next word names. ProgramSyntaxError: nothing."""
-        start = cursor.here
+        """The declaration that the next word names. ProgramSyntaxError: there is none."""
+        start = cursor.current
         name = cursor.word()
         if name not in known:
             cursor.fail(f"{what} {name!r} is not declared", start)
@@ -44,33 +44,33 @@ class Names:
 
 
 def parse_value(cursor: Cursor, hint: Any, names: Names) -> Any:
-    """A value for a field of type `hint`; whether it is of that type is for the caller to see."""
+    """Parses a value for a field of type `hint`; the caller checks that it has this type."""
     if cursor.sees("("):
         return _tuple(cursor, hint, names)
-    if cursor.here.kind == "string":
+    if cursor.current.kind == "string":
         return cursor.string()
-    if cursor.here.text in _MARKS:
-        return _MARKS[cursor.here.text](cursor, names)
-    if cursor.here.kind == "word":
+    if cursor.current.text in _MARKS:
+        return _MARKS[cursor.current.text](cursor, names)
+    if cursor.current.kind == "word":
         return _word(cursor, hint)
     return _number(cursor, hint)
 
 
 def _tuple(cursor: Cursor, hint: Any, names: Names) -> tuple[Any, ...]:
     cursor.expect("(")
-    found: list[Any] = []
+    items: list[Any] = []
     while not cursor.sees(")"):
-        if found:
+        if items:
             cursor.expect(",")
-        found.append(parse_value(cursor, hint, names))
+        items.append(parse_value(cursor, hint, names))
     cursor.expect(")")
-    return tuple(found)
+    return tuple(items)
 
 
 def _word(cursor: Cursor, hint: Any) -> Any:
     """An enumeration's member, a flag, or a loop variable."""
     kinds = leaves(hint)
-    word = cursor.here.text
+    word = cursor.current.text
     for kind in kinds:
         if issubclass(kind, enum.Enum) and word in {member.value for member in kind}:
             return kind(cursor.take().text)
@@ -78,18 +78,18 @@ def _word(cursor: Cursor, hint: Any) -> Any:
         cursor.take()
         return _WORDS[word](cursor)
     if Affine not in kinds:
-        cursor.fail(f"{word!r} cannot stand here")
+        cursor.fail(f"{word!r} is not allowed here")
     return parse_affine(cursor)
 
 
 def _variables(cursor: Cursor) -> tuple[str, ...]:
     cursor.expect("(")
-    found: list[str] = []
+    variables: list[str] = []
     while not cursor.accept(")"):
-        if found:
+        if variables:
             cursor.expect(",")
-        found.append(cursor.word("a loop variable"))
-    return tuple(found)
+        variables.append(cursor.word("a loop variable"))
+    return tuple(variables)
 
 
 def _number(cursor: Cursor, hint: Any) -> int | Dim | Affine:
@@ -100,7 +100,7 @@ def _number(cursor: Cursor, hint: Any) -> int | Dim | Affine:
 
 
 def _dim(cursor: Cursor) -> Dim:
-    start = cursor.here
+    start = cursor.current
     stride = cursor.integer()
     cursor.expect(":")
     try:
@@ -113,7 +113,7 @@ def parse_affine(cursor: Cursor) -> Affine:
     """An affine function such as ``128*i + 5``."""
     total = ZERO
     while True:
-        if cursor.here.kind == "word":
+        if cursor.current.kind == "word":
             total += affine(**{cursor.word(): 1})
         else:
             factor = cursor.integer()
@@ -124,7 +124,7 @@ def parse_affine(cursor: Cursor) -> Affine:
 
 
 def _offset(cursor: Cursor, names: Names) -> Affine | RegisterOffset:
-    """An affine function, after a register times a stride if there is one."""
+    """An affine function, preceded by a register times a stride if there is one."""
     if not cursor.looks_like("-", "int", "*", "$") and not cursor.looks_like("int", "*", "$"):
         return parse_affine(cursor)
     stride = cursor.integer()
@@ -164,7 +164,7 @@ def _immediate(cursor: Cursor, names: Names) -> Immediate:
     value = _signed_number(cursor)
     if not cursor.accept("as"):
         return Immediate(value)
-    start = cursor.here
+    start = cursor.current
     try:
         return Immediate(value, element_type_named(cursor.word("an element type")))
     except UnknownFormatError as error:

@@ -1,6 +1,6 @@
 """Element-wise instructions of the Vector engine; several run on Scalar or GpSimd as well.
 
-Arithmetic is in float32, whatever the types of operands; bit operators take integers as they are.
+Arithmetic is in float32, whatever the types of operands; bit operators take unconverted integers.
 The accumulator registers are shared by all instructions with a `reduce_cmd`.
 """
 
@@ -143,7 +143,7 @@ class TensorTensorScan(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorCopy(Instruction):
-    """dst = src: bit by bit if the types agree, else through float32."""
+    """dst = src: bit by bit if the types agree, else by way of float32."""
 
     mnemonic: ClassVar[str] = "tensor_copy"
     engines: ClassVar[tuple[Engine, ...]] = _ELEMENTWISE
@@ -156,7 +156,7 @@ class TensorCopy(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopyPredicated(Instruction):
-    """dst = src where predicate is not 0 (is 0 if reversed); the rest of dst stays."""
+    """dst = src where predicate is not 0 (is 0 if reversed); the rest of dst keeps its values."""
 
     mnemonic: ClassVar[str] = "tensor_copy_predicated"
     engines: ClassVar[tuple[Engine, ...]] = _VECTOR
@@ -289,7 +289,7 @@ class Max8(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FindIndex8(Instruction):
-    """dst = where each of 8 values first occurs in its partition; all ones if it does not."""
+    """dst = position at which each of 8 values first occurs in its partition, or all ones."""
 
     mnemonic: ClassVar[str] = "nc_find_index8"
     engines: ClassVar[tuple[Engine, ...]] = _VECTOR
@@ -302,7 +302,7 @@ class FindIndex8(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchReplace8(Instruction):
-    """dst = data with the first occurrence of each of 8 values replaced; dst_idx = where."""
+    """dst = data with the first occurrence of each of 8 values replaced; dst_idx = positions."""
 
     mnemonic: ClassVar[str] = "nc_match_replace8"
     engines: ClassVar[tuple[Engine, ...]] = _VECTOR

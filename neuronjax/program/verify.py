@@ -1,7 +1,7 @@
-"""What the hardware would not do with a program: a table of rules, each with its public source.
+"""Whether the hardware can run a program: a table of rules, each with its public source.
 
-A rule is a function over a program or over one instruction; `rules` has them, by concern. A rule
-that cannot know (an address from a register, a loop of unknown length) keeps silent.
+A rule is a function of a program or of one instruction; `rules` has them, by concern. Rules are
+silent about what is only known at run time, such as addresses in registers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FORM = "the form of a program"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Something that must hold: its name, where it is documented, and what helps."""
+    """A rule with its name, where it is documented, and what to do if it is broken."""
 
     name: str
     check: Check
@@ -44,16 +44,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place in a program where a rule is broken."""
+    """A broken rule, where, what is there, what is allowed, and what to do."""
 
     path: str
     rule: str
-    found: str
+    actual: str
     allowed: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.found}; allowed: {self.allowed} ({self.rule}). {self.remedy}"
+        return f"{self.path}: {self.actual}; allowed: {self.allowed} ({self.rule}). {self.remedy}"
 
 
 STRUCTURE: tuple[Rule, ...] = (
@@ -67,7 +67,7 @@ STRUCTURE: tuple[Rule, ...] = (
     Rule("target", engines.target, _LNC, "Choose another target."),
     Rule("ranks", structure.ranks, _FORM, "Name as many ranks as run the program."),
 )
-"""Rules that the others rely on: with a finding here, `verify` asks no more."""
+"""Rules on which the others rely; if one of them is broken, `verify` checks no others."""
 
 MEMORY: tuple[Rule, ...] = (
     Rule("capacity", memory.capacity, _ARCH, "Use smaller or fewer tiles."),
@@ -75,7 +75,7 @@ MEMORY: tuple[Rule, ...] = (
     Rule("slots", memory.slots, _FORM, "Space the slots further."),
     Rule("constants", memory.constants, _FORM, "Give the constant its bytes."),
 )
-"""Where buffers lie: the emulator relies on these, too."""
+"""Rules about the location of buffers, on which the emulator relies too."""
 
 RULES: tuple[Rule, ...] = (
     Rule("start partition", of_instructions(access.start_partition), _ARCH, "Move the tile."),
@@ -120,18 +120,18 @@ RULES: tuple[Rule, ...] = (
 
 
 def verify(program: Program) -> tuple[Finding, ...]:
-    """All findings, in the order of the rules; none: a chip could run the program."""
+    """All findings, in the order of the rules; if there are none, the chip can run the program."""
     return _findings(program, STRUCTURE) or _findings(program, RULES)
 
 
 def verify_form(program: Program) -> tuple[Finding, ...]:
-    """Findings of what the emulator relies on; none: it can set the program up."""
+    """Findings by the rules on which the emulator relies; if there are none, it can load it."""
     return _findings(program, STRUCTURE) or _findings(program, MEMORY)
 
 
 def _findings(program: Program, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     return tuple(
-        Finding(each.path, rule.name, each.found, each.allowed, rule.remedy)
+        Finding(violation.path, rule.name, violation.actual, violation.allowed, rule.remedy)
         for rule in rules
-        for each in rule.check(program)
+        for violation in rule.check(program)
     )

@@ -1,4 +1,4 @@
-"""Going through programs: every node with its place, and how often an instruction runs.
+"""Traversing programs: every node with its place, and how often an instruction runs.
 
 A place is the path from the program down to a node, such as ``main/matmul/k/2:nc_matmul``: kernels
 and functions by name, loops by variable, instructions by position and mnemonic.
@@ -19,7 +19,7 @@ from neuronjax.program.program import Call, Function, If, Kernel, Loop, Node, Pr
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node is: its path, the loops about it (outermost first), kernel and function."""
+    """The place of a node: its path, enclosing loops (outermost first), kernel and function."""
 
     path: str
     loops: tuple[Loop, ...] = ()
@@ -28,13 +28,13 @@ class Place:
 
     @property
     def trips(self) -> dict[str, int]:
-        """Loop variable -> trips at most; loops without a known limit are left out."""
+        """Loop variable -> greatest number of trips; loops without a known limit are left out."""
         counts = ((loop.variable, loop.most_trips) for loop in self.loops)
         return {name: count for name, count in counts if count is not None}
 
     @property
     def times(self) -> int | None:
-        """How often the place is reached at most, conditions taken and `while` once.
+        """How often the place is reached at most, with conditions taken and `while` run once.
 
         None: a loop has no known limit.
         """
@@ -91,7 +91,7 @@ def calls(nodes: Iterable[Node]) -> Iterator[Call]:
 
 
 def walk(program: Program) -> Iterator[tuple[Place, Node]]:
-    """All nodes before the nodes within them: first of the functions, then of the program."""
+    """All nodes, parents before children: first those of functions, then those of the program."""
     for function in program.functions:
         yield from _walk(function.body, Place(function.name, function=function))
     yield from _walk(program.body, Place(program.name))
@@ -113,22 +113,24 @@ def _walk(nodes: tuple[Node, ...], place: Place) -> Iterator[tuple[Place, Node]]
 
 
 def instructions(program: Program) -> Iterator[tuple[Place, Instruction]]:
-    """All instructions, each once."""
+    """All distinct instructions with their places."""
     return ((place, node) for place, node in walk(program) if isinstance(node, Instruction))
 
 
 def kernels(program: Program) -> Iterator[tuple[Place, Kernel]]:
-    """All kernels, each once."""
+    """All distinct kernels with their places."""
     return ((place, node) for place, node in walk(program) if isinstance(node, Kernel))
 
 
 def count_instructions(
-    program: Program, key: Callable[[Instruction], str | Engine | None] = lambda each: each.mnemonic
+    program: Program,
+    key: Callable[[Instruction], str | Engine | None] = lambda instruction: instruction.mnemonic,
 ) -> Counter[str | Engine | None]:
     """How many instructions a run executes, by mnemonic or another `key`.
 
-    Loops multiply; both branches of a condition count, `while` counts once, a register's loop by
-    its limit or, without one, once. Functions count for each call.
+    Instructions in loops count once per trip. Both branches of a condition count. `while` counts
+    once, and a loop whose trips are in a register by its limit or, without one, once. Functions
+    count for every call.
     """
     bodies = {function.name: function.body for function in program.functions}
 
@@ -156,7 +158,7 @@ def buffers(program: Program) -> Iterator[tuple[Place, Buffer]]:
 
 
 def control_register(node: Node) -> Register | None:
-    """The register that decides about a node: trips, condition."""
+    """The register that holds a node's trips or condition."""
     match node:
         case Loop(trips=Register() as register):
             return register

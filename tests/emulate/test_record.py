@@ -67,7 +67,7 @@ def test_other_results_are_noticed(tmp_path: Path) -> None:
     changed = arrays["argument/0/x"].copy()
     changed[0] ^= 1
     np.savez(path, **{**arrays, "argument/0/x": changed})
-    with pytest.raises(RecordError, match="other results"):
+    with pytest.raises(RecordError, match="differ from the recorded ones"):
         Replay.load(path).run()
 
 

@@ -65,7 +65,11 @@ BUFFERS = "register $r\nhbm %x : float32[8]\n"
         (HEAD + BUFFERS + "memset dst=%x[0] as int8 }", "line 4, column 12", "another width"),
         (HEAD + BUFFERS + "memset dst=%x[0] value=1 }", "line 4, column 18", "takes Immediate"),
         (HEAD + BUFFERS + "memset value=#x }", "line 4, column 15", "expected a number"),
-        (HEAD + BUFFERS + "memset engine=fast }", "line 4, column 15", "'fast' cannot stand here"),
+        (
+            HEAD + BUFFERS + "memset engine=fast }",
+            "line 4, column 15",
+            "'fast' is not allowed here",
+        ),
         (HEAD + BUFFERS + "memset engine=true }", "line 4, column 8", "takes one of tensor"),
         (HEAD + BUFFERS + "rng engine=vector engine=vector }", "line 4, column 19", "twice"),
         (HEAD + "semaphore_event waits=(!s >= 1) }", "line 2, column 25", "not declared"),

@@ -33,7 +33,7 @@ def test_bad_programs_break_the_rule_alone(case: Case) -> None:
     findings = verify(parse(case.text(good=False)))
     assert {finding.rule for finding in findings} == {case.rule}, [*map(str, findings)]
     for finding in findings:
-        assert all((finding.path, finding.found, finding.allowed, finding.remedy))
+        assert all((finding.path, finding.actual, finding.allowed, finding.remedy))
 
 
 def test_every_rule_has_cases() -> None:

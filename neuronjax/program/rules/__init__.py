@@ -1,1 +1,1 @@
-"""What the hardware would not do, one file per concern; `verify` has the table of all rules."""
+"""The limits of the hardware as rules, one file per concern; `verify` has the table of them."""

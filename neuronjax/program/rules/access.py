@@ -1,4 +1,4 @@
-"""Access patterns: where they may start, how many dimensions they have, and that they stay inside.
+"""Access patterns: their start partitions, numbers of dimensions, and bounds.
 
 Source of all limits: Neuron docs, "Trainium/Inferentia2 architecture guide", accessing SBUF and
 PSUM tensors using compute engines.
@@ -12,7 +12,7 @@ from neuronjax.program.operand import Access, RegisterOffset
 from neuronjax.program.rules.site import Complaint, Site
 
 QUADRANT = 32
-"""Partitions that have a start of their own."""
+"""Accesses may start at multiples of this many partitions."""
 MAX_DIMS = 4
 MAX_SIZE = (1 << 16) - 1
 MIN_STRIDE, MAX_STRIDE = -(1 << 15), (1 << 15) - 1
@@ -35,7 +35,7 @@ def start_partition(site: Site) -> Iterator[Complaint]:
 
 
 def _start_step(count: int, partitions: int) -> int:
-    """What a start must be a multiple of."""
+    """The number of which the start partition must be a multiple."""
     step = QUADRANT
     while step < count:
         step *= 2

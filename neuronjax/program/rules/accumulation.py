@@ -1,4 +1,4 @@
-"""Accumulation groups: products that add to one place in PSUM.
+"""Accumulation groups: products that accumulate in the same area of PSUM.
 
 Source: NKI ISA nc_matmul, accumulation mode.
 """
@@ -20,7 +20,7 @@ _OPEN, _CLOSED, _FOREIGN, _SOMETIMES = "open", "closed", "foreign", "sometimes"
 
 @dataclass(slots=True)
 class _Group:
-    """What lies at a place in PSUM."""
+    """The state of an area of PSUM."""
 
     where: tuple[int, Buffer]
     area: Area
@@ -36,10 +36,10 @@ def accumulation(program: Program) -> Iterator[Violation]:
         if isinstance(step, Passed):
             groups += _sometimes(step)
         elif isinstance(step, Executed):
-            for found, allowed in _executed(step, groups, program.target.core.version):
-                if (step.place.path, found) not in seen:
-                    seen.add((step.place.path, found))
-                    yield Violation(step.place.path, found, allowed)
+            for actual, allowed in _executed(step, groups, program.target.core.version):
+                if (step.place.path, actual) not in seen:
+                    seen.add((step.place.path, actual))
+                    yield Violation(step.place.path, actual, allowed)
     for group in groups:
         if group.state == _OPEN and (group.path, "") not in seen:
             seen.add((group.path, ""))
@@ -100,7 +100,7 @@ def _other(
 
 
 def _replace(groups: list[_Group], old: list[_Group], new: _Group) -> None:
-    """Puts a group in the place of others; what loops do in between stays known."""
+    """Replaces overlapping groups by a new one, but keeps those that loops write in between."""
     gone = {id(group) for group in old if group.state != _SOMETIMES}
     groups[:] = [group for group in groups if id(group) not in gone]
     groups.append(new)

@@ -32,53 +32,60 @@ _DIMENSIONS: Mapping[type[Instruction], Mapping[Memory, tuple[int, ...]]] = {
 
 
 def groups(site: Site) -> Iterator[Complaint]:
-    """Replica groups are of one size and have every rank once."""
-    each = site.instruction
+    """Replica groups have the same size, and every rank is in exactly one of them."""
+    instruction = site.instruction
     ranks = site.program.ranks
-    if isinstance(each, GroupCollective):
-        members = sorted(rank for group in each.groups for rank in group)
+    if isinstance(instruction, GroupCollective):
+        members = sorted(rank for group in instruction.groups for rank in group)
         if members != list(range(ranks)):
-            yield f"groups {each.groups}", f"each of the ranks 0 to {ranks - 1} once"
-        if len({len(group) for group in each.groups}) > 1:
-            yield f"groups {each.groups}", "groups of one size"
-    if isinstance(each, Permute):
+            yield f"groups {instruction.groups}", f"each of the ranks 0 to {ranks - 1} once"
+        if len({len(group) for group in instruction.groups}) > 1:
+            yield f"groups {instruction.groups}", "groups of one size"
+    if isinstance(instruction, Permute):
         for name, side in (("source", 0), ("target", 1)):
-            members = [pair[side] for pair in each.pairs]
+            members = [pair[side] for pair in instruction.pairs]
             if len(set(members)) < len(members) or not set(members) <= set(range(ranks)):
                 yield f"{name}s {members}", f"ranks 0 to {ranks - 1}, each at most once"
 
 
 def collectives(site: Site) -> Iterator[Complaint]:
-    """Sources and results pair up in type and size and lie in one memory that is allowed."""
-    each = site.instruction
-    if not isinstance(each, CollectiveInstruction):
+    """Sources and results match in type and size and lie in the same permitted memory."""
+    instruction = site.instruction
+    if not isinstance(instruction, CollectiveInstruction):
         return
-    if not 0 <= each.stream < STREAMS:
-        yield f"stream {each.stream}", f"0 to {STREAMS - 1}"
-    if not each.srcs or len(each.srcs) != len(each.dsts):
-        yield f"{len(each.srcs)} sources, {len(each.dsts)} results", "one for one"
+    if not 0 <= instruction.stream < STREAMS:
+        yield f"stream {instruction.stream}", f"0 to {STREAMS - 1}"
+    if not instruction.srcs or len(instruction.srcs) != len(instruction.dsts):
+        yield f"{len(instruction.srcs)} sources, {len(instruction.dsts)} results", "one for one"
         return
-    held = {access.memory for access in (*each.srcs, *each.dsts)}
+    held = {access.memory for access in (*instruction.srcs, *instruction.dsts)}
     if len(held) > 1:
         yield "tensors in HBM and SBUF", "all of them in one"
-    if len(each.srcs) > 1 and (Memory.SBUF in held or isinstance(each, Permute)):
-        yield f"{len(each.srcs)} tensors at once", "1; several in HBM only, of no permutation"
-    if isinstance(each, _HBM_ONLY) and held != {Memory.HBM}:
-        yield f"{each.mnemonic} outside HBM", "HBM"
-    allowed = _DIMENSIONS.get(type(each), {}).get(next(iter(held)))
-    dimension = getattr(each, "dimension", 0)
+    if len(instruction.srcs) > 1 and (Memory.SBUF in held or isinstance(instruction, Permute)):
+        yield (
+            f"{len(instruction.srcs)} tensors at once",
+            "1; several in HBM only, of no permutation",
+        )
+    if isinstance(instruction, _HBM_ONLY) and held != {Memory.HBM}:
+        yield f"{instruction.mnemonic} outside HBM", "HBM"
+    allowed = _DIMENSIONS.get(type(instruction), {}).get(next(iter(held)))
+    dimension = getattr(instruction, "dimension", 0)
     if allowed is not None and dimension not in allowed:
         yield f"dimension {dimension}", ", ".join(map(str, allowed))
-    yield from _sizes(each)
+    yield from _sizes(instruction)
 
 
-def _sizes(each: CollectiveInstruction) -> Iterator[Complaint]:
-    size = len(each.groups[0]) if isinstance(each, GroupCollective) and each.groups else 1
-    for src, dst in zip(each.srcs, each.dsts, strict=True):
+def _sizes(instruction: CollectiveInstruction) -> Iterator[Complaint]:
+    size = (
+        len(instruction.groups[0])
+        if isinstance(instruction, GroupCollective) and instruction.groups
+        else 1
+    )
+    for src, dst in zip(instruction.srcs, instruction.dsts, strict=True):
         if src.element_type != dst.element_type:
             yield f"{src.element_type.name} to {dst.element_type.name}", "one type"
-        given = src.elements * (size if isinstance(each, _GROWS) else 1)
-        taken = dst.elements * (size if isinstance(each, _SHRINKS) else 1)
+        given = src.elements * (size if isinstance(instruction, _GROWS) else 1)
+        taken = dst.elements * (size if isinstance(instruction, _SHRINKS) else 1)
         if given != taken:
-            found = f"{src.elements} elements to {dst.elements} in groups of {size}"
-            yield found, "as many, times or divided by the size of a group"
+            actual = f"{src.elements} elements to {dst.elements} in groups of {size}"
+            yield actual, "as many, multiplied or divided by the size of a group"

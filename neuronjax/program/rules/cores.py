@@ -1,6 +1,6 @@
-"""Kernels that physical cores of a logical one run beside each other.
+"""Kernels that the physical cores of a logical core run concurrently.
 
-Source: Neuron docs, "Logical NeuronCore": cores share HBM; all else is each core's own.
+Source: Neuron docs, "Logical NeuronCore": cores share HBM, and nothing else.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from neuronjax.program.walk import Place, instructions, walk
 
 
 def splits(program: Program) -> Iterator[Violation]:
-    """A split has at most a kernel for each core, outside of kernels."""
+    """A split has at most one kernel per core, and is not in a kernel."""
     most = program.target.lnc
     for place, node in _splits(program):
         if not 1 <= len(node.kernels) <= most:
-            found = f"{len(node.kernels)} kernels beside each other at LNC {most}"
-            yield Violation(place.path, found, f"1 to {most}")
+            actual = f"{len(node.kernels)} concurrent kernels at LNC {most}"
+            yield Violation(place.path, actual, f"1 to {most}")
         if place.kernel is not None:
-            yield Violation(place.path, "a split in a kernel", "a split about kernels")
+            yield Violation(place.path, "a split in a kernel", "kernels in a split")
 
 
 def _splits(program: Program) -> Iterator[tuple[Place, Split]]:
@@ -34,17 +34,17 @@ def _splits(program: Program) -> Iterator[tuple[Place, Split]]:
 
 
 def apart(program: Program) -> Iterator[Violation]:
-    """Kernels beside each other write nothing in HBM that another one touches.
+    """Concurrent kernels write nothing in HBM that another one touches.
 
-    Where only registers or indices know what is touched, the rule keeps silent.
+    The rule is silent about accesses that depend on registers or indices.
     """
     roots = {alias.buffer: alias.of for alias in program.aliases}
     for place, node in _splits(program):
         touched = [(kernel.name, touches(kernel.body)) for kernel in node.kernels]
-        for (one, mine), (other, theirs) in combinations(touched, 2):
+        for (first, mine), (second, theirs) in combinations(touched, 2):
             if conflicts(mine, theirs, lambda a, b: _root(a, roots) == _root(b, roots)):
-                found = f"{one} and {other} touch the same elements of HBM"
-                yield Violation(place.path, found, "elements of their own")
+                actual = f"{first} and {second} touch the same elements of HBM"
+                yield Violation(place.path, actual, "elements of their own")
 
 
 def _root(buffer: Buffer, roots: dict[str, str]) -> str:
@@ -56,7 +56,7 @@ def _root(buffer: Buffer, roots: dict[str, str]) -> str:
 
 
 def alone(program: Program) -> Iterator[Violation]:
-    """Each core works for itself: with its own memories, and for no other rank or the host."""
+    """A core of a split uses its own on-chip memory only, and neither other ranks nor the host."""
     cores = {
         id(kernel): core for _, node in _splits(program) for core, kernel in enumerate(node.kernels)
     }
@@ -66,26 +66,26 @@ def alone(program: Program) -> Iterator[Violation]:
         if core is None:
             continue
         if isinstance(instruction, CollectiveInstruction | Host):
-            found = f"{instruction.mnemonic} on one core of several"
-            yield Violation(place.path, found, "a kernel in no split")
+            actual = f"{instruction.mnemonic} on one core of several"
+            yield Violation(place.path, actual, "a kernel outside splits")
         for buffer in dict.fromkeys(access.buffer for access in instruction.accesses()):
             if core and buffer in outer:
-                found = f"%{buffer.name} lies in {buffer.memory.value} of the first core"
-                yield Violation(place.path, found, "a buffer in HBM")
+                actual = f"%{buffer.name} lies in {buffer.memory.value} of the first core"
+                yield Violation(place.path, actual, "a buffer in HBM")
 
 
 def registers(program: Program) -> Iterator[Violation]:
-    """Every core has its own registers, so a register is set by all kernels of a split, or none."""
+    """All kernels of a split set a register or none does, since cores have their own registers."""
     written: dict[int, set[str]] = {}
     for place, instruction in instructions(program):
         written.setdefault(id(place.kernel), set()).update(_registers(instruction))
     for place, node in _splits(program):
         own = [written.get(id(kernel), set()) for kernel in node.kernels]
-        for name in sorted({name for each in own for name in each}):
-            if not all(name in each for each in own):
-                found = f"${name} is set on one core of several"
-                yield Violation(place.path, found, "on each of them")
+        for name in sorted({name for names in own for name in names}):
+            if not all(name in names for names in own):
+                actual = f"${name} is set on one core of several"
+                yield Violation(place.path, actual, "on each of them")
 
 
 def _registers(instruction: Instruction) -> Iterator[str]:
-    return (each.name for each in instruction.writes() if isinstance(each, Register))
+    return (register.name for register in instruction.writes() if isinstance(register, Register))

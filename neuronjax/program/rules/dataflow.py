@@ -1,4 +1,4 @@
-"""Values that are there before they are read: tiles and registers, in program order."""
+"""Tiles and registers are written before they are read, in program order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Written = defaultdict[tuple[int, Buffer], dict[Area, None]]
 def uninitialised(program: Program) -> Iterator[Violation]:
     """No tile is read where nothing has been written (NKI simulator: such values are arbitrary).
 
-    Tiles that share memory with others on purpose are left out.
+    Tiles that intentionally share memory with others are not checked.
     """
     shared = {name for alias in program.aliases for name in (alias.buffer, alias.of)}
     written: _Written = defaultdict(dict)
@@ -29,22 +29,22 @@ def uninitialised(program: Program) -> Iterator[Violation]:
             for place, instruction in step.inner:
                 for access in instruction.writes():
                     if isinstance(access, Access):
-                        found = areas(access, step.values, place.trips, _RUNS)[1]
-                        written[key(place, access.buffer)].update(dict.fromkeys(found))
+                        covered = areas(access, step.values, place.trips, _RUNS)[1]
+                        written[key(place, access.buffer)].update(dict.fromkeys(covered))
         elif isinstance(step, Executed):
             for name, buffer in _missing(step, written):
                 if buffer not in shared and (step.place.path, name) not in reported:
                     reported.add((step.place.path, name))
-                    found_text = f"{name} reads {buffer} where nothing has been written"
-                    yield Violation(step.place.path, found_text, "a write before it")
+                    actual = f"{name} reads {buffer} where nothing has been written"
+                    yield Violation(step.place.path, actual, "a write before it")
             for access in step.instruction.writes():
                 if isinstance(access, Access):
-                    found = areas(access, step.values, step.place.trips, _RUNS)[1]
-                    written[key(step.place, access.buffer)].update(dict.fromkeys(found))
+                    covered = areas(access, step.values, step.place.trips, _RUNS)[1]
+                    written[key(step.place, access.buffer)].update(dict.fromkeys(covered))
 
 
 def _missing(step: Executed, written: _Written) -> Iterator[tuple[str, str]]:
-    """Fields that read, and names of the tiles that they read too early."""
+    """Fields that read unwritten elements, and the names of their tiles."""
     for use in step.instruction.uses():
         access = use.operand
         if not isinstance(access, Access) or not access.buffer.on_chip:
@@ -58,12 +58,12 @@ def _missing(step: Executed, written: _Written) -> Iterator[tuple[str, str]]:
 
 
 def _accumulates(step: Executed, field: str) -> bool:
-    """Whether a product adds to PSUM: a rule of its own says where it may."""
+    """Whether a product accumulates in PSUM, which the rule `accumulation` checks."""
     return field == "dst" and isinstance(step.instruction, Matmul | MatmulMX)
 
 
 def _is_covered(wanted: Area, known: dict[Area, None]) -> bool:
-    """Whether areas cover another one, strip of partitions by strip."""
+    """Whether areas together cover another one; compares strips of partitions."""
     if wanted in known:
         return True
     near = [area for area in known if area.meets(wanted)]
@@ -93,19 +93,23 @@ def _covers(intervals: list[Interval], wanted: Interval) -> bool:
 
 
 def registers(program: Program) -> Iterator[Violation]:
-    """A register is written before it is read, or decides."""
+    """A register is written before it is read by an instruction, loop or condition."""
     written: set[str] = set()
     reported: set[tuple[str, str]] = set()
     for step in sampled(program):
         if isinstance(step, Passed):
             continue
         read = [step.register] if isinstance(step, Decided) else step.instruction.reads()
-        for each in read:
-            if not isinstance(each, Register) or each.name in written:
+        for register in read:
+            if not isinstance(register, Register) or register.name in written:
                 continue
-            if (step.place.path, each.name) not in reported:
-                reported.add((step.place.path, each.name))
-                yield Violation(step.place.path, f"reads ${each.name}", "a write before it")
+            if (step.place.path, register.name) not in reported:
+                reported.add((step.place.path, register.name))
+                yield Violation(step.place.path, f"reads ${register.name}", "a write before it")
         if isinstance(step, Executed):
-            names = (each.name for each in step.instruction.writes() if isinstance(each, Register))
+            names = (
+                register.name
+                for register in step.instruction.writes()
+                if isinstance(register, Register)
+            )
             written.update(names)

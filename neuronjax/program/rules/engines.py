@@ -1,4 +1,4 @@
-"""Engines: which generation has which instruction, on which engine, with which memories.
+"""Engines: which generation supports which instruction, on which engine, with which memories.
 
 Sources: the NKI ISA page of each instruction; Neuron docs, architecture guides.
 """
@@ -26,7 +26,7 @@ SINCE: Mapping[str, int] = {
     "range_select": 3, "nonzero_with_count": 3, "rand_set_state": 3, "rand_get_state": 3,
     "core_barrier": 3, "sendrecv": 3, "dma_gather_transpose": 3,
 }  # fmt: skip
-"""First generation with an instruction; all others are there from NeuronCore-v2 on."""
+"""First generation with an instruction; the others exist since NeuronCore-v2."""
 
 _ENGINE_SINCE: Mapping[tuple[str, Engine], int] = {
     ("tensor_copy", Engine.SCALAR): 3,
@@ -68,7 +68,7 @@ _NOT_BOTH_IN_PSUM: Mapping[str, tuple[str, str]] = {
 
 
 def target(program: Program) -> Iterator[Violation]:
-    """The chip is one whose memories AWS publishes, and has the logical-core configuration."""
+    """AWS publishes the chip's memory sizes, and the chip has the logical-core configuration."""
     if program.target.chip not in CHIPS:
         yield Violation(program.name, f"a program for {program.target.chip}", ", ".join(CHIPS))
         return
@@ -81,7 +81,7 @@ def target(program: Program) -> Iterator[Violation]:
 
 
 def generation(site: Site) -> Iterator[Complaint]:
-    """The generation has the instruction, and what its fields ask for."""
+    """The generation has the instruction and the features that its fields request."""
     instruction = site.instruction
     for what, since in _needs(instruction):
         if site.version < since:
@@ -104,13 +104,13 @@ def _needs(instruction: Instruction) -> Iterator[tuple[str, int]]:
 
 
 def engine(site: Site) -> Iterator[Complaint]:
-    """The instruction runs on an engine that can, with the operators it has there."""
+    """The engine supports the instruction and its operators."""
     instruction = site.instruction
     if instruction.engine is None:
         return
     if instruction.engine not in instruction.engines:
-        found = f"{instruction.mnemonic} on {instruction.engine.value}"
-        yield found, engine_names(instruction.engines)
+        actual = f"{instruction.mnemonic} on {instruction.engine.value}"
+        yield actual, engine_names(instruction.engines)
     is_power = isinstance(instruction, TensorTensor) and instruction.op is AluOp.POWER
     if is_power and instruction.engine is not Engine.GPSIMD:
         yield f"power on {instruction.engine.value}", Engine.GPSIMD.value
@@ -132,11 +132,11 @@ _TENSOR_SCALAR: Mapping[tuple[int, Engine], tuple[tuple[AluOp, AluOp | None], ..
     **{(version, Engine.GPSIMD): _GPSIMD_OPS for version in (2, 3, 4)},
     (3, Engine.SCALAR): _SCALAR_OPS,
 }
-"""Operators of `tensor_scalar` where an engine has only some."""
+"""Operators of `tensor_scalar` on engines that support only some."""
 
 
 def memories(site: Site) -> Iterator[Complaint]:
-    """Engines reach SBUF, Vector and Scalar also PSUM; DMA reaches HBM and SBUF."""
+    """Engines access SBUF, Vector and Scalar also PSUM; DMA accesses HBM and SBUF."""
     instruction = site.instruction
     if isinstance(instruction, Host):
         return
@@ -153,7 +153,7 @@ def memories(site: Site) -> Iterator[Complaint]:
 
 
 def descriptors(site: Site) -> Iterator[Complaint]:
-    """Static descriptors know no registers; hardware ones are started by Sync or Scalar."""
+    """Static descriptors use no registers; hardware descriptors are started by Sync or Scalar."""
     instruction = site.instruction
     if not isinstance(instruction, DmaInstruction):
         return
@@ -185,7 +185,7 @@ def queues(site: Site) -> Iterator[Complaint]:
 
 
 def pairs_of_cores(site: Site) -> Iterator[Complaint]:
-    """Barriers and exchanges between cores need two physical cores in a logical one."""
+    """Barriers and exchanges between cores need two physical cores per logical core."""
     instruction = site.instruction
     if not isinstance(instruction, CoreBarrier | SendReceive):
         return

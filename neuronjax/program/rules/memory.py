@@ -1,4 +1,4 @@
-"""Buffers: that they fit, are aligned, and share memory only where it is meant."""
+"""Buffers fit, are aligned, and share memory only where that is declared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neuronjax.program.walk import buffers, children, kernels
 
 
 def _limits(program: Program) -> Mapping[Memory, tuple[int, int]]:
-    """Partitions and bytes in each of them that a program may use."""
+    """Memory -> partitions, and bytes per partition, that a program may use."""
     core, chip = program.target.core, program.target.chip_spec
     return {
         Memory.HBM: (1, chip.logical_core_hbm_bytes(program.target.lnc)),
@@ -24,21 +24,21 @@ def _limits(program: Program) -> Mapping[Memory, tuple[int, int]]:
 
 
 def capacity(program: Program) -> Iterator[Violation]:
-    """A buffer ends within its memory, or at least fits into it if it has no address yet."""
+    """A buffer ends within its memory; without an address, it is no larger than its memory."""
     limits = _limits(program)
     for place, buffer in buffers(program):
         partitions, size = limits[buffer.memory]
         end = (buffer.address or 0) + buffer.extent
         if end > size:
-            found = f"{buffer.name} ends at byte {end} of {buffer.memory.value}"
-            yield Violation(place.path, found, f"{size} bytes")
+            actual = f"{buffer.name} ends at byte {end} of {buffer.memory.value}"
+            yield Violation(place.path, actual, f"{size} bytes")
         if buffer.partition + buffer.partitions > partitions:
-            found = f"{buffer.name} ends at partition {buffer.partition + buffer.partitions}"
-            yield Violation(place.path, found, f"{partitions} partitions")
+            actual = f"{buffer.name} ends at partition {buffer.partition + buffer.partitions}"
+            yield Violation(place.path, actual, f"{partitions} partitions")
 
 
 def alignment(program: Program) -> Iterator[Violation]:
-    """Addresses are in elements: every slot starts at a multiple of the element's size."""
+    """Every slot starts at a multiple of the element size, as addresses count elements."""
     for place, buffer in buffers(program):
         size = bytes_of(buffer.dtype)
         if (buffer.address or 0) % size or buffer.stride % size:
@@ -54,57 +54,59 @@ def slots(program: Program) -> Iterator[Violation]:
     """Slots of one buffer do not overlap."""
     for place, buffer in buffers(program):
         if buffer.slots > 1 and buffer.stride < buffer.slot_bytes:
-            found = f"slots of {buffer.name} begin every {buffer.stride} bytes"
-            yield Violation(place.path, found, f"at least {buffer.slot_bytes} bytes")
+            actual = f"slots of {buffer.name} begin every {buffer.stride} bytes"
+            yield Violation(place.path, actual, f"at least {buffer.slot_bytes} bytes")
 
 
 def constants(program: Program) -> Iterator[Violation]:
-    """Constants have their bytes, other buffers have none."""
+    """Constants have data of their size; other buffers have none."""
     for place, buffer in buffers(program):
         wanted = buffer.slot_bytes if buffer.kind is Kind.CONSTANT else None
         given = None if buffer.data is None else len(buffer.data)
         if given != wanted:
-            found = f"{buffer.name} ({buffer.kind.value}) has data of {given} bytes"
-            yield Violation(place.path, found, f"{wanted} bytes")
+            actual = f"{buffer.name} ({buffer.kind.value}) has data of {given} bytes"
+            yield Violation(place.path, actual, f"{wanted} bytes")
 
 
 def overlap(program: Program) -> Iterator[Violation]:
-    """Buffers of which both are live share no bytes, unless they are declared aliases."""
+    """Buffers that are live at the same time share no bytes, unless they are declared aliases."""
     declared = {frozenset((alias.buffer, alias.of)) for alias in program.aliases}
     for path, lives, settled in _scopes(program):
-        for one, other in _neighbours(lives):
-            if frozenset((one.name, other.name)) in declared or {one, other} <= settled:
+        for a, b in _overlapping(lives):
+            if frozenset((a.name, b.name)) in declared or {a, b} <= settled:
                 continue
-            first, second = lives[one], lives[other]
-            if _share_bytes(one, other) and first[0] <= second[1] and second[0] <= first[1]:
-                found = f"{one.name} and {other.name} overlap in {one.memory.value}"
-                yield Violation(path, found, "an alias, or other addresses")
+            first, second = lives[a], lives[b]
+            if _share_bytes(a, b) and first[0] <= second[1] and second[0] <= first[1]:
+                actual = f"{a.name} and {b.name} overlap in {a.memory.value}"
+                yield Violation(path, actual, "an alias, or other addresses")
 
 
 Life = tuple[int, int]
-"""First and last position in program order at which a buffer holds something."""
+"""First and last position in program order at which a buffer is live."""
 
 
-def _neighbours(lives: Mapping[Buffer, Life]) -> Iterator[tuple[Buffer, Buffer]]:
-    """Pairs of buffers whose bytes may overlap: those that begin before the end of another."""
+def _overlapping(lives: Mapping[Buffer, Life]) -> Iterator[tuple[Buffer, Buffer]]:
+    """Pairs of buffers in one memory whose byte ranges overlap, in whichever partitions."""
     order = {buffer: number for number, buffer in enumerate(lives)}
     placed = [buffer for buffer in lives if buffer.address is not None]
-    found: list[tuple[Buffer, Buffer]] = []
+    pairs: list[tuple[Buffer, Buffer]] = []
     for memory in Memory:
         open_: list[Buffer] = []
         here = [buffer for buffer in placed if buffer.memory is memory]
-        for buffer in sorted(here, key=lambda each: each.address or 0):
+        for buffer in sorted(here, key=lambda buffer: buffer.address or 0):
             start = buffer.address or 0
-            open_ = [each for each in open_ if (each.address or 0) + each.extent > start]
-            found += [tuple(sorted((each, buffer), key=order.__getitem__)) for each in open_]  # type: ignore[misc]
+            open_ = [
+                earlier for earlier in open_ if (earlier.address or 0) + earlier.extent > start
+            ]
+            pairs += [tuple(sorted((earlier, buffer), key=order.__getitem__)) for earlier in open_]  # type: ignore[misc]
             open_.append(buffer)
-    yield from sorted(found, key=lambda pair: (order[pair[0]], order[pair[1]]))
+    yield from sorted(pairs, key=lambda pair: (order[pair[0]], order[pair[1]]))
 
 
 def _scopes(program: Program) -> Iterator[tuple[str, dict[Buffer, Life], set[Buffer]]]:
-    """Buffers that may meet, and those among them that have been compared with each other before.
+    """Scopes with buffers to compare, and the buffers among them that are already compared.
 
-    They are those of the program, and those of each kernel with the program's on chip.
+    A scope is the program, or a kernel together with the program's buffers on chip.
     """
     outer = _lives(program.body, program.buffers, whole=(Kind.ARGUMENT, Kind.RESULT, Kind.CONSTANT))
     yield program.name, outer, set()
@@ -138,10 +140,10 @@ def _ordered(nodes: tuple[Node, ...], start: int = 0) -> Iterator[tuple[int, Nod
 def _lives(
     nodes: tuple[Node, ...], known: tuple[Buffer, ...], whole: tuple[Kind, ...] = ()
 ) -> dict[Buffer, Life]:
-    """Life of each used buffer; those of kinds `whole` live from beginning to end.
+    """Lives of used buffers; those of kinds `whole` live from beginning to end.
 
-    What outlives an iteration of a loop lives as long as the loop: a buffer that is used outside of
-    it as well, or that the loop's body reads before it writes it.
+    A buffer that outlives an iteration of a loop lives as long as the loop: one that is also used
+    outside the loop, or that the loop's body reads before writing it.
     """
     used = _used(nodes, 0).uses
     lives: dict[Buffer, Life] = {}
@@ -155,7 +157,7 @@ def _lives(
 
 @dataclass(slots=True)
 class _Use:
-    """Where nodes use a buffer, and whether the first of them reads it."""
+    """Where nodes use a buffer, and whether the first use is a read."""
 
     life: Life
     is_read_first: bool
@@ -163,14 +165,14 @@ class _Use:
 
 @dataclass(slots=True)
 class _Uses:
-    """All buffers that nodes use, and how many nodes there are, those within them included."""
+    """All buffers that nodes use, and the number of nodes, including nested ones."""
 
     uses: dict[Buffer, _Use]
     size: int
 
 
 def _used(nodes: tuple[Node, ...], start: int) -> _Uses:
-    found: dict[Buffer, list[tuple[_Use, Life | None]]] = {}
+    used: dict[Buffer, list[tuple[_Use, Life | None]]] = {}
     position = start
     for node in nodes:
         inner = _uses_of(node, position)
@@ -179,27 +181,27 @@ def _used(nodes: tuple[Node, ...], start: int) -> _Uses:
             whole = extent if isinstance(node, Split) else None
             if isinstance(node, Loop | While):
                 carried = use.is_read_first
-                found.setdefault(buffer, []).append((use, extent))
+                used.setdefault(buffer, []).append((use, extent))
                 if carried:
                     use.life = extent
                 continue
             if whole is not None:
                 use.life = whole
-            found.setdefault(buffer, []).append((use, None))
+            used.setdefault(buffer, []).append((use, None))
         position += inner.size
-    uses = {buffer: _together(parts) for buffer, parts in found.items()}
+    uses = {buffer: _merged(parts) for buffer, parts in used.items()}
     return _Uses(uses, position - start)
 
 
-def _together(parts: list[tuple[_Use, Life | None]]) -> _Use:
-    """The use of a buffer by several nodes: in loops beside others it lives as long as the loop."""
+def _merged(parts: list[tuple[_Use, Life | None]]) -> _Use:
+    """Merges a buffer's uses by several nodes; those in loops then last as long as the loop."""
     lives = [loop if loop is not None and len(parts) > 1 else use.life for use, loop in parts]
     life = min(first for first, _ in lives), max(last for _, last in lives)
     return _Use(life, parts[0][0].is_read_first)
 
 
 def _uses_of(node: Node, position: int) -> _Uses:
-    """What one node uses; of a call nobody knows whether it reads first."""
+    """The uses of one node; a call is taken not to read its arguments first."""
     here = (position, position)
     if isinstance(node, Instruction):
         uses: dict[Buffer, _Use] = {}
@@ -216,14 +218,14 @@ def _uses_of(node: Node, position: int) -> _Uses:
     return _Uses(inner.uses, inner.size + 1)
 
 
-def _share_bytes(one: Buffer, other: Buffer) -> bool:
-    if one.memory is not other.memory or one.address is None or other.address is None:
+def _share_bytes(a: Buffer, b: Buffer) -> bool:
+    if a.memory is not b.memory or a.address is None or b.address is None:
         return False
-    meet = one.address < other.address + other.extent and other.address < one.address + one.extent
-    if not one.on_chip:
+    meet = a.address < b.address + b.extent and b.address < a.address + a.extent
+    if not a.on_chip:
         return meet
     return (
         meet
-        and one.partition < other.partition + other.partitions
-        and other.partition < one.partition + one.partitions
+        and a.partition < b.partition + b.partitions
+        and b.partition < a.partition + a.partitions
     )

@@ -1,8 +1,8 @@
-"""A program in its order, with the first and the last iteration of every loop.
+"""A program's steps in order, with the first and last iteration of every loop.
 
-What is written in the iterations between is told as a whole: `Passed` stands after the first
-iteration of a loop, for all of them. That is enough to find what is wrong at the edges of loops,
-and never calls right what happens in every iteration, nor wrong what happens in none.
+The iterations in between are summarised by a `Passed` step after the first iteration. This detects
+errors at the edges of loops and errors in every iteration, and never reports an error that occurs
+in no iteration.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Values = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """An instruction at some values of the loop variables about it."""
+    """An instruction at certain values of the enclosing loops' variables."""
 
     place: Place
     instruction: Instruction
     values: Values
 
     def holds(self, flag: Flag) -> bool:
-        """Whether a flag is set; so it is where nobody knows how often a loop runs."""
+        """Whether a flag is set; it counts as set in loops of unknown length."""
         try:
             return flag_holds(flag, self.values, self.place.trips)
         except KeyError:
@@ -37,7 +37,7 @@ class Executed:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A register decides about a loop, a condition, or another round."""
+    """A register decides the trips of a loop, or a condition."""
 
     place: Place
     register: Register
@@ -45,7 +45,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Here all iterations of a loop have run, or will have when it matters."""
+    """All iterations of a loop have run, or will have run by the time it matters."""
 
     values: Values
     inner: tuple[tuple[Place, Instruction], ...]
@@ -55,7 +55,7 @@ Step = Executed | Decided | Passed
 
 
 def sampled(program: Program) -> Iterator[Step]:
-    """The steps of all functions, each once, and of the program."""
+    """The steps of all functions, once per function, and of the program."""
     for function in program.functions:
         yield from _sampled(function.body, Place(function.name, function=function), {})
     yield from _sampled(program.body, Place(program.name), {})
@@ -92,9 +92,9 @@ def _leaves(nodes: tuple[Node, ...], place: Place) -> Iterator[tuple[Place, Inst
 
 
 def extent(value: Affine, values: Values, trips: Values) -> Interval | None:
-    """Least and greatest value: variables of `values` stand still, the others run over trips.
+    """Least and greatest value with variables fixed to `values`, or else running over `trips`.
 
-    None: nobody knows how far one runs.
+    None: the trips of a variable are unknown.
     """
     low = high = value.base
     for name, factor in value.terms:
@@ -110,14 +110,14 @@ def extent(value: Affine, values: Values, trips: Values) -> Interval | None:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Partitions and elements of one slot; both ends are included."""
+    """Partitions and elements of a slot, as inclusive intervals."""
 
     slot: int
     partitions: Interval
     elements: Interval
 
     def meets(self, other: Area) -> bool:
-        """Whether they have something in common."""
+        """Whether the areas intersect."""
         return (
             self.slot == other.slot
             and _meet(self.partitions, other.partitions)
@@ -125,17 +125,17 @@ class Area:
         )
 
 
-def _meet(one: Interval, other: Interval) -> bool:
-    return one.low <= other.high and other.low <= one.high
+def _meet(a: Interval, b: Interval) -> bool:
+    return a.low <= b.high and b.low <= a.high
 
 
 def areas(
     access: Access, values: Values, trips: Values, runs: int
 ) -> tuple[bool, tuple[Area, ...]]:
-    """What an access touches, and whether it is just that.
+    """The areas that an access touches, and whether they are exact.
 
-    Else it is more: the hull of more than `runs` contiguous runs, of all that it touches while loop
-    variables without a value run, or of all that a register may name.
+    Inexact areas are larger: the hull of more than `runs` contiguous runs, of all iterations of
+    loop variables without a value, or of all elements that a register may address.
     """
     lanes = extent(access.partition, values, trips)
     start = (
@@ -145,11 +145,11 @@ def areas(
         lanes = Interval(0, access.buffer.partitions - 1)
         spans: tuple[Interval, ...] = (Interval(0, access.buffer.elements - 1),)
         return False, _areas(access, values, trips, lanes, spans)
-    found = access.runs(runs)
-    exact = found is not None and access.variables <= values.keys()
+    contiguous = access.runs(runs)
+    exact = contiguous is not None and access.variables <= values.keys()
     lanes = Interval(lanes.low, lanes.high + access.partitions - 1)
     spans = tuple(
-        Interval(start.low + low, start.high + high) for low, high in found or (access.reach,)
+        Interval(start.low + low, start.high + high) for low, high in contiguous or (access.reach,)
     )
     return exact, _areas(access, values, trips, lanes, spans)
 
@@ -162,16 +162,16 @@ def _areas(
 
 
 def _slots(access: Access, values: Values, trips: Values) -> set[int]:
-    """Slots an access may be to."""
+    """The slots that an access may refer to."""
     count = access.buffer.slots
-    found = {access.slot.base % count}
+    slots = {access.slot.base % count}
     for name, factor in access.slot.terms:
         steps = (values[name],) if name in values else range(min(count, trips.get(name, count)))
-        found = {(slot + factor * step) % count for slot in found for step in steps}
-    return found
+        slots = {(slot + factor * step) % count for slot in slots for step in steps}
+    return slots
 
 
 def key(place: Place, buffer: Buffer) -> tuple[int, Buffer]:
-    """What tells tiles of different kernels apart, whatever they are called."""
+    """A key that distinguishes tiles of different kernels, even those of the same name."""
     local = place.kernel is not None and buffer in place.kernel.buffers
     return (id(place.kernel) if local else 0, buffer)

@@ -1,4 +1,4 @@
-"""Semaphores: every wait comes to an end.
+"""Semaphores: every wait ends.
 
 Source: Neuron docs, "Trainium/Inferentia2 architecture guide", engines synchronise by semaphores.
 """
@@ -16,13 +16,13 @@ from neuronjax.program.rules.site import Violation
 from neuronjax.program.walk import Place, children, kernels, within
 
 MOST_EVENTS = 20_000
-"""Instructions of a kernel up to which it is played through for circular waits."""
+"""Kernels with more executed instructions than this are not checked for circular waits."""
 
 _Leaf = tuple[Place, Instruction]
 
 
 def semaphores(program: Program) -> Iterator[Violation]:
-    """Semaphores are declared, signalled, and waited for, but for no more than comes."""
+    """Semaphores are declared, signalled and waited for, up to at most their final count."""
     for place, kernel in kernels(program):
         leaves = [
             (here, node) for here, node in _leaves(kernel.body, place) if node.waits or node.signals
@@ -45,7 +45,7 @@ def _leaves(nodes: tuple[Node, ...], place: Place) -> Iterator[_Leaf]:
 def _declared(place: Place, kernel: Kernel, leaves: list[_Leaf]) -> Iterator[Violation]:
     waited = {wait.semaphore for _, node in leaves for wait in node.waits}
     signalled = {signal.semaphore for _, node in leaves for signal in node.signals}
-    for semaphore in sorted(waited | signalled, key=lambda each: each.name):
+    for semaphore in sorted(waited | signalled, key=lambda semaphore: semaphore.name):
         if semaphore not in kernel.semaphores:
             yield Violation(place.path, f"!{semaphore.name} is not declared", "a declaration")
     for semaphore in kernel.semaphores:
@@ -55,12 +55,12 @@ def _declared(place: Place, kernel: Kernel, leaves: list[_Leaf]) -> Iterator[Vio
     for here, node in leaves:
         for signal in node.signals:
             if signal.by < 1:
-                found = f"!{signal.semaphore.name} += {signal.by}"
-                yield Violation(here.path, found, "at least 1")
+                actual = f"!{signal.semaphore.name} += {signal.by}"
+                yield Violation(here.path, actual, "at least 1")
 
 
 def _totals(leaves: list[_Leaf]) -> Counter[Semaphore] | None:
-    """What each semaphore comes to in the end at most; None: nobody knows."""
+    """The greatest final count of every semaphore; None if unknown."""
     totals: Counter[Semaphore] = Counter()
     for place, node in leaves:
         times = place.times
@@ -78,25 +78,25 @@ def _unreachable(leaves: list[_Leaf], totals: Counter[Semaphore]) -> Iterator[Vi
                 continue
             most = wait.count.interval(place.trips).high
             if most > totals[wait.semaphore]:
-                found = f"a wait for !{wait.semaphore.name} >= {most}"
-                yield Violation(place.path, found, f"at most {totals[wait.semaphore]}")
+                actual = f"a wait for !{wait.semaphore.name} >= {most}"
+                yield Violation(place.path, actual, f"at most {totals[wait.semaphore]}")
 
 
 def deadlock(program: Program) -> Iterator[Violation]:
-    """No engines wait for each other in a circle.
+    """Engines do not wait for each other in a circle.
 
-    Left out are kernels with conditions, loops of unknown length, or very many instructions, and
-    those that wait for more than comes.
+    Kernels with conditions, loops of unknown length or very many instructions are not checked, nor
+    are those that wait for more than the final count of a semaphore.
     """
     for place, kernel in kernels(program):
         leaves = list(_leaves(kernel.body, place))
         times = [here.times for here, _ in leaves]
-        known = [each for each in times if each is not None]
+        known = [count for count in times if count is not None]
         if len(known) < len(times) or sum(known) > MOST_EVENTS or not _is_plain(kernel.body):
             continue
         totals = _totals(leaves)
         if totals is not None and not list(_unreachable(leaves, totals)):
-            yield from _played(kernel, place)
+            yield from _simulate(kernel, place)
 
 
 def _is_plain(nodes: tuple[Node, ...]) -> bool:
@@ -107,11 +107,11 @@ def _is_plain(nodes: tuple[Node, ...]) -> bool:
     )
 
 
-def _played(kernel: Kernel, place: Place) -> Iterator[Violation]:
-    """Each engine goes through its instructions as far as the semaphores let it."""
+def _simulate(kernel: Kernel, place: Place) -> Iterator[Violation]:
+    """Runs every engine's instructions for as long as the semaphores permit."""
     streams: dict[Engine | None, list[tuple[str, Instruction, dict[str, int]]]] = {}
-    for each in _expanded(kernel.body, place, {}):
-        streams.setdefault(each[1].engine, []).append(each)
+    for event in _expanded(kernel.body, place, {}):
+        streams.setdefault(event[1].engine, []).append(event)
     counts: Counter[Semaphore] = Counter()
     positions = dict.fromkeys(streams, 0)
     progress = True
@@ -138,7 +138,7 @@ def _played(kernel: Kernel, place: Place) -> Iterator[Violation]:
 
 
 def _count(count: Affine, values: dict[str, int]) -> int:
-    """What a wait is for; a variable that is out of scope is another rule's."""
+    """The count of a wait; variables out of scope, which another rule reports, count as 0."""
     return count.base + sum(factor * values.get(name, 0) for name, factor in count.terms)
 
 

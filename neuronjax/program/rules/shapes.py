@@ -1,7 +1,7 @@
 """Shapes of element-wise and other instructions, and limits on them.
 
-Sources: the NKI ISA page of each instruction. A row of `SHAPES` says which operands have the same
-partitions and as many elements, and which have one element per partition.
+Sources: the NKI ISA page of each instruction. A row of `SHAPES` lists the operands with the same
+partitions and numbers of elements, and those with one element per partition.
 """
 
 from __future__ import annotations
@@ -56,147 +56,171 @@ SHAPES: Mapping[str, Shapes] = {
 Limit = Callable[[Any], Iterator[tuple[str, bool]]]
 
 
-def _bn_stats(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "data of at most 512 elements", each.data.free_elements <= 512
-    yield "dst of 6 elements", each.dst.free_elements == 6
+def _bn_stats(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "data of at most 512 elements", instruction.data.free_elements <= 512
+    yield "dst of 6 elements", instruction.dst.free_elements == 6
 
 
-def _bn_aggr(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "data in triples", each.data.free_elements % 3 == 0
-    yield "dst of 2 elements", each.dst.free_elements == 2
+def _bn_aggr(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "data in triples", instruction.data.free_elements % 3 == 0
+    yield "dst of 2 elements", instruction.dst.free_elements == 2
 
 
 def _eight(access: Access) -> bool:
     return 8 <= access.free_elements <= 16_384
 
 
-def _max8(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "src of 8 to 16,384 elements", _eight(each.src)
-    yield "dst of 8 elements", each.dst.free_elements == 8
+def _max8(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "src of 8 to 16,384 elements", _eight(instruction.src)
+    yield "dst of 8 elements", instruction.dst.free_elements == 8
 
 
-def _find_index8(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "data of 8 to 16,384 elements", _eight(each.data)
-    yield "vals of 8 elements", each.vals.free_elements == 8
-    yield "dst of 8 elements", each.dst.free_elements == 8
+def _find_index8(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "data of 8 to 16,384 elements", _eight(instruction.data)
+    yield "vals of 8 elements", instruction.vals.free_elements == 8
+    yield "dst of 8 elements", instruction.dst.free_elements == 8
 
 
-def _match_replace8(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "vals of 8 elements", each.vals.free_elements == 8
+def _match_replace8(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "vals of 8 elements", instruction.vals.free_elements == 8
 
 
-def _shuffle(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "a mask of 32", len(each.mask) == 32
-    yield "a mask of 0 to 31, or 255", all(0 <= lane < 32 or lane == 255 for lane in each.mask)
-
-
-def _pattern(each: Any) -> Iterator[tuple[str, bool]]:
-    elements = 1
-    for dim in each.pattern:
-        elements *= dim.size
-    yield "a pattern of at most 4 dimensions", len(each.pattern) <= 4
-    yield "as many elements in pattern and dst", elements == each.dst.free_elements
-
-
-def _local_gather(each: Any) -> Iterator[tuple[str, bool]]:
-    per_core = each.index.free_elements * 16
-    yield "src and index of the same partitions", each.src.partitions == each.index.partitions
-    yield "partitions in sixteens", each.index.partitions % 16 == 0
-    yield "1, 2, 4, 8, 16 or 32 elements per index", each.elements_per_index in (1, 2, 4, 8, 16, 32)
-    valid = per_core if each.valid_indices is None else each.valid_indices
-    yield "at most 4096 indices per core, none invented", valid <= min(4096, per_core)
-
-
-def _nonzero(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "one more element in dst", each.dst.free_elements == each.src.free_elements + 1
-    yield "dst and src of the same partitions", each.dst.partitions == each.src.partitions
-
-
-def _topk(each: Any) -> Iterator[tuple[str, bool]]:
-    k = each.values.free_elements
-    yield "partitions in sixteens", each.src.partitions % 16 == 0
-    yield "8 <= n < 65536", 8 <= each.n < 65_536
-    yield "1 <= K < 32768 and K <= n", 1 <= k < 32_768 and k <= each.n
-    yield "as many indices as values", each.indices.free_elements == k
-    yield "src of n / 16 elements", 16 * each.src.free_elements >= each.n
-
-
-def _bounds(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "one partition", each.segment_ids.partitions == each.dst.partitions == 1
+def _shuffle(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "a mask of 32", len(instruction.mask) == 32
     yield (
-        "two results for each element",
-        (each.dst.free_elements == 2 * each.segment_ids.free_elements),
+        "a mask of 0 to 31, or 255",
+        all(0 <= lane < 32 or lane == 255 for lane in instruction.mask),
     )
 
 
-def _quantize(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "partitions in thirty-twos", each.src.partitions % 32 == 0
-    yield "elements in fours", each.src.free_elements % 4 == 0
-    yield "a quarter of src's elements in dst", each.dst.free_elements * 4 == each.src.free_elements
+def _pattern(instruction: Any) -> Iterator[tuple[str, bool]]:
+    elements = 1
+    for dim in instruction.pattern:
+        elements *= dim.size
+    yield "a pattern of at most 4 dimensions", len(instruction.pattern) <= 4
+    yield "as many elements in pattern and dst", elements == instruction.dst.free_elements
+
+
+def _local_gather(instruction: Any) -> Iterator[tuple[str, bool]]:
+    per_core = instruction.index.free_elements * 16
+    yield (
+        "src and index of the same partitions",
+        instruction.src.partitions == instruction.index.partitions,
+    )
+    yield "partitions in sixteens", instruction.index.partitions % 16 == 0
+    yield (
+        "1, 2, 4, 8, 16 or 32 elements per index",
+        instruction.elements_per_index in (1, 2, 4, 8, 16, 32),
+    )
+    valid = per_core if instruction.valid_indices is None else instruction.valid_indices
+    yield "at most 4096 indices per core, none invented", valid <= min(4096, per_core)
+
+
+def _nonzero(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield (
+        "one more element in dst",
+        instruction.dst.free_elements == instruction.src.free_elements + 1,
+    )
+    yield (
+        "dst and src of the same partitions",
+        instruction.dst.partitions == instruction.src.partitions,
+    )
+
+
+def _topk(instruction: Any) -> Iterator[tuple[str, bool]]:
+    k = instruction.values.free_elements
+    yield "partitions in sixteens", instruction.src.partitions % 16 == 0
+    yield "8 <= n < 65536", 8 <= instruction.n < 65_536
+    yield "1 <= K < 32768 and K <= n", 1 <= k < 32_768 and k <= instruction.n
+    yield "as many indices as values", instruction.indices.free_elements == k
+    yield "src of n / 16 elements", 16 * instruction.src.free_elements >= instruction.n
+
+
+def _bounds(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "one partition", instruction.segment_ids.partitions == instruction.dst.partitions == 1
+    yield (
+        "two results for each element",
+        (instruction.dst.free_elements == 2 * instruction.segment_ids.free_elements),
+    )
+
+
+def _quantize(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "partitions in thirty-twos", instruction.src.partitions % 32 == 0
+    yield "elements in fours", instruction.src.free_elements % 4 == 0
+    yield (
+        "a quarter of src's elements in dst",
+        instruction.dst.free_elements * 4 == instruction.src.free_elements,
+    )
 
 
 def _state(field: str) -> Limit:
-    def words(each: Any) -> Iterator[tuple[str, bool]]:
-        wanted = {"gpsimd": 6, "vector": 24}.get(each.engine.value)
-        found = getattr(each, field).free_elements
-        yield f"{wanted} words of state on {each.engine.value}", found == wanted
+    def words(instruction: Any) -> Iterator[tuple[str, bool]]:
+        wanted = {"gpsimd": 6, "vector": 24}.get(instruction.engine.value)
+        words_given = getattr(instruction, field).free_elements
+        yield f"{wanted} words of state on {instruction.engine.value}", words_given == wanted
 
     return words
 
 
-def _seed(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "one seed", each.seed.elements == 1
+def _seed(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "one seed", instruction.seed.elements == 1
 
 
-def _one(field: str) -> Limit:
-    def one(each: Any) -> Iterator[tuple[str, bool]]:
-        yield f"{field} of one element", getattr(each, field).elements == 1
+def _single(field: str) -> Limit:
+    def single(instruction: Any) -> Iterator[tuple[str, bool]]:
+        yield f"{field} of one element", getattr(instruction, field).elements == 1
 
-    return one
-
-
-def _same_elements(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "as many elements in src and dst", each.src.elements == each.dst.elements
+    return single
 
 
-def _dma_compute(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "1 to 16 sources", 1 <= len(each.srcs) <= 16
-    same = all(src.elements == each.dst.elements for src in each.srcs)
+def _same_elements(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "as many elements in src and dst", instruction.src.elements == instruction.dst.elements
+
+
+def _dma_compute(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "1 to 16 sources", 1 <= len(instruction.srcs) <= 16
+    same = all(src.elements == instruction.dst.elements for src in instruction.srcs)
     yield "as many elements in each source and dst", same
 
 
 def _rows(field: str) -> Limit:
-    def rows(each: Any) -> Iterator[tuple[str, bool]]:
-        data, dims = getattr(each, field), each.table.dims
+    def rows(instruction: Any) -> Iterator[tuple[str, bool]]:
+        data, dims = getattr(instruction, field), instruction.table.dims
         row = 1
         for dim in dims[1:]:
             row *= dim.size
         yield "a table with a dimension of rows", bool(dims)
-        yield "an index for each partition", each.index.elements == data.partitions
+        yield "an index for each partition", instruction.index.elements == data.partitions
         yield "a row of the table in each partition", data.free_elements == row
 
     return rows
 
 
-def _axes(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "axes (1, 0), (2, 1, 0) or (3, 1, 2, 0)", each.axes in ((1, 0), (2, 1, 0), (3, 1, 2, 0))
+def _axes(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield (
+        "axes (1, 0), (2, 1, 0) or (3, 1, 2, 0)",
+        instruction.axes in ((1, 0), (2, 1, 0), (3, 1, 2, 0)),
+    )
 
 
-def _dma_transpose(each: Any) -> Iterator[tuple[str, bool]]:
-    yield from _same_elements(each)
-    yield from _axes(each)
+def _dma_transpose(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield from _same_elements(instruction)
+    yield from _axes(instruction)
 
 
-def _range_select(each: Any) -> Iterator[tuple[str, bool]]:
-    yield "on_false of -3.4028235e+38", each.on_false.value == -FLOAT32.max
-    last = each.range_start + each.on_true.free_elements
+def _range_select(instruction: Any) -> Iterator[tuple[str, bool]]:
+    yield "on_false of -3.4028235e+38", instruction.on_false.value == -FLOAT32.max
+    last = instruction.range_start + instruction.on_true.free_elements
     yield "positions below 2^24", last <= 1 << FLOAT32.mantissa_bits + 1
 
 
-def _custom_op(each: Any) -> Iterator[tuple[str, bool]]:
-    accesses = [src for src in each.srcs if isinstance(src, Access)]
-    sizes = {1, each.dst.free_elements}
-    yield "srcs of dst's partitions", all(a.partitions == each.dst.partitions for a in accesses)
+def _custom_op(instruction: Any) -> Iterator[tuple[str, bool]]:
+    accesses = [src for src in instruction.srcs if isinstance(src, Access)]
+    sizes = {1, instruction.dst.free_elements}
+    yield (
+        "srcs of dst's partitions",
+        all(a.partitions == instruction.dst.partitions for a in accesses),
+    )
     yield "srcs of dst's elements, or one", all(a.free_elements in sizes for a in accesses)
 
 
@@ -219,8 +243,8 @@ LIMITS: Mapping[str, Limit] = {
     "rand_set_state": _state("seeds"),
     "rand_get_state": _state("dst"),
     "set_rng_seed": _seed,
-    "register_load": _one("src"),
-    "register_store": _one("dst"),
+    "register_load": _single("src"),
+    "register_store": _single("dst"),
     "dma_copy": _same_elements,
     "dma_transpose": _dma_transpose,
     "dma_compute": _dma_compute,
@@ -228,11 +252,11 @@ LIMITS: Mapping[str, Limit] = {
     "dma_scatter": _rows("src"),
     "dma_gather_transpose": _axes,
 }
-"""Mnemonic -> what must hold, in words."""
+"""Mnemonic -> pairs of a requirement in words and whether it holds."""
 
 
 def shapes(site: Site) -> Iterator[Complaint]:
-    """Operands that go together element by element have the same partitions and elements."""
+    """Operands that are combined element by element have the same partitions and elements."""
     row = SHAPES.get(site.instruction.mnemonic)
     if row is None:
         return
@@ -249,19 +273,22 @@ def shapes(site: Site) -> Iterator[Complaint]:
 
 
 def reductions(site: Site) -> Iterator[Complaint]:
-    """`tensor_reduce` leaves one element of its last dimensions, and keeps the others."""
-    each = site.instruction
-    if not isinstance(each, TensorReduce):
+    """`tensor_reduce` reduces the last dimensions to one element, and keeps the others."""
+    instruction = site.instruction
+    if not isinstance(instruction, TensorReduce):
         return
-    if not 1 <= each.axes <= max(1, len(each.data.dims)):
-        yield f"{each.axes} axes of {len(each.data.dims)}", "1 to all free dimensions"
+    if not 1 <= instruction.axes <= max(1, len(instruction.data.dims)):
+        yield f"{instruction.axes} axes of {len(instruction.data.dims)}", "1 to all free dimensions"
         return
     kept = 1
-    for size in each.data.sizes[: len(each.data.dims) - each.axes]:
+    for size in instruction.data.sizes[: len(instruction.data.dims) - instruction.axes]:
         kept *= size
-    if (each.dst.partitions, each.dst.free_elements) != (each.data.partitions, kept):
-        found = f"dst of {each.dst.partitions} × {each.dst.free_elements}"
-        yield found, f"{each.data.partitions} × {kept}"
+    if (instruction.dst.partitions, instruction.dst.free_elements) != (
+        instruction.data.partitions,
+        kept,
+    ):
+        actual = f"dst of {instruction.dst.partitions} × {instruction.dst.free_elements}"
+        yield actual, f"{instruction.data.partitions} × {kept}"
 
 
 def limits(site: Site) -> Iterator[Complaint]:

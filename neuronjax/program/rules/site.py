@@ -1,4 +1,4 @@
-"""What a rule sees and says."""
+"""The input of rules and their output."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from neuronjax.program.walk import Place, instructions
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Where a rule is broken, by what, and what would be allowed."""
+    """Where a rule is broken, what is there, and what would be allowed."""
 
     path: str
-    found: str
+    actual: str
     allowed: str
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An instruction, where it is, and in which program."""
+    """An instruction with its place and program."""
 
     program: Program
     place: Place
@@ -40,11 +40,11 @@ class Site:
 
     @property
     def is_compute(self) -> bool:
-        """Whether an engine itself walks over the operands, not a DMA queue or sequencer."""
+        """Whether an engine itself processes the operands, not a DMA queue or sequencer."""
         return type(self.instruction).__module__.rpartition(".")[2] in _COMPUTE
 
     def accesses(self) -> Iterator[tuple[str, Access]]:
-        """Its accesses with the fields they are in."""
+        """Pairs of a field and an access in it."""
         for use in self.instruction.uses():
             if isinstance(use.operand, Access):
                 yield use.field, use.operand
@@ -53,17 +53,17 @@ class Site:
 _COMPUTE = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "random_numbers")
 
 Complaint = tuple[str, str]
-"""What was found, what is allowed."""
+"""What is there, and what is allowed."""
 Check = Callable[[Program], Iterator[Violation]]
 
 
 def of_instructions(check: Callable[[Site], Iterator[Complaint]]) -> Check:
-    """A check of programs from one of instructions."""
+    """Turns a check of instructions into a check of programs."""
 
     def checked(program: Program) -> Iterator[Violation]:
         for place, instruction in instructions(program):
-            for found, allowed in check(Site(program, place, instruction)):
-                yield Violation(place.path, found, allowed)
+            for actual, allowed in check(Site(program, place, instruction)):
+                yield Violation(place.path, actual, allowed)
 
     return checked
 

@@ -1,4 +1,4 @@
-"""Names and nesting: everything is declared once, in scope, and where it belongs."""
+"""Names and nesting: everything is declared once, used in scope, and in the right place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neuronjax.program.walk import Place, children, control_register, kernels, w
 
 
 def unique_names(program: Program) -> Iterator[Violation]:
-    """No two buffers in scope, registers, functions, or loops within each other share a name."""
+    """Buffers in scope, registers, functions, and nested loops have unique names."""
     shared = [buffer.name for buffer in program.buffers]
     yield from _twice(program.name, shared)
     yield from _twice(program.name, [register.name for register in program.registers])
@@ -73,14 +73,14 @@ def _registers_of(node: Node) -> Iterator[Register]:
     if isinstance(node, Instruction):
         used = (*node.reads(), *node.writes())
         addresses = (register for access in node.accesses() for register in access.registers)
-        named = (each for each in used if isinstance(each, Register))
+        named = (operand for operand in used if isinstance(operand, Register))
         yield from dict.fromkeys((*named, *addresses))
     elif register := control_register(node):
         yield register
 
 
 def variables(program: Program) -> Iterator[Violation]:
-    """A loop variable is used within its loop only."""
+    """A loop variable is only used within its loop."""
     for place, node in walk(program):
         if isinstance(node, Instruction):
             known = {loop.variable for loop in place.loops}
@@ -89,7 +89,7 @@ def variables(program: Program) -> Iterator[Violation]:
 
 
 def nesting(program: Program) -> Iterator[Violation]:
-    """Instructions are in kernels, and neither kernels nor calls are."""
+    """Instructions are in kernels; kernels and calls are not."""
     for place, node in walk(program):
         if isinstance(node, Instruction) and place.kernel is None:
             yield Violation(place.path, f"{node.mnemonic} in no kernel", "a kernel about it")
@@ -105,7 +105,7 @@ def _below(node: Node) -> Iterator[Node]:
 
 
 def calls(program: Program) -> Iterator[Violation]:
-    """A call names a function before it in the program, and has buffers like its parameters."""
+    """A call names an earlier function and passes buffers that match its parameters."""
     known: dict[str, tuple[Buffer, ...]] = {}
     for function in program.functions:
         yield from _calls(program, function.name, known)
@@ -133,14 +133,14 @@ def _type(buffer: Buffer) -> str:
 
 
 def roles(program: Program) -> Iterator[Violation]:
-    """What outlives the program lies in HBM; parameters and values of the program have no slots."""
+    """Arguments, results and constants lie in HBM and have a single slot."""
     for buffer in program.buffers:
         if buffer.kind.value != "scratch" and (buffer.memory is not Memory.HBM or buffer.slots > 1):
-            found = f"{buffer.kind.value} {buffer.name} in {buffer.memory.value}"
-            yield Violation(program.name, f"{found} with {buffer.slots} slots", "hbm, 1 slot")
+            actual = f"{buffer.kind.value} {buffer.name} in {buffer.memory.value}"
+            yield Violation(program.name, f"{actual} with {buffer.slots} slots", "hbm, 1 slot")
 
 
 def ranks(program: Program) -> Iterator[Violation]:
-    """Somebody runs it, and no more than the largest machine has."""
+    """The number of ranks is positive and at most that of the largest machine."""
     if not 1 <= program.ranks <= MOST_CORES:
         yield Violation(program.name, f"{program.ranks} ranks", f"1 to {MOST_CORES}")

@@ -46,40 +46,40 @@ _SCALES: tuple[ElementType, ...] = (FLOAT8_E8M0FNU, INTEGERS["uint8"])
 VECTOR_TRANSPOSE = 32
 """Rows and columns of a transpose on the Vector engine."""
 MX_PARTITIONS = 32
-"""What the partitions of MX operands are a multiple of."""
+"""The partitions of MX operands are a multiple of this number."""
 
 
 def matmul_shape(site: Site) -> Iterator[Complaint]:
-    """Contraction on partitions, at most the rows of the array; stationary at most its columns."""
+    """The contraction lies on partitions, and the operands are no larger than the array."""
     product = site.instruction
     if not isinstance(product, Matmul | MatmulMX):
         return
     still, moving, dst = product.stationary, product.moving, product.dst
     rows, columns = product.tile_size or (site.core.tensor.rows, site.core.tensor.columns)
     if not still.partitions == moving.partitions <= rows:
-        found = f"stationary has {still.partitions} partitions, moving {moving.partitions}"
-        yield found, f"equal, at most {rows}"
+        actual = f"stationary has {still.partitions} partitions, moving {moving.partitions}"
+        yield actual, f"equal, at most {rows}"
     double = isinstance(product, Matmul) and product.perf_mode is PerformanceMode.DOUBLE_ROW
     for name, access in (("stationary", still), ("moving", moving)):
         if double and access.sizes[:1] != (2,):
             yield f"{name} of double row has free sizes {access.sizes}", "2 first"
             return
-    m, n = (each.free_elements // (2 if double else 1) for each in (still, moving))
+    m, n = (access.free_elements // (2 if double else 1) for access in (still, moving))
     if m > columns:
         yield f"stationary has {m} free elements", f"at most {columns}"
     most = _most_moving(site, dst)
     if n > most:
         yield f"moving has {n} free elements", f"at most {most}"
     if (dst.partitions, dst.free_elements) != (m, n):
-        found = f"dst has {dst.partitions} partitions of {dst.free_elements} elements"
-        yield found, f"{m} of {n}"
+        actual = f"dst has {dst.partitions} partitions of {dst.free_elements} elements"
+        yield actual, f"{m} of {n}"
     if isinstance(product, MatmulMX) and (still.partitions % MX_PARTITIONS or m % 2):
-        found = f"MX stationary has {still.partitions} partitions of {m} elements"
-        yield found, f"a multiple of {MX_PARTITIONS}, and an even number"
+        actual = f"MX stationary has {still.partitions} partitions of {m} elements"
+        yield actual, f"a multiple of {MX_PARTITIONS}, and an even number"
 
 
 def _most_moving(site: Site, dst: Access) -> int:
-    """A PSUM bank of float32, from NeuronCore-v4 on all of PSUM in the type of the result."""
+    """A PSUM bank of float32; from NeuronCore-v4 on, all of PSUM in the type of the result."""
     psum = site.core.psum
     if site.version < 4:
         return psum.bank_bytes // bytes_of(FLOAT32)
@@ -87,7 +87,7 @@ def _most_moving(site: Site, dst: Access) -> int:
 
 
 def tile(site: Site) -> Iterator[Complaint]:
-    """A part of the array: 64 rows (32 from v3 on), at a multiple of its size."""
+    """A tile of the array has 64 rows (32 from v3 on) and starts at a multiple of its size."""
     product = site.instruction
     if not isinstance(product, Matmul | MatmulMX):
         return
@@ -103,8 +103,8 @@ def tile(site: Site) -> Iterator[Complaint]:
         ("column", size[1], position[1], spec.columns),
     ):
         if part not in {smallest, 64, whole} or start % part or start + part > whole:
-            found = f"{name} tile of {part} at {start}"
-            yield found, f"{smallest}, 64 or {whole}, at a multiple of its size"
+            actual = f"{name} tile of {part} at {start}"
+            yield actual, f"{smallest}, 64 or {whole}, at a multiple of its size"
     if isinstance(product, MatmulMX) and (size[1], position[1]) != (spec.columns, 0):
         yield f"column tile of {size[1]} at {position[1]} for MX", "row tiles only"
 
@@ -136,27 +136,27 @@ def psum_bank(site: Site) -> Iterator[Complaint]:
 
 
 def matmul_types(site: Site) -> Iterator[Complaint]:
-    """Which types a product takes together, and in which type its result is."""
+    """The types of both operands of a product may be combined, and the result's type is allowed."""
     product = site.instruction
     if not isinstance(product, Matmul):
         return
     pair = (product.stationary.element_type, product.moving.element_type)
-    found = f"{pair[0].name} with {pair[1].name}"
+    actual = f"{pair[0].name} with {pair[1].name}"
     double = product.perf_mode is PerformanceMode.DOUBLE_ROW
     allowed = (_DOUBLE_ROW if double else _OPERANDS).get(site.version, ())
     if not set(pair) <= set(allowed):
-        yield found, ", ".join(each.name for each in allowed) or "no double row here"
-    if len({each in _WIDE for each in pair}) > 1:
-        yield found, "float32 and tfloat32 with each other only"
+        yield actual, ", ".join(type_.name for type_ in allowed) or "no double row here"
+    if len({type_ in _WIDE for type_ in pair}) > 1:
+        yield actual, "float32 and tfloat32 with each other only"
     if {FLOAT8_E4M3, FLOAT8_E4M3FN} == set(pair):
-        yield found, "one of both FP8 E4M3 formats"
+        yield actual, "one of both FP8 E4M3 formats"
     if product.is_transpose:
         if double:
             yield "transpose in double row", "one of both"
         return
     results = _RESULTS.get(site.version, ())
     if product.dst.element_type not in results:
-        yield f"dst of {product.dst.element_type.name}", ", ".join(each.name for each in results)
+        yield f"dst of {product.dst.element_type.name}", ", ".join(type_.name for type_ in results)
 
 
 def matmul_mx_types(site: Site) -> Iterator[Complaint]:
@@ -173,12 +173,12 @@ def matmul_mx_types(site: Site) -> Iterator[Complaint]:
     }
     for name, access in site.accesses():
         if access.element_type not in expected[name]:
-            allowed = ", ".join(each.name for each in expected[name])
+            allowed = ", ".join(type_.name for type_ in expected[name])
             yield f"{name} of {access.element_type.name}", allowed
 
 
 def transposes(site: Site) -> Iterator[Complaint]:
-    """Partitions and elements change places; types agree; at most the array or 32 × 32."""
+    """A transpose swaps partitions and elements, keeps the type, and fits the array or 32 × 32."""
     instruction = site.instruction
     if not isinstance(instruction, TensorTranspose | VectorTranspose):
         return
@@ -188,8 +188,8 @@ def transposes(site: Site) -> Iterator[Complaint]:
     if max(data.partitions, data.free_elements) > most:
         yield f"data of {data.partitions} × {data.free_elements}", f"at most {most} × {most}"
     if (dst.partitions, dst.free_elements) != (data.free_elements, data.partitions):
-        found = f"dst of {dst.partitions} × {dst.free_elements}"
-        yield found, f"{data.free_elements} × {data.partitions}"
+        actual = f"dst of {dst.partitions} × {dst.free_elements}"
+        yield actual, f"{data.free_elements} × {data.partitions}"
     width = data.element_type.storage_bits
     if on_array and width == 8:
         # Trainium2 architecture guide: FP8 comes out as 16-bit elements with a zero upper byte.

@@ -1,4 +1,4 @@
-"""Element types and operators: which the generation has, and which an instruction takes.
+"""Element types and operators: those that the generation has, and that an instruction accepts.
 
 Sources: Neuron docs, "Data types" and error codes NCC_EVRF051, NCC_EVRF052; "NKI API common
 fields"; the NKI ISA page of each instruction.
@@ -25,7 +25,7 @@ from neuronjax.program.gpsimd_engine import CustomOp
 from neuronjax.program.operators import BITVECTOR, COMPARISONS, REDUCTIONS, UNARY, AluOp
 from neuronjax.program.rules.site import Complaint, Site
 
-_NATIVE = tuple(each for each in INTEGERS.values() if each.storage_bits <= 32)
+_NATIVE = tuple(integer for integer in INTEGERS.values() if integer.storage_bits <= 32)
 _V2: tuple[ElementType, ...] = (
     FLOAT32,
     TFLOAT32,
@@ -40,7 +40,7 @@ ENGINE_TYPES: Mapping[int, tuple[ElementType, ...]] = {
     3: (*_V2, FLOAT8_E3M4),
     4: (*_V2, FLOAT8_E4M3FN, FLOAT8_E8M0FNU, *PACKED.values()),
 }
-"""Generation -> types that engines read and write; 64-bit integers are moved only."""
+"""Generation -> types that engines read and write; 64-bit integers can only be moved."""
 
 
 def _integers(*names: str) -> tuple[ElementType, ...]:
@@ -85,7 +85,7 @@ FIELD_TYPES: Mapping[tuple[str, str], tuple[ElementType, ...]] = {
     ("dma_scatter", "index"): _INDEX32,
     ("dma_gather_transpose", "index"): _INDEX32,
 }
-"""Mnemonic, field -> types, where an instruction takes only some."""
+"""Mnemonic, field -> accepted types, where an instruction accepts only some."""
 
 SAME: Mapping[str, tuple[str, str]] = {
     "tensor_copy_predicated": ("src", "dst"),
@@ -100,7 +100,7 @@ SAME: Mapping[str, tuple[str, str]] = {
 """Mnemonic -> operands of the same type."""
 
 ANY_TYPE = frozenset({"custom_op"})
-"""Mnemonics that take types engines do not compute with: C++ code does."""
+"""Mnemonics that accept types with which engines do not compute, since they run C++ code."""
 
 _ARITHMETIC = frozenset(AluOp) - BITVECTOR - {AluOp.BYPASS}
 _SUMS = frozenset({AluOp.ADD, AluOp.MINIMUM, AluOp.MAXIMUM})
@@ -138,39 +138,39 @@ OPERATORS: Mapping[tuple[str, str], frozenset[AluOp]] = {
     ("reduce_scatter", "op"): _SUMS,
     ("register_alu", "op"): _ANY - UNARY,
 }
-"""Mnemonic, field -> operators it takes."""
+"""Mnemonic, field -> accepted operators."""
 
 
 def element_types(site: Site) -> Iterator[Complaint]:
-    """The generation has the type, the field takes it, and operands agree that must."""
+    """The generation has the type, the field accepts it, and types that must agree do."""
     if not site.core.is_published:
         return
     known = ENGINE_TYPES[site.version]
     mnemonic = site.instruction.mnemonic
     for name, access in site.accesses():
-        found = access.element_type
+        type_ = access.element_type
         allowed = FIELD_TYPES.get((mnemonic, name))
-        if site.is_compute and mnemonic not in ANY_TYPE and found not in known:
-            yield f"{name} of {found.name} on {site.core.name}", _names(known)
-        elif allowed is not None and found not in allowed:
-            yield f"{name} of {found.name}", _names(allowed)
+        if site.is_compute and mnemonic not in ANY_TYPE and type_ not in known:
+            yield f"{name} of {type_.name} on {site.core.name}", _names(known)
+        elif allowed is not None and type_ not in allowed:
+            yield f"{name} of {type_.name}", _names(allowed)
     if isinstance(site.instruction, CustomOp) and not any(
         src.element_type for src in site.instruction.srcs
     ):
         yield "srcs of constants without a type", "a constant with its type, such as #1 as int32"
     operands = dict(site.accesses())
-    one, other = (operands.get(name) for name in SAME.get(mnemonic, ("", "")))
-    if one and other and one.element_type != other.element_type:
-        found_pair = f"{one.element_type.name} and {other.element_type.name}"
-        yield found_pair, f"one type for {' and '.join(SAME[mnemonic])}"
+    a, b = (operands.get(name) for name in SAME.get(mnemonic, ("", "")))
+    if a and b and a.element_type != b.element_type:
+        actual = f"{a.element_type.name} and {b.element_type.name}"
+        yield actual, f"one type for {' and '.join(SAME[mnemonic])}"
 
 
 def _names(types: tuple[ElementType, ...]) -> str:
-    return ", ".join(each.name for each in types)
+    return ", ".join(type_.name for type_ in types)
 
 
 def operators(site: Site) -> Iterator[Complaint]:
-    """The field takes the operator; bit operators take integers and stay among themselves."""
+    """The field accepts the operator; bit operators take integers and are not mixed with others."""
     mnemonic = site.instruction.mnemonic
     used = []
     for (name, field), allowed in OPERATORS.items():
@@ -179,7 +179,7 @@ def operators(site: Site) -> Iterator[Complaint]:
             continue
         used.append(op)
         if op not in allowed:
-            names = ", ".join(sorted(each.value for each in allowed))
+            names = ", ".join(sorted(operator.value for operator in allowed))
             yield f"{field} {op.value} of {mnemonic}", names
     bits = [op in BITVECTOR for op in used]
     if any(bits) and not all(bits):
