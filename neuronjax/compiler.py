@@ -33,13 +33,9 @@ from neuronjax.legalize.custom_calls import expand as expand_custom_calls
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.report import Finding, Reporter, findings
 from neuronjax.legalize.rules.rule import Cores
-from neuronjax.lower.allocate import allocate
-from neuronjax.lower.interleaving.interleave import interleaved
-from neuronjax.lower.interleaving.prices import Move, Price
-from neuronjax.lower.join import join
-from neuronjax.lower.lowering import lower
-from neuronjax.lower.split import split
-from neuronjax.lower.synchronise import synchronise
+from neuronjax.lower import passes
+from neuronjax.lower.interleaving.prices import Move, Price, Prices
+from neuronjax.lower.passes import Pass, Setting
 from neuronjax.partition.spmd import partition
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Program, Target
@@ -167,36 +163,44 @@ def compile_program(
 
 
 def lower_program(
-    per_core: bytes, target: Target, ranks: int, *, check_memory: bool = True
+    per_core: bytes,
+    target: Target,
+    ranks: int,
+    *,
+    check_memory: bool = True,
+    verify_passes: bool = False,
+    watch: Callable[[Pass, Any], None] | None = None,
 ) -> Program:
     """The engine program of a per-core module: lowered, with addresses and semaphores.
 
-    Without `check_memory` it may end behind its core's HBM.
+    Without `check_memory` it may end behind its core's HBM; with `verify_passes` what every pass
+    leaves is checked, not the finished program alone. `watch` is shown what each pass leaves.
 
     Raises:
       UnsupportedProgramError: an operation that has no lowering.
       SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
+      FailedPassError: a pass left what no core could run.
     """
     with seldom_collected:
         with hlo.context():
             module = hlo.load(per_core)
-            name = hlo.signature(module).name
-            program = lower(module, target, ranks, name=name)
-        return complete(program, check_memory=check_memory)
+            setting = Setting(
+                target=target,
+                ranks=ranks,
+                name=hlo.signature(module).name,
+                donations=hlo.donations(module),
+                prices=prices_of if target.core.is_published else None,
+                check_memory=check_memory,
+                verify_passes=verify_passes,
+                watch=watch,
+            )
+            program = passes.lower(module, setting)
+        return passes.complete(program, setting)
 
 
-def complete(program: Program, *, check_memory: bool = True) -> Program:
-    """A lowered program as a core runs it: split, joined, in order, with addresses and semaphores.
-
-    Without `check_memory` it may end behind its core's HBM.
-
-    Raises:
-      SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
-    """
-    program = join(split(program))
-    if program.target.core.is_published:
-        program = interleaved(program, _Prices(Platform.of(program)))
-    return synchronise(allocate(program, check=check_memory))
+def prices_of(program: Program) -> Prices:
+    """What instructions cost on the platform that a program is for."""
+    return _Prices(Platform.of(program))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A program leaves ``0001.NAME.partition.mlir`` (one core's share, with collectives),
 ``0001.NAME.legalize.mlir`` (with the chip's numerics) and ``0001.NAME.lower.neuron`` (engine
-instructions) behind.
+instructions) behind, and ``0001.NAME.PASS.txt`` for each pass below that was asked for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from neuronjax.errors import ConfigurationError
 
 SUFFIXES = {"partition": "mlir", "legalize": "mlir", "lower": "neuron"}
 """Stage -> suffix of its files, in the order of the stages."""
+_OF_PASSES = "txt"
 
 
 @dataclass
@@ -40,10 +41,14 @@ class ProgramDump:
     stem: str
 
     def write(self, stage: str, text: str) -> None:
-        """Writes a stage. Raises ``ConfigurationError`` if the folder cannot be written to."""
+        """Writes a stage, or what a pass left.
+
+        Raises:
+          ConfigurationError: the folder cannot be written to.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / f"{self.stem}.{stage}.{SUFFIXES[stage]}").write_text(text)
+            (self.folder / f"{self.stem}.{stage}.{_suffix(stage)}").write_text(text)
         except OSError as error:
             raise ConfigurationError(
                 f"NEURONJAX_DUMP_TO={str(self.folder)!r} cannot be written to: {error.strerror}."
@@ -53,8 +58,10 @@ class ProgramDump:
 
 def dumped(folder: Path, stage: str) -> Iterator[tuple[str, str]]:
     """Name and text of each program of a folder at one stage, in the order of compilation."""
-    for path in sorted(folder.glob(f"*.{stage}.{SUFFIXES[stage]}")):
-        yield (
-            path.name.split(".", 1)[1].removesuffix(f".{stage}.{SUFFIXES[stage]}"),
-            path.read_text(),
-        )
+    ending = f".{stage}.{_suffix(stage)}"
+    for path in sorted(folder.glob(f"*{ending}")):
+        yield path.name.split(".", 1)[1].removesuffix(ending), path.read_text()
+
+
+def _suffix(stage: str) -> str:
+    return SUFFIXES.get(stage, _OF_PASSES)

@@ -79,6 +79,12 @@ class UnsupportedProgramError(CompileError):
     status = "UNIMPLEMENTED"
 
 
+class FailedPassError(CompileError):
+    """A pass of the compiler left a program that no core could run: a defect of this package."""
+
+    status = "INTERNAL"
+
+
 class LegalityError(CompileError):
     """The real compiler would refuse the program, and option ``legality`` is ``strict``."""
 

@@ -59,6 +59,10 @@ class Options:
     it is asked for. Let traces of `jax.profiler` have the device."""
     dump_to: str | None = None
     """Folder for the text of every program after each stage of its compilation."""
+    dump_passes: tuple[str, ...] = ()
+    """Passes below `legalize` after each of which the program is written there, too."""
+    verify_passes: bool = False
+    """Check what each of these passes leaves; without it the finished program alone."""
     profile_to: str | None = None
     """Folder for a profile of all programs that the process runs."""
     monitor_port: int | None = None
@@ -124,6 +128,10 @@ def _text(variable: str, text: str) -> str:
     if not text.strip():
         raise _refused(variable, text, "a name, not empty")
     return text.strip()
+
+
+def _names(variable: str, text: str) -> tuple[str, ...]:
+    return tuple(_text(variable, part) for part in text.split(",")) if text else ()
 
 
 def _whole(least: int, most: int, allowed: str) -> Callable[[str, str], int]:
@@ -268,6 +276,8 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURONJAX_RECORD_TO": ("record_to", _text),
     "NEURONJAX_SIMULATE": ("simulate", _switch),
     "NEURONJAX_DUMP_TO": ("dump_to", _text),
+    "NEURONJAX_DUMP_PASSES": ("dump_passes", _names),
+    "NEURONJAX_VERIFY_PASSES": ("verify_passes", _switch),
     "NEURONJAX_PROFILE_TO": ("profile_to", _text),
     "NEURONJAX_MONITOR_PORT": ("monitor_port", _port),
     "NEURONJAX_NUMERICS": ("numerics", _choice("chip", "ieee")),

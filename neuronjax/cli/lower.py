@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -13,6 +15,7 @@ from neuronjax import options
 from neuronjax.cli import scripts
 from neuronjax.cli.command import Command
 from neuronjax.dump import SUFFIXES, dumped
+from neuronjax.lower.passes import DESCRIPTION, PASSES
 from neuronjax.machine.machine import Machine
 
 PRINTED, NOTHING, RAISED = 0, 1, 2
@@ -26,6 +29,8 @@ are after a stage of the compiler:
   legalize    the same with the chip's numerics: every rounding, cast and accumulation type
   lower       engine instructions: tiles in SBUF and PSUM, DMA, semaphores, collectives
 
+--stop_after takes passes within the last stage, too; --stop_after=help lists them.
+
 Programs are not executed: their results are zeros of the right type, so Python code that looks at
 results may go another way than in earnest. The script's standard output goes to standard error.
 
@@ -36,11 +41,32 @@ Exit codes: 0 programs were printed, 1 no program of that name was compiled, 2 t
 """
 
 
+class _Stage(argparse.Action):
+    """A stage or a pass; `help` prints what there is."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        value: Any,
+        option: str | None = None,
+    ) -> None:
+        if value == "help":
+            stages = ", ".join(SUFFIXES)
+            sys.stdout.write(f"stages: {stages}; passes of the last one:\n{DESCRIPTION}\n")
+            parser.exit()
+        known = (*SUFFIXES, *(each.name for each in PASSES))
+        if value not in known:
+            raise argparse.ArgumentError(self, f"{value!r} is none of {', '.join(known)}")
+        setattr(namespace, self.dest, value)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", help="machine, such as trn1.32xlarge (default: as configured)")
     parser.add_argument(
-        "--stop_after", choices=SUFFIXES, default="lower", help="the stage (default: %(default)s)"
-    )
+        "--stop_after", action=_Stage, default="lower", metavar="STAGE",
+        help="the stage or pass (default: %(default)s); help: all of them",
+    )  # fmt: skip
     parser.add_argument(
         "--program", default="*", metavar="GLOB", help="only programs whose names match, as jit_*"
     )
@@ -60,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
     Machine.create(chosen.target, chosen.lnc)
     with tempfile.TemporaryDirectory() as spare, scripts.stdout_on_stderr() as out:
         folder = Path(arguments.out or spare)
-        options.pin(executor="none", dump_to=str(folder), **given)
+        passes = tuple({arguments.stop_after} - SUFFIXES.keys())
+        options.pin(executor="none", dump_to=str(folder), dump_passes=passes, **given)
         jax.config.update("jax_platforms", "neuron,cpu")
         jax.config.update("jax_enable_compilation_cache", False)
         outcome = scripts.run(arguments.script, arguments.arguments, arguments.module, 0)

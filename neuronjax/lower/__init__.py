@@ -1,5 +1,6 @@
 """Legal per-core StableHLO becomes a `Program` of engine instructions.
 
+* `passes`: all passes in their order, each with its contract and what checks it.
 * `lowering`: the way through a graph, operation by operation; `families` has a rule for each kind.
 * `native`, `rewrite`: operations in terms of others, and what engines do by themselves.
 * `scope`: the values of one graph and the kernels that make them; `view`: where a value lies, as

@@ -1,34 +1,17 @@
-"""Per-core StableHLO to a `Program`, before it has addresses and semaphores."""
+"""A graph as a `Program`, before it has addresses and semaphores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from neuronjax.hlo import chlo
 from neuronjax.hlo import graph as hlo_graph
-from neuronjax.hlo import module as hlo
-from neuronjax.jaxlib_api.mlir import ir
-from neuronjax.lower import elementwise
-from neuronjax.lower.composed import COMPOSED
-from neuronjax.lower.empty import EMPTY
-from neuronjax.lower.families.expansions import REWRITES
 from neuronjax.lower.families.table import EPILOGUES, RULES
 from neuronjax.lower.homes import Home
 from neuronjax.lower.moves import move
-from neuronjax.lower.native import (
-    CANONICAL,
-    LATER,
-    NATIVE,
-    with_own_widenings,
-    with_written_broadcasts,
-    without_unused,
-)
 from neuronjax.lower.rebuild import on_buffers
-from neuronjax.lower.rewrite import rewrite
 from neuronjax.lower.scope import Scope, Unit
 from neuronjax.lower.storage import storage_of
-from neuronjax.lower.unread import without_unread
 from neuronjax.lower.view import View, whole_view
 from neuronjax.program.operand import Buffer, Kind
 from neuronjax.program.program import (
@@ -45,49 +28,33 @@ from neuronjax.program.program import (
 )
 
 
-def lower(module: ir.Module, target: Target, ranks: int = 1, name: str = "main") -> Program:
-    """The program of one core. Argument i is buffer ``arg{i}``, result i is ``res{i}``.
-
-    Values of no elements, and tokens, have no buffer.
-
-    Raises:
-      UnsupportedProgramError: dynamic shapes, or types unknown to PJRT.
-    """
-    hlo_graph.prepare(module)
-    known = (*RULES, *elementwise.RULES, *LATER)
-    chlo.expand(module, [name for name in known if name.startswith("chlo.")])
-    graph = hlo_graph.read(module)
-    rewrite(graph, EMPTY)
-    rewrite(graph, REWRITES)
-    rewrite(graph, CANONICAL)
-    rewrite(graph, COMPOSED)
-    without_unused(graph)
-    rewrite(graph, NATIVE)
-    with_own_widenings(graph)
-    without_unused(graph)
-    rewrite(graph, LATER)
-    with_written_broadcasts(graph)
+def written(
+    graph: hlo_graph.Graph,
+    target: Target,
+    ranks: int,
+    name: str,
+    donations: Mapping[int, int | None],
+) -> Program:
+    """The program of a graph: a kernel for each of its groups, in an order that can be run."""
     unit = Unit(target, rules=RULES, epilogues=EPILOGUES, ranks=ranks)
     scope = Scope(unit, graph)
     for index, value in enumerate(graph.parameters):
         if not value.is_empty:
             buffer = _named(unit, f"arg{index}", value, Kind.ARGUMENT)
             scope.views[value] = whole_view(buffer, value.shape)
-    places = _places(unit, scope, hlo.donations(module))
+    places = _places(unit, scope, donations)
     views = scope.run()
     move(scope, [(view, places[j]) for j, view in enumerate(views) if view is not None])
     functions, body = _inlined(unit, scope.nodes)
-    return without_unread(
-        Program(
-            name=name,
-            target=target,
-            body=body,
-            buffers=tuple(unit.buffers.values()),
-            registers=tuple(unit.registers.values()),
-            functions=functions,
-            aliases=tuple(unit.aliases),
-            ranks=ranks,
-        )
+    return Program(
+        name=name,
+        target=target,
+        body=body,
+        buffers=tuple(unit.buffers.values()),
+        registers=tuple(unit.registers.values()),
+        functions=functions,
+        aliases=tuple(unit.aliases),
+        ranks=ranks,
     )
 
 

@@ -24,7 +24,8 @@ from neuronjax.program.rules import (
     tensor,
     types,
 )
-from neuronjax.program.rules.site import Check, of_instructions
+from neuronjax.program.rules.site import Check, InstructionCheck, Site, Violation
+from neuronjax.program.walk import instructions
 
 _ARCH = 'Neuron docs, "Trainium/Inferentia2 architecture guide"'
 _ISA = "NKI ISA, the page of the instruction"
@@ -78,33 +79,36 @@ MEMORY: tuple[Rule, ...] = (
 """Rules about the location of buffers, on which the emulator relies too."""
 
 RULES: tuple[Rule, ...] = (
-    Rule("start partition", of_instructions(access.start_partition), _ARCH, "Move the tile."),
-    Rule("partitions", of_instructions(access.partitions), _ARCH, "Split the access."),
-    Rule("bounds", of_instructions(access.bounds), _ARCH, "Peel the remainder off the loop."),
-    Rule("access pattern", of_instructions(access.pattern), _ARCH, "Split the access."),
+    Rule("start partition", InstructionCheck(access.start_partition), _ARCH, "Move the tile."),
+    Rule("partitions", InstructionCheck(access.partitions), _ARCH, "Split the access."),
+    Rule("bounds", InstructionCheck(access.bounds), _ARCH, "Peel the remainder off the loop."),
+    Rule("access pattern", InstructionCheck(access.pattern), _ARCH, "Split the access."),
     *MEMORY,
     Rule("overlap", memory.overlap, _FORM, "Move one of them, or declare an alias."),
-    Rule("matmul shape", of_instructions(tensor.matmul_shape), _ISA, "Split the product."),
-    Rule("matmul tile", of_instructions(tensor.tile), _ISA, "Use the whole array."),
-    Rule("PSUM bank", of_instructions(tensor.psum_bank), _ISA, "Align the tile to a bank."),
-    Rule("matmul types", of_instructions(tensor.matmul_types), _ISA, "Cast the operands before."),
-    Rule("MX types", of_instructions(tensor.matmul_mx_types), _ISA, "Quantize with quantize_mx."),
-    Rule("transposes", of_instructions(tensor.transposes), _ISA, "Split it, keep the type."),
-    Rule("generation", of_instructions(engines.generation), _ISA, "Use what the chip has."),
-    Rule("engine", of_instructions(engines.engine), _ISA, "Choose another engine."),
-    Rule("memories", of_instructions(engines.memories), _ISA, "Copy the operand before."),
-    Rule("descriptors", of_instructions(engines.descriptors), _ISA, "Choose another dge_mode."),
-    Rule("queues", of_instructions(engines.queues), _ISA, "Choose another queue or priority."),
-    Rule("pairs of cores", of_instructions(engines.pairs_of_cores), _ISA, "Compile for LNC 2."),
-    Rule("shapes", of_instructions(shapes.shapes), _ISA, "Give the operands one shape."),
-    Rule("reductions", of_instructions(shapes.reductions), _ISA, "Reduce the last dimensions."),
-    Rule("limits", of_instructions(shapes.limits), _ISA, "Split the work, or pad it."),
-    Rule("element types", of_instructions(types.element_types), _ISA, "Cast with tensor_copy."),
-    Rule("operators", of_instructions(types.operators), _ISA, "Use two instructions."),
-    Rule("reduced types", of_instructions(types.reduced_types), _ISA, "Use float32."),
-    Rule("groups", of_instructions(collectives.groups), "NKI collectives", "List every rank once."),
+    Rule("matmul shape", InstructionCheck(tensor.matmul_shape), _ISA, "Split the product."),
+    Rule("matmul tile", InstructionCheck(tensor.tile), _ISA, "Use the whole array."),
+    Rule("PSUM bank", InstructionCheck(tensor.psum_bank), _ISA, "Align the tile to a bank."),
+    Rule("matmul types", InstructionCheck(tensor.matmul_types), _ISA, "Cast the operands before."),
+    Rule("MX types", InstructionCheck(tensor.matmul_mx_types), _ISA, "Quantize with quantize_mx."),
+    Rule("transposes", InstructionCheck(tensor.transposes), _ISA, "Split it, keep the type."),
+    Rule("generation", InstructionCheck(engines.generation), _ISA, "Use what the chip has."),
+    Rule("engine", InstructionCheck(engines.engine), _ISA, "Choose another engine."),
+    Rule("memories", InstructionCheck(engines.memories), _ISA, "Copy the operand before."),
+    Rule("descriptors", InstructionCheck(engines.descriptors), _ISA, "Choose another dge_mode."),
+    Rule("queues", InstructionCheck(engines.queues), _ISA, "Choose another queue or priority."),
+    Rule("pairs of cores", InstructionCheck(engines.pairs_of_cores), _ISA, "Compile for LNC 2."),
+    Rule("shapes", InstructionCheck(shapes.shapes), _ISA, "Give the operands one shape."),
+    Rule("reductions", InstructionCheck(shapes.reductions), _ISA, "Reduce the last dimensions."),
+    Rule("limits", InstructionCheck(shapes.limits), _ISA, "Split the work, or pad it."),
+    Rule("element types", InstructionCheck(types.element_types), _ISA, "Cast with tensor_copy."),
+    Rule("operators", InstructionCheck(types.operators), _ISA, "Use two instructions."),
+    Rule("reduced types", InstructionCheck(types.reduced_types), _ISA, "Use float32."),
     Rule(
-        "collectives", of_instructions(collectives.collectives), "NKI collectives",
+        "groups", InstructionCheck(collectives.groups), "NKI collectives",
+        "List every rank once.",
+    ),
+    Rule(
+        "collectives", InstructionCheck(collectives.collectives), "NKI collectives",
         "Copy to HBM, or use one collective for each tensor.",
     ),
     Rule("cores apart", cores.apart, _LNC, "Put one after the other."),
@@ -119,9 +123,29 @@ RULES: tuple[Rule, ...] = (
 """Every other rule."""
 
 
+_ASSEMBLED = (
+    "declared",
+    "calls",
+    "overlap",
+    "semaphores",
+    "deadlock",
+    *(rule.name for rule in MEMORY),
+)
+ASSEMBLED = tuple(rule for rule in (*STRUCTURE, *RULES) if rule.name in _ASSEMBLED)
+"""Rules about a program as a whole that are cheap enough to check in every compilation."""
+
+
 def verify(program: Program) -> tuple[Finding, ...]:
     """All findings, in the order of the rules; if there are none, the chip can run the program."""
     return _findings(program, STRUCTURE) or _findings(program, RULES)
+
+
+def verify_assembled(program: Program) -> tuple[Finding, ...]:
+    """Findings about a program as a whole: declarations, memory and semaphores.
+
+    These rules are cheap enough to check every compiled program: about 3 % of the time to lower it.
+    """
+    return _findings(program, ASSEMBLED)
 
 
 def verify_form(program: Program) -> tuple[Finding, ...]:
@@ -130,8 +154,24 @@ def verify_form(program: Program) -> tuple[Finding, ...]:
 
 
 def _findings(program: Program, rules: Iterable[Rule]) -> tuple[Finding, ...]:
+    """Findings in the order of the rules; checks of instructions share one traversal."""
+    listed = list(rules)
+    by_rule: list[list[Violation]] = [[] for _ in listed]
+    local = [
+        (rule.check, violations)
+        for rule, violations in zip(listed, by_rule, strict=True)
+        if isinstance(rule.check, InstructionCheck)
+    ]
+    if local:
+        for place, instruction in instructions(program):
+            site = Site(program, place, instruction)
+            for check, violations in local:
+                violations += check.at(site)
+    for rule, violations in zip(listed, by_rule, strict=True):
+        if not isinstance(rule.check, InstructionCheck):
+            violations += rule.check(program)
     return tuple(
         Finding(violation.path, rule.name, violation.actual, violation.allowed, rule.remedy)
-        for rule in rules
-        for violation in rule.check(program)
+        for rule, violations in zip(listed, by_rule, strict=True)
+        for violation in violations
     )

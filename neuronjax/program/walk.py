@@ -119,7 +119,20 @@ def instructions(program: Program) -> Iterator[tuple[Place, Instruction]]:
 
 def kernels(program: Program) -> Iterator[tuple[Place, Kernel]]:
     """All distinct kernels with their places."""
-    return ((place, node) for place, node in walk(program) if isinstance(node, Kernel))
+    for function in program.functions:
+        yield from _kernels(function.body, Place(function.name, function=function))
+    yield from _kernels(program.body, Place(program.name))
+
+
+def _kernels(nodes: tuple[Node, ...], place: Place) -> Iterator[tuple[Place, Kernel]]:
+    for position, node in enumerate(nodes):
+        if isinstance(node, Instruction | Call):
+            continue
+        inner = within(place, node, position)
+        if isinstance(node, Kernel):
+            yield inner, node
+        else:
+            yield from _kernels(children(node), inner)
 
 
 def count_instructions(

@@ -15,7 +15,7 @@ from neuronjax.compiler import (
     device_assignment,
     lower_program,
 )
-from neuronjax.dump import Dump
+from neuronjax.dump import Dump, ProgramDump
 from neuronjax.errors import CompileError
 from neuronjax.hlo.layouts import Order
 from neuronjax.hlo.module import TensorSpec
@@ -25,6 +25,7 @@ from neuronjax.jaxlib_api import compile_options
 from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.legalize.report import Reporter
 from neuronjax.legalize.rules.rule import Cores
+from neuronjax.lower.passes import Pass, shown
 from neuronjax.machine.machine import Machine
 from neuronjax.options import Options
 from neuronjax.processes.executable import SharedPrograms
@@ -214,6 +215,7 @@ class Client:
         )
         host = self._on_cores(program, assignment)
         if program.files is not None:
+            self._write_passes(program, program.files)
             program.files.write("lower", text.format(self._lowered(program, host)))
         return self._loaded(program, host, assignment)
 
@@ -247,7 +249,22 @@ class Client:
     def _lowered(self, program: CompiledProgram, host: HostExecutable) -> Program:
         if isinstance(host, EngineExecutable):
             return host.program
-        return lower_program(program.per_core, self._target, program.num_devices)
+        return lower_program(
+            program.per_core,
+            self._target,
+            program.num_devices,
+            verify_passes=self.options.verify_passes,
+        )
+
+    def _write_passes(self, program: CompiledProgram, files: ProgramDump) -> None:
+        wanted = self.options.dump_passes
+        if wanted:
+
+            def write(step: Pass, state: Any) -> None:
+                if step.name in wanted:
+                    files.write(step.name, shown(state))
+
+            lower_program(program.per_core, self._target, program.num_devices, watch=write)
 
     def load(self, data: bytes, options: Any | None) -> LoadedProgram:
         """Loads a serialized program; ``options`` override the device assignment it was made for.

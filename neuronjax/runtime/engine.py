@@ -282,6 +282,7 @@ class EngineClient(HostClient):
             )
         self._target = target
         self._runs = Runs(options)
+        self._verify_passes = options.verify_passes
 
     def compile(
         self,
@@ -291,7 +292,9 @@ class EngineClient(HostClient):
         options: dict[str, Any],
         callbacks: Sequence[Callable[..., Any]],
     ) -> HostExecutable:
-        program = lower_program(module, self._target, len(placement))
+        program = lower_program(
+            module, self._target, len(placement), verify_passes=self._verify_passes
+        )
         work = HostWork(self, super().compile, callbacks)
         return EngineExecutable(program, module, placement, results, work, self._runs)
 

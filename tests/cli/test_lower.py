@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from neuronjax.dump import SUFFIXES
+from neuronjax.lower.passes import PASSES
 from neuronjax.program import text
 from neuronjax.program.verify import verify
 
@@ -63,6 +64,18 @@ def test_earlier_stages_are_stablehlo(tmp_path: Path, stage: str, found: str) ->
     assert "jit_double" not in done.stdout
 
 
+def test_stops_after_any_pass(tmp_path: Path) -> None:
+    listed = run(tmp_path, "--stop_after=help")
+    assert listed.returncode == 0, listed.stderr
+    assert all(f"{each.name} " in listed.stdout for each in PASSES)
+    done = run(tmp_path, "--stop_after=native", "--program=jit_attend", "job.py")
+    assert "dot_general(" in done.stdout, done.stderr
+    assert f"// {tmp_path / 'job.py'}:7" in done.stdout
+    done = run(tmp_path, "--stop_after=join", "--program=jit_attend", "job.py")
+    program = text.parse(done.stdout.partition("\n")[2])
+    assert {buffer.address for buffer in program.buffers} == {None}
+
+
 def test_all_stages_of_all_programs_are_kept(tmp_path: Path) -> None:
     done = run(tmp_path, "--out=stages", "job.py")
     assert done.returncode == 0, done.stderr
@@ -78,6 +91,7 @@ def test_all_stages_of_all_programs_are_kept(tmp_path: Path) -> None:
         (("job.py", "raise"), 2, "ValueError: no"),
         (("missing.py",), 2, "there is no script 'missing.py'"),
         (("--target=trn9", "job.py"), 2, "trn9"),
+        (("--stop_after=joined", "job.py"), 2, "'joined' is none of partition, legalize, lower,"),
         (("--out=job.py/x", "job.py"), 2, "cannot be written to"),
     ],
 )

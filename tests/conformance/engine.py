@@ -30,7 +30,6 @@ from pathlib import Path
 import jax
 from absl import app, flags
 
-from neuronjax.compiler import complete
 from neuronjax.program.program import Program
 from neuronjax.program.verify import verify
 from tests.conformance import stablehlo_data
@@ -137,7 +136,7 @@ def _difference(
         differential.assert_close(got, want, tolerance_of(program))
     if seeds is None:
         return ""
-    finished = complete(lowered)
+    finished = differential.completed(lowered)
     for order in orders(seeds):
         (again,) = differential.emulated(finished, code, [[]], order=order)
         if any(a.tobytes() != b.tobytes() for a, b in zip(again, found, strict=True)):

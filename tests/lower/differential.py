@@ -17,14 +17,14 @@ import numpy as np
 from jax._src.lib import xla_client
 from jaxlib.xla_client import CompileOptions
 
-from neuronjax.compiler import compile_program
+from neuronjax.compiler import compile_program, prices_of
 from neuronjax.emulate.core import DataflowOrder, Order, run
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TOKEN
 from neuronjax.host.client import HostClient
 from neuronjax.jaxlib_api import mlir
 from neuronjax.legalize.policy import policy_of
-from neuronjax.lower.lowering import lower
+from neuronjax.lower.passes import Setting, complete, lower
 from neuronjax.lower.storage import restored, stored
 from neuronjax.machine.chips import CHIPS
 from neuronjax.options import Options
@@ -57,7 +57,14 @@ SUM = Tolerance(relative=1e-5)
 def lowered(code: bytes, ranks: int = 1, chip: str = CHIP) -> Program:
     """The program of StableHLO text or bytecode."""
     with hlo.context():
-        return lower(hlo.load(code), Target(chip), ranks)
+        module = hlo.load(code)
+        setting = Setting(target=Target(chip), ranks=ranks, donations=hlo.donations(module))
+        return lower(module, setting)
+
+
+def completed(program: Program) -> Program:
+    """A lowered program as a core runs it; what each pass leaves is checked."""
+    return complete(program, Setting(target=program.target, prices=prices_of, verify_passes=True))
 
 
 def lowered_function(function: Callable[..., Any], *arguments: Any) -> tuple[Program, bytes]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Buffer, Kind, Memory
-from neuronjax.program.program import Call, Loop, Node, Program, Split, While
+from neuronjax.program.operand import Access, Buffer, Kind, Memory
+from neuronjax.program.program import Call, Kernel, Loop, Node, Program, Split, While
 from neuronjax.program.rules.site import Violation
 from neuronjax.program.walk import buffers, children, kernels
 
@@ -71,45 +73,75 @@ def constants(program: Program) -> Iterator[Violation]:
 def overlap(program: Program) -> Iterator[Violation]:
     """Buffers that are live at the same time share no bytes, unless they are declared aliases."""
     declared = {frozenset((alias.buffer, alias.of)) for alias in program.aliases}
-    for path, lives, settled in _scopes(program):
-        for a, b in _overlapping(lives):
-            if frozenset((a.name, b.name)) in declared or {a, b} <= settled:
+    for path, here, lives_of, settled in _scopes(program):
+        for a, b in _overlapping(here, lives_of):
+            names = frozenset((a.name, b.name))
+            if names in declared or {a, b} <= settled or not _share_bytes(a, b):
                 continue
-            first, second = lives[a], lives[b]
-            if _share_bytes(a, b) and first[0] <= second[1] and second[0] <= first[1]:
-                actual = f"{a.name} and {b.name} overlap in {a.memory.value}"
-                yield Violation(path, actual, "an alias, or other addresses")
+            actual = f"{a.name} and {b.name} overlap in {a.memory.value}"
+            yield Violation(path, actual, "an alias, or other addresses")
 
 
 Life = tuple[int, int]
 """First and last position in program order at which a buffer is live."""
 
 
-def _overlapping(lives: Mapping[Buffer, Life]) -> Iterator[tuple[Buffer, Buffer]]:
-    """Pairs of buffers in one memory whose byte ranges overlap, in whichever partitions."""
-    order = {buffer: number for number, buffer in enumerate(lives)}
-    placed = [buffer for buffer in lives if buffer.address is not None]
+def _overlapping(
+    buffers: Sequence[Buffer], lives_of: Callable[[], _Lives]
+) -> Iterator[tuple[Buffer, Buffer]]:
+    """Pairs of buffers in one memory, live at the same time, whose byte ranges overlap.
+
+    Lives are computed only if any byte ranges overlap.
+    """
     pairs: list[tuple[Buffer, Buffer]] = []
+    lives: _Lives | None = None
     for memory in Memory:
-        open_: list[Buffer] = []
-        here = [buffer for buffer in placed if buffer.memory is memory]
-        for buffer in sorted(here, key=lambda buffer: buffer.address or 0):
-            start = buffer.address or 0
-            open_ = [
-                earlier for earlier in open_ if (earlier.address or 0) + earlier.extent > start
-            ]
-            pairs += [tuple(sorted((earlier, buffer), key=order.__getitem__)) for earlier in open_]  # type: ignore[misc]
-            open_.append(buffer)
-    yield from sorted(pairs, key=lambda pair: (order[pair[0]], order[pair[1]]))
+        here = [
+            buffer for buffer in buffers if buffer.memory is memory and buffer.address is not None
+        ]
+        here.sort(key=_start)
+        if not any(_end(a) > _start(b) for a, b in pairwise(here)):
+            continue
+        lives = lives_of() if lives is None else lives
+        open_: list[tuple[int, Life, Buffer]] = []
+        for buffer in here:
+            if buffer in lives:
+                first, last = life = lives[buffer]
+                open_ = [entry for entry in open_ if entry[0] > _start(buffer)]
+                pairs += [
+                    (earlier, buffer)
+                    for _, (begin, end), earlier in open_
+                    if begin <= last and first <= end
+                ]
+                open_.append((_end(buffer), life, buffer))
+    order = {buffer: number for number, buffer in enumerate(buffers)}
+    ordered = [(a, b) if order[a] < order[b] else (b, a) for a, b in pairs]
+    yield from sorted(ordered, key=lambda pair: (order[pair[0]], order[pair[1]]))
 
 
-def _scopes(program: Program) -> Iterator[tuple[str, dict[Buffer, Life], set[Buffer]]]:
-    """Scopes with buffers to compare, and the buffers among them that are already compared.
+def _start(buffer: Buffer) -> int:
+    return buffer.address or 0
+
+
+def _end(buffer: Buffer) -> int:
+    return _start(buffer) + buffer.extent
+
+
+_Lives = dict[Buffer, Life]
+_Touched = Mapping[str, frozenset[int]]
+"""Function -> indices of the parameters that it uses."""
+_Scope = tuple[str, tuple[Buffer, ...], Callable[[], _Lives], set[Buffer]]
+
+
+def _scopes(program: Program) -> Iterator[_Scope]:
+    """Scopes with buffers to compare, their lives, and those of them that are already compared.
 
     A scope is the program, or a kernel together with the program's buffers on chip.
     """
-    outer = _lives(program.body, program.buffers, whole=(Kind.ARGUMENT, Kind.RESULT, Kind.CONSTANT))
-    yield program.name, outer, set()
+    touched = _touched(program)
+    lasting = (Kind.ARGUMENT, Kind.RESULT, Kind.CONSTANT)
+    outer = _lives(program.body, program.buffers, touched, whole=lasting)
+    yield program.name, program.buffers, lambda: outer, set()
     held = {buffer: life for buffer, life in outer.items() if buffer.on_chip}
     positions: dict[int, list[int]] = {}
     if held:
@@ -121,7 +153,12 @@ def _scopes(program: Program) -> Iterator[tuple[str, dict[Buffer, Life], set[Buf
             for buffer, (first, last) in held.items()
             if any(first <= position <= last for position in positions.get(id(kernel), ()))
         }
-        yield place.path, _lives(kernel.body, kernel.buffers) | reached, set(reached)
+        lives = partial(_kernel_lives, kernel, touched, reached)
+        yield place.path, (*kernel.buffers, *reached), lives, set(reached)
+
+
+def _kernel_lives(kernel: Kernel, touched: _Touched, reached: _Lives) -> _Lives:
+    return _lives(kernel.body, kernel.buffers, touched) | reached
 
 
 _AT_THE_END = 1 << 62
@@ -137,15 +174,28 @@ def _ordered(nodes: tuple[Node, ...], start: int = 0) -> Iterator[tuple[int, Nod
         position += 1 + len(inner)
 
 
+def _touched(program: Program) -> _Touched:
+    touched: dict[str, frozenset[int]] = {}
+    for function in program.functions:
+        used = _used(function.body, 0, touched)[0]
+        touched[function.name] = frozenset(
+            index for index, buffer in enumerate(function.parameters) if buffer in used
+        )
+    return touched
+
+
 def _lives(
-    nodes: tuple[Node, ...], known: tuple[Buffer, ...], whole: tuple[Kind, ...] = ()
+    nodes: tuple[Node, ...],
+    known: tuple[Buffer, ...],
+    touched: _Touched,
+    whole: tuple[Kind, ...] = (),
 ) -> dict[Buffer, Life]:
     """Lives of used buffers; those of kinds `whole` live from beginning to end.
 
     A buffer that outlives an iteration of a loop lives as long as the loop: one that is also used
     outside the loop, or that the loop's body reads before writing it.
     """
-    used = _used(nodes, 0).uses
+    used = _used(nodes, 0, touched)[0]
     lives: dict[Buffer, Life] = {}
     for buffer in known:
         if buffer.kind in whole:
@@ -160,62 +210,62 @@ class _Use:
     """Where nodes use a buffer, and whether the first use is a read."""
 
     life: Life
+    among_others: Life
+    """Its life if other nodes use it too: in a loop, that of the whole loop."""
     is_read_first: bool
 
 
-@dataclass(slots=True)
-class _Uses:
-    """All buffers that nodes use, and the number of nodes, including nested ones."""
-
-    uses: dict[Buffer, _Use]
-    size: int
+_Uses = dict[Buffer, _Use]
 
 
-def _used(nodes: tuple[Node, ...], start: int) -> _Uses:
-    used: dict[Buffer, list[tuple[_Use, Life | None]]] = {}
+def _used(nodes: tuple[Node, ...], start: int, touched: _Touched) -> tuple[_Uses, int]:
+    """The buffers that nodes use, and the position after the nodes, including nested ones."""
+    used: _Uses = {}
     position = start
     for node in nodes:
-        inner = _uses_of(node, position)
-        extent = (position, position + inner.size - 1)
-        for buffer, use in inner.uses.items():
-            whole = extent if isinstance(node, Split) else None
+        if isinstance(node, Instruction):
+            _add_instruction(used, node, position)
+            position += 1
+            continue
+        if isinstance(node, Call):
+            here = (position, position)
+            for index in touched.get(node.function, range(len(node.arguments))):
+                _add(used, node.arguments[index], here, here, reads=False)
+            position += 1
+            continue
+        inner, end = _used(children(node), position + 1, touched)
+        extent = (position, end - 1)
+        for buffer, use in inner.items():
+            life = among_others = use.life
             if isinstance(node, Loop | While):
-                carried = use.is_read_first
-                used.setdefault(buffer, []).append((use, extent))
-                if carried:
-                    use.life = extent
-                continue
-            if whole is not None:
-                use.life = whole
-            used.setdefault(buffer, []).append((use, None))
-        position += inner.size
-    uses = {buffer: _merged(parts) for buffer, parts in used.items()}
-    return _Uses(uses, position - start)
+                life = extent if use.is_read_first else use.life
+                among_others = extent
+            elif isinstance(node, Split):
+                life = among_others = extent
+            _add(used, buffer, life, among_others, reads=use.is_read_first)
+        position = end
+    return used, position
 
 
-def _merged(parts: list[tuple[_Use, Life | None]]) -> _Use:
-    """Merges a buffer's uses by several nodes; those in loops then last as long as the loop."""
-    lives = [loop if loop is not None and len(parts) > 1 else use.life for use, loop in parts]
-    life = min(first for first, _ in lives), max(last for _, last in lives)
-    return _Use(life, parts[0][0].is_read_first)
-
-
-def _uses_of(node: Node, position: int) -> _Uses:
-    """The uses of one node; a call is taken not to read its arguments first."""
+def _add_instruction(used: _Uses, node: Instruction, position: int) -> None:
     here = (position, position)
-    if isinstance(node, Instruction):
-        uses: dict[Buffer, _Use] = {}
-        for use in node.uses():
-            buffer = getattr(use.operand, "buffer", None)
-            if buffer is not None:
-                reads = use.role.is_read and use.unless is False
-                known = uses.setdefault(buffer, _Use(here, reads))
+    for use in node.uses():
+        if isinstance(use.operand, Access):
+            reads = use.role.is_read and use.unless is False
+            known = used.get(use.operand.buffer)
+            if known is not None and known.life == here:
                 known.is_read_first |= reads
-        return _Uses(uses, 1)
-    if isinstance(node, Call):
-        return _Uses({buffer: _Use(here, False) for buffer in node.arguments}, 1)
-    inner = _used(children(node), position + 1)
-    return _Uses(inner.uses, inner.size + 1)
+            else:
+                _add(used, use.operand.buffer, here, here, reads=reads)
+
+
+def _add(used: _Uses, buffer: Buffer, life: Life, among_others: Life, *, reads: bool) -> None:
+    known = used.get(buffer)
+    if known is None:
+        used[buffer] = _Use(life, among_others, reads)
+        return
+    first, last = known.among_others
+    known.life = known.among_others = min(first, among_others[0]), max(last, among_others[1])
 
 
 def _share_bytes(a: Buffer, b: Buffer) -> bool:

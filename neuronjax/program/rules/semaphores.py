@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import Affine
@@ -89,29 +90,38 @@ def deadlock(program: Program) -> Iterator[Violation]:
     are those that wait for more than the final count of a semaphore.
     """
     for place, kernel in kernels(program):
-        leaves = list(_leaves(kernel.body, place))
-        times = [here.times for here, _ in leaves]
-        known = [count for count in times if count is not None]
-        if len(known) < len(times) or sum(known) > MOST_EVENTS or not _is_plain(kernel.body):
+        size = _executed(kernel.body)
+        if size is None or size > MOST_EVENTS:
             continue
+        leaves = [
+            (here, node) for here, node in _leaves(kernel.body, place) if node.waits or node.signals
+        ]
         totals = _totals(leaves)
         if totals is not None and not list(_unreachable(leaves, totals)):
             yield from _simulate(kernel, place)
 
 
-def _is_plain(nodes: tuple[Node, ...]) -> bool:
-    return all(
-        isinstance(node, Instruction)
-        or (isinstance(node, Loop) and isinstance(node.trips, int) and _is_plain(node.body))
-        for node in nodes
-    )
+def _executed(nodes: tuple[Node, ...]) -> int | None:
+    """The number of executed instructions; None if it depends on registers."""
+    total = 0
+    for node in nodes:
+        if isinstance(node, Instruction):
+            total += 1
+        elif isinstance(node, Loop) and isinstance(node.trips, int):
+            inner = _executed(node.body)
+            if inner is None:
+                return None
+            total += inner * node.trips
+        else:
+            return None
+    return total
 
 
 def _simulate(kernel: Kernel, place: Place) -> Iterator[Violation]:
-    """Runs every engine's instructions for as long as the semaphores permit."""
-    streams: dict[Engine | None, list[tuple[str, Instruction, dict[str, int]]]] = {}
+    """Lets every engine proceed through its instructions as far as the semaphores allow."""
+    streams: dict[Engine | None, list[_Event]] = {}
     for event in _expanded(kernel.body, place, {}):
-        streams.setdefault(event[1].engine, []).append(event)
+        streams.setdefault(event.node.engine, []).append(event)
     counts: Counter[Semaphore] = Counter()
     positions = dict.fromkeys(streams, 0)
     progress = True
@@ -119,21 +129,25 @@ def _simulate(kernel: Kernel, place: Place) -> Iterator[Violation]:
         progress = False
         for engine, stream in streams.items():
             while positions[engine] < len(stream):
-                _, node, values = stream[positions[engine]]
-                if any(counts[wait.semaphore] < _count(wait.count, values) for wait in node.waits):
+                event = stream[positions[engine]]
+                if any(
+                    counts[wait.semaphore] < _count(wait.count, event.values)
+                    for wait in event.node.waits
+                ):
                     break
-                for signal in node.signals:
+                for signal in event.node.signals:
                     counts[signal.semaphore] += signal.by
                 positions[engine] += 1
                 progress = True
     for engine, stream in streams.items():
         if positions[engine] < len(stream):
-            path, node, values = stream[positions[engine]]
+            event = stream[positions[engine]]
             waits = ", ".join(
-                f"!{wait.semaphore.name} >= {_count(wait.count, values)},"
+                f"!{wait.semaphore.name} >= {_count(wait.count, event.values)},"
                 f" which stays at {counts[wait.semaphore]}"
-                for wait in node.waits
+                for wait in event.node.waits
             )
+            path = within(event.place, event.node, event.position).path
             yield Violation(path, f"waits for ever: {waits}", "a signal that does not depend on it")
 
 
@@ -142,14 +156,21 @@ def _count(count: Affine, values: dict[str, int]) -> int:
     return count.base + sum(factor * values.get(name, 0) for name, factor in count.terms)
 
 
-def _expanded(
-    nodes: tuple[Node, ...], place: Place, values: dict[str, int]
-) -> Iterator[tuple[str, Instruction, dict[str, int]]]:
+class _Event(NamedTuple):
+    """An instruction that waits or signals, its place, and the values of the loop variables."""
+
+    node: Instruction
+    place: Place
+    position: int
+    values: dict[str, int]
+
+
+def _expanded(nodes: tuple[Node, ...], place: Place, values: dict[str, int]) -> Iterator[_Event]:
     for position, node in enumerate(nodes):
-        here = within(place, node, position)
         if isinstance(node, Instruction):
             if node.waits or node.signals:
-                yield here.path, node, values
+                yield _Event(node, place, position, values)
         elif isinstance(node, Loop):
+            here = within(place, node, position)
             for step in range(node.most_trips or 0):
                 yield from _expanded(node.body, here, {**values, node.variable: step})

@@ -57,15 +57,20 @@ Complaint = tuple[str, str]
 Check = Callable[[Program], Iterator[Violation]]
 
 
-def of_instructions(check: Callable[[Site], Iterator[Complaint]]) -> Check:
-    """Turns a check of instructions into a check of programs."""
+@dataclass(frozen=True, slots=True)
+class InstructionCheck:
+    """A check of programs that checks every instruction by itself."""
 
-    def checked(program: Program) -> Iterator[Violation]:
+    of_site: Callable[[Site], Iterator[Complaint]]
+
+    def __call__(self, program: Program) -> Iterator[Violation]:
         for place, instruction in instructions(program):
-            for actual, allowed in check(Site(program, place, instruction)):
-                yield Violation(place.path, actual, allowed)
+            yield from self.at(Site(program, place, instruction))
 
-    return checked
+    def at(self, site: Site) -> Iterator[Violation]:
+        """Violations of one instruction."""
+        for actual, allowed in self.of_site(site):
+            yield Violation(site.place.path, actual, allowed)
 
 
 def engine_names(engines: tuple[Engine, ...]) -> str:

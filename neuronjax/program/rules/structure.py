@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from neuronjax.options import MOST_CORES
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Buffer, Memory, Register
-from neuronjax.program.program import Call, Kernel, Loop, Node, Program, Split
+from neuronjax.program.operand import Access, Buffer, Memory, Register
+from neuronjax.program.program import Call, Function, Kernel, Loop, Node, Program, Split
 from neuronjax.program.rules.site import Violation
 from neuronjax.program.walk import Place, children, control_register, kernels, walk
 
@@ -48,9 +48,13 @@ def declared(program: Program) -> Iterator[Violation]:
             if name not in every:
                 yield Violation(program.name, f"alias of %{name}", "a buffer")
     shared = set(program.buffers)
+    in_scope: dict[tuple[int, int], set[Buffer]] = {}
     for place, node in walk(program):
+        scope = id(place.function), id(place.kernel)
+        if scope not in in_scope:
+            in_scope[scope] = shared.union(_own(place))
         for buffer in _buffers_of(node):
-            if buffer not in shared and buffer not in _own(place):
+            if buffer not in in_scope[scope]:
                 yield Violation(place.path, f"%{buffer.name} is not declared", "a declaration")
         for register in _registers_of(node):
             if register not in known_registers:
@@ -62,21 +66,22 @@ def _own(place: Place) -> tuple[Buffer, ...]:
     return (*parameters, *(place.kernel.buffers if place.kernel else ()))
 
 
-def _buffers_of(node: Node) -> Iterator[Buffer]:
+def _buffers_of(node: Node) -> Iterable[Buffer]:
     if isinstance(node, Instruction):
-        yield from dict.fromkeys(access.buffer for access in node.accesses())
-    elif isinstance(node, Call):
-        yield from node.arguments
+        return dict.fromkeys(access.buffer for access in node.accesses())
+    return node.arguments if isinstance(node, Call) else ()
 
 
-def _registers_of(node: Node) -> Iterator[Register]:
+def _registers_of(node: Node) -> Iterable[Register]:
     if isinstance(node, Instruction):
-        used = (*node.reads(), *node.writes())
-        addresses = (register for access in node.accesses() for register in access.registers)
-        named = (operand for operand in used if isinstance(operand, Register))
-        yield from dict.fromkeys((*named, *addresses))
-    elif register := control_register(node):
-        yield register
+        operands = [use.operand for use in node.uses()]
+        named = [operand for operand in operands if isinstance(operand, Register)]
+        for operand in operands:
+            if isinstance(operand, Access):
+                named += operand.registers
+        return dict.fromkeys(named)
+    register = control_register(node)
+    return (register,) if register else ()
 
 
 def variables(program: Program) -> Iterator[Violation]:
@@ -107,25 +112,24 @@ def _below(node: Node) -> Iterator[Node]:
 def calls(program: Program) -> Iterator[Violation]:
     """A call names an earlier function and passes buffers that match its parameters."""
     known: dict[str, tuple[Buffer, ...]] = {}
-    for function in program.functions:
-        yield from _calls(program, function.name, known)
-        known[function.name] = function.parameters
-    yield from _calls(program, None, known)
-
-
-def _calls(
-    program: Program, owner: str | None, known: dict[str, tuple[Buffer, ...]]
-) -> Iterator[Violation]:
+    owner: Function | None = None
     for place, node in walk(program):
-        if not isinstance(node, Call) or (place.function and place.function.name) != owner:
-            continue
-        if node.function not in known:
-            yield Violation(place.path, f"call of @{node.function}", "a function declared before")
-            continue
-        wanted = [_type(buffer) for buffer in known[node.function]]
-        given = [_type(buffer) for buffer in node.arguments]
-        if given != wanted:
-            yield Violation(place.path, f"arguments {', '.join(given)}", ", ".join(wanted))
+        if place.function is not owner:
+            if owner is not None:
+                known[owner.name] = owner.parameters
+            owner = place.function
+        if isinstance(node, Call):
+            yield from _call(place, node, known)
+
+
+def _call(place: Place, node: Call, known: Mapping[str, tuple[Buffer, ...]]) -> Iterator[Violation]:
+    if node.function not in known:
+        yield Violation(place.path, f"call of @{node.function}", "a function declared before")
+        return
+    wanted = [_type(buffer) for buffer in known[node.function]]
+    given = [_type(buffer) for buffer in node.arguments]
+    if given != wanted:
+        yield Violation(place.path, f"arguments {', '.join(given)}", ", ".join(wanted))
 
 
 def _type(buffer: Buffer) -> str:

@@ -1,0 +1,225 @@
+"""The compiler's passes below StableHLO, in their order: what each does, and what checks it.
+
+A pass takes a module, a graph or a program and returns the next one. `lower` is the way to a
+program without addresses and semaphores, `complete` the rest of the way; `DESCRIPTION` is what
+``neuronjax lower --stop_after=help`` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from neuronjax.errors import FailedPassError
+from neuronjax.hlo import chlo
+from neuronjax.hlo import graph as hlo_graph
+from neuronjax.hlo.graph import Graph
+from neuronjax.hlo.graph_text import malformed, printed
+from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.lower import elementwise
+from neuronjax.lower.allocate import allocate
+from neuronjax.lower.composed import COMPOSED
+from neuronjax.lower.empty import EMPTY
+from neuronjax.lower.families.expansions import REWRITES
+from neuronjax.lower.families.table import RULES
+from neuronjax.lower.interleaving.interleave import interleaved
+from neuronjax.lower.interleaving.prices import Prices
+from neuronjax.lower.join import join
+from neuronjax.lower.lowering import written
+from neuronjax.lower.native import (
+    CANONICAL,
+    LATER,
+    NATIVE,
+    with_own_widenings,
+    with_written_broadcasts,
+    without_unused,
+)
+from neuronjax.lower.rewrite import Rewrite, rewrite
+from neuronjax.lower.split import split
+from neuronjax.lower.synchronise import synchronise
+from neuronjax.lower.unread import without_unread
+from neuronjax.program import text
+from neuronjax.program.program import Program, Target
+from neuronjax.program.verify import verify, verify_assembled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What passes know beside what they work on."""
+
+    target: Target
+    ranks: int = 1
+    name: str = "main"
+    donations: Mapping[int, int | None] = field(default_factory=dict)
+    """Donated argument -> the result that is to take its memory; None: any."""
+    prices: Callable[[Program], Prices] | None = None
+    """What instructions cost where the program runs; None: they stay in their order."""
+    check_memory: bool = True
+    """Whether the program has to fit into its core's HBM."""
+    verify_passes: bool = False
+    """Check what every pass leaves, not the finished program alone."""
+    watch: Callable[[Pass, Any], None] | None = None
+    """Is shown what every pass leaves."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A step of the compiler.
+
+    `verify` lists what is wrong with what the pass leaves; `always` is as much of it as every
+    compilation can afford.
+    """
+
+    name: str
+    contract: str
+    run: Callable[[Any, Setting], Any]
+    verify: Callable[[Any, Setting], Sequence[object]]
+    always: Callable[[Any], Sequence[object]] | None = None
+
+
+def _read(module: ir.Module, setting: Setting) -> Graph:
+    hlo_graph.prepare(module)
+    known = (*RULES, *elementwise.RULES, *LATER)
+    chlo.expand(module, [name for name in known if name.startswith("chlo.")])
+    return hlo_graph.read(module)
+
+
+def _rewritten(graph: Graph, setting: Setting, *, rules: Mapping[str, Rewrite]) -> Graph:
+    rewrite(graph, rules)
+    return graph
+
+
+def _changed(graph: Graph, setting: Setting, *, change: Callable[[Graph], None]) -> Graph:
+    change(graph)
+    return graph
+
+
+def _written(graph: Graph, setting: Setting) -> Program:
+    return written(graph, setting.target, setting.ranks, setting.name, setting.donations)
+
+
+def _unread(program: Program, setting: Setting) -> Program:
+    return without_unread(program)
+
+
+def _split(program: Program, setting: Setting) -> Program:
+    return split(program)
+
+
+def _joined(program: Program, setting: Setting) -> Program:
+    return join(program)
+
+
+def _interleaved(program: Program, setting: Setting) -> Program:
+    return program if setting.prices is None else interleaved(program, setting.prices(program))
+
+
+def _allocated(program: Program, setting: Setting) -> Program:
+    return allocate(program, check=setting.check_memory)
+
+
+def _synchronised(program: Program, setting: Setting) -> Program:
+    return synchronise(program)
+
+
+def _graph_findings(graph: Graph, setting: Setting) -> Sequence[object]:
+    return malformed(graph)
+
+
+def _findings(program: Program, setting: Setting) -> Sequence[object]:
+    if not program.target.core.is_published:
+        return verify_assembled(program)
+    return [
+        finding for finding in verify(program) if setting.check_memory or finding.rule != "capacity"
+    ]
+
+
+def _rewrite(name: str, contract: str, rules: Mapping[str, Rewrite]) -> Pass:
+    return Pass(name, contract, partial(_rewritten, rules=rules), _graph_findings)
+
+
+def _change(name: str, contract: str, change: Callable[[Graph], None]) -> Pass:
+    return Pass(name, contract, partial(_changed, change=change), _graph_findings)
+
+
+GRAPH_PASSES = (
+    Pass("read", "the module as a graph, calls inlined", _read, _graph_findings),
+    _rewrite("empty", "nothing reads values of no elements", EMPTY),
+    _rewrite("expand", "operations in terms of simpler ones", REWRITES),
+    _rewrite("canonical", "nothing chooses an engine's own NaN", CANONICAL),
+    _rewrite("compose", "erfc is one operation again", COMPOSED),
+    _change("used", "every value has a user", without_unused),
+    _rewrite("native", "what engines do by themselves is one operation", NATIVE),
+    _change("widen", "every user widens a narrow value itself", with_own_widenings),
+    _change("used_again", "every value has a user", without_unused),
+    _rewrite("later", "what no activation took is expanded", LATER),
+    _change("broadcast", "engines write results that repeat numbers", with_written_broadcasts),
+)
+PROGRAM_PASSES = (
+    Pass("write", "a kernel for each group of operations", _written, _findings),
+    Pass("unread", "no kernel copies what nobody reads", _unread, _findings),
+    Pass("split", "kernels that can be are on both cores of LNC 2", _split, _findings),
+    Pass("join", "small kernels are one, values stay in SBUF between them", _joined, _findings),
+    Pass("interleave", "instructions are in an order that keeps engines busy", _interleaved,
+         _findings),
+    Pass("allocate", "every buffer has an address", _allocated, _findings),
+    Pass("synchronise", "engines wait for what they depend on", _synchronised, _findings,
+         verify_assembled),
+)  # fmt: skip
+PASSES = (*GRAPH_PASSES, *PROGRAM_PASSES)
+"""All passes, in order."""
+_TO_PROGRAM = (*GRAPH_PASSES, *PROGRAM_PASSES[:2])
+_TO_THE_END = PROGRAM_PASSES[2:]
+
+DESCRIPTION = "\n".join(f"  {each.name:<12} {each.contract}" for each in PASSES)
+"""Names and contracts, a line each."""
+
+
+def lower(module: ir.Module, setting: Setting) -> Program:
+    """The program of one core. Argument i is buffer ``arg{i}``, result i is ``res{i}``.
+
+    Values of no elements, and tokens, have no buffer.
+
+    Raises:
+      UnsupportedProgramError: dynamic shapes, or types unknown to PJRT.
+      FailedPassError: a pass left what cannot be; a defect of ours.
+    """
+    return _run(_TO_PROGRAM, module, setting)
+
+
+def complete(program: Program, setting: Setting) -> Program:
+    """A lowered program as a core runs it: split, joined, in order, with addresses and semaphores.
+
+    Raises:
+      SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
+      FailedPassError: as `lower`.
+    """
+    return _run(_TO_THE_END, program, setting)
+
+
+def _run(passes: Iterable[Pass], state: Any, setting: Setting) -> Any:
+    for each in passes:
+        state = each.run(state, setting)
+        if setting.watch is not None:
+            setting.watch(each, state)
+        findings: Sequence[object] = ()
+        if setting.verify_passes:
+            findings = each.verify(state, setting)
+        elif each.always is not None:
+            findings = each.always(state)
+        if findings:
+            raise FailedPassError(
+                f"pass {each.name!r} of the compiler ({each.contract}) left program"
+                f" {setting.name!r} with {len(findings)} findings; the first is {findings[0]} This"
+                " is a defect of neuronjax: please report it with what `neuronjax lower"
+                f" --stop_after={each.name}` prints. NEURONJAX_VERIFY_PASSES=1 checks every pass,"
+                " and the executor host computes without this program."
+            )
+    return state
+
+
+def shown(state: Graph | Program) -> str:
+    """What a pass leaves, as text."""
+    return printed(state) if isinstance(state, Graph) else text.format(state)
