@@ -9,8 +9,9 @@ from pathlib import Path
 from absl import flags
 
 from launch.program import run
+from launch.serving.asked import Asked
 from launch.serving.config import EngineConfig, ModelNames
-from launch.serving.server import answer_file, load
+from launch.serving.kinds import answer_file
 from launch.settings import define_flags, from_flags
 
 _CHECKPOINT_DIR = flags.DEFINE_string("checkpoint_dir", "runs/main", "Directory of the run.")
@@ -25,11 +26,14 @@ _CONCURRENCY = flags.DEFINE_integer("concurrency", 64, "Requests under way.", lo
 
 def main() -> int:
     values = flags.FLAGS.flag_values_dict()
-    config, names = from_flags(EngineConfig, values), from_flags(ModelNames, values)
-    model = None if _MODEL.value is None else Path(_MODEL.value)
-    loaded = load(Path(_CHECKPOINT_DIR.value), model, _MESH.value, config)
-    requests, output = Path(_REQUESTS.value), Path(_OUTPUT.value)
-    return answer_file(loaded, config, names, requests, output, _CONCURRENCY.value)
+    asked = Asked(
+        checkpoint_dir=Path(_CHECKPOINT_DIR.value),
+        model=None if _MODEL.value is None else Path(_MODEL.value),
+        mesh=_MESH.value,
+        engine=from_flags(EngineConfig, values),
+        names=from_flags(ModelNames, values),
+    )
+    return answer_file(asked, Path(_REQUESTS.value), Path(_OUTPUT.value), _CONCURRENCY.value)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ class Spans(NamedTuple):
     begins: np.ndarray  # int32 [N], its first character
     ends: np.ndarray  # int32 [N], after its last; where it begins, for a mark
     parts: np.ndarray  # int32 [N], 0 or 1: which text it belongs to; -1 for a mark
+    types: np.ndarray  # int32 [N]: what models that tell the two texts apart are told
 
 
 class TextStream(Protocol):
@@ -76,7 +77,8 @@ class ByteTokenizer:
         first = np.concatenate(begins).astype(np.int32)
         numbers = np.repeat(np.arange(len(parts)), [len(part) for part in begins])
         tokens = np.concatenate([self.encode(part, marks=False) for part in parts])
-        return Spans(tokens, first, first + 1, numbers.astype(np.int32))
+        kinds = numbers.astype(np.int32)
+        return Spans(tokens, first, first + 1, kinds, kinds)
 
     def token(self, text: str) -> int | None:
         return None
@@ -127,7 +129,8 @@ class FileTokenizer:
         encoding = self._tokenizer.encode(text, other, add_special_tokens=marks)
         begins, ends = np.array(encoding.offsets, np.int32).reshape(-1, 2).T
         parts = [-1 if part is None else part for part in encoding.sequence_ids]
-        return Spans(np.array(encoding.ids, np.int32), begins, ends, np.array(parts, np.int32))
+        tokens, kinds = np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int32)
+        return Spans(tokens, begins, ends, np.array(parts, np.int32), kinds)
 
     def token(self, text: str) -> int | None:
         number: int | None = self._tokenizer.token_to_id(text)

@@ -8,6 +8,7 @@ have none. A body that cannot be answered has its error in the line and stops no
 """
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,15 +17,8 @@ from typing import Any, NamedTuple
 from launch.errors import LaunchError
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.http.bodies import Body
-from launch.serving.http.chat import Chat
-from launch.serving.http.completions import Completion
-from launch.serving.http.context import Served
 from launch.serving.http.errors import describe
-
-READERS: Mapping[str, Callable[[Served, Body], Completion | Chat]] = {
-    "/v1/completions": Completion.read,
-    "/v1/chat/completions": Chat.read,
-}
+from launch.serving.http.site import Site, parse_json
 
 
 class Line(NamedTuple):
@@ -69,7 +63,7 @@ def answered(file: Path) -> set[str]:
 
 
 async def answer_all(
-    served: Served,
+    site: Site,
     lines: Iterable[Line],
     output: Path,
     *,
@@ -77,32 +71,34 @@ async def answer_all(
     on_answer: Callable[[], None] = lambda: None,
 ) -> None:
     """Appends an answer for each line to `output`, in the order in which they are complete."""
-    left = iter(lines)
+    left, numbers = iter(lines), itertools.count()
     with output.open("a") as stream:
 
         def write(line: Line, response: Mapping[str, Any]) -> None:
-            number = served.service.new_id()
-            record = {"id": f"batch-{number}", "custom_id": line.custom_id}
+            record = {"id": f"batch-{next(numbers)}", "custom_id": line.custom_id}
             stream.write(json.dumps({**record, "response": response, "error": None}) + "\n")
             stream.flush()
             on_answer()
 
         async with asyncio.TaskGroup() as group:
             for _ in range(concurrency):
-                group.create_task(_answer_some(served, left, write))
+                group.create_task(_answer_some(site, left, write))
 
 
 async def _answer_some(
-    served: Served, lines: Iterator[Line], write: Callable[[Line, Mapping[str, Any]], None]
+    site: Site, lines: Iterator[Line], write: Callable[[Line, Mapping[str, Any]], None]
 ) -> None:
     for line in lines:
         try:
-            if line.url not in READERS:
-                raise RequestError(f"url is {line.url!r}; there are {', '.join(READERS)}", "url")
-            body = await READERS[line.url](served, Body(line.body)).whole()
+            endpoint = site.endpoints.get(line.url)
+            if endpoint is None or endpoint.parse is not parse_json:
+                raise RequestError(
+                    f"url is {line.url!r}; {site.name} has {', '.join(site.endpoints)}", "url"
+                )
+            body = await endpoint.read(Body(line.body)).whole()
             write(line, {"status_code": 200, "body": body})
         except LaunchError as error:
-            if served.service.engine.failure is not None:
+            if site.worker.failure is not None:
                 raise
             status, body = describe(error)
             write(line, {"status_code": status, "body": body})

@@ -61,13 +61,25 @@ class EngineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelNames:
-    """What a model is called, and how it is told conversations."""
+    """What a model is called, and how it is used."""
 
     served_model_name: str | None = setting(
         None, "The model's name; default: that of its directory."
     )
     chat_template: str | None = setting(
         None, "File or name of a chat template; default: the model's own, else chatml."
+    )
+    runner: str = setting(
+        "auto",
+        "What is served: text (generate), or vectors of texts (pooling); auto: what the model is "
+        "made for.",
+        choices=("auto", "generate", "pooling"),
+    )
+    pooling: str | None = setting(
+        None,
+        "Vectors of texts are those of the first token, the mean, or those of the last token; "
+        "default: as the model's modules.json has it, else cls (decoders: last).",
+        choices=("cls", "mean", "last"),
     )
 
 

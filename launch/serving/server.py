@@ -1,27 +1,24 @@
-"""A model behind an engine, from its files to the server."""
+"""A language model behind an engine, from its files on."""
 
-import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-
 from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
 from launch.generator import Writer, load_directory, load_run, progress
 from launch.meshes import parse_mesh
 from launch.program import say
-from launch.serving.batch import answer_all, answered, read_lines
-from launch.serving.config import EngineConfig, ModelNames, ServerConfig
+from launch.serving.asked import Asked
+from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.engine import Engine
 from launch.serving.errors import ServingError
 from launch.serving.grammar import Grammars
-from launch.serving.http.app import make_app
 from launch.serving.http.context import Served
+from launch.serving.http.generation import generation_site
 from launch.serving.http.metrics import Metrics
-from launch.serving.http.server import Server, bind, run
+from launch.serving.http.site import Site
 from launch.serving.runner.runner import Runner
 from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits
 from launch.serving.scheduler.scheduler import SchedulerLimits
@@ -101,43 +98,12 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         )
 
 
-def serve(
-    loaded: Loaded, engine_config: EngineConfig, names: ModelNames, config: ServerConfig
-) -> int:
-    """Serves until a signal ends it; the exit code."""
-    listener = bind(config.host, config.port)
-    with engine_of(loaded, engine_config, names) as served:
-        server = Server(make_app(served, config), served.service, grace=config.grace_period)
-        host, port = listener.getsockname()[:2]
-        say(f"{served.name} at http://{host}:{port}/v1 on {jax.default_backend()}; Ctrl-C ends it")
-        run(server, listener)
-    return 0
-
-
-def answer_file(
-    loaded: Loaded,
-    config: EngineConfig,
-    names: ModelNames,
-    requests: Path,
-    output: Path,
-    concurrency: int,
-) -> int:
-    """Answers the requests of a file that have no answer yet; the exit code."""
-    lines = read_lines(requests)
-    done = answered(output)
-    left = [line for line in lines if line.custom_id not in done]
-    say(f"{len(left)} of {len(lines)} requests have no answer in {output} yet")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with engine_of(loaded, config, names) as served, progress("answers", total=len(left)) as bar:
-
-        async def answer() -> None:
-            served.service.attach(asyncio.get_running_loop())
-            await answer_all(
-                served, left, output, concurrency=concurrency, on_answer=lambda: bar.update()
-            )
-
-        asyncio.run(answer())
-    return 0
+@contextmanager
+def language_model(asked: Asked) -> Iterator[Site]:
+    """A language model behind an engine, with everything compiled."""
+    loaded = load(asked.checkpoint_dir, asked.model, asked.mesh, asked.engine)
+    with engine_of(loaded, asked.engine, asked.names) as served:
+        yield generation_site(served)
 
 
 def _template(directory: Path, choice: str | None) -> ChatTemplate:

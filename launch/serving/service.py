@@ -52,6 +52,16 @@ class Service:
         self._dispatcher = dispatcher
         self._numbers = itertools.count()
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why the engine has stopped."""
+        return self.engine.failure
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request has been answered."""
+        return self.engine.is_idle
+
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Answers are waited for in this loop."""
         self._dispatcher.attach(loop)

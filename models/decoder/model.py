@@ -173,6 +173,10 @@ class Decoder(nnx.Module):
         """Of the residual stream behind the last block [B, T, D]: FP32 [B, T, V]."""
         return self._logits(self.norm(x))
 
+    def encode(self, tokens: jax.Array) -> jax.Array:
+        """The normed output [B, T, D] of the last block for whole sequences [B, T]."""
+        return self.norm(self.run(self.embed(tokens), self.positions(tokens.shape[1])))
+
     def extend(
         self,
         tokens: jax.Array,

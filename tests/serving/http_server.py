@@ -18,8 +18,10 @@ from launch.serving.engine import Engine
 from launch.serving.grammar import Grammars
 from launch.serving.http.app import make_app
 from launch.serving.http.context import Served
+from launch.serving.http.generation import generation_site
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.server import Server, bind
+from launch.serving.http.site import Site
 from launch.serving.scheduler.buckets import Buckets
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.serving.service import Dispatcher, Service
@@ -40,15 +42,11 @@ def byte_model() -> Model:
     return tiny_model(jax.devices("neuron")[:1], vocab_size=256, max_seq_len=CONTEXT)
 
 
-class Running:
-    """A server, and what tests look at."""
+class Listening:
+    """A server, and how to ask it."""
 
-    def __init__(self, url: str, served: Served, server: Server) -> None:
-        self.url, self.served, self.server = url, served, server
-
-    @property
-    def engine(self) -> Engine:
-        return self.served.service.engine
+    def __init__(self, url: str, server: Server) -> None:
+        self.url, self.server = url, server
 
     def ask(
         self,
@@ -72,6 +70,18 @@ class Running:
             with error:
                 return error.code, _decoded(error.read())
 
+
+class Running(Listening):
+    """The server of a language model, and what tests look at."""
+
+    def __init__(self, listening: Listening, served: Served) -> None:
+        super().__init__(listening.url, listening.server)
+        self.served = served
+
+    @property
+    def engine(self) -> Engine:
+        return self.served.service.engine
+
     def wait_until_idle(self, timeout: float = 30) -> None:
         """Until no request is under way and no block is held."""
         end = time.monotonic() + timeout
@@ -88,18 +98,32 @@ def _decoded(data: bytes) -> Any:
 
 
 @contextmanager
-def running(
-    runner: Any, config: ServerConfig | None = None, *, max_waiting: int = 64, grace: float = 20
-) -> Iterator[Running]:
+def listening(
+    site: Site, config: ServerConfig | None = None, *, grace: float = 20
+) -> Iterator[Listening]:
     """A server on a free port."""
     config = config or ServerConfig(port=0)
     listener = bind(config.host, config.port)
+    server = Server(make_app(site, config), site.worker, grace=grace)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+    thread.start()
+    try:
+        yield Listening("http://{}:{}".format(*listener.getsockname()[:2]), server)
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join()
+
+
+@contextmanager
+def running(
+    runner: Any, config: ServerConfig | None = None, *, max_waiting: int = 64, grace: float = 20
+) -> Iterator[Running]:
+    """A server of the tiny model."""
     dispatcher = Dispatcher()
     with Engine(runner, LIMITS, dispatcher.deliver, max_waiting=max_waiting) as engine:
-        service = Service(engine, dispatcher, ByteTokenizer())
         served = Served(
             name=NAME,
-            service=service,
+            service=Service(engine, dispatcher, ByteTokenizer()),
             metrics=Metrics(engine, NAME),
             template=ChatTemplate(CHATML, "the tests", {}),
             grammars=Grammars(None, 256),
@@ -107,11 +131,5 @@ def running(
             stop_tokens=(),
             created=1,
         )
-        server = Server(make_app(served, config), service, grace=grace)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
-        thread.start()
-        try:
-            yield Running("http://{}:{}".format(*listener.getsockname()[:2]), served, server)
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
+        with listening(generation_site(served), config, grace=grace) as server:
+            yield Running(server, served)

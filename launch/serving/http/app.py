@@ -12,17 +12,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from launch.errors import LaunchError
 from launch.serving.config import ServerConfig
 from launch.serving.errors import OverloadedError, ServingError
-from launch.serving.http.bodies import Body
-from launch.serving.http.chat import Chat
-from launch.serving.http.completions import Completion
-from launch.serving.http.context import Served
 from launch.serving.http.errors import (
     INVALID,
     NO_SUCH_METHOD,
@@ -31,9 +27,10 @@ from launch.serving.http.errors import (
     TOO_LARGE,
     UNAUTHORISED,
     HTTPError,
-    Kind,
     describe,
+    no_such_model,
 )
+from launch.serving.http.site import Answer, Endpoint, Site
 from launch.serving.http.streaming import ClientGone, EventStream, while_connected
 from models.errors import ModelsError
 
@@ -41,28 +38,23 @@ _ASSETS = Path(__file__).parent / "assets"
 CLIENT_CLOSED = 499  # nginx's word for a client that did not wait; nobody reads the answer
 
 
-class Endpoints:
+class Pages:
     """The answers to all paths."""
 
-    def __init__(self, served: Served, config: ServerConfig) -> None:
-        self._served, self._config = served, config
-
-    async def completions(self, request: Request) -> Response | ASGIApp:
-        """POST /v1/completions"""
-        return await self._answer(request, Completion.read)
-
-    async def chat(self, request: Request) -> Response | ASGIApp:
-        """POST /v1/chat/completions"""
-        return await self._answer(request, Chat.read)
+    def __init__(self, site: Site, config: ServerConfig) -> None:
+        self._site, self._config = site, config
 
     async def models(self, request: Request) -> Response:
         """GET /v1/models"""
-        return JSONResponse({"object": "list", "data": [self._model()]})
+        return JSONResponse({"object": "list", "data": list(self._site.models())})
 
     async def model(self, request: Request) -> Response:
         """GET /v1/models/NAME"""
-        self._served.check_name(request.path_params["name"])
-        return JSONResponse(self._model())
+        name, entries = request.path_params["name"], self._site.models()
+        for entry in entries:
+            if entry["id"] == name:
+                return JSONResponse(dict(entry))
+        raise no_such_model(name, [str(entry["id"]) for entry in entries])
 
     async def health(self, request: Request) -> Response:
         """GET /health: 200 as long as new requests are taken."""
@@ -71,30 +63,18 @@ class Endpoints:
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics"""
-        return Response(self._served.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(self._site.metrics(), media_type=CONTENT_TYPE_LATEST)
 
     async def version(self, request: Request) -> Response:
         """GET /version"""
         return JSONResponse({"version": version("neuronjax")})
 
     async def load(self, request: Request) -> Response:
-        """GET /load: the batch at this moment, for the page."""
-        load = self._served.service.engine.load()
-        return JSONResponse(
-            {
-                "model": self._served.name,
-                "facts": f"texts of up to {self._served.longest} tokens",
-                "seconds": time.monotonic(),
-                "running": load.running,
-                "waiting": load.waiting,
-                "slots": load.slots,
-                "blocks_held": load.blocks_held,
-                "blocks": load.blocks,
-                "generation_tokens": load.counters.generation_tokens,
-                "prefix_hits": load.counters.prefix_hits,
-                "preemptions": load.counters.preemptions,
-            }
-        )
+        """GET /load: how busy the server is at this moment, for the page."""
+        common = {"model": self._site.name, "seconds": time.monotonic()}
+        models = [entry["id"] for entry in self._site.models()]
+        paths = list(self._site.endpoints)
+        return JSONResponse({**common, "models": models, "paths": paths, **self._site.load()})
 
     async def page(self, request: Request) -> Response:
         """GET /: a page to try the model in."""
@@ -104,26 +84,41 @@ class Endpoints:
         """GET /page.js"""
         return FileResponse(_ASSETS / "page.js")
 
-    async def _answer(
-        self, request: Request, read: Callable[[Served, Body], Completion | Chat]
-    ) -> Response | ASGIApp:
-        self._check_open()
-        body = Body.parse(await self._read(request))
-        # Templates and tokenizers of long prompts would keep everybody else waiting.
-        answer = await asyncio.to_thread(read, self._served, body)
-        if answer.wanted.stream:
-            return EventStream(answer.events())
+    async def refused(self, request: Request, error: Exception) -> Response:
+        """A path or a method that there is not."""
+        assert isinstance(error, HTTPException)
+        where, detail = f"{request.method} {request.url.path}", error.detail
+        if error.status_code == 404:
+            detail = f"{self._site.name} answers to {', '.join(self._site.endpoints)}"
+        kinds = {404: NO_SUCH_PATH, 405: NO_SUCH_METHOD}
+        return _respond(HTTPError(kinds.get(error.status_code, INVALID), f"{where}: {detail}"))
+
+    def answer(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Any]]:
+        """POST, to one of the site's endpoints."""
+
+        async def answer(request: Request) -> Response | ASGIApp:
+            self._check_open()
+            body = await endpoint.parse(request.headers, await self._read(request))
+            # Templates and tokenizers of long prompts would keep everybody else waiting.
+            answer = await asyncio.to_thread(endpoint.read, body)
+            events = answer.stream()
+            return await self._whole(request, answer) if events is None else EventStream(events)
+
+        return answer
+
+    async def _whole(self, request: Request, answer: Answer) -> Response:
         try:
             async with asyncio.timeout(self._config.request_timeout):
-                return JSONResponse(await while_connected(request, answer.whole()))
+                content = await while_connected(request, answer.whole())
         except TimeoutError as error:
             raise HTTPError(
                 TIMEOUT,
-                f"the answer took longer than {self._config.request_timeout:g} s. Ask for fewer "
-                "tokens, or for a stream.",
+                f"the answer took longer than {self._config.request_timeout:g} s. Ask for less, "
+                "or for a stream.",
             ) from error
         except ClientGone:
             return Response(status_code=CLIENT_CLOSED)
+        return PlainTextResponse(content) if isinstance(content, str) else JSONResponse(content)
 
     async def _read(self, request: Request) -> bytes:
         most = self._config.max_body_bytes
@@ -135,31 +130,25 @@ class Endpoints:
         return bytes(data)
 
     def _check_open(self) -> None:
-        engine = self._served.service.engine
-        if engine.failure is not None:
-            raise ServingError(f"the engine has stopped: {engine.failure}")
-        if self._served.service.draining:
+        worker = self._site.worker
+        if worker.failure is not None:
+            raise ServingError(f"the engine has stopped: {worker.failure}")
+        if worker.draining:
             raise OverloadedError("the server is about to end: no new requests are taken")
 
-    def _model(self) -> dict[str, Any]:
-        return {
-            "id": self._served.name,
-            "object": "model",
-            "created": self._served.created,
-            "owned_by": "neuronjax",
-            "root": self._served.name,
-            "max_model_len": self._served.longest,
-        }
+
+# What tells nothing of texts, and what browsers and probes ask for without a key.
+OPEN_PATHS = ("/", "/page.js", "/load", "/health", "/metrics", "/version")
 
 
 class KeyCheck:
-    """Paths below /v1 need the key."""
+    """Other paths than OPEN_PATHS need the key."""
 
     def __init__(self, app: ASGIApp, key: str | None) -> None:
         self._app, self._key = app, key
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/v1") and not self._allows(scope):
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS and not self._allows(scope):
             error = HTTPError(
                 UNAUTHORISED, "the API key is missing or wrong: Authorization: Bearer"
             )
@@ -174,24 +163,26 @@ class KeyCheck:
         return hmac.compare_digest(given, f"Bearer {self._key}".encode())
 
 
-def make_app(served: Served, config: ServerConfig) -> ASGIApp:
+def make_app(site: Site, config: ServerConfig) -> ASGIApp:
     """The application."""
-    endpoints = Endpoints(served, config)
+    pages = Pages(site, config)
     get, post = ["GET"], ["POST"]
     routes = [
-        Route("/v1/completions", endpoints.completions, methods=post),
-        Route("/v1/chat/completions", endpoints.chat, methods=post),
-        Route("/v1/models", endpoints.models, methods=get),
-        Route("/v1/models/{name:path}", endpoints.model, methods=get),
-        Route("/", endpoints.page, methods=get),
-        Route("/page.js", endpoints.script, methods=get),
-        Route("/load", endpoints.load, methods=get),
-        Route("/health", endpoints.health, methods=get),
-        Route("/metrics", endpoints.metrics, methods=get),
-        Route("/version", endpoints.version, methods=get),
+        *(
+            Route(path, pages.answer(endpoint), methods=post)
+            for path, endpoint in site.endpoints.items()
+        ),
+        Route("/v1/models", pages.models, methods=get),
+        Route("/v1/models/{name:path}", pages.model, methods=get),
+        Route("/", pages.page, methods=get),
+        Route("/page.js", pages.script, methods=get),
+        Route("/load", pages.load, methods=get),
+        Route("/health", pages.health, methods=get),
+        Route("/metrics", pages.metrics, methods=get),
+        Route("/version", pages.version, methods=get),
     ]
     handlers: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
-        HTTPException: _refused,
+        HTTPException: pages.refused,
         Exception: _failed,
     }
     app = Starlette(routes=routes, exception_handlers=handlers)
@@ -202,14 +193,6 @@ def make_app(served: Served, config: ServerConfig) -> ASGIApp:
 
 async def _failed(request: Request, error: Exception) -> Response:
     return _respond(error)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    kinds = {404: NO_SUCH_PATH, 405: NO_SUCH_METHOD}
-    kind: Kind = kinds.get(error.status_code, INVALID)
-    where = f"{request.method} {request.url.path}"
-    return _respond(HTTPError(kind, f"{where}: {error.detail}"))
 
 
 def _respond(error: Exception) -> Response:

@@ -65,6 +65,10 @@ class Chat:
         ]
         return {**self._head("chat.completion"), "choices": choices, "usage": usage.json()}
 
+    def stream(self) -> AsyncGenerator[dict[str, Any], None] | None:
+        """The answer piece by piece, if that was asked for."""
+        return self.events() if self.wanted.stream else None
+
     async def events(self) -> AsyncGenerator[dict[str, Any], None]:
         """The answer piece by piece. What may be a call is told when it is complete."""
         usage = Usage(prompt=len(self.requests[0].prompt))

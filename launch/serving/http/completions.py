@@ -74,6 +74,10 @@ class Completion:
         ]
         return {**self._head(), "choices": choices, "usage": usage.json()}
 
+    def stream(self) -> AsyncGenerator[dict[str, Any], None] | None:
+        """The answer piece by piece, if that was asked for."""
+        return self.events() if self.wanted.stream else None
+
     async def events(self) -> AsyncGenerator[dict[str, Any], None]:
         """The answer piece by piece."""
         usage = self._usage()

@@ -8,7 +8,7 @@ from launch.chat_template import ChatTemplate
 from launch.serving.answers import Piece
 from launch.serving.grammar import Grammars
 from launch.serving.http.bodies import Body
-from launch.serving.http.errors import INTERNAL, NO_SUCH_MODEL, HTTPError
+from launch.serving.http.errors import INTERNAL, HTTPError, no_such_model
 from launch.serving.http.metrics import Metrics
 from launch.serving.requests import Request
 from launch.serving.service import Service
@@ -40,9 +40,7 @@ class Served:
     def check_name(self, name: str) -> None:
         """Raises HTTPError for another name."""
         if name != self.name:
-            raise HTTPError(
-                NO_SUCH_MODEL, f"the model {name!r} does not exist; there is {self.name!r}", "model"
-            )
+            raise no_such_model(name, [self.name])
 
     async def pieces(
         self, requests: Sequence[Request], stops: Sequence[str]

@@ -1,5 +1,6 @@
 """OpenAI's bodies of errors: {"error": {"message", "type", "param", "code"}}."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,12 @@ OVERLOADED = Kind(503, "server_error", "overloaded")
 STOPPED = Kind(503, "server_error", "engine_stopped")
 TIMEOUT = Kind(504, "server_error", "timeout")
 INTERNAL = Kind(500, "server_error", "internal_error")
+
+
+def no_such_model(name: str, known: Sequence[str]) -> HTTPError:
+    """An error about the name of a model."""
+    names = ", ".join(map(repr, known))
+    return HTTPError(NO_SUCH_MODEL, f"the model {name!r} does not exist; there is {names}", "model")
 
 
 def describe(error: Exception) -> tuple[int, dict[str, Any]]:

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from launch.serving.answers import Piece
 from launch.serving.engine import Engine, Load
 
-_SECONDS = (
+SECONDS = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
     1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
 )  # fmt: skip
@@ -70,12 +70,12 @@ class Metrics:
             )
             return made.labels(model)
 
-        self.first_token = histogram("time_to_first_token_seconds", "Until a token.", _SECONDS)
-        self.between_tokens = histogram("inter_token_latency_seconds", "Between tokens.", _SECONDS)
+        self.first_token = histogram("time_to_first_token_seconds", "Until a token.", SECONDS)
+        self.between_tokens = histogram("inter_token_latency_seconds", "Between tokens.", SECONDS)
         self.per_token = histogram(
-            "request_time_per_output_token_seconds", "Mean after the first.", _SECONDS
+            "request_time_per_output_token_seconds", "Mean after the first.", SECONDS
         )
-        self.whole = histogram("e2e_request_latency_seconds", "Until the end.", _SECONDS)
+        self.whole = histogram("e2e_request_latency_seconds", "Until the end.", SECONDS)
         self.prompt_tokens = histogram("request_prompt_tokens", "Of each request.", _TOKENS)
         self.answer_tokens = histogram("request_generation_tokens", "Of each request.", _TOKENS)
         done = Counter(

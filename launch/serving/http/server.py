@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from launch.program import say
 from launch.serving.errors import ServingError
-from launch.serving.service import Service
+from launch.serving.http.site import Worker
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -35,24 +35,24 @@ class Server(uvicorn.Server):
     """Drains at the first signal: answers under way are completed, new requests get 503. A second
     signal, or the end of the grace time, ends what is left."""
 
-    def __init__(self, app: ASGIApp, service: Service, *, grace: float) -> None:
+    def __init__(self, app: ASGIApp, worker: Worker, *, grace: float) -> None:
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="off"
         )
         super().__init__(config)
-        self._service, self._grace = service, grace
+        self._worker, self._grace = worker, grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain: asyncio.Task[None] | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Until a signal."""
         self._loop = asyncio.get_running_loop()
-        self._service.attach(self._loop)
+        self._worker.attach(self._loop)
         await super().serve(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called in the main thread, between two steps of the event loop or within one."""
-        if self._service.draining:
+        if self._worker.draining:
             self.should_exit = self.force_exit = True
         else:
             self.drain(signal.Signals(sig).name)
@@ -60,7 +60,7 @@ class Server(uvicorn.Server):
     def drain(self, why: str) -> None:
         """Takes no new requests, and ends when those under way are answered. From any thread."""
         assert self._loop is not None
-        self._service.draining = True
+        self._worker.draining = True
         self._loop.call_soon_threadsafe(self._start_to_drain, why)
 
     def _start_to_drain(self, why: str) -> None:
@@ -69,7 +69,7 @@ class Server(uvicorn.Server):
 
     async def _wait(self) -> None:
         end = time.monotonic() + self._grace
-        while not self._service.engine.is_idle and time.monotonic() < end:
+        while not self._worker.is_idle and time.monotonic() < end:
             await asyncio.sleep(0.02)
         self.should_exit = True
 

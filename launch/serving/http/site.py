@@ -1,0 +1,89 @@
+"""What the application needs of whatever is served, and what an endpoint is."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from starlette.datastructures import Headers
+
+from launch.serving.http.bodies import Body
+
+
+class Worker(Protocol):
+    """What computes the answers."""
+
+    draining: bool  # no new requests are taken
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing is computed any more."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request has been answered."""
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answers are waited for in this loop."""
+
+
+class Answer(Protocol):
+    """A body that has been read, and what answers it."""
+
+    async def whole(self) -> dict[str, Any] | str:
+        """The answer at once: JSON or plain text."""
+
+    def stream(self) -> AsyncGenerator[dict[str, Any], None] | None:
+        """The answer piece by piece, if that was asked for."""
+
+
+class WholeAnswer:
+    """An answer that is never a stream."""
+
+    def stream(self) -> None:
+        return None
+
+
+async def parse_json(headers: Headers, data: bytes) -> Body:
+    """Raises RequestError for what is no JSON object."""
+    return Body.parse(data)
+
+
+class Endpoint(NamedTuple):
+    """What is done with the bodies of a path. Both raise RequestError or HTTPError."""
+
+    read: Callable[[Body], Answer]  # called in a thread of its own
+    parse: Callable[[Headers, bytes], Awaitable[Body]] = parse_json
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything that is shown of a model.
+
+    Attributes:
+      name: of the model.
+      endpoints: by path; all are POST.
+      models: what `/v1/models` lists.
+      metrics: the text of `/metrics`.
+      load: how busy it is at this moment, for the page.
+    """
+
+    name: str
+    worker: Worker
+    endpoints: Mapping[str, Endpoint]
+    models: Callable[[], Sequence[Mapping[str, Any]]]
+    metrics: Callable[[], bytes]
+    load: Callable[[], Mapping[str, Any]]
+
+
+def model_entry(name: str, created: int, **facts: Any) -> dict[str, Any]:
+    """A model as `/v1/models` has it."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "neuronjax",
+        "root": name,
+        "parent": None,
+        **facts,
+    }

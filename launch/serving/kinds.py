@@ -1,0 +1,90 @@
+"""What is served of a model, by the task that it is made for."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import jax
+
+from launch.errors import ModelError
+from launch.generator import progress
+from launch.program import say
+from launch.serving.asked import Asked
+from launch.serving.batch import answer_all, answered, read_lines
+from launch.serving.config import ServerConfig
+from launch.serving.http.app import make_app
+from launch.serving.http.server import Server, bind, run
+from launch.serving.http.site import Site
+from launch.serving.pooling.settings import MODULES_FILE
+from launch.serving.pooling.site import pooled_model
+from launch.serving.server import language_model
+from models.pretrained import describe
+
+Open = Callable[[Asked], AbstractContextManager[Site]]
+
+RUNNERS: Mapping[str, Open] = {
+    "generate": language_model,
+    "pooling": pooled_model,
+}
+
+# By the task of the model's architecture.
+KINDS: Mapping[str, str] = {
+    "text-generation": "generate",
+    "feature-extraction": "pooling",
+    "text-classification": "pooling",
+}
+
+
+def open_site(asked: Asked) -> AbstractContextManager[Site]:
+    """The model, ready to answer until the end of the block.
+
+    Raises LaunchError or ModelsError, on entering too, for what cannot be served.
+    """
+    return RUNNERS[_runner(asked)](asked)
+
+
+def serve(asked: Asked, config: ServerConfig) -> int:
+    """Serves until a signal ends it; the exit code."""
+    listener = bind(config.host, config.port)
+    with listener, open_site(asked) as site:
+        server = Server(make_app(site, config), site.worker, grace=config.grace_period)
+        host, port = listener.getsockname()[:2]
+        say(f"{site.name} at http://{host}:{port}/v1 on {jax.default_backend()}; Ctrl-C ends it")
+        run(server, listener)
+    return 0
+
+
+def answer_file(asked: Asked, requests: Path, output: Path, concurrency: int) -> int:
+    """Answers the requests of a file that have no answer yet; the exit code."""
+    lines = read_lines(requests)
+    done = answered(output)
+    left = [line for line in lines if line.custom_id not in done]
+    say(f"{len(left)} of {len(lines)} requests have no answer in {output} yet")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with open_site(asked) as site, progress("answers", total=len(left)) as bar:
+
+        async def answer() -> None:
+            site.worker.attach(asyncio.get_running_loop())
+            await answer_all(
+                site, left, output, concurrency=concurrency, on_answer=lambda: bar.update()
+            )
+
+        asyncio.run(answer())
+    return 0
+
+
+def _runner(asked: Asked) -> str:
+    if asked.names.runner != "auto":
+        return asked.names.runner
+    if asked.model is None:
+        return "generate"
+    if (asked.model / MODULES_FILE).is_file():  # of sentence-transformers
+        return "pooling"
+    architecture = describe(asked.model).architecture
+    if architecture.task not in KINDS:
+        raise ModelError(
+            f"--model={asked.model} is {architecture.name}, made for {architecture.task}, which is "
+            f"not served. There are {', '.join(KINDS)}; python -m launch.run does the others."
+        )
+    return KINDS[architecture.task]

@@ -1,0 +1,103 @@
+"""Batches of whole texts on the device."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from launch.serving.pooling.buckets import Shape, TextBuckets
+from launch.serving.pooling.heads import TaskHead, Texts
+from launch.serving.pooling.settings import PoolingSettings
+from models.parameters import merge
+from models.pretrained import Pretrained
+
+
+class Text(NamedTuple):
+    """One text, or a pair."""
+
+    tokens: Sequence[int]
+    types: Sequence[int]  # 1 in the second text of a pair
+
+
+class PoolingRunner:
+    """The work of a Batcher: texts become vectors, or logits of classes."""
+
+    def __init__(
+        self,
+        model: Pretrained,
+        mesh: Mesh,
+        buckets: TextBuckets,
+        head: TaskHead,
+        settings: PoolingSettings,
+    ) -> None:
+        self.buckets = buckets
+        self._model, self._replicated = model, NamedSharding(mesh, PartitionSpec())
+        # RoBERTa tells padding by its token, too.
+        self._pad = model.fields.integer("pad_token_id", 0)
+        self._forward = partial(
+            _forward,
+            model.graph,
+            head,
+            settings,
+            getattr(model.config, "type_vocab_size", 0) > 1,
+        )
+        self._compiled: dict[Shape, Any] = {}
+
+    def warm_up(self, on_program: Callable[[Shape], None] = lambda shape: None) -> None:
+        """Compiles every shape; `on_program` is told of each."""
+        for shape in self.buckets:
+            self._program(shape)
+            on_program(shape)
+
+    def group(self, waiting: Sequence[Text]) -> Sequence[int]:
+        """The first text, and the next ones of its width."""
+        widths = [self.buckets.width(len(text.tokens)) for text in waiting]
+        alike = [place for place, width in enumerate(widths) if width == widths[0]]
+        return alike[: self.buckets.rows_of(widths[0])[-1]]
+
+    def compute(self, items: Sequence[Text]) -> Sequence[np.ndarray]:
+        """FP32 [D] or [L] of each text; all have the same width."""
+        width = self.buckets.width(max(len(text.tokens) for text in items))
+        shape = self.buckets.shape(len(items), width)
+        tokens = np.full(shape, self._pad, np.int32)
+        types = np.zeros(shape, np.int32)
+        counts = np.zeros(shape.rows, np.int32)
+        for row, text in enumerate(items):
+            counts[row] = len(text.tokens)
+            tokens[row, : len(text.tokens)] = text.tokens
+            types[row, : len(text.tokens)] = text.types
+        made = self._program(shape)(self._model.parameters, Texts(tokens, types, counts))
+        return list(np.asarray(made)[: len(items)])
+
+    def _program(self, shape: Shape) -> Any:
+        program = self._compiled.get(shape)
+        if program is None:
+            program = self._compiled[shape] = self._compile(shape)
+        return program
+
+    def _compile(self, shape: Shape) -> Any:
+        def array(*sizes: int) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(sizes, np.int32, sharding=self._replicated)
+
+        texts = Texts(array(*shape), array(*shape), array(shape.rows))
+        program = jax.jit(self._forward, out_shardings=self._replicated)
+        parameters = {
+            name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+            for name, leaf in self._model.parameters.items()
+        }
+        return program.lower(parameters, texts).compile()
+
+
+def _forward(
+    graph: nnx.GraphDef[Any],
+    head: TaskHead,
+    settings: PoolingSettings,
+    has_types: bool,
+    parameters: Mapping[str, jax.Array],
+    texts: Texts,
+) -> jax.Array:
+    return head.compute(merge(graph, parameters), texts, settings, has_types)

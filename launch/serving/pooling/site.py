@@ -1,0 +1,94 @@
+"""A model of whole texts, from its files on."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from launch.errors import ModelError
+from launch.generator import load_run, load_with_progress, progress
+from launch.meshes import make_mesh, parse_mesh
+from launch.program import say
+from launch.serving.asked import Asked
+from launch.serving.batcher import Batcher
+from launch.serving.http.batch_metrics import BatchMetrics
+from launch.serving.http.pooled import Pooled
+from launch.serving.http.pooling import pooling_site
+from launch.serving.http.site import Site
+from launch.serving.pooling.buckets import choose_text_buckets
+from launch.serving.pooling.heads import HEADS, TaskHead
+from launch.serving.pooling.runner import PoolingRunner, Text
+from launch.serving.pooling.settings import PoolingSettings, read_pooling
+from launch.tasks.media_reader import labels_of
+from launch.text import find_tokenizer
+from models.pretrained import Pretrained
+
+LONGEST = 2048  # tokens of a text, unless a longer one is asked for
+
+
+@contextmanager
+def pooled_model(asked: Asked) -> Iterator[Site]:
+    """Vectors or classes of texts, with everything compiled."""
+    model = _load(asked)
+    head = _head(model)
+    settings = _settings(asked, head)
+    context = min(model.config.max_seq_len, settings.longest or model.config.max_seq_len)
+    engine = asked.engine
+    if engine.max_model_len is None:
+        engine = replace(engine, max_model_len=min(context, LONGEST))
+    buckets = choose_text_buckets(engine, context)
+    mesh = next(iter(model.parameters.values())).sharding.mesh
+    say(
+        f"buckets: {list(buckets.rows)} rows of {list(buckets.tokens)} tokens, "
+        f"{buckets.batched_tokens} tokens at most"
+    )
+    runner = PoolingRunner(model, mesh, buckets, head, settings)
+    with progress("programs", total=len(list(buckets))) as bar:
+        runner.warm_up(lambda shape: bar.update())
+    width = _width(runner)
+    with Batcher[Text, np.ndarray](runner, max_waiting=engine.max_num_waiting) as batcher:
+        yield pooling_site(
+            Pooled(
+                name=asked.name,
+                batcher=batcher,
+                metrics=BatchMetrics(batcher.load, asked.name),
+                tokenizer=find_tokenizer(asked.files, model.config.vocab_size),
+                vocab_size=model.config.vocab_size,
+                longest=buckets.longest,
+                created=int(time.time()),
+                labels=labels_of(model, width) if head.classifies else (),
+                independent=model.fields.text("problem_type", "") == "multi_label_classification",
+            ),
+            width,
+        )
+
+
+def _load(asked: Asked) -> Pretrained:
+    if asked.model is None:
+        return load_run(asked.checkpoint_dir, asked.mesh).model
+    mesh = make_mesh(parse_mesh(asked.mesh))
+    say(f"{asked.model} on mesh {dict(mesh.shape)}")
+    return load_with_progress(asked.model, mesh)
+
+
+def _head(model: Pretrained) -> TaskHead:
+    task = model.architecture.task
+    if task not in HEADS:
+        raise ModelError(
+            f"{model.architecture.name} is made for {task}: it has no vectors or classes of whole "
+            f"texts. Those for {', '.join(HEADS)} have."
+        )
+    return HEADS[task]
+
+
+def _settings(asked: Asked, head: TaskHead) -> PoolingSettings:
+    settings = read_pooling(asked.files, head.pooling)
+    pooling = asked.names.pooling
+    return settings if pooling is None else replace(settings, pooling=pooling)
+
+
+def _width(runner: PoolingRunner) -> int:
+    """Of what the model makes of a text."""
+    return int(runner.compute([Text([0], [0])])[0].shape[0])
