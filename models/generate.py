@@ -5,6 +5,7 @@ unused slots at the beginning of a row are hidden from it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -89,6 +90,8 @@ def generate(
     first_new, end = text.shape[1], text.shape[1] + max_new_tokens
     capacity = min(context, _power_of_two(end))
     ended = jnp.zeros(len(text), bool)
+    # Every temperature above 0 has the same program.
+    untempered = replace(sampling, temperature=float(sampling.temperature > 0))
     room = 0
     while text.shape[1] < end:
         if room == 0:
@@ -106,7 +109,8 @@ def generate(
             logits,
             cache,
             (position, made, hidden, ended, key),
-            sampling,
+            np.float32(sampling.temperature or 1),
+            untempered,
             ending,
         )
         count = min(room, end - text.shape[1], CHUNK)
@@ -198,13 +202,14 @@ def _prefill(
     return logits[:, 0], cache
 
 
-@partial(jax.jit, static_argnums=(0, 5, 6), donate_argnums=(2, 3))
+@partial(jax.jit, static_argnums=(0, 6, 7), donate_argnums=(2, 3))
 def _decode(
     graph: nnx.GraphDef[Any],
     parameters: Mapping[str, jax.Array],
     logits: jax.Array,
     cache: Any,
     place: tuple[ArrayLike, ArrayLike, jax.Array | None, jax.Array, jax.Array],
+    temperature: ArrayLike,
     sampling: Sampling,
     ending: Ending,
 ) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
@@ -212,7 +217,8 @@ def _decode(
     each of them [B, CHUNK].
 
     place: the first one's slot, how many tokens were made before it, the unused slots of each row
-    [B], whether each row has ended [B], the key.
+    [B], whether each row has ended [B], the key. The temperature divides
+    logits that are drawn from.
     """
     model: Decoder = merge(graph, parameters)
     position, made, pad, ended, key = place
@@ -224,7 +230,8 @@ def _decode(
         logits, cache, ended = carry
         number = made + index
         draw = jax.random.fold_in(key, number)
-        token = sample(logits, draw, sampling, is_first=number == 0)
+        tempered = logits if sampling.temperature == 0 else logits / temperature
+        token = sample(tempered, draw, sampling, is_first=number == 0)
         if ending.stop_tokens:
             token = jnp.where(ended, ending.pad_token, token)
             ended |= (token[:, None] == stops).any(axis=-1)

@@ -12,7 +12,7 @@ from PIL import Image
 from launch.data.records import Record, RecordError, field_of
 from launch.errors import DataError
 from launch.finetuning.text_examples import Reading, Row
-from launch.tasks.media_reader import read_sound
+from launch.sound import read_sound
 from models.errors import ModelsError
 from models.images import (
     PREPROCESSOR_FILE,

@@ -81,6 +81,9 @@ class ModelNames:
         "default: as the model's modules.json has it, else cls (decoders: last).",
         choices=("cls", "mean", "last"),
     )
+    image_sizes: str | None = setting(
+        None, "Sizes of images, such as 512x512,768x512; default: the model's own."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,16 +16,21 @@ from launch.serving.config import ServerConfig
 from launch.serving.http.app import make_app
 from launch.serving.http.server import Server, bind, run
 from launch.serving.http.site import Site
+from launch.serving.media.images import image_model
+from launch.serving.media.speech import speech_model
 from launch.serving.pooling.settings import MODULES_FILE
 from launch.serving.pooling.site import pooled_model
 from launch.serving.server import language_model
-from models.pretrained import describe
+from launch.tasks.table import made_for
+from models.diffusion import pipeline as diffusion
 
 Open = Callable[[Asked], AbstractContextManager[Site]]
 
 RUNNERS: Mapping[str, Open] = {
     "generate": language_model,
     "pooling": pooled_model,
+    "transcription": speech_model,
+    "images": image_model,
 }
 
 # By the task of the model's architecture.
@@ -33,6 +38,8 @@ KINDS: Mapping[str, str] = {
     "text-generation": "generate",
     "feature-extraction": "pooling",
     "text-classification": "pooling",
+    "automatic-speech-recognition": "transcription",
+    diffusion.TASK: "images",
 }
 
 
@@ -81,10 +88,10 @@ def _runner(asked: Asked) -> str:
         return "generate"
     if (asked.model / MODULES_FILE).is_file():  # of sentence-transformers
         return "pooling"
-    architecture = describe(asked.model).architecture
-    if architecture.task not in KINDS:
+    made = made_for(asked.model)
+    if made.task not in KINDS:
         raise ModelError(
-            f"--model={asked.model} is {architecture.name}, made for {architecture.task}, which is "
-            f"not served. There are {', '.join(KINDS)}; python -m launch.run does the others."
+            f"--model={asked.model} is {made.name}, made for {made.task}, which is not served. "
+            f"There are {', '.join(KINDS)}; python -m launch.run does the others."
         )
-    return KINDS[architecture.task]
+    return KINDS[made.task]

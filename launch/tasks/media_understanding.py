@@ -10,15 +10,13 @@ import jax
 import numpy as np
 
 from launch.clip_text import open_clip_text
-from launch.errors import DataError
-from launch.tasks.media_reader import labels_of, open_model, read_pixels, read_sound
+from launch.sound import read_sound
+from launch.tasks.media_reader import labels_of, open_model, read_pixels
 from launch.tasks.task import Request, Task
 from launch.tasks.text_reader import parts_of
 from launch.tasks.text_understanding import softmax, write_rows
-from launch.text import TOKENIZER_FILE, open_tokenizer
+from launch.transcriber import Manner, Transcriber
 from models.parameters import merge
-from models.whisper.features import log_mel, read_spectrogram
-from models.whisper.transcription import opening, read_instructions, transcribe
 
 SHOWN = 5  # classes of an image
 
@@ -57,26 +55,11 @@ def extract_image_features(request: Request) -> None:
 
 def recognize_speech(request: Request) -> None:
     """What is said, one line per window of the spectrogram's length."""
-    settings = read_spectrogram(request.directory)
-    sound = read_sound(Path(request.input), settings.sampling_rate)
-    instructions = read_instructions(request.directory)
-    file = request.directory / TOKENIZER_FILE
-    if not file.is_file():
-        raise DataError(f"{request.directory} holds no {TOKENIZER_FILE}: put the model's into it")
-    tokenizer = open_tokenizer(file)
-    model = open_model(request)
-    room = model.config.max_seq_len - len(opening(instructions))
-    for begin in range(0, len(sound), settings.num_samples):
-        features = log_mel(sound[begin : begin + settings.num_samples], settings)
-        tokens = transcribe(
-            model.graph,
-            model.parameters,
-            features[None],
-            instructions,
-            model.config,
-            max_new_tokens=min(request.max_new_tokens, room),
-        )
-        sys.stdout.write(tokenizer.decode(tokens[0].tolist()).strip() + "\n")
+    transcriber = Transcriber.open(request.directory, lambda: open_model(request))
+    sound = read_sound(Path(request.input), transcriber.settings.sampling_rate)
+    for features in transcriber.windows(sound):
+        [heard] = transcriber.hear(features[None], Manner(), request.max_new_tokens)
+        sys.stdout.write(transcriber.text(heard.tokens) + "\n")
         sys.stdout.flush()
 
 
@@ -98,5 +81,5 @@ TASKS = (
         match_texts,
     ),
     Task("image-feature-extraction", "the file of an image", extract_image_features),
-    Task("automatic-speech-recognition", "a WAV file", recognize_speech),
+    Task("automatic-speech-recognition", "a file of sound", recognize_speech),
 )

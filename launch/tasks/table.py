@@ -36,7 +36,7 @@ def run_checkpoint(request: Request, task: str | None) -> None:
 
     Raises LaunchError or ModelsError, which name what is missing, if it cannot.
     """
-    task_for(_made_for(request.directory), task).run(request)
+    task_for(made_for(request.directory), task).run(request)
 
 
 class Made(Protocol):
@@ -49,7 +49,8 @@ class Made(Protocol):
     def task(self) -> str: ...
 
 
-def _made_for(directory: Path) -> Made:
+def made_for(directory: Path) -> Made:
+    """What the checkpoint of a directory is."""
     if (directory / diffusion.INDEX_FILE).is_file():
         return diffusion.kind_of(directory)
     return describe(directory).architecture

@@ -1,7 +1,7 @@
 """What is asked of Whisper: the tokens that open a text, those that it must not hold, and greedy
 search between them. Equal to what transformers does without timestamps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -128,23 +128,47 @@ def transcribe(
     would not fit its context.
     """
     _check_tokens(instructions, config)
-    prompt = _prompts(
-        graph, parameters, features, opening(instructions, language, task), instructions
-    )
+    prompt = prompts(graph, parameters, features, instructions, language=language, task=task)
     room = config.max_seq_len - prompt.shape[1]
+    return continue_prompts(
+        graph,
+        parameters,
+        features,
+        prompt,
+        instructions,
+        config,
+        max_new_tokens=room if max_new_tokens is None else max_new_tokens,
+    )
+
+
+def continue_prompts(
+    graph: nnx.GraphDef[Any],
+    parameters: Mapping[str, jax.Array],
+    features: np.ndarray,
+    prompt: np.ndarray,
+    instructions: Instructions,
+    config: WhisperConfig,
+    *,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    key: jax.Array | None = None,
+) -> np.ndarray:
+    """The text tokens int32 [B, n] that follow prompts [B, P]; drawn with `key` if the temperature
+    is not 0."""
+    _check_tokens(instructions, config)
     return generate(
         graph,
         parameters,
         prompt,
-        max_new_tokens=room if max_new_tokens is None else max_new_tokens,
+        max_new_tokens=max_new_tokens,
         context=config.max_seq_len,
         sampling=Sampling(
-            temperature=0.0,
+            temperature=temperature,
             suppressed=instructions.suppressed,
             first_suppressed=instructions.first_suppressed,
         ),
         ending=Ending(instructions.end_tokens, instructions.pad_token),
-        key=jax.random.key(0),
+        key=jax.random.key(0) if key is None else key,
         inputs={"features": features},
     )
 
@@ -159,20 +183,23 @@ def _check_tokens(instructions: Instructions, config: WhisperConfig) -> None:
         )
 
 
-def _prompts(
+def prompts(
     graph: nnx.GraphDef[Any],
     parameters: Mapping[str, jax.Array],
     features: np.ndarray,
-    tokens: Sequence[int | None],
     instructions: Instructions,
+    *,
+    language: str | None = None,
+    task: str | None = None,
 ) -> np.ndarray:
-    """The opening of every row [B, P]."""
+    """The opening of every row [B, P], with the detected language where none is asked for."""
+    tokens = opening(instructions, language, task)
     prompt = np.array([[token or 0 for token in tokens]] * len(features), np.int32)
     if None in tokens:
         languages = tuple(instructions.languages.values())
         start = np.full((len(features), 1), instructions.start_token, np.int32)
         detected = _detect(graph, parameters, features, start, languages)
-        prompt[:, list(tokens).index(None)] = np.asarray(detected)
+        prompt[:, tokens.index(None)] = np.asarray(detected)
     return prompt
 
 

@@ -98,7 +98,9 @@ class Pages:
 
         async def answer(request: Request) -> Response | ASGIApp:
             self._check_open()
-            body = await endpoint.parse(request.headers, await self._read(request))
+            body = await endpoint.parse(
+                request.headers, await self._read(request, endpoint.body_bytes)
+            )
             # Templates and tokenizers of long prompts would keep everybody else waiting.
             answer = await asyncio.to_thread(endpoint.read, body)
             events = answer.stream()
@@ -120,8 +122,8 @@ class Pages:
             return Response(status_code=CLIENT_CLOSED)
         return PlainTextResponse(content) if isinstance(content, str) else JSONResponse(content)
 
-    async def _read(self, request: Request) -> bytes:
-        most = self._config.max_body_bytes
+    async def _read(self, request: Request, own_limit: int) -> bytes:
+        most = max(self._config.max_body_bytes, own_limit)
         data = bytearray()
         async for chunk in request.stream():
             data += chunk

@@ -54,6 +54,7 @@ class Endpoint(NamedTuple):
 
     read: Callable[[Body], Answer]  # called in a thread of its own
     parse: Callable[[Headers, bytes], Awaitable[Body]] = parse_json
+    body_bytes: int = 0  # that a body may have even if the server's limit is smaller
 
 
 @dataclass(frozen=True)

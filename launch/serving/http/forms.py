@@ -1,0 +1,72 @@
+"""Bodies with files, multipart/form-data, read as if they were JSON objects."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from launch.serving.errors import RequestError
+from launch.serving.http.bodies import Body
+
+KIND = "multipart/form-data"
+FLAGS: Mapping[str, bool] = {"true": True, "false": False}
+
+
+class Form(Body):
+    """The fields of a form: numbers and flags are written as texts there."""
+
+    def integer(self, name: str, default: Any = None) -> Any:
+        value = self._get(name, default)
+        if value is default:
+            return default
+        try:
+            return int(value)
+        except ValueError as error:
+            raise self.fail(name, "an integer") from error
+
+    def number(self, name: str, default: float) -> float:
+        value = self._get(name, default)
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as error:
+            raise self.fail(name, "a number") from error
+        return Body({name: number}).number(name, default)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self._get(name, default)
+        if value is default:
+            return default
+        if value not in FLAGS:
+            raise self.fail(name, "true or false")
+        return FLAGS[value]
+
+
+class File:
+    """A file of a form."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name, self.data = name, data
+
+
+async def parse_form(headers: Headers, data: bytes) -> Body:
+    """The fields by name, files as `File`. Raises RequestError for what is no form."""
+    kind = headers.get("content-type", "")
+    if not kind.startswith(KIND):
+        raise RequestError(f"the body is {kind or 'of no type'}, but {KIND} is needed")
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield data
+
+    try:
+        form = await MultiPartParser(headers, stream()).parse()
+    except (MultiPartException, KeyError) as error:
+        raise RequestError(f"the body is no form: {error}") from error
+    values: dict[str, Any] = {}
+    for name, value in form.multi_items():
+        if isinstance(value, UploadFile):
+            values[name] = File(value.filename or name, await value.read())
+        else:
+            values[name] = value
+    await form.close()
+    return Form(values)

@@ -1,0 +1,127 @@
+"""`/v1/images/generations`: images of what a prompt says."""
+
+import base64
+import io
+import secrets
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from launch.painter import Picture
+from launch.serving.batcher import Batcher
+from launch.serving.errors import RequestError
+from launch.serving.http.batch_metrics import BatchMetrics
+from launch.serving.http.bodies import Body
+from launch.serving.http.errors import no_such_model
+from launch.serving.http.site import Endpoint, Site, WholeAnswer, model_entry
+
+MOST_IMAGES = 10  # of one body, as OpenAI has it
+MOST_STEPS = 1000  # of the noise schedule that models are trained with
+
+
+class Size(NamedTuple):
+    """In pixels."""
+
+    width: int
+    height: int
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+@dataclass(frozen=True)
+class Painting:
+    """A model of images behind the API."""
+
+    name: str
+    batcher: Batcher[Picture, np.ndarray]
+    metrics: BatchMetrics
+    sizes: Collection[Size]  # the first is the default
+    steps: int  # by default
+    created: int  # Unix time of the start
+
+
+@dataclass(frozen=True)
+class Images(WholeAnswer):
+    """One body, read."""
+
+    painting: Painting
+    pictures: Sequence[Picture]
+
+    @classmethod
+    def read(cls, painting: Painting, body: Body) -> "Images":
+        """Raises RequestError or HTTPError for a body that cannot be answered. Besides OpenAI's
+        fields there are `seed`, `negative_prompt`, `guidance_scale` and `num_inference_steps`."""
+        name = body.text("model", painting.name)
+        if name != painting.name:
+            raise no_such_model(name, [painting.name])
+        prompt = body.text("prompt")
+        if not prompt:
+            raise body.fail("prompt", "a string that is not empty")
+        form = body.text("response_format", "b64_json")
+        if form != "b64_json":
+            raise body.fail("response_format", "b64_json")
+        count = body.integer("n", 1)
+        if not 1 <= count <= MOST_IMAGES:
+            raise body.fail("n", f"a number from 1 to {MOST_IMAGES}")
+        steps = body.integer("num_inference_steps", painting.steps)
+        if not 1 <= steps <= MOST_STEPS:
+            raise body.fail("num_inference_steps", f"a number from 1 to {MOST_STEPS}")
+        seed = body.integer("seed", secrets.randbits(31))
+        if not 0 <= seed < 1 << 32:
+            raise body.fail("seed", "a number from 0 to 2^32 - 1")
+        guidance = body.number("guidance_scale", 0.0) if "guidance_scale" in body else None
+        size = _size(painting, body)
+        first = Picture(
+            prompt,
+            body.text("negative_prompt", None),
+            size.height,
+            size.width,
+            steps,
+            guidance,
+            seed,
+        )
+        return cls(painting, [first._replace(seed=seed + place) for place in range(count)])
+
+    async def whole(self) -> dict[str, Any]:
+        """The images, in the order of their seeds, which count up."""
+        with self.painting.metrics.measured():
+            made = await self.painting.batcher.compute(self.pictures)
+        data = [{"b64_json": base64.b64encode(_png(pixels)).decode()} for pixels in made]
+        return {"created": int(time.time()), "data": data, "output_format": "png"}
+
+
+def image_site(painting: Painting) -> Site:
+    """What is shown of a model of images."""
+    sizes = ", ".join(map(str, painting.sizes))
+    return Site(
+        name=painting.name,
+        worker=painting.batcher,
+        endpoints={"/v1/images/generations": Endpoint(partial(Images.read, painting))},
+        models=lambda: [model_entry(painting.name, painting.created)],
+        metrics=painting.metrics.text,
+        load=lambda: {"facts": f"images of {sizes}", **painting.batcher.load()._asdict()},
+    )
+
+
+def _size(painting: Painting, body: Body) -> Size:
+    text = body.text("size", "auto")
+    for size in painting.sizes:
+        if text in ("auto", str(size)):
+            return size
+    raise RequestError(
+        f"size is {text[:20]!r}; this server makes {', '.join(map(str, painting.sizes))} "
+        "(--image_sizes)",
+        "size",
+    )
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, format="PNG")
+    return stream.getvalue()

@@ -1,0 +1,1 @@
+"""Models of sound and images behind the API: `speech` hears, `images` paints."""

@@ -1,0 +1,83 @@
+"""A model of images, from its files on."""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from launch.errors import ModelError
+from launch.generator import progress
+from launch.meshes import make_mesh, parse_mesh
+from launch.painter import Painter, Picture
+from launch.serving.asked import Asked
+from launch.serving.batcher import Batcher
+from launch.serving.errors import ServingError
+from launch.serving.http.batch_metrics import BatchMetrics
+from launch.serving.http.images import Painting, Size, image_site
+from launch.serving.http.site import Site
+
+STEPS = 50  # of an image, unless a request says otherwise
+_SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
+
+
+class PaintingWork:
+    """The work of a Batcher: one image after the other, which depends on its seed alone."""
+
+    def __init__(self, painter: Painter) -> None:
+        self._painter = painter
+
+    def group(self, waiting: Sequence[Picture]) -> Sequence[int]:
+        """The first."""
+        return [0]
+
+    def compute(self, items: Sequence[Picture]) -> Sequence[np.ndarray]:
+        """Pixels uint8 [H, W, 3] of each."""
+        return [self._painter.paint(picture) for picture in items]
+
+
+@contextmanager
+def image_model(asked: Asked) -> Iterator[Site]:
+    """Images of prompts, with everything compiled."""
+    if asked.model is None:
+        raise ModelError("a model of images is served from its directory: give --model")
+    painter = Painter.open(asked.model, make_mesh(parse_mesh(asked.mesh)))
+    side = painter.pipeline.image_size
+    sizes = read_sizes(asked.names.image_sizes, side, painter.pipeline.autoencoder.config.reduction)
+    work = PaintingWork(painter)
+    with progress("programs", total=len(sizes)) as bar:
+        for size in sizes:
+            work.compute([Picture("", None, size.height, size.width, 1, None, 0)])
+            bar.update()
+    with Batcher[Picture, np.ndarray](work, max_waiting=asked.engine.max_num_waiting) as batcher:
+        yield image_site(
+            Painting(
+                name=asked.name,
+                batcher=batcher,
+                metrics=BatchMetrics(batcher.load, asked.name),
+                sizes=sizes,
+                steps=STEPS,
+                created=int(time.time()),
+            )
+        )
+
+
+def read_sizes(text: str | None, side: int, multiple: int) -> list[Size]:
+    """ "512x512,768x512" -> sizes; squares of `side` if there is none.
+
+    Raises ServingError for anything else, and for what is no multiple of `multiple`.
+    """
+    if text is None:
+        return [Size(side, side)]
+    sizes = []
+    for part in text.split(","):
+        match = _SIZE.fullmatch(part.strip())
+        size = Size(*map(int, match.groups())) if match else Size(0, 0)
+        if not min(size) or size.width % multiple or size.height % multiple:
+            raise ServingError(
+                f"--image_sizes={text}: {part!r} is no size; write {side}x{side},…, with multiples "
+                f"of {multiple}"
+            )
+        sizes.append(size)
+    return sizes

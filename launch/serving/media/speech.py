@@ -1,0 +1,76 @@
+"""A model of speech, from its files on."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from launch.errors import ModelError
+from launch.generator import load_with_progress, progress
+from launch.meshes import make_mesh, parse_mesh
+from launch.program import say
+from launch.serving.asked import Asked
+from launch.serving.batcher import Batcher
+from launch.serving.config import sizes
+from launch.serving.http.batch_metrics import BatchMetrics
+from launch.serving.http.site import Site
+from launch.serving.http.transcriptions import Speech, speech_site
+from launch.serving.scheduler.buckets import powers
+from launch.transcriber import Heard, Manner, Transcriber, Window
+
+FACTOR = 4  # between numbers of rows
+
+
+class SpeechWork:
+    """The work of a Batcher: windows become texts."""
+
+    def __init__(self, transcriber: Transcriber, rows: Sequence[int]) -> None:
+        self._transcriber, self._rows = transcriber, rows
+
+    def group(self, waiting: Sequence[Window]) -> Sequence[int]:
+        """The first window, and the next ones that are to be heard in the same manner; what is
+        drawn depends on the batch, so such a window is heard alone."""
+        manner = waiting[0].manner
+        if manner.temperature > 0:
+            return [0]
+        alike = [place for place, window in enumerate(waiting) if window.manner == manner]
+        return alike[: self._rows[-1]]
+
+    def compute(self, items: Sequence[Window]) -> Sequence[Heard]:
+        """The text of each window."""
+        rows = next(rows for rows in self._rows if rows >= len(items))
+        features = np.stack([window.features for window in items])
+        padded = np.pad(features, ((0, rows - len(items)), (0, 0), (0, 0)))
+        return self._transcriber.hear(padded, items[0].manner)[: len(items)]
+
+
+@contextmanager
+def speech_model(asked: Asked) -> Iterator[Site]:
+    """Texts of sound, with everything compiled."""
+    model = asked.model
+    if model is None:
+        raise ModelError("a model of speech is served from its directory: give --model")
+    mesh = make_mesh(parse_mesh(asked.mesh))
+    say(f"{model} on mesh {dict(mesh.shape)}")
+    transcriber = Transcriber.open(model, lambda: load_with_progress(model, mesh))
+    given = asked.engine.num_seqs_buckets
+    rows = (
+        sizes("num_seqs_buckets", given) if given else powers(1, asked.engine.max_num_seqs, FACTOR)
+    )
+    work = SpeechWork(transcriber, rows)
+    silence = next(iter(transcriber.windows(np.zeros(1))))
+    with progress("programs", total=len(rows)) as bar:
+        for count in rows:
+            work.compute([Window(silence, Manner())] * count)
+            bar.update()
+    with Batcher[Window, Heard](work, max_waiting=asked.engine.max_num_waiting) as batcher:
+        yield speech_site(
+            Speech(
+                name=asked.name,
+                transcriber=transcriber,
+                batcher=batcher,
+                metrics=BatchMetrics(batcher.load, asked.name),
+                created=int(time.time()),
+            )
+        )

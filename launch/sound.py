@@ -1,0 +1,39 @@
+"""Sound from files: whatever libsndfile reads (WAV, FLAC, OGG, MP3), at the rate that is needed."""
+
+from math import gcd
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from launch.errors import DataError
+
+SHOWN = 80  # characters of a library's message
+
+
+def read_sound(file: Path | BinaryIO, sampling_rate: int, name: str | None = None) -> np.ndarray:
+    """Samples FP64 [N] from -1 to 1 of a file, the mean of its channels, at `sampling_rate` per
+    second.
+
+    `name` is what messages call it. Raises DataError if it cannot be read or is empty.
+    """
+    import soundfile  # reading text does not need it
+    from scipy.signal import resample_poly
+
+    name = str(file) if name is None else name
+    try:
+        samples, rate = soundfile.read(
+            str(file) if isinstance(file, Path) else file, dtype="float64", always_2d=True
+        )
+    except (OSError, RuntimeError, TypeError) as error:
+        raise DataError(
+            f"{name} cannot be read as sound: {str(error)[:SHOWN]}. Convert it: ffmpeg -i FILE "
+            f"-ac 1 -ar {sampling_rate} sound.wav"
+        ) from error
+    if not len(samples):
+        raise DataError(f"{name} holds no sound")
+    mono = samples.mean(axis=1)
+    if rate == sampling_rate:
+        return np.asarray(mono)
+    divisor = gcd(rate, sampling_rate)
+    return np.asarray(resample_poly(mono, sampling_rate // divisor, rate // divisor))

@@ -1,0 +1,121 @@
+"""Speech to text: a model of speech, and what belongs to it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tokenizers
+
+from launch import draws
+from launch.errors import DataError
+from launch.text import TOKENIZER_FILE, open_tokenizer
+from models.errors import GenerationError
+from models.pretrained import Pretrained
+from models.whisper.features import Spectrogram, log_mel, read_spectrogram
+from models.whisper.transcription import (
+    Instructions,
+    continue_prompts,
+    opening,
+    prompts,
+    read_instructions,
+)
+
+
+class Manner(NamedTuple):
+    """How a window is to be heard."""
+
+    language: str | None = None  # such as "en"; None = as the checkpoint says, or detected
+    task: str | None = None  # "transcribe" or "translate"
+    temperature: float = 0.0
+    seed: int = 0
+
+
+class Window(NamedTuple):
+    """A piece of sound, of the length that the model hears at once."""
+
+    features: np.ndarray  # FP32 [F, M]
+    manner: Manner
+
+
+class Heard(NamedTuple):
+    """The text of one window."""
+
+    tokens: Sequence[int]
+    language: str | None  # such as "en"; None = the checkpoint knows but one
+
+
+@dataclass(frozen=True)
+class Transcriber:
+    """A model and its files."""
+
+    model: Pretrained
+    settings: Spectrogram
+    instructions: Instructions
+    tokenizer: tokenizers.Tokenizer
+
+    @classmethod
+    def open(cls, directory: Path, load: Callable[[], Pretrained]) -> "Transcriber":
+        """Of a directory. Raises DataError or ModelsError for files that are missing or wrong."""
+        settings, instructions = read_spectrogram(directory), read_instructions(directory)
+        file = directory / TOKENIZER_FILE
+        if not file.is_file():
+            raise DataError(f"{directory} holds no {TOKENIZER_FILE}: put the model's into it")
+        return cls(load(), settings, instructions, open_tokenizer(file))
+
+    @property
+    def room(self) -> int:
+        """The longest text of a window, in tokens."""
+        config = self.model.config
+        return int(config.max_seq_len) - len(opening(self.instructions))
+
+    def check(self, manner: Manner) -> None:
+        """Raises GenerationError for a language or task that the model does not know."""
+        if len(opening(self.instructions, manner.language, manner.task)) >= self.room:
+            raise GenerationError("the model's context has no room for a text")
+
+    def windows(self, sound: np.ndarray) -> Iterator[np.ndarray]:
+        """Features FP32 [F, M] of one window after the other of sound [N]."""
+        for begin in range(0, len(sound), self.settings.num_samples):
+            yield log_mel(sound[begin : begin + self.settings.num_samples], self.settings)
+
+    def hear(
+        self, features: np.ndarray, manner: Manner, max_new_tokens: int | None = None
+    ) -> list[Heard]:
+        """The texts of windows [B, F, M]."""
+        graph, parameters, instructions = (
+            self.model.graph,
+            self.model.parameters,
+            self.instructions,
+        )
+        prompt = prompts(
+            graph, parameters, features, instructions, language=manner.language, task=manner.task
+        )
+        config = self.model.config
+        room = config.max_seq_len - prompt.shape[1]
+        made = continue_prompts(
+            graph,
+            parameters,
+            features,
+            prompt,
+            instructions,
+            config,
+            max_new_tokens=room if max_new_tokens is None else min(max_new_tokens, room),
+            temperature=manner.temperature,
+            key=draws.key(manner.seed),
+        )
+        ends = {*instructions.end_tokens, instructions.pad_token}
+        return [
+            Heard([token for token in row if token not in ends], self._language(opened))
+            for row, opened in zip(made.tolist(), prompt.tolist(), strict=True)
+        ]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Of a window."""
+        return str(self.tokenizer.decode(list(tokens))).strip()
+
+    def _language(self, opened: Sequence[int]) -> str | None:
+        names = {token: name for name, token in self.instructions.languages.items()}
+        known = [names[token] for token in opened if token in names]
+        return known[0].strip("<|>") if known else self.instructions.language
