@@ -127,7 +127,7 @@ def with_adapters(
 
     def build(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
         module = architecture.model(config, rngs=rngs)
-        for path, linear in _linear_maps(module):
+        for path, linear in linear_maps(module):
             if path in by_path:
                 linear.lora = _low_rank(linear, by_path[path], lora.dropout, rngs)
         return module
@@ -142,8 +142,8 @@ def merged(adapted: Adapted, parameters: Mapping[str, jax.Array]) -> Parameters:
     """The base's parameters with the adapters' products added, rounded once to their dtype."""
     graph, _ = adapted.model.architecture.abstract(adapted.model.config)
     kernels = {}
-    for path, linear in _linear_maps(merge(graph, parameters)):
-        if linear.lora is not None:
+    for path, linear in linear_maps(merge(graph, parameters)):
+        if isinstance(linear.lora, LowRank):
             kernel = linear.kernel[...]
             product = linear.lora.product()
             kernels[f"{path}.kernel"] = (kernel.astype(product.dtype) + product).astype(
@@ -155,7 +155,7 @@ def merged(adapted: Adapted, parameters: Mapping[str, jax.Array]) -> Parameters:
 def linear_layers(model: Described) -> list[Layer]:
     """Every linear layer by the name under which checkpoints store it."""
     graph = nnx.eval_shape(lambda: model.architecture.build(model.config))
-    kernels = {f"{path}.kernel" for path, _ in _linear_maps(graph)}
+    kernels = {f"{path}.kernel" for path, _ in linear_maps(graph)}
     layers = []
     for group in _groups(model):
         if kernels.issuperset(group.parameters):
@@ -179,7 +179,8 @@ def _groups(model: Described) -> list[Group[str]]:
     return writing_plan(model.architecture.keys(model.config), shapes)
 
 
-def _linear_maps(model: nnx.Module) -> Iterator[tuple[str, Linear]]:
+def linear_maps(model: nnx.Module) -> Iterator[tuple[str, Linear]]:
+    """(path, map) of all linear maps of a model."""
     for path, module in nnx.iter_modules(model):
         if isinstance(module, Linear):
             yield ".".join(map(str, path)), module

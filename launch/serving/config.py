@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from launch.serving.errors import ServingError
 from launch.settings import check_settings, setting
@@ -55,8 +56,25 @@ class EngineConfig:
         4, "Steps of prompts in a row while others could decode.", lowest=1
     )
 
+    enable_lora: bool = setting(
+        False, "Adapters may be loaded while the server runs; --lora_modules implies it."
+    )
+    lora_modules: str | None = setting(
+        None, "Adapters in PEFT's layout, such as name=path,other=path."
+    )
+    max_loras: int = setting(4, "Adapters at once.", lowest=1)
+    max_lora_rank: int = setting(16, "The highest rank of an adapter.", lowest=1)
+
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def adapters(self) -> dict[str, Path]:
+        """The directories of `lora_modules` by name. Raises ServingError for what is none."""
+        parts = [part.strip() for part in (self.lora_modules or "").split(",") if part.strip()]
+        pairs = [part.partition("=") for part in parts]
+        if not all(name and path for name, _, path in pairs):
+            raise ServingError(f"--lora_modules={self.lora_modules}: write name=path,other=path")
+        return {name: Path(path) for name, _, path in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -124,6 +125,24 @@ class Engine:
             if sequence is not None:
                 self._inbox.append(lambda: self._scheduler.end(sequence, reason))
                 self._change.notify()
+
+    def between_steps(self, action: Callable[[], None]) -> "Future[None]":
+        """Does something before the next step is planned, in the engine's thread."""
+        done: Future[None] = Future()
+
+        def act() -> None:
+            try:
+                action()
+            except Exception as error:  # it is whoever asked for it who must know
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        with self._change:
+            self._check_alive()
+            self._inbox.append(act)
+            self._change.notify()
+        return done
 
     def load(self) -> Load:
         """How busy the engine is."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from launch.serving.errors import RequestError
@@ -93,6 +94,15 @@ class Grammar(Protocol):
         """The answer goes on with this token. False: nothing may follow, the answer is complete."""
 
 
+class Adapter(NamedTuple):
+    """An adapter that is loaded."""
+
+    name: str
+    path: Path
+    place: int  # in the stacks of the device; 0 is for texts without an adapter
+    number: int  # no other adapter ever has it
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
     """One text to continue."""
@@ -104,6 +114,7 @@ class Request:
     stop_tokens: frozenset[int] = frozenset()  # the answer ends with any of them
     priority: int = 0  # lower numbers go first
     grammar: Grammar | None = None
+    adapter: Adapter | None = None
 
 
 class Logprobs(NamedTuple):

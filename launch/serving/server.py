@@ -10,6 +10,9 @@ from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
 from launch.generator import Writer, load_directory, load_run, progress
 from launch.meshes import parse_mesh
 from launch.program import say
+from launch.serving.adapters.host import AdapterHost
+from launch.serving.adapters.registry import Registry
+from launch.serving.adapters.stacks import Stacks
 from launch.serving.asked import Asked
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.engine import Engine
@@ -29,6 +32,7 @@ class Loaded(NamedTuple):
     """A model that is ready to run."""
 
     writer: Writer
+    stacks: Stacks | None  # room for adapters, if there is any
     runner: Runner
     limits: SchedulerLimits
     files: Path  # directory with the tokenizer and the chat template, if there are any
@@ -54,9 +58,13 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     limits = choose_limits(config, description, mesh, dtype)
     heads_split = mesh.shape.get("model", 1)
     _say_limits(limits, block_bytes(description, limits.block_size, heads_split, dtype))
+    served, stacks = writer.model, None
+    if config.enable_lora or config.lora_modules:
+        stacks = Stacks.of(served, config.max_loras, config.max_lora_rank)
+        served = stacks.with_room(served, mesh)
     runner = Runner(
-        writer.model.graph,
-        writer.model.parameters,
+        served.graph,
+        served.parameters,
         mesh,
         limits,
         vocab_size=description.vocab_size,
@@ -65,7 +73,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     keys = runner.programs.keys
     with progress("programs", total=len(keys)) as bar:
         runner.warm_up(lambda key: bar.update())
-    return Loaded(writer, runner, limits, checkpoint_dir if model is None else model)
+    return Loaded(writer, stacks, runner, limits, checkpoint_dir if model is None else model)
 
 
 @contextmanager
@@ -86,15 +94,21 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         max_waiting=config.max_num_waiting,
         steps_ahead=1 if config.async_scheduling else 0,
     ) as engine:
+        registry = Registry(config.max_loras, name)
+        host = None
+        if loaded.stacks is not None:
+            host = AdapterHost(loaded.stacks, registry, engine, loaded.runner)
+            host.load_first(config.adapters())
         yield Served(
             name=name,
-            service=Service(engine, dispatcher, writer.tokenizer),
+            service=Service(engine, dispatcher, writer.tokenizer, registry),
             metrics=Metrics(engine, name),
             template=template,
             grammars=grammars,
             vocab_size=vocab_size,
             stop_tokens=stop_tokens,
             created=int(time.time()),
+            adapters=host,
         )
 
 

@@ -3,8 +3,9 @@
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, aclosing, suppress
 
+from launch.serving.adapters.registry import Registry
 from launch.serving.answers import Answer, Piece
 from launch.serving.engine import Engine
 from launch.serving.requests import Output, Request
@@ -46,8 +47,15 @@ class Dispatcher:
 class Service:
     """Answers requests until it drains."""
 
-    def __init__(self, engine: Engine, dispatcher: Dispatcher, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        dispatcher: Dispatcher,
+        tokenizer: Tokenizer,
+        registry: Registry | None = None,
+    ) -> None:
         self.engine, self.tokenizer = engine, tokenizer
+        self.registry = registry or Registry(0)
         self.draining = False
         self._dispatcher = dispatcher
         self._numbers = itertools.count()
@@ -77,6 +85,16 @@ class Service:
 
         Leaving early cancels what is under way. Raises what `Engine.submit` raises.
         """
+        with ExitStack() as held:
+            for adapter in {request.adapter for request in requests}:
+                held.enter_context(self.registry.used(adapter))
+            async with aclosing(self._pieces(requests, stops)) as pieces:
+                async for index, piece in pieces:
+                    yield index, piece
+
+    async def _pieces(
+        self, requests: Sequence[Request], stops: Sequence[str]
+    ) -> AsyncGenerator[tuple[int, Piece], None]:
         queue: asyncio.Queue[Output] = asyncio.Queue()
         places = {request.id: index for index, request in enumerate(requests)}
         answers = [Answer(self.tokenizer, stops, request.stop_tokens) for request in requests]

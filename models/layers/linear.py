@@ -10,7 +10,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models.layers.fp8 import AmaxHistory
-from models.layers.low_rank import LowRank
+from models.layers.low_rank import LowRank, StackedLowRank
 from models.layers.narrow import HasNarrow, Narrow
 
 
@@ -42,7 +42,7 @@ class Linear(nnx.Module, HasNarrow):
 
     matmul: Matmul | None
     amax_history: AmaxHistory | None
-    lora: LowRank | None
+    lora: LowRank | StackedLowRank | None
     kernel_narrow: Narrow | None
 
     def __init__(

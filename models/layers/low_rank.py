@@ -49,6 +49,51 @@ class LowRank(nnx.Module):
         return self.scale * jnp.tensordot(a, b, axes=1, precision=jax.lax.Precision.HIGHEST)
 
 
+class StackedLowRank(nnx.Module):
+    """Many adapters beside one map: y[n] = x[n, ..., *in_axes] · a[k][*in_axes, R] · b[k][R,
+    *out_axes], where k = chosen[n] is the adapter of row n.
+
+    Scales are part of b. At first everything is zero, and so is what is added.
+    """
+
+    chosen: jax.Array | None
+
+    def __init__(
+        self,
+        adapters: int,
+        in_axes: Sequence[int],
+        out_axes: Sequence[int],
+        *,
+        rank: int,
+        dtype: DTypeLike,
+    ) -> None:
+        self.num_in_axes = len(in_axes)
+        self.a = nnx.Param(jnp.zeros((adapters, *in_axes, rank), dtype))
+        self.b = nnx.Param(jnp.zeros((adapters, rank, *out_axes), dtype))
+        self.chosen = nnx.data(None)
+        self.enabled = True
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """What is added to the map's result; x [B, ..., *in_axes]."""
+        if self.chosen is None:
+            raise ValueError("choose_adapters has not said which adapter each row has")
+        rows, rank = x.shape[0], self.a.shape[-1]
+        outer = x.shape[: x.ndim - self.num_in_axes]
+        out_axes = self.b.shape[2:]
+        a = jnp.take(self.a[...], self.chosen, axis=0).reshape(rows, -1, rank)
+        b = jnp.take(self.b[...], self.chosen, axis=0).reshape(rows, rank, -1)
+        flat = x.reshape(rows, math.prod(outer[1:]), -1)
+        added = (flat @ a.astype(x.dtype)) @ b.astype(x.dtype)
+        return added.reshape(*outer, *out_axes)
+
+
+def choose_adapters(model: nnx.Module, chosen: jax.Array) -> None:
+    """Gives every row of the next call its adapter, int32 [B]."""
+    for _, module in nnx.iter_modules(model):
+        if isinstance(module, StackedLowRank):
+            module.chosen = chosen
+
+
 def switch_adapters(model: nnx.Module, enabled: bool) -> None:
     """Lets the adapters of a model count, or leaves the model as it was without them."""
     for _, module in nnx.iter_modules(model):

@@ -21,11 +21,6 @@ class BlockPool:
         self._index = PrefixIndex()
 
     @property
-    def root(self) -> int:
-        """The node of the empty text."""
-        return ROOT
-
-    @property
     def available(self) -> int:
         """How many blocks can be taken."""
         return len(self._unused) + len(self._kept)
@@ -46,8 +41,9 @@ class BlockPool:
             return None
         return [self._take() for _ in range(count)]
 
-    def prefix(self, tokens: Sequence[int]) -> list[Entry]:
-        """The blocks that hold the beginning of a text, as far as whole blocks of it are known.
+    def prefix(self, tokens: Sequence[int], root: int = ROOT) -> list[Entry]:
+        """The blocks that hold the beginning of a text, as far as whole blocks of it are known
+        below `root`.
 
         The last token is never among them: the model must see it to say what follows. Nobody holds
         the blocks for that: see `hold`.
@@ -55,7 +51,7 @@ class BlockPool:
         entries: list[Entry] = []
         if not self._reuse:
             return entries
-        parent, size = ROOT, self.block_size
+        parent, size = root, self.block_size
         for start in range(0, len(tokens) - size, size):
             entry = self._index.find(parent, tokens[start : start + size])
             if entry is None:

@@ -6,6 +6,11 @@ from typing import NamedTuple
 ROOT = 0
 
 
+def adapter_root(number: int) -> int:
+    """The root of texts that an adapter reads: its keys and values are no other's."""
+    return -number
+
+
 class Entry(NamedTuple):
     """A block and its place in the tree."""
 

@@ -9,7 +9,7 @@ from launch.errors import DataError
 from launch.serving.answers import TokenLogprob
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
-from launch.serving.http.context import Served, Usage
+from launch.serving.http.context import Choice, Served, Usage
 from launch.serving.http.parameters import Wanted, read_wanted
 from launch.serving.requests import MOST_LOGPROBS, Grammar, Request
 from launch.serving.tools import OPENING, Call, Tools, read_tools
@@ -22,6 +22,7 @@ class Chat:
     """One body, read."""
 
     served: Served
+    choice: Choice
     id: str
     wanted: Wanted
     requests: Sequence[Request]
@@ -30,7 +31,7 @@ class Chat:
     @classmethod
     def read(cls, served: Served, body: Body) -> "Chat":
         """Raises RequestError or HTTPError for a body that cannot be answered."""
-        served.check_model(body)
+        choice = served.choose(body)
         tools = read_tools(body.list("tools"), body.values.get("tool_choice"))
         prompt = _render(served, body, tools)
         wanted = read_wanted(
@@ -44,8 +45,10 @@ class Chat:
         tokens = served.service.tokenizer.encode(prompt, marks=False).tolist()
         grammar = _grammar(served, body, tools)
         service = served.service
-        requests = wanted.requests([tokens], served.longest, service.new_id, grammar)
-        return cls(served, f"chatcmpl-{service.new_id()}", wanted, requests, tools)
+        requests = wanted.requests(
+            [tokens], served.longest, service.new_id, grammar, choice.adapter
+        )
+        return cls(served, choice, f"chatcmpl-{service.new_id()}", wanted, requests, tools)
 
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
@@ -102,7 +105,7 @@ class Chat:
             "id": self.id,
             "object": kind,
             "created": int(time.time()),
-            "model": self.served.name,
+            "model": self.choice.name,
         }
 
     def _choice(

@@ -10,7 +10,7 @@ import numpy as np
 from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
-from launch.serving.http.context import Served, Usage
+from launch.serving.http.context import Choice, Served, Usage
 from launch.serving.http.parameters import Wanted, read_wanted
 from launch.serving.requests import MOST_LOGPROBS, Request
 
@@ -22,6 +22,7 @@ class Completion:
     """One body, read."""
 
     served: Served
+    choice: Choice
     id: str
     wanted: Wanted
     requests: Sequence[Request]
@@ -30,7 +31,7 @@ class Completion:
     @classmethod
     def read(cls, served: Served, body: Body) -> "Completion":
         """Raises RequestError or HTTPError for a body that cannot be answered."""
-        served.check_model(body)
+        choice = served.choose(body)
         if body.text("suffix", ""):
             raise RequestError("suffix is not supported: leave it out", "suffix")
         logprobs = body.integer("logprobs")
@@ -51,9 +52,10 @@ class Completion:
         request_id = f"cmpl-{served.service.new_id()}"
         return cls(
             served,
+            choice,
             request_id,
             wanted,
-            wanted.requests(prompts, served.longest, served.service.new_id),
+            wanted.requests(prompts, served.longest, served.service.new_id, adapter=choice.adapter),
             [text for text in texts for _ in range(wanted.n)],
         )
 
@@ -108,7 +110,7 @@ class Completion:
             "id": self.id,
             "object": "text_completion",
             "created": int(time.time()),
-            "model": self.served.name,
+            "model": self.choice.name,
         }
 
     def _choice(

@@ -1,17 +1,25 @@
 """What every endpoint works with."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from launch.chat_template import ChatTemplate
+from launch.serving.adapters.host import AdapterHost
 from launch.serving.answers import Piece
 from launch.serving.grammar import Grammars
 from launch.serving.http.bodies import Body
 from launch.serving.http.errors import INTERNAL, HTTPError, no_such_model
 from launch.serving.http.metrics import Metrics
-from launch.serving.requests import Request
+from launch.serving.requests import Adapter, Request
 from launch.serving.service import Service
+
+
+class Choice(NamedTuple):
+    """The model, or one of its adapters."""
+
+    name: str
+    adapter: Adapter | None
 
 
 @dataclass(frozen=True)
@@ -26,21 +34,24 @@ class Served:
     vocab_size: int
     stop_tokens: Sequence[int]
     created: int  # Unix time of the start
-    describe: Mapping[str, Any] = field(default_factory=dict)  # facts for people
+    adapters: AdapterHost | None = None  # where some may be loaded
 
     @property
     def longest(self) -> int:
         """The longest text, in tokens."""
         return self.service.engine.limits.longest
 
-    def check_model(self, body: Body) -> None:
-        """Raises HTTPError if the body asks for another model; none at all is this one."""
-        self.check_name(body.text("model", self.name))
-
-    def check_name(self, name: str) -> None:
-        """Raises HTTPError for another name."""
-        if name != self.name:
-            raise no_such_model(name, [self.name])
+    def choose(self, body: Body) -> Choice:
+        """What the body asks for; nothing at all is the model itself. Raises HTTPError for what
+        there is not."""
+        name = body.text("model", self.name)
+        if name == self.name:
+            return Choice(name, None)
+        registry = self.service.registry
+        adapter = registry.find(name)
+        if adapter is None:
+            raise no_such_model(name, [self.name, *(known.name for known in registry.adapters)])
+        return Choice(name, adapter)
 
     async def pieces(
         self, requests: Sequence[Request], stops: Sequence[str]
@@ -69,7 +80,7 @@ class Usage:
     answer: int = 0
     cached: int = 0
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         """OpenAI's object."""
         return {
             "prompt_tokens": self.prompt,

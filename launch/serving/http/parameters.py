@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
-from launch.serving.requests import Grammar, Request, SamplingParameters
+from launch.serving.requests import Adapter, Grammar, Request, SamplingParameters
 
 MOST_STOPS = 16
 MOST_CHOICES = 128  # answers to one body
@@ -31,6 +31,7 @@ class Wanted:
         longest: int,
         new_id: Callable[[], str],
         grammar: Callable[[], Grammar | None] = lambda: None,
+        adapter: Adapter | None = None,
     ) -> list[Request]:
         """`n` requests for each prompt, with seeds that count up. `longest`: of a text, in
         tokens."""
@@ -57,6 +58,7 @@ class Wanted:
                         self.stop_tokens,
                         self.priority,
                         grammar(),
+                        adapter,
                     )
                 )
         return requests

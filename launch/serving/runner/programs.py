@@ -18,10 +18,12 @@ from launch.serving.sampling.draw import FLOATS, Settings, draw
 from launch.serving.sampling.state import SamplerState, enter
 from launch.serving.sampling.variants import VARIANTS, Variant
 from launch.serving.scheduler.buckets import Bucket, Buckets
+from models.layers.low_rank import choose_adapters
 from models.layers.paged_cache import Pages, Rows
 from models.parameters import merge
 
-HEADER = 4  # columns of a step's input before its tokens: start, count, slot, token on the device
+# Columns of a step's input before its tokens: start, count, slot, token on the device, adapter.
+HEADER = 5
 
 
 class PagedDecoder(Protocol):
@@ -52,10 +54,12 @@ def forward(
     last int32 [S + 1]: the tokens that were drawn last. inputs int32 [R, HEADER + T + C]: see
     HEADER, then tokens and block table.
     """
-    start, count, slot, on_device = inputs[:, :HEADER].T
+    start, count, slot, on_device, adapter = inputs[:, :HEADER].T
     tokens, tables = jnp.split(inputs[:, HEADER:], [tokens_per_row], axis=1)
     tokens = jnp.where((on_device == 1)[:, None], last[slot][:, None], tokens)
-    model: PagedDecoder = merge(graph, parameters)
+    module = merge(graph, parameters)
+    choose_adapters(module, adapter)
+    model: PagedDecoder = module
     outputs, pages = model.extend_pages(tokens, pages, Rows(tables, start, count))
     return model.logits_of(outputs), pages
 

@@ -8,6 +8,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from launch.serving.adapters.stacks import put
 from launch.serving.runner.programs import HEADER, PagedDecoder, Programs
 from launch.serving.sampling.draw import Drawn
 from launch.serving.sampling.slot_settings import SlotSettings, biases
@@ -75,6 +76,10 @@ class Runner:
         for key in self.programs.compile_all():
             on_program(key)
 
+    def put_adapter(self, place: int, values: Mapping[str, np.ndarray]) -> None:
+        """Lays an adapter into the stacks, for steps from the next one on."""
+        self._parameters = {**self._parameters, **put(self._parameters, place, values)}
+
     def reset(self) -> None:
         """Forgets who had the slots: another scheduler begins."""
         self._settings.reset()
@@ -108,7 +113,8 @@ class Runner:
         bucket, rows = step.bucket, len(step.slots)
         inputs = np.zeros((bucket.rows, HEADER + bucket.tokens + bucket.blocks), np.int32)
         inputs[rows:, 2] = self._settings.padding
-        head = (step.starts, step.counts, step.slots, step.on_device)
+        adapters = self._settings.adapter[step.slots]
+        head = (step.starts, step.counts, step.slots, step.on_device, adapters)
         inputs[:rows, :HEADER] = np.stack(head, axis=1)
         inputs[:rows, HEADER + bucket.tokens :] = slots.tables[step.slots, : bucket.blocks]
         for row in np.flatnonzero(~step.on_device).tolist():

@@ -18,6 +18,7 @@ class SlotSettings:
         self.padding = slots
         self.serial = np.full(slots + 1, _NOBODY)  # of the sequence whose settings these are
         self.variant = np.zeros(slots + 1, np.int8)
+        self.adapter = np.zeros(slots + 1, np.int32)  # its place in the stacks
         self._uses_state = np.zeros(slots + 1, bool)
         self._seeds = np.zeros((slots + 1, 2), np.uint32)
         self._top_k = np.zeros(slots + 1, np.int32)
@@ -35,6 +36,7 @@ class SlotSettings:
         seed = sampling.seed % (1 << 64)
         self.serial[slot] = serial
         self.variant[slot] = variant_of(request)
+        self.adapter[slot] = 0 if request.adapter is None else request.adapter.place
         self._seeds[slot] = seed >> 32, seed & 0xFFFFFFFF
         self._top_k[slot] = sampling.top_k
         self._floats[slot] = [getattr(sampling, name) for name in FLOATS]

@@ -93,7 +93,7 @@ class Placement:
         return fits
 
     def _has_blocks_for(self, sequence: Sequence) -> bool:
-        known = self.pool.prefix(sequence.tokens)
+        known = self.pool.prefix(sequence.tokens, sequence.root)
         unheld = self.pool.count_unheld([entry.block for entry in known])
         reserve = self.slots.used
         free = self.pool.available - unheld
@@ -103,14 +103,14 @@ class Placement:
         return -(-len(sequence.tokens) // self.pool.block_size)
 
     def _enter(self, sequence: Sequence) -> int:
-        known = self.pool.prefix(sequence.tokens)
+        known = self.pool.prefix(sequence.tokens, sequence.root)
         blocks = [entry.block for entry in known]
         self.pool.hold(blocks)
         more = self.pool.allocate(self._needed(sequence) - len(blocks))
         assert more is not None
         computed = len(blocks) * self.pool.block_size
         sequence.blocks, sequence.published = blocks, len(known)
-        sequence.node = known[-1].node if known else self.pool.root
+        sequence.node = known[-1].node if known else sequence.root
         if not sequence.preemptions:
             sequence.cached_tokens = computed
         self._counters.prefix_queries += len(sequence.tokens)

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
-from launch.serving.cache.prefixes import ROOT
+from launch.serving.cache.prefixes import ROOT, adapter_root
 from launch.serving.requests import FinishReason, Request
 
 
@@ -28,6 +28,7 @@ class Sequence:
     slot: int | None = None  # None = it waits
     blocks: list[int] = field(default_factory=list)
     published: int = 0  # its first blocks that others may use
+    root: int = ROOT  # of the prefixes that it may share: those of the same adapter
     node: int = ROOT  # of the last of them
     cached_tokens: int = 0  # found in the cache when it first got a slot
     preemptions: int = 0
@@ -47,6 +48,7 @@ class Sequence:
             priority=request.priority,
             one_by_one=request.grammar is not None,
             request=request,
+            root=ROOT if request.adapter is None else adapter_root(request.adapter.number),
         )
 
     @property
