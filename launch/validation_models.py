@@ -16,13 +16,14 @@ What the sources leave open, and what is taken:
 * Training casts operands of products to BF16, as models in BF16 do with the gradients of logits.
 * BERT's training tutorial sets XLA_DOWNCAST_BF16: its logits and its loss are BF16, as all FP32
   tensors of its program.
-* Time to the first token is one prefill over the prompt alone, with logits of its last token. What
-  the host does for it is left out: transformers-neuronx embeds prompts there, and writes them to
-  every core, unless it is told otherwise.
+* Time to the first token is one prefill over the prompt alone, with logits of its last token, and
+  for transformers-neuronx what its host does: it embeds prompts there, and writes them to every
+  core, unless it is told otherwise.
 * Training is the step of the training job, whole. Llama's settings are those of
   neuronx-distributed's tutorial (`tp_zero1_llama_hf_pretrain`): tensor and sequence parallelism,
   ZeRO-1, one product for queries, keys and values, and scores of attention that are made again in
   the backward pass.
+* The classic U-Net is the public sample's: convolutions keep the size, transposed ones go up.
 * Stable Diffusion runs the two halves of guidance on the two cores, each its own UNet, as the
   public notebook does.
 """
@@ -38,6 +39,7 @@ import optax
 from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+from launch.classic_unet import ClassicUNet
 from launch.source import byte_level
 from launch.training.objectives import Batch, Loss, text_batch
 from launch.training.parallelism import Parallelism
@@ -72,6 +74,16 @@ BERT_BASE = EncoderConfig(
     vocab_size=28_996, num_layers=12, dim=768, hidden_dim=3072, num_heads=12, num_positions=512,
     embedding_dim=768, type_vocab_size=2, head=TextHeadConfig("text-classification"),
 )  # fmt: skip
+DISTILBERT_BASE = EncoderConfig(
+    vocab_size=30_522, num_layers=6, dim=768, hidden_dim=3072, num_heads=12, num_positions=512,
+    embedding_dim=768,
+    head=TextHeadConfig("text-classification", act="relu"),
+)  # fmt: skip
+ALBERT_BASE = EncoderConfig(
+    vocab_size=30_000, num_layers=12, dim=768, hidden_dim=3072, num_heads=12, num_positions=512,
+    embedding_dim=128, embedding_projection=True, type_vocab_size=2, num_groups=1, act="gelu_new",
+    head=TextHeadConfig("text-classification"),
+)  # fmt: skip
 BERT_LARGE = EncoderConfig(
     vocab_size=30_592, num_layers=24, dim=1024, hidden_dim=4096, num_heads=16, num_positions=512,
     embedding_dim=1024, type_vocab_size=2, dtype="bfloat16", param_dtype="bfloat16",
@@ -83,6 +95,11 @@ LLAMA_2_7B = DecoderConfig(
     param_dtype="bfloat16",
 )  # fmt: skip
 LLAMA_3_8B = replace(MODELS["8b"], num_kv_heads=32)
+LLAMA_3_70B = replace(MODELS["70b"], num_kv_heads=64)
+RESNET_50 = ResNetConfig(num_labels=1000)
+RESNET_34 = replace(
+    RESNET_50, stage_channels=(64, 128, 256, 512), depths=(3, 4, 6, 3), bottleneck=False
+)
 STABLE_DIFFUSION = UNetConfig(sample_size=64, dtype="bfloat16", param_dtype="bfloat16")
 TEXT_ENCODER = CLIPConfig(
     TextConfig(Tower(dim=1024, hidden_dim=4096, num_layers=23, num_heads=16, act="gelu")), None
@@ -302,8 +319,8 @@ class Folded(ConvNorm):
         return self.convolution(x) + self.bias[...]
 
 
-def _folded() -> ResNet:
-    model = ResNet(ResNetConfig(num_labels=1000), rngs=nnx.Rngs(0))
+def _folded(config: ResNetConfig) -> ResNet:
+    model = ResNet(config, rngs=nnx.Rngs(0))
     model.stem = Folded(model.stem)
     for stage in model.stages:
         for block in stage:
@@ -313,10 +330,17 @@ def _folded() -> ResNet:
     return model
 
 
-def resnet(*, batch: int) -> dict[str, Any]:
+def resnet(*, config: ResNetConfig = RESNET_50, batch: int = 1) -> dict[str, Any]:
     """Logits of images."""
-    graph, weights = _abstract(_folded)
+    graph, weights = _abstract(partial(_folded, config))
     pixels = jax.ShapeDtypeStruct((batch, 224, 224, 3), jnp.float32)
+    return {"fn": lambda w, pixels: merge(graph, w)(pixels), "arguments": (_cast(weights), pixels)}
+
+
+def segmentation() -> dict[str, Any]:
+    """Logits of two classes for each pixel of an image, by the classic U-Net."""
+    graph, weights = _abstract(lambda: ClassicUNet(2, rngs=nnx.Rngs(0)))
+    pixels = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
     return {"fn": lambda w, pixels: merge(graph, w)(pixels), "arguments": (_cast(weights), pixels)}
 
 
@@ -366,7 +390,7 @@ MATMULT_BF16 = "--auto-cast=matmult --auto-cast-type=bf16"
 
 
 def _part(make: Any, target: str, **further: Any) -> dict[str, Any]:
-    names = ("mesh", "times", "flags")
+    names = ("mesh", "times", "flags", "first_token")
     record = {name: further.pop(name) for name in names if name in further}
     return {"make": make, "target": target, "settings": further, **record}
 
@@ -381,12 +405,12 @@ def _measurement(name: str, what: str, milliseconds: float, *parts: Any) -> dict
     }
 
 
-def _bert(target: str, batch: int) -> dict[str, Any]:
-    return _part(bert, target, config=BERT_BASE, batch=batch, flags=MATMULT_BF16)
+def _bert(target: str, batch: int, config: EncoderConfig = BERT_BASE) -> dict[str, Any]:
+    return _part(bert, target, config=config, batch=batch, flags=MATMULT_BF16)
 
 
-def _resnet(batch: int) -> dict[str, Any]:
-    return _part(resnet, "inf2.xlarge", batch=batch, flags=MATMULT_BF16)
+def _resnet(batch: int, config: ResNetConfig = RESNET_50) -> dict[str, Any]:
+    return _part(resnet, "inf2.xlarge", config=config, batch=batch, flags=MATMULT_BF16)
 
 
 _TP32: Mapping[str, Any] = {"target": "trn1.32xlarge", "mesh": "model=32", "config": LLAMA_3_8B}
@@ -401,7 +425,7 @@ MEASUREMENTS: tuple[dict[str, Any], ...] = (
     _measurement("M3 batch 8", "8 images", 2 * 8e3 / 4393, _resnet(8)),
     _measurement(
         "M4 prefill", "Llama-3-8B int8, TP32, 128 tokens", 14.75,
-        _part(llama_prefill, length=128, int8=True, **_TP32),
+        _part(llama_prefill, length=128, int8=True, first_token=True, **_TP32),
     ),
     _measurement(
         "M4 token", "a token, context 4096", 5.86,
@@ -409,7 +433,7 @@ MEASUREMENTS: tuple[dict[str, Any], ...] = (
     ),
     _measurement(
         "M5 prefill", "the same, 4096 tokens", 153.0,
-        _part(llama_prefill, length=4096, int8=True, **_TP32),
+        _part(llama_prefill, length=4096, int8=True, first_token=True, **_TP32),
     ),
     _measurement(
         "M5 token", "a token, context 8192", 7.04,
@@ -417,7 +441,7 @@ MEASUREMENTS: tuple[dict[str, Any], ...] = (
     ),
     _measurement(
         "M6 prefill", "Llama-2-7B BF16, TP24, 128 tokens", 27.6,
-        _part(llama_prefill, length=128, **_TP24),
+        _part(llama_prefill, length=128, first_token=True, **_TP24),
     ),
     _measurement(
         "M6 token", "a token, context 4096", 6.47, _part(llama_token, context=4096, **_TP24)
@@ -443,6 +467,25 @@ MEASUREMENTS: tuple[dict[str, Any], ...] = (
         _part(text_encoder, "inf2.xlarge"),
         _part(unet, "inf2.xlarge", times=50),
         _part(image_decoder, "inf2.xlarge", flags=MATMULT_BF16),
+    ),
+    _measurement(
+        "M10", "DistilBERT-base, sequence 128, Trn1 core", 0.543,
+        _bert("trn1.2xlarge", 1, DISTILBERT_BASE),
+    ),
+    _measurement(
+        "M11", "ALBERT-base-v2, sequence 128, Trn1 core", 0.860,
+        _bert("trn1.2xlarge", 1, ALBERT_BASE),
+    ),
+    _measurement("M12", "ResNet-34, 224 by 224, Inf2 core", 0.718, _resnet(1, RESNET_34)),
+    _measurement(
+        "M13", "U-Net, 224 by 224, Inf2 core", 2.232,
+        _part(segmentation, "inf2.xlarge", flags=MATMULT_BF16),
+    ),
+    _measurement(
+        "M14", "Llama-3.3-70B BF16, TP64, 10,000 tokens", 814.2,
+        _part(
+            llama_prefill, "trn2.48xlarge", config=LLAMA_3_70B, mesh="model=64", length=10_000
+        ),
     ),
 )  # fmt: skip
 """The measurements of `neuronjax validate --models`; times in ns, of one core's program."""

@@ -12,15 +12,15 @@ import jax
 
 from neuronjax.cli.command import Command
 from neuronjax.errors import ConfigurationError, quoted
-from neuronjax.planning.published import PROTOCOL, load_published, rows_of
+from neuronjax.planning.published import PROTOCOL, load_published, predictors_of
 from neuronjax.timing.validation import report
-from neuronjax.timing.validation.points import POINTS
 
 _DESCRIPTION = f"""\
 Predicts public measurements of kernels, instructions and collectives with the timing model, and of
 whole models with --models, and prints predicted and published times, their ratio, and the errors of
 each group: mean, median, 95th percentile and worst, apart for points that constants were fitted to
-and for the others.
+and for the others. What was fitted to a point is fitted without it, too, and its ratio then stands
+beside the first.
 
 --models: {PROTOCOL}
 Example: neuronjax validate --models launch.validation_models:MEASUREMENTS --only M4
@@ -35,12 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     wanted = _pattern(arguments.only or "")
-    rows = list(report.rows(points=[each for each in POINTS if wanted.match(each.name)]))
+    known = dict(report.predictors())
     if arguments.models:
         jax.config.update("jax_platforms", "cpu")
         sys.path.insert(0, str(Path.cwd()))
-        published = load_published(arguments.models)
-        rows += rows_of([each for each in published if wanted.match(each.point.name)])
+        known |= predictors_of(load_published(arguments.models))
+    rows = list(report.rows(known, lambda point: wanted.match(point.name)))
     print(report.text(rows))
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -7,13 +7,15 @@ measurements, is in `neuronjax.timing.calibration`. Sources are named as in `chi
     explorer  tools/neuron-explorer/overview-summary-page.rst and glossary.rst
     overlap   neuron-runtime/explore/compute-comm-overlap.rst
     intra     neuron-runtime/explore/intranode-collective-comm.rst
+    dma-bandwidth  nki/deep-dives/nki-dma-bandwidth-guide.rst
     inter     neuron-runtime/explore/internode-collective-comm.rst
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neuronjax.machine.specs import KIB
+from neuronjax.machine.specs import KIB, MIB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +48,9 @@ class DmaTimings:
     packet_bytes: int = 4 * KIB
     #: The hardware descriptor generator, for each transfer (nki/trainium2_arch).
     generator_ns: float = 600.0
+    #: From a semaphore to the first byte of a transfer whose descriptors the engines fetch from HBM
+    #: (dma-bandwidth: "semaphore to start").
+    start_ns: float = 1_300.0
     #: From one transfer of a queue to the next: the curve of `dma` is a straight line below it.
     queue_interval_ns: float = 865.0
     #: Share of the bandwidth that a transfer with arithmetic has (nki/trainium3_arch).
@@ -59,12 +64,15 @@ class DmaTimings:
 class CollectiveTimings:
     """Steps of collectives."""
 
-    #: One step between neighbours, for little data: 1 to 2 µs (intra).
+    #: One step between neighbours, on other chips or the same one: 1 to 2 µs (intra).
     hop_ns: float = 1_500.0
     #: One step between instances, from HBM to HBM (inter).
     host_hop_ns: float = 15_000.0
     #: Stages in which a hierarchical collective is pipelined (NEC_HIER_CC_PIPELINE_STAGE_N).
     pipeline_stages: int = 3
+    #: Bytes from which one ring over all instances takes the place of a hierarchy: "large
+    #: messages" (inter), taken to begin where the mesh ends (intra).
+    flat_ring_bytes: float = math.inf
     #: HBM traffic of KangaRing over Ring: all-gather, reduce-scatter (intra).
     kangaring_gather_share: float = 0.75
     kangaring_scatter_share: float = 0.67
@@ -79,7 +87,7 @@ class Timings:
     collectives: CollectiveTimings = CollectiveTimings()
 
 
-_V2 = Timings()
+_V2 = Timings(collectives=CollectiveTimings(flat_ring_bytes=1 * MIB))
 _V3 = Timings(engines=EngineTimings(throttle_window_ns=3_000.0))
 # nki/trainium3_arch: accumulating transfers run at full rate.
 _V4 = Timings(engines=EngineTimings(throttle_window_ns=3_000.0), dma=DmaTimings(compute_share=1.0))

@@ -1,19 +1,22 @@
-"""Whole models beside their published times: programs that are given as a table."""
+"""Published times of whole models, and what predicts them: programs that are given as a table."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from neuronjax.errors import ConfigurationError, ScriptError
 from neuronjax.planning.estimate import of_factory, setting_of
+from neuronjax.planning.measure import Setting
 from neuronjax.planning.tracing import abstract_mesh
 from neuronjax.planning.workload import Factory
+from neuronjax.timing.calibration import CALIBRATION, Calibration
+from neuronjax.timing.validation.leave_one_out import Predictor
 from neuronjax.timing.validation.points import Kind, Point
-from neuronjax.timing.validation.report import Row
 
 PROTOCOL = """\
 module:attribute names a sequence of dicts, one for each measurement:
@@ -27,6 +30,8 @@ module:attribute names a sequence of dicts, one for each measurement:
     mesh       sizes by axis, such as data=4,model=8; optional
     flags      of the compiler, as in NEURON_CC_FLAGS; optional
     times      how often it runs; optional
+    first_token   whether the time to a first token was published, in which the host has a part;
+                  optional
 """
 """How commands are told what was measured."""
 
@@ -41,13 +46,24 @@ class Part:
     mesh: str | None = None
     flags: str = ""
     times: int = 1
+    first_token: bool = False
 
-    def predicted_ns(self) -> float:
-        """Time of all its runs."""
-        setting = dataclasses.replace(setting_of(self.target, None), flags=self.flags)
+    def predicted_ns(self, calibration: Calibration = CALIBRATION) -> float:
+        """Time of all its runs. Of the constants only those of the host count."""
+        version = self._setting.machine.chip.core.version
+        call = calibration.host_call_ns[version] - CALIBRATION.host_call_ns[version]
+        first = calibration.first_token_host_ns if self.first_token else 0.0
+        return self.times * (self._step_ns + call) + first
+
+    @property
+    def _setting(self) -> Setting:
+        return dataclasses.replace(setting_of(self.target, None), flags=self.flags)
+
+    @cached_property
+    def _step_ns(self) -> float:
         factory = Factory(make=self.make, name=_name(self.make), settings=self.settings)
         mesh = abstract_mesh(self.mesh) if self.mesh is not None else None
-        return self.times * of_factory(factory, setting, mesh).step_ns
+        return of_factory(factory, self._setting, mesh).step_ns
 
 
 @dataclass(frozen=True)
@@ -57,9 +73,9 @@ class PublishedModel:
     point: Point
     parts: tuple[Part, ...]
 
-    def row(self) -> Row:
-        """The measurement beside its prediction."""
-        return Row(self.point, sum(part.predicted_ns() for part in self.parts))
+    def predicted_ns(self, calibration: Calibration = CALIBRATION) -> float:
+        """As of its parts."""
+        return sum(part.predicted_ns(calibration) for part in self.parts)
 
 
 def _name(make: Callable[..., Any]) -> str:
@@ -91,7 +107,6 @@ def _read(entry: Mapping[str, Any]) -> PublishedModel:
         ) from None
 
 
-def rows_of(published: Sequence[PublishedModel]) -> Iterator[Row]:
-    """Each measurement beside its prediction, as soon as that is there."""
-    for each in published:
-        yield each.row()
+def predictors_of(published: Sequence[PublishedModel]) -> Mapping[Point, Predictor]:
+    """What predicts each measurement."""
+    return {each.point: each.predicted_ns for each in published}

@@ -46,7 +46,7 @@ class Estimate:
     """Machines of that kind that the ranks fill."""
     step_ns: float
     launch_ns: float
-    """Part of the step before its first and after its last kernel."""
+    """Part of the step before its first and after its last kernel, with the host's call."""
     busy_ns: Mapping[str, float]
     """By engine, ``dma`` and ``collective``: one physical core's time."""
     model_flops: float

@@ -25,12 +25,14 @@ def _cost(platform: Platform, op: Op, nbytes: int, ranks: tuple[int, ...], sent:
             f"a collective of {len(ranks)} ranks on {platform.chip.name}, of which no machine is"
             " given. Pass a machine."
         )
-    fabric = fabric_of(platform.machine, ranks, calibration=platform.calibration)
+    fabric = fabric_of(platform.machine, ranks, in_program=True, calibration=platform.calibration)
     time: CollectiveTime = timed(op, nbytes, fabric)
-    latency = time.latency_ns + platform.calibration.collective_start_ns
     return issue + Cost(
         message=Message(
-            latency_ns=latency, wire_ns=time.wire_ns, nbytes=int(nbytes * sent), ranks=ranks
+            latency_ns=time.latency_ns,
+            wire_ns=time.wire_ns,
+            nbytes=int(nbytes * sent),
+            ranks=ranks,
         )
     )
 

@@ -51,9 +51,9 @@ def transfer(
     descriptors: int,
     descriptor_bytes: float,
     share: float = 1.0,
-    generator_ns: float = 0.0,
+    mode: DescriptorMode = DescriptorMode.STATIC,
 ) -> Transfer:
-    """A transfer of `descriptors` at a `share` of the bandwidth.
+    """A transfer of `descriptors`, made as `mode` says, at a `share` of the bandwidth.
 
     `hbm_accesses` are the sides in HBM: 0 to 2. The engines together do not exceed the core's share
     of HBM bandwidth.
@@ -66,22 +66,32 @@ def transfer(
         hbm_rate = platform.hbm_bytes_per_ns / hbm_accesses / all_engines
     rate = min(platform.dma_bytes_per_ns * share, hbm_rate)
     each_ns = max(descriptor_bytes, BEAT_BYTES) / rate + calibration.dma_run_ns
+    start_ns, generator_ns = _start(mode, platform)
     return Transfer(
         nbytes=nbytes,
         hbm_bytes=nbytes * hbm_accesses,
         engines=engines,
         engine_ns=descriptors / engines * each_ns,
-        start_ns=calibration.dma_start_ns,
+        start_ns=start_ns,
         completion_ns=calibration.dma_completion_ns,
         interval_ns=timings.queue_interval_ns,
         generator_ns=generator_ns,
     )
 
 
-def _generator(mode: DescriptorMode, platform: Platform) -> float:
-    """Time of the hardware generator, which cores without one have not."""
-    used = mode is DescriptorMode.HARDWARE and platform.core.descriptor_engines
-    return platform.timings.dma.generator_ns if used else 0.0
+def _start(mode: DescriptorMode, platform: Platform) -> tuple[float, float]:
+    """From trigger to first byte, and the time of the hardware generator before it.
+
+    Descriptors that were made before the program runs lie in HBM, and the engines fetch them from
+    there; those that a generator makes are with the engines at once. A core without a hardware
+    generator has the former in its place.
+    """
+    timings, made_at_once = platform.timings.dma, platform.calibration.dma_start_ns
+    if mode is DescriptorMode.SOFTWARE:
+        return made_at_once, 0.0
+    if mode is DescriptorMode.HARDWARE and platform.core.descriptor_engines:
+        return made_at_once, timings.generator_ns
+    return timings.start_ns, 0.0
 
 
 def _software(descriptors: int, platform: Platform) -> Cost:
@@ -101,7 +111,7 @@ def _copy_cost(
             descriptors=descriptors,
             descriptor_bytes=size,
             share=share,
-            generator_ns=_generator(mode, platform),
+            mode=mode,
         )
     )
     return cost + _software(descriptors, platform) if mode is DescriptorMode.SOFTWARE else cost
@@ -133,6 +143,7 @@ def _rows(
                 descriptors=descriptors,
                 descriptor_bytes=run * size / pieces,
                 share=share,
+                mode=DescriptorMode.SOFTWARE,
             )
         )
     )
@@ -181,7 +192,7 @@ def _transpose(each: program.DmaTranspose, platform: Platform) -> Cost:
             descriptors=descriptors,
             descriptor_bytes=size,
             share=share,
-            generator_ns=_generator(each.descriptors, platform),
+            mode=each.descriptors,
         )
     )
 
@@ -202,6 +213,7 @@ def _gather_transpose(each: program.DmaGatherTranspose, platform: Platform) -> C
                 descriptors=rows,
                 descriptor_bytes=per_row * size,
                 share=_transpose_share(each.table, platform),
+                mode=DescriptorMode.SOFTWARE,
             )
         )
     )

@@ -6,7 +6,15 @@ is limited by the links of a chip or by the DMA engines that a rank's collective
 slower. Of the algorithms that a group allows the fastest is taken; so time never falls with size.
 
 Documented ranges on a 4×4 torus, for comparison: mesh below 1 MB, recursive doubling to 56 MB,
-KangaRing above. The model leaves recursive doubling for KangaRing much earlier.
+KangaRing above. The model leaves recursive doubling for KangaRing much earlier. Mesh and recursive
+doubling use the links of a whole topology; a part of one, such as a row of a torus, is a ring.
+
+Between instances collectives are hierarchical. Trainium1 takes one ring over all ranks for large
+data instead. Its ranks advance together, so each step takes what the slowest link does: the round
+trip over EFA, of which as many are under way as the pipeline has stages.
+
+A mesh and recursive doubling want queues to many ranks at once. A benchmark has them; in a program
+the queues are those of its kernels, and its collectives go round rings (`in_program`).
 """
 
 from __future__ import annotations
@@ -14,7 +22,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neuronjax.errors import TopologyError
 from neuronjax.machine.machine import Machine
@@ -50,6 +58,9 @@ class Group:
     chips: int
     #: Whether the group has all cores of its chips.
     is_complete: bool
+    #: Whether each of its chips can reach each other one over links of the group alone: it has all
+    #: chips of the topology, or a switch between them, or one chip.
+    is_meshed: bool
     #: Mean links between two of its chips.
     hops: float
     #: What a chip can send over all its links to others of the group, and over one.
@@ -57,6 +68,8 @@ class Group:
     link: float
     #: What the DMA engines of one rank's collectives move.
     rate: float
+    #: Groups at once that share the links and the network of a chip.
+    sharing: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,15 +79,15 @@ class Fabric:
     group: Group
     timings: Timings
     calibration: Calibration
+    #: Whether kernels have the queues that a collective alone would have.
+    in_program: bool = False
     instances: int = 1
-    #: What one instance sends to others over EFA, in bytes/ns.
+    #: What the group's part of an instance sends to others over EFA, in bytes/ns.
     network: float = 0.0
 
     @property
     def hop_ns(self) -> float:
         """One step of an algorithm."""
-        if self.group.chips == 1:
-            return self.calibration.chip_hop_ns
         return self.timings.collectives.hop_ns
 
 
@@ -173,7 +186,7 @@ def _kangaring(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
 def _doubling(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
     """Recursive doubling or halving: one link at a time, some steps over several hops."""
     group = fabric.group
-    if group.ranks & (group.ranks - 1):
+    if group.ranks & (group.ranks - 1) or not group.is_meshed:
         return None
     link = nbytes * _others(group.chips) / group.link if group.chips > 1 else 0.0
     return Steps(
@@ -185,7 +198,7 @@ def _doubling(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
 def _mesh(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
     """Everybody to everybody: between chips, then within them."""
     group = fabric.group
-    if group.chips > MOST_MESH_CHIPS:
+    if group.chips > MOST_MESH_CHIPS or not group.is_meshed:
         return None
     link = 0.0
     if group.chips > 1:
@@ -277,9 +290,14 @@ NETWORK_PASSES: Mapping[Op, int] = {
 """How often the data that belongs to other instances crosses the network."""
 
 
+TO_MANY = frozenset({"mesh", "single-step mesh", "recursive doubling"})
+"""Algorithms in which a rank sends to more than its neighbours."""
+
+
 def _fastest(nbytes: float, fabric: Fabric, op: Op) -> tuple[str, Steps]:
-    candidates = INSIDE[op](nbytes, fabric)
-    return min(candidates.items(), key=lambda item: (item[1].total_ns, item[0]))
+    candidates = INSIDE[op](nbytes, fabric).items()
+    allowed = [each for each in candidates if not (fabric.in_program and each[0] in TO_MANY)]
+    return min(allowed, key=lambda item: (item[1].total_ns, item[0]))
 
 
 def _between(nbytes: float, fabric: Fabric, op: Op) -> Steps:
@@ -293,20 +311,50 @@ def _between(nbytes: float, fabric: Fabric, op: Op) -> Steps:
     )
 
 
-def _hierarchical(inside: Steps, between: Steps, stages: int) -> Steps:
-    """Both parts pipelined: the slower one, and a stage of the other."""
-    slow, fast = max(inside.wire_ns, between.wire_ns), min(inside.wire_ns, between.wire_ns)
-    return Steps(latency_ns=inside.latency_ns + between.latency_ns, wire_ns=slow + fast / stages)
+def _pipelined(first: Steps, second: Steps, stages: int) -> Steps:
+    """Both parts in turn, in stages: the slower one, and a stage of the other."""
+    slow, fast = max(first.wire_ns, second.wire_ns), min(first.wire_ns, second.wire_ns)
+    return Steps(latency_ns=first.latency_ns + second.latency_ns, wire_ns=slow + fast / stages)
+
+
+RING_PHASES: Mapping[Op, tuple[bool, ...]] = {
+    Op.ALL_REDUCE: (True, False),
+    Op.ALL_GATHER: (False,),
+    Op.REDUCE_SCATTER: (True,),
+}
+"""What goes round a ring over all ranks: True reduces, False gathers."""
+
+
+def _flat_ring(nbytes: float, fabric: Fabric, phases: Sequence[bool]) -> Steps:
+    """One ring over the ranks of all instances, in lock step."""
+    timings, ranks = fabric.timings.collectives, fabric.group.ranks * fabric.instances
+    every = replace(fabric, group=replace(fabric.group, ranks=ranks))
+    moved = Steps(wire_ns=sum(_moved(nbytes, every, reduces) for reduces in phases))
+    sent = Steps(
+        latency_ns=len(phases) * (ranks - 1) * 2 * timings.host_hop_ns / timings.pipeline_stages,
+        wire_ns=len(phases) * nbytes * _others(ranks) / fabric.network,
+    )
+    return _pipelined(moved, sent, timings.pipeline_stages)
+
+
+def _over_instances(op: Op, nbytes: int, fabric: Fabric) -> tuple[str, Steps]:
+    timings = fabric.timings.collectives
+    if op in RING_PHASES and nbytes >= timings.flat_ring_bytes:
+        return "flat ring", _flat_ring(nbytes, fabric, RING_PHASES[op])
+    name, inside = _inside(op, nbytes, fabric)
+    between = _between(nbytes, fabric, op)
+    return f"hierarchical {name}", _pipelined(inside, between, timings.pipeline_stages)
+
+
+def _inside(op: Op, nbytes: int, fabric: Fabric) -> tuple[str, Steps]:
+    return _fastest(nbytes, fabric, op) if fabric.group.ranks > 1 else ("none", Steps())
 
 
 def timed(op: Op, nbytes: int, fabric: Fabric) -> CollectiveTime:
     """A collective of `nbytes` on a fabric."""
     ranks = fabric.group.ranks * fabric.instances
-    name, steps = _fastest(nbytes, fabric, op) if fabric.group.ranks > 1 else ("none", Steps())
-    if fabric.instances > 1:
-        stages = fabric.timings.collectives.pipeline_stages
-        steps = _hierarchical(steps, _between(nbytes, fabric, op), stages)
-        name = f"hierarchical {name}"
+    way = _over_instances if fabric.instances > 1 else _inside
+    name, steps = way(op, nbytes, fabric)
     base = fabric.calibration.collective_base_ns
     return CollectiveTime(
         op=op,
@@ -366,11 +414,18 @@ def locate(
         ranks=len(cores),
         chips=len(distinct),
         is_complete=per_chip == machine.cores_per_chip,
+        is_meshed=_is_meshed(machine, len(distinct)),
         hops=hops,
         egress=sum(links) / sharing if links else math.inf,
         link=max(links) / sharing if links else math.inf,
         rate=calibration.collective_engines * dma * machine.lnc,
+        sharing=sharing,
     )
+
+
+def _is_meshed(machine: Machine, chips: int) -> bool:
+    switched = all(axis.wiring is Wiring.SWITCH for axis in machine.topology.axes)
+    return switched or chips in (1, machine.topology.chips)
 
 
 def fabric_of(
@@ -378,18 +433,23 @@ def fabric_of(
     ranks: Sequence[int],
     *,
     groups_per_chip: int | None = None,
+    in_program: bool = False,
     calibration: Calibration = CALIBRATION,
 ) -> Fabric:
     """The fabric of one replica group; rank i is core i, further instances follow the first."""
     cores = machine.core_count
     instances = len({rank // cores for rank in ranks})
     inside = sorted({rank % cores for rank in ranks})
+    group = locate(machine, inside, groups_per_chip=groups_per_chip, calibration=calibration)
+    # EFA adapters belong to chips.
+    share = group.chips / machine.topology.chips / group.sharing
     return Fabric(
-        group=locate(machine, inside, groups_per_chip=groups_per_chip, calibration=calibration),
+        group=group,
         timings=TIMINGS[machine.chip.core.version],
         calibration=calibration,
+        in_program=in_program,
         instances=instances,
-        network=machine.instance.network_bandwidth / GIGA,
+        network=share * machine.instance.network_bandwidth / GIGA,
     )
 
 
@@ -400,13 +460,15 @@ def collective_time(
     machine: Machine,
     *,
     concurrent: int = 1,
+    in_program: bool = False,
     calibration: Calibration = CALIBRATION,
 ) -> CollectiveTime:
     """How long a collective takes, without a program.
 
     `nbytes` counts as in `nccom-test`: the reduced, gathered or exchanged tensor of a rank. `ranks`
     is a number of neighbouring cores, or the cores of one group; what lies beyond the machine is on
-    further instances of the same kind. `concurrent` such collectives share the links.
+    further instances of the same kind. `concurrent` such collectives share the links; one
+    `in_program` leaves queues to kernels.
 
     TopologyError: fewer than two ranks, or less than a byte.
     """
@@ -415,5 +477,11 @@ def collective_time(
         raise TopologyError(
             f"a collective of {nbytes} bytes over {len(cores)} ranks; it needs a byte and two ranks"
         )
-    fabric = fabric_of(machine, cores, groups_per_chip=concurrent, calibration=calibration)
+    fabric = fabric_of(
+        machine,
+        cores,
+        groups_per_chip=concurrent,
+        in_program=in_program,
+        calibration=calibration,
+    )
     return timed(Op(op), nbytes, fabric)

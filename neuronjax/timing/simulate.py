@@ -218,7 +218,8 @@ class Simulation:
             duration=duration,
             busy=tuple(t[self.busy : self.busy + _COUNT]),
             dma_busy=t[self.dma_busy],
-            dma_active=t[self.dma_active],
+            # A transfer in a gap before the last activity is only in the work.
+            dma_active=max(t[self.dma_active], t[self.dma_busy]),
             collective_busy=t[self.collective_busy],
             lead=lead,
             tail=duration - t[self.last_compute] if self.first_compute is not None else 0,

@@ -8,8 +8,9 @@ import pytest
 
 from neuronjax.cli.main import main
 from neuronjax.errors import ConfigurationError, ScriptError
-from neuronjax.planning.published import load_published
+from neuronjax.planning.published import load_published, predictors_of
 from neuronjax.timing.validation.points import Kind
+from neuronjax.timing.validation.report import rows
 
 
 def product(size: int) -> tuple:
@@ -33,7 +34,7 @@ def test_parts_add_up() -> None:
     (published,) = load_published(f"{__name__}:TABLE")
     one, two = (part.predicted_ns() for part in published.parts)
     assert two == 2 * one > 0
-    row = published.row()
+    (row,) = rows(predictors_of([published]))
     assert row.predicted == 3 * one
     assert row.point.kind is Kind.MODEL
     assert not row.point.is_calibrated

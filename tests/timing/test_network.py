@@ -49,6 +49,39 @@ def test_kangaring_needs_all_cores_of_a_chip() -> None:
     assert collective_time("all_gather", 1 << 28, one_per_chip, TRN1).algorithm != "kangaring"
 
 
+def test_a_part_of_a_torus_is_a_ring() -> None:
+    row, all_of_it = (collective_time("all_gather", 1 << 10, ranks, TRN1) for ranks in (8, 32))
+    assert (row.algorithm, all_of_it.algorithm) == ("kangaring", "mesh")
+
+
+def test_programs_leave_their_collectives_rings() -> None:
+    names = {
+        collective_time(op, size, 32, TRN1, in_program=True).algorithm
+        for op in Op
+        for size in SIZES
+    }
+    assert names == {"kangaring", "pairwise", "direct"}
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"), [(TRN1, "flat ring"), (TRN2, "hierarchical")], ids=str
+)
+def test_large_data_between_instances_goes_round_one_ring_on_trainium1(
+    machine: Machine, name: str
+) -> None:
+    ranks = 2 * machine.core_count
+    assert collective_time("all_reduce", 1 << 20, ranks, machine).algorithm.startswith(name)
+    assert collective_time("all_reduce", 1 << 10, ranks, machine).algorithm.startswith("hier")
+
+
+def test_groups_share_the_network_of_their_instance() -> None:
+    together = collective_time("all_reduce", 1 << 26, 128, TRN2)
+    alone = collective_time("all_reduce", 1 << 26, (0, 64), TRN2, concurrent=4)
+    network = TRN2.instance.network_bandwidth / 1e9
+    assert alone.wire_ns >= (1 << 26) / (network / 64)
+    assert alone.wire_ns > together.wire_ns
+
+
 def test_all_reduce_is_scatter_and_gather() -> None:
     big = 1 << 30
     whole = collective_time("all_reduce", big, 32, TRN1).wire_ns

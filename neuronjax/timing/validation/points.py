@@ -7,7 +7,7 @@ range is recorded by its middle.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from neuronjax.timing.calibration import CHOSEN, FITTED
@@ -96,6 +96,7 @@ KERNELS: tuple[Point, ...] = (
     _kernel(
         "K16", "Trn2 minimal kernel", 3_200, "neuron-runtime/nrtpy/tutorial-validate-benchmark.rst"
     ),
+    _kernel("K17", "Trn1 load of 256 KiB, [128, 512] FP32", 3_046, _GUIDE),
 )  # fmt: skip
 
 _SIZES: Mapping[str, int] = {
@@ -110,6 +111,9 @@ ALL_REDUCE_US: Mapping[str, float] = {
 }  # fmt: skip
 """FP32, two ranks, one instance."""
 
+ALL_REDUCE_64_US: Mapping[str, float] = {"1 MiB": 1_328, "64 MiB": 3_963, "1 GiB": 41_806}
+"""FP32, 64 ranks on two instances (trn1.32xlarge), the same tool."""
+
 ALL_GATHER_US: Mapping[str, float] = {
     "1 KiB": 6.19,
     "8 KiB": 6.55,
@@ -118,19 +122,28 @@ ALL_GATHER_US: Mapping[str, float] = {
 }
 """FP32, 32 ranks, a newer run: device time. The instance is not said; trn1.32xlarge has 32."""
 
+ALL_GATHER_8_US: Mapping[str, float] = {"1 KiB": 10.0, "512 KiB": 14.83}
+"""FP32, 8 ranks, the same run."""
+
+
+def _collectives(
+    name: str, ranks: int, times: Mapping[str, float], left_out: str = ""
+) -> Iterator[Point]:
+    """Points of one table; `left_out` is why those below 1 MiB are."""
+    for size, time in times.items():
+        is_small = _SIZES[size] < _SIZES["1 MiB"]
+        yield Point(
+            f"{name} {size}", Kind.COLLECTIVE, f"{ranks} ranks, {size}", 1e3 * time, _NCCOM,
+            left_out=left_out if is_small else "",
+        )  # fmt: skip
+
+
 COLLECTIVES: tuple[Point, ...] = (
-    *(
-        Point(
-            f"all-reduce {size}", Kind.COLLECTIVE, f"2 ranks, {size}", 1e3 * time, _NCCOM,
-            left_out=_FLOOR if _SIZES[size] < _SIZES["1 MiB"] else "",
-        )
-        for size, time in ALL_REDUCE_US.items()
-    ),
-    *(
-        Point(f"all-gather {size}", Kind.COLLECTIVE, f"32 ranks, {size}", 1e3 * time, _NCCOM)
-        for size, time in ALL_GATHER_US.items()
-    ),
-)  # fmt: skip
+    *_collectives("all-reduce", 2, ALL_REDUCE_US, left_out=_FLOOR),
+    *_collectives("all-reduce-64", 64, ALL_REDUCE_64_US),
+    *_collectives("all-gather", 32, ALL_GATHER_US),
+    *_collectives("all-gather-8", 8, ALL_GATHER_8_US),
+)
 
 
 def nbytes(point: Point) -> int:

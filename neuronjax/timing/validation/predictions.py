@@ -15,7 +15,7 @@ from neuronjax.program.control import SemaphoreEvent
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Buffer, Memory, whole
-from neuronjax.program.operators import Activation, AluOp
+from neuronjax.program.operators import Activation, AluOp, DescriptorMode
 from neuronjax.program.program import Program, Target
 from neuronjax.program.scalar_engine import Activate
 from neuronjax.program.tensor_engine import Matmul
@@ -33,8 +33,6 @@ from neuronjax.timing.validation.points import Point, nbytes
 from neuronjax.timing.validation.programs import programs
 
 TRN1, TRN2 = "trainium1", "trainium2"
-ALL_GATHER_TARGET = "trn1.32xlarge"
-ALL_REDUCE_TARGET = "trn1.2xlarge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +114,17 @@ def _semaphore_event(model: Model) -> float:
     return cost_of(SemaphoreEvent(engine=Engine.SCALAR), model.platform(TRN1)).issue_ns
 
 
-def _load(model: Model, chip: str, *shape: int) -> Transfer:
-    """A load of BF16 rows into SBUF."""
-    each = DmaCopy(dst=_sbuf(BFLOAT16, *shape), src=_tile("h", Memory.HBM, BFLOAT16, *shape))
+def _load(
+    model: Model,
+    chip: str,
+    *shape: int,
+    dtype: ElementType = BFLOAT16,
+    mode: DescriptorMode = DescriptorMode.STATIC,
+) -> Transfer:
+    """A load of rows into SBUF."""
+    each = DmaCopy(
+        dst=_sbuf(dtype, *shape), src=_tile("h", Memory.HBM, dtype, *shape), descriptors=mode
+    )
     transfer = cost_of(each, model.platform(chip)).transfer
     assert transfer is not None
     return transfer
@@ -127,6 +133,12 @@ def _load(model: Model, chip: str, *shape: int) -> Transfer:
 def _dma(chip: str, *shape: int) -> Callable[[Model], float]:
     """Time on one DMA engine."""
     return lambda model: _load(model, chip, *shape).engine_ns
+
+
+def _whole_load(model: Model) -> float:
+    """From trigger to signal."""
+    load = _load(model, TRN1, 128, 512, dtype=FLOAT32)
+    return load.start_ns + load.engine_ns + load.completion_ns
 
 
 def _trigger_to_activation(model: Model) -> float:
@@ -170,32 +182,39 @@ PREDICTIONS: Mapping[str, Prediction] = {
     "K11": _dma(TRN2, 64, 4096),
     "K12": _dma(TRN2, 128, 128),
     "K13 load": _trigger_to_activation,
-    "K13 store": lambda model: _load(model, TRN2, 128, 128).start_ns,
+    "K13 store": lambda model: _load(model, TRN2, 128, 128, mode=DescriptorMode.SOFTWARE).start_ns,
     "K14 total": lambda model: model.timeline("mamba").total_ns,
     "K14 Vector": lambda model: model.kernel("mamba").busy_ns["vector"],
     "K15 FP32": lambda model: model.timeline("attention FP32").total_ns,
     "K15 BF16": lambda model: model.timeline("attention BF16").total_ns,
     "K16": lambda model: model.timeline("empty").total_ns,
+    "K17": _whole_load,
 }
 """Name of a kernel's point -> prediction."""
 
 
-def _all_reduce(model: Model, point: Point) -> float:
-    """Two cores of one chip, and the tool's launch."""
-    machine = Machine.create(ALL_REDUCE_TARGET)
-    time = collective_time(Op.ALL_REDUCE, nbytes(point), 2, machine, calibration=model.calibration)
-    return time.total_ns + model.calibration.benchmark_launch_ns
+def _all_reduce(target: str, ranks: int) -> Callable[[Model, Point], float]:
+    """With the launch of the tool."""
+    gathered = _collective(Op.ALL_REDUCE, target, ranks)
+    return lambda model, point: gathered(model, point) + model.calibration.benchmark_launch_ns
 
 
-def _all_gather(model: Model, point: Point) -> float:
-    machine = Machine.create(ALL_GATHER_TARGET)
-    time = collective_time(Op.ALL_GATHER, nbytes(point), 32, machine, calibration=model.calibration)
-    return time.total_ns
+def _collective(op: Op, target: str, ranks: int) -> Callable[[Model, Point], float]:
+    machine = Machine.create(target)
+
+    def predicted(model: Model, point: Point) -> float:
+        size, calibration = nbytes(point), model.calibration
+        return collective_time(op, size, ranks, machine, calibration=calibration).total_ns
+
+    return predicted
 
 
 COLLECTIVES: Mapping[str, Callable[[Model, Point], float]] = {
-    "all-reduce": _all_reduce,
-    "all-gather": _all_gather,
+    # Two cores of one chip; two instances.
+    "all-reduce": _all_reduce("trn1.2xlarge", 2),
+    "all-reduce-64": _all_reduce("trn1.32xlarge", 64),
+    "all-gather": _collective(Op.ALL_GATHER, "trn1.32xlarge", 32),
+    "all-gather-8": _collective(Op.ALL_GATHER, "trn1.32xlarge", 8),
 }
 """First word of a collective's point -> prediction."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from neuronjax.timing.calibration import CALIBRATION
+from neuronjax.timing.validation.leave_one_out import Predictor, without
 from neuronjax.timing.validation.points import LEAST_OF_BOUND, POINTS, Kind, Point
 from neuronjax.timing.validation.predictions import Model, predict
 
@@ -17,6 +19,8 @@ class Row:
 
     point: Point
     predicted: float
+    #: What a model says whose constants were not fitted to it; None: it alone says what one is.
+    without: float | None
 
     @property
     def ratio(self) -> float:
@@ -26,9 +30,19 @@ class Row:
     @property
     def error(self) -> float:
         """Relative error; of an upper bound, how far outside of it or below 60 % of it."""
-        if not self.point.is_bound:
-            return abs(self.ratio - 1)
-        return max(0.0, self.ratio - 1, LEAST_OF_BOUND - self.ratio)
+        return _error(self.point, self.predicted)
+
+    @property
+    def ratio_without(self) -> float | None:
+        """As `ratio`, of what is predicted without the point."""
+        return None if self.without is None else self.without / self.point.published
+
+
+def _error(point: Point, predicted: float) -> float:
+    ratio = predicted / point.published
+    if not point.is_bound:
+        return abs(ratio - 1)
+    return max(0.0, ratio - 1, LEAST_OF_BOUND - ratio)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +59,28 @@ class Summary:
     worst_name: str
 
 
-def rows(model: Model | None = None, points: Sequence[Point] = POINTS) -> tuple[Row, ...]:
-    """All points with their predictions."""
-    model = model or Model()
-    return tuple(Row(point, predict(point, model)) for point in points)
+def predictors(points: Sequence[Point] = POINTS) -> Mapping[Point, Predictor]:
+    """What predicts kernels and collectives."""
+    return {point: _predictor(point) for point in points}
+
+
+def _predictor(point: Point) -> Predictor:
+    return lambda calibration: predict(point, Model(calibration))
+
+
+def rows(
+    known: Mapping[Point, Predictor] | None = None, wanted: Callable[[Point], object] = bool
+) -> Iterator[Row]:
+    """The points that are `wanted` among those `known`, with their predictions, one by one."""
+    known = predictors() if known is None else known
+    for point, predictor in known.items():
+        if wanted(point):
+            yield Row(point, predictor(CALIBRATION), without(point, known))
 
 
 def summaries(table: Sequence[Row]) -> tuple[Summary, ...]:
-    """Errors by kind, of all points and by whether constants were fitted to them."""
+    """Errors by kind: of all points, by whether constants were fitted to them, and of points that
+    constants were not fitted to when they were predicted."""
     found = []
     for kind in Kind:
         of_kind = [row for row in table if row.point.kind is kind and not row.point.left_out]
@@ -63,13 +91,22 @@ def summaries(table: Sequence[Row]) -> tuple[Summary, ...]:
                 row for row in of_kind if not row.point.is_calibrated
             ],
         }
-        found += [_summary(name, members) for name, members in groups.items() if members]
+        found += [
+            _summary(name, {row.point: row.error for row in members})
+            for name, members in groups.items()
+            if members
+        ]
+        left_out = {
+            row.point: _error(row.point, row.without) for row in of_kind if row.without is not None
+        }
+        if left_out:
+            found.append(_summary(f"{kind.value}, each left out", left_out))
     return tuple(found)
 
 
-def _summary(name: str, table: Sequence[Row]) -> Summary:
-    ordered = sorted(table, key=lambda row: row.error)
-    errors = [row.error for row in ordered]
+def _summary(name: str, found: Mapping[Point, float]) -> Summary:
+    ordered = sorted(found, key=lambda point: found[point])
+    errors = [found[point] for point in ordered]
     middle = len(errors) // 2
     median = errors[middle] if len(errors) % 2 else (errors[middle - 1] + errors[middle]) / 2
     return Summary(
@@ -79,13 +116,13 @@ def _summary(name: str, table: Sequence[Row]) -> Summary:
         median=median,
         p95=errors[math.ceil(0.95 * len(errors)) - 1],
         worst=errors[-1],
-        worst_name=ordered[-1].point.name,
+        worst_name=ordered[-1].name,
     )
 
 
 def text(table: Sequence[Row]) -> str:
     """The table that people read."""
-    lines = [f"{'point':22}{'predicted':>18}{'published':>18}{'ratio':>7}  "]
+    lines = [f"{'point':22}{'predicted':>18}{'published':>18}{'ratio':>7}{'left out':>10}  "]
     for row in table:
         marks = [
             mark
@@ -96,9 +133,10 @@ def text(table: Sequence[Row]) -> str:
             )
             if holds
         ]
+        alone = "-" if row.ratio_without is None else f"{row.ratio_without:.3f}"
         lines.append(
             f"{row.point.name:22}{row.predicted:18,.1f}{row.point.published:18,.1f}"
-            f"{row.ratio:7.3f}  {'; '.join(marks)}".rstrip()
+            f"{row.ratio:7.3f}{alone:>10}  {'; '.join(marks)}".rstrip()
         )
     lines.append("")
     lines.append(f"{'group':42}{'points':>7}{'MAPE':>8}{'median':>8}{'P95':>8}{'worst':>8}")
@@ -112,7 +150,8 @@ def text(table: Sequence[Row]) -> str:
         "",
         f"Timing model validated against {counted} public points. Times in ns."
         " The error of an upper bound is what a prediction lies above it, or below"
-        f" {LEAST_OF_BOUND:.0%} of it.",
+        f" {LEAST_OF_BOUND:.0%} of it. Left out: the ratio by constants that were fitted to other"
+        " points alone; -: there are none for one of them.",
     ]
     return "\n".join(lines)
 
@@ -130,6 +169,7 @@ def as_json(table: Sequence[Row]) -> dict[str, Any]:
                 "predicted": row.predicted,
                 "published": row.point.published,
                 "ratio": row.ratio,
+                "ratio_left_out": row.ratio_without,
                 "error": row.error,
                 "upper_bound": row.point.is_bound,
                 "calibrated": row.point.is_calibrated,
