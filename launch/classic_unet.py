@@ -67,8 +67,8 @@ class ClassicUNet(nnx.Module):
         for block in list(self.down)[1:]:
             skipped.append(x)
             x = block(_halved(x))
-        for block in self.up:
-            x = block(x, skipped.pop())
+        for up in self.up:
+            x = up(x, skipped.pop())
         return self.head(x)
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scipy.optimize import minimize_scalar
 
@@ -34,7 +34,7 @@ class _Constant(NamedTuple):
         value = getattr(calibration, self.name)
         if self.version is None:
             return dataclasses.replace(calibration, **{self.name: value * factor})
-        changed = {**value, self.version: value[self.version] * factor}
+        changed: Any = {**value, self.version: value[self.version] * factor}
         return dataclasses.replace(calibration, **{self.name: changed})
 
 
