@@ -56,6 +56,12 @@ class EngineConfig:
         4, "Steps of prompts in a row while others could decode.", lowest=1
     )
 
+    warm_up: str = setting(
+        "needed",
+        "Programs that are compiled before the first request: enough to answer with, the others "
+        "beside the first answers (needed), or all.",
+        choices=("needed", "all"),
+    )
     enable_lora: bool = setting(
         False, "Adapters may be loaded while the server runs; --lora_modules implies it."
     )

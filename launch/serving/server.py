@@ -39,7 +39,7 @@ class Loaded(NamedTuple):
 
 
 def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: EngineConfig) -> Loaded:
-    """The model of a run, or of a Hugging Face directory, with everything compiled.
+    """The model of a run, or of a Hugging Face directory, with what it needs to answer compiled.
 
     Raises LaunchError or ModelsError for what does not suit.
     """
@@ -70,9 +70,10 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
         vocab_size=description.vocab_size,
         cache_dtype=dtype,
     )
-    keys = runner.programs.keys
+    programs = runner.programs
+    keys = programs.first_keys if config.warm_up == "needed" else programs.keys
     with progress("programs", total=len(keys)) as bar:
-        runner.warm_up(lambda key: bar.update())
+        runner.warm_up(keys, lambda key: bar.update())
     return Loaded(writer, stacks, runner, limits, checkpoint_dir if model is None else model)
 
 
@@ -114,9 +115,16 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
 
 @contextmanager
 def language_model(asked: Asked) -> Iterator[Site]:
-    """A language model behind an engine, with everything compiled."""
+    """A language model behind an engine; other programs are compiled meanwhile."""
     loaded = load(asked.checkpoint_dir, asked.model, asked.mesh, asked.engine)
-    with engine_of(loaded, asked.engine, asked.names) as served:
+    programs = loaded.runner.programs
+    left = [key for key in programs.keys if not programs.compiled.is_ready(key)]
+    if left:
+        say(f"{len(left)} more programs are compiled while the first answers are made")
+    with (
+        programs.compiled.beside(left, lambda: say("programs: all are compiled")),
+        engine_of(loaded, asked.engine, asked.names) as served,
+    ):
         yield generation_site(served)
 
 

@@ -1,6 +1,7 @@
 """launch.serve and launch.batch as programs of their own, on a Hugging Face directory."""
 
 import json
+import queue
 import re
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import OpenAI
+from openai import InternalServerError, OpenAI
 
 from launch.errors import LaunchError
 from launch.serving.batch import answered, read_lines
@@ -37,31 +38,48 @@ def test_serve_until_sigterm(directory: Path) -> None:
     """From the command line to the exit code: an answer that is under way is completed."""
     process = start("serve", f"--model={directory}", "--port=0", *SMALL, devices=1)
     try:
-        url = _url(process)
+        url, said = _url(process)
         with OpenAI(base_url=url, api_key="any", max_retries=0) as client:
             asked: dict[str, Any] = {"model": "qwen", "prompt": "the statement", "temperature": 0}
             text = client.completions.create(**asked, max_tokens=9).choices[0].text
-            stream = client.completions.create(
-                **asked, max_tokens=40, stream=True, extra_body={"ignore_eos": True}
-            )
-            pieces = [next(stream)]
+            streams = [
+                client.completions.create(
+                    **asked, max_tokens=60, n=64, stream=True, extra_body={"ignore_eos": True}
+                )
+                for _ in range(2)
+            ]
+            first = [next(stream) for stream in streams]
             process.send_signal(signal.SIGTERM)
-            pieces += list(stream)
-        assert "".join(piece.choices[0].text for piece in pieces).startswith(text)
-        assert pieces[-1].choices[0].finish_reason == "length"
+            assert "SIGTERM: completing" in said.get(timeout=30)
+            with pytest.raises(InternalServerError, match="about to end") as refused:
+                client.completions.create(**asked)
+            assert refused.value.status_code == 503
+            for stream, piece in zip(streams, first, strict=True):
+                pieces = [piece, *stream]
+                own = "".join(p.choices[0].text for p in pieces if p.choices[0].index == 0)
+                assert own.startswith(text)
+                ends = [p.choices[0].finish_reason for p in pieces]
+                assert ends.count("length") == 64
         assert process.wait(30) == 0
     finally:
         process.kill()
         process.communicate()
 
 
-def _url(process: "subprocess.Popen[str]") -> str:
+def _url(process: "subprocess.Popen[str]") -> tuple[str, "queue.Queue[str]"]:
+    """Where the server listens, and what it says of its end."""
     assert process.stderr is not None
-    for line in process.stderr:
+    stream, said = process.stderr, queue.Queue[str]()
+
+    def read() -> None:  # what nobody reads would fill the pipe
+        for line in stream:
+            if line.startswith("SIG"):
+                said.put(line)
+
+    for line in stream:
         if match := re.search(r"at (http://\S+/v1)", line):
-            # Nobody reads the rest, which must not fill the pipe.
-            threading.Thread(target=process.stderr.read, daemon=True).start()
-            return match.group(1)
+            threading.Thread(target=read, daemon=True).start()
+            return match.group(1), said
     raise AssertionError("the server has not started")
 
 

@@ -3,7 +3,7 @@
 Axis names: R rows, T new tokens of a row, C blocks of a row, S slots, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,9 +14,10 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.requests import MOST_BIASES
+from launch.serving.runner.compiling import Compiled
 from launch.serving.sampling.draw import FLOATS, Settings, draw
 from launch.serving.sampling.state import SamplerState, enter
-from launch.serving.sampling.variants import VARIANTS, Variant
+from launch.serving.sampling.variants import PLAIN, VARIANTS, Variant
 from launch.serving.scheduler.buckets import Bucket, Buckets
 from models.layers.low_rank import choose_adapters
 from models.layers.paged_cache import Pages, Rows
@@ -83,7 +84,7 @@ class Programs:
         self._vocab_size, self._context = vocab_size, context
         self._pages, self._state = _shapes(pages), _shapes(state)
         self._replicated = NamedSharding(mesh, PartitionSpec())
-        self._compiled: dict[Any, Any] = {}
+        self.compiled: Compiled[Any] = Compiled(self._compile)
 
     @property
     def keys(self) -> list[Any]:
@@ -91,18 +92,24 @@ class Programs:
         rows = sorted({*self._buckets.decode_rows, *self._buckets.prefill_rows})
         return [*self._buckets, *((v, r) for v in range(len(VARIANTS)) for r in rows), "enter"]
 
-    def compile_all(self) -> Iterator[Any]:
-        """Compiles what is not compiled yet; gives each key once it is."""
-        for key in self.keys:
-            self.get(key)
-            yield key
+    @property
+    def first_keys(self) -> list[Any]:
+        """Enough to answer with: the largest shapes, which do for every step, and draws of their
+        rows without frills."""
+        buckets = self._buckets
+        decode = buckets.decode(buckets.decode_rows[-1], buckets.blocks[-1])
+        rows = buckets.rows_of(buckets.chunk)
+        prefill = buckets.prefill(rows, buckets.chunk, buckets.blocks[-1])
+        rows_drawn = sorted({decode.rows, prefill.rows})
+        return [prefill, decode, *((variant, r) for r in rows_drawn for variant in PLAIN)]
+
+    def ready(self, bucket: Bucket) -> Bucket:
+        """The bucket, or, as long as it is about to be compiled, the smallest that does, too."""
+        return self.compiled.instead(bucket, lambda: self._buckets.larger(bucket))
 
     def get(self, key: Any) -> Any:
         """The compiled program of a key."""
-        program = self._compiled.get(key)
-        if program is None:
-            program = self._compiled[key] = self._compile(key)
-        return program
+        return self.compiled.get(key)
 
     def _compile(self, key: Any) -> Any:
         if isinstance(key, Bucket):

@@ -1,6 +1,7 @@
 """Runs the scheduler's steps on the device."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -71,9 +72,12 @@ class Runner:
             state=self._state,
         )
 
-    def warm_up(self, on_program: Callable[[Any], None] = lambda key: None) -> None:
-        """Compiles every program; `on_program` is told of each."""
-        for key in self.programs.compile_all():
+    def warm_up(
+        self, keys: Iterable[Any], on_program: Callable[[Any], None] = lambda key: None
+    ) -> None:
+        """Compiles programs; `on_program` is told of each."""
+        for key in keys:
+            self.programs.get(key)
             on_program(key)
 
     def put_adapter(self, place: int, values: Mapping[str, np.ndarray]) -> None:
@@ -86,6 +90,7 @@ class Runner:
 
     def run(self, step: Step, slots: Slots) -> Result:
         """Hands a step to the device. Steps must come in the order in which they were planned."""
+        step = replace(step, bucket=self.programs.ready(step.bucket))
         self._enter_new(step)
         inputs = self._inputs(step, slots)
         logits, self._pages = self.programs.get(step.bucket)(

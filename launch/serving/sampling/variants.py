@@ -26,6 +26,9 @@ VARIANTS = (
 )
 
 
+PLAIN = (0, 1)  # what most requests need
+
+
 def variant_of(request: Request) -> int:
     """The index in VARIANTS of the least program that does what a request needs."""
     sampling = request.sampling

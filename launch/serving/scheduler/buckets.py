@@ -66,6 +66,15 @@ class Buckets:
         width = _fitting(self.prefill_tokens, tokens)
         return max(rows for rows in self.prefill_rows if rows * width <= self.batched_tokens)
 
+    def larger(self, bucket: Bucket) -> list[Bucket]:
+        """All that a step of this bucket fits into, the smallest first."""
+        fitting = [
+            other
+            for other in self
+            if all(size >= own for size, own in zip(other, bucket, strict=True))
+        ]
+        return sorted(fitting, key=lambda other: (other.rows * other.tokens, other.blocks))
+
     def __iter__(self) -> Iterator[Bucket]:
         """Every bucket that a step may have."""
         for blocks in self.blocks:
