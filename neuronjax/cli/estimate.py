@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mesh", help="sizes by axis, such as data=4,model=8 (default: one core)")
     parser.add_argument("--batch", type=whole(1))
     parser.add_argument("--dtype")
+    parser.add_argument("--flags", help="of the compiler (default: NEURON_CC_FLAGS)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.machine,
         arguments.while_trips,
         arguments.faults,
+        arguments.flags,
     )
     prices = read_prices(arguments.prices) if arguments.prices else {}
     found = of_factory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from neuronjax.errors import TopologyError, UnsupportedProgramError
+from neuronjax.errors import ConfigurationError, TopologyError, UnsupportedProgramError
 from neuronjax.faults import parse_faults
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.slowness import check_faults, slowed
@@ -20,7 +21,7 @@ from neuronjax.planning.memory import advice, memory_of
 from neuronjax.planning.record import Estimate, KernelShare, Price
 from neuronjax.planning.tracing import abstract_mesh, mesh_size, trace
 from neuronjax.planning.traffic import CORES, traffic_of
-from neuronjax.planning.workload import Factory, Workload
+from neuronjax.planning.workload import PROTOCOL, Factory, Workload
 
 DEFAULT_TARGET = "trn2.48xlarge"
 _MOST_KERNELS = 50
@@ -42,6 +43,9 @@ def estimate(
     price: float | Price | None = None,
     while_trips: int = 1,
     faults: str = "",
+    flags: str | None = None,
+    layers: int | None = None,
+    depths: tuple[int, int] = DEPTHS,
 ) -> Estimate:
     """What one call of `fn` would take on a machine. Nothing is allocated, compiled to code or run.
 
@@ -58,19 +62,28 @@ def estimate(
       price: US dollars for an instance and hour.
       while_trips: trips of loops whose number depends on data.
       faults: slow cores and links, as ``"slow_core core=3 factor=2"`` (see `neuronjax.faults`).
+      flags: of the compiler, as ``"--auto-cast=matmult"``; default: NEURON_CC_FLAGS.
+      layers: of a deep model, whose time follows from two shallow ones. `fn` then makes what is
+        estimated, as for ``neuronjax estimate``: called with ``layers=`` and, if it takes it,
+        ``mesh=``, it returns a dict of fn and arguments. There are no `arguments` of its own.
+      depths: layers of those two.
 
     Raises:
       UnknownTargetError, LogicalCoreError, TopologyError, ConfigurationError: no such machine.
       CompileError: the program cannot be partitioned or lowered.
     """
     given = abstract_mesh(mesh)
+    setting = setting_of(target, lnc, machine, while_trips, faults, flags)
+    if layers is not None:
+        _check_factory(fn, arguments, in_specs, tokens, samples)
+        factory = Factory(make=fn, name=_name(fn))
+        return of_factory(factory, setting, given, price=price, layers=layers, depths=depths)
     if in_specs is not None:
         arguments = tuple(
             _placed(argument, specs, given)
             for argument, specs in zip(arguments, _specs(in_specs, arguments), strict=True)
         )
     workload = Workload(fn=fn, arguments=arguments, tokens=tokens, samples=samples)
-    setting = setting_of(target, lnc, machine, while_trips, faults)
     return of_workload(workload, setting, given if mesh is not None else None, price=price)
 
 
@@ -80,8 +93,9 @@ def setting_of(
     machine: what_if.Given = None,
     while_trips: int = 1,
     faults: str = "",
+    flags: str | None = None,
 ) -> Setting:
-    """The machine of a target with what `machine` changes.
+    """The machine of a target with what `machine` changes, and what it is asked about.
 
     UnsupportedProgramError: AWS publishes too little about the chip.
     """
@@ -93,7 +107,34 @@ def setting_of(
         )
     slow = parse_faults("faults", faults)
     check_faults(changed, slow)
-    return Setting(machine=changed, calibration=calibration, while_trips=while_trips, faults=slow)
+    return Setting(
+        machine=changed,
+        calibration=calibration,
+        while_trips=while_trips,
+        faults=slow,
+        flags=flags,
+    )
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
+def _check_factory(
+    fn: Callable[..., Any], arguments: tuple[Any, ...], in_specs: Any, *counts: int | None
+) -> None:
+    """What makes workloads says itself what they take and process."""
+    if arguments or in_specs is not None or any(count is not None for count in counts):
+        raise ConfigurationError(
+            f"with layers, {_name(fn)} makes what is estimated: it returns a dict with fn,"
+            " arguments (with their shardings), tokens and samples, so estimate takes none of"
+            " them, nor in_specs. Leave them out, or leave out layers."
+        )
+    if "layers" not in inspect.signature(fn).parameters:
+        raise ConfigurationError(
+            f"{_name(fn)} takes no layers, so no shallower model can be made with it. Give a"
+            f" function as neuronjax estimate takes it:\n{PROTOCOL}"
+        )
 
 
 def of_workload(

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.machine import Machine
 from neuronjax.program.collective import CollectiveInstruction
-from neuronjax.program.control import RegisterArithmetic, RegisterMove, SemaphoreEvent
+from neuronjax.program.control import Host, RegisterArithmetic, RegisterMove, SemaphoreEvent
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
 from neuronjax.program.program import (
@@ -406,6 +406,7 @@ class _Scheduler:
         if key not in self.results:
             self.results[key] = simulate(compiled, self.platform)
             self.simulated += self.results[key].simulated
+        self.note_assumptions(kernel, compiled, self.results[key])
         reads, writes = _buffers(compiled)
         streams = {
             each.stream for each in compiled.instructions if isinstance(each, CollectiveInstruction)
@@ -423,6 +424,19 @@ class _Scheduler:
         )
         self.timed[id(kernel)] = timed
         return timed
+
+    def note_assumptions(self, kernel: Kernel, compiled: Compiled, result: Simulated) -> None:
+        """What of a kernel's time no instruction or trip of its own says."""
+        for each in compiled.instructions:
+            if isinstance(each, Host):
+                self.assumed[f"{each.function} runs on the host; only its transfers take time"] = (
+                    None
+                )
+        if result.averaged:
+            self.assumed[
+                f"{kernel.name}: {result.averaged} trips of a loop that finds no steady state are"
+                " like those before them"
+            ] = None
 
 
 def _is_load(each: DmaInstruction, weights: frozenset[str]) -> bool:

@@ -82,6 +82,8 @@ class Simulated:
     ends: tuple[int, ...]
     #: By outermost instruction or loop: the end of all so far, and their work on the DMA engines.
     marks: tuple[tuple[int, int], ...]
+    #: Trips of loops without a steady state that were taken to be like those before them.
+    averaged: int = 0
     events: tuple[Event, ...] = ()
 
 
@@ -198,7 +200,7 @@ class Simulation:
         self.heat = 0
         self.counters = [0] * compiled.counters
         self.first_compute: int | None = None
-        self.simulated = 0
+        self.simulated = self.averaged = 0
         self.events: list[Event] = []
         self.most_events = most_events
 
@@ -226,6 +228,7 @@ class Simulation:
             simulated=self.simulated,
             ends=tuple(t[self.ends : self.busy]),
             marks=tuple(marks),
+            averaged=self.averaged,
             events=tuple(self.events),
         )
 
@@ -485,6 +488,7 @@ class Simulation:
                 span = trip - middle[0]
                 left = nest.trips - trip
                 if self.average(middle[1], left // span):
+                    self.averaged += left // span * span
                     trip += left // span * span
                     watches = False
 

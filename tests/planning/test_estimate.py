@@ -156,6 +156,53 @@ def test_deep_models_follow_from_shallow_ones(mesh: str) -> None:
     assert line.hbm_traffic_bytes == pytest.approx(measured.hbm_traffic_bytes, rel=0.02)
 
 
+def stack(layers: int) -> dict:
+    def run(x: jax.Array) -> jax.Array:
+        for _ in range(layers):
+            x = jax.nn.silu(x @ x)
+        return x
+
+    return {"fn": run, "arguments": (bf16(128, 128),), "layers": layers}
+
+
+def test_depth_is_extrapolated_as_on_the_command_line() -> None:
+    line = neuronjax.estimate(stack, layers=9, target="trn1.2xlarge")
+    assert line.assumed == ("9 layers on the line through 3 and 4: all are alike",)
+    command = of_factory(
+        workload.Factory(make=stack, name="stack"), setting_of("trn1.2xlarge", None), layers=9
+    )
+    assert line.step_ns == command.step_ns
+    assert line.model_flops == 9 * 2 * 128**3
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        pytest.param({"tokens": 3}, "leave out layers", id="tokens"),
+        pytest.param({"fn": lambda: None}, "takes no layers", id="no layers"),
+    ],
+)
+def test_factories_that_are_none_are_refused(given: dict, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        neuronjax.estimate(**{"fn": stack, "layers": 9, **given})
+
+
+def test_flags_are_those_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURONJAX_NUMERICS", "chip")
+    f32 = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    whole, cast = (
+        neuronjax.estimate(jnp.matmul, f32, f32, target="trn1.2xlarge", flags=flags)
+        for flags in ("", "--auto-cast=matmult --auto-cast-type=bf16")
+    )
+    assert cast.busy_ns["tensor"] < whole.busy_ns["tensor"] / 3
+
+
+def test_what_the_host_does_is_assumed() -> None:
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    found = neuronjax.estimate(lambda x: jnp.abs(jnp.fft.rfft(x)), x, target="trn1.2xlarge")
+    assert any("fft runs on the host" in each for each in found.assumed)
+
+
 def test_more_cores_than_one_machine() -> None:
     setting = setting_of("trn1.2xlarge", None)
     found = of_factory(factory(), setting, abstract_mesh("model=8"), price=10.0)
