@@ -48,6 +48,11 @@ class EngineConfig:
         None, "Lengths of pieces of prompts, in tokens, such as 32,128,512."
     )
     context_buckets: str | None = setting(None, "Lengths of texts, in tokens, such as 1024,4096.")
+    speculative_config: str | None = setting(
+        None,
+        'Guess tokens: JSON such as {"method": "ngram", "num_speculative_tokens": 4}, or with '
+        '"method": "draft_model" or "medusa" and a "model", which is a directory.',
+    )
     prefix_caching: bool = setting(True, "Texts with the same beginning share its blocks.")
     async_scheduling: bool = setting(
         True, "The host plans a step while the device is at the one before."

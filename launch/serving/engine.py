@@ -43,6 +43,9 @@ class Runner(Protocol):
     def run(self, step: Step, slots: Slots) -> Result:
         """Starts a step."""
 
+    def worth_guessing(self, sequence: Sequence) -> bool:
+        """Whether there is a guess of what follows in a text."""
+
 
 class Load(NamedTuple):
     """The engine at one moment."""
@@ -81,7 +84,7 @@ class Engine:
         self._runner, self._deliver, self._on_step = runner, deliver, on_step
         self._max_waiting, self._depth = max_waiting, 1 + steps_ahead
         runner.reset()
-        self._scheduler = Scheduler(limits)
+        self._scheduler = Scheduler(limits, runner.worth_guessing)
         self._sequences: dict[str, Sequence] = {}
         self._inbox: deque[Callable[[], None]] = deque()
         self._change = threading.Condition()
@@ -114,7 +117,8 @@ class Engine:
                 )
             if request.id in self._sequences:
                 raise RequestError(f"the request {request.id!r} is under way already")
-            sequence = self._sequences[request.id] = Sequence.of(request)
+            speculation = self.limits.guesses > 0
+            sequence = self._sequences[request.id] = Sequence.of(request, speculation=speculation)
             self._inbox.append(lambda: self._scheduler.submit(sequence))
             self._change.notify()
 
@@ -218,7 +222,8 @@ class Engine:
         for index, sequence in enumerate(progress.sequences):
             finished = progress.finished.get(index) or self._end_of_grammar(sequence)
             if sequence.id in self._sequences:
-                outputs.append(_output(sequence, drawn, int(progress.rows[index]), finished))
+                new, row = progress.tokens[index], int(progress.rows[index])
+                outputs.append(_output(sequence, new, drawn, row, finished))
             if finished is not None:
                 self._sequences.pop(sequence.id, None)
         self._on_step(StepRecord(step, time.perf_counter() - began, planning))
@@ -236,7 +241,13 @@ class Engine:
         return "stop"
 
 
-def _output(sequence: Sequence, drawn: Drawn, row: int, finished: FinishReason | None) -> Output:
+def _output(
+    sequence: Sequence,
+    new: Items[int],
+    drawn: Drawn,
+    row: int,
+    finished: FinishReason | None,
+) -> Output:
     request = sequence.request
     logprobs: list[Logprobs] = []
     if request is not None and request.sampling.logprobs is not None:
@@ -253,7 +264,7 @@ def _output(sequence: Sequence, drawn: Drawn, row: int, finished: FinishReason |
         )
     return Output(
         sequence.id,
-        (sequence.tokens[-1],),
+        tuple(new),
         logprobs,
         finished,
         sequence.cached_tokens,

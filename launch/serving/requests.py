@@ -116,6 +116,12 @@ class Request:
     grammar: Grammar | None = None
     adapter: Adapter | None = None
 
+    @property
+    def can_speculate(self) -> bool:
+        """Whether each token depends on those before it through the model alone."""
+        sampling = self.sampling
+        return self.grammar is None and not sampling.changes_logits and sampling.logprobs is None
+
 
 class Logprobs(NamedTuple):
     """Logarithms of the probabilities before temperature and truncation."""

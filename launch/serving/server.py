@@ -26,6 +26,7 @@ from launch.serving.runner.runner import Runner
 from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.serving.service import Dispatcher, Service
+from launch.serving.speculation.make import make_proposer
 
 
 class Loaded(NamedTuple):
@@ -69,6 +70,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
         limits,
         vocab_size=description.vocab_size,
         cache_dtype=dtype,
+        proposer=make_proposer(config, writer, mesh_text, limits),
     )
     programs = runner.programs
     keys = programs.first_keys if config.warm_up == "needed" else programs.keys

@@ -206,10 +206,11 @@ class Decoder(nnx.Module):
         return [empty for _ in range(config.num_layers)]
 
     def extend_pages(
-        self, tokens: jax.Array, pages: Sequence[Pages], rows: Rows
+        self, tokens: jax.Array, pages: Sequence[Pages], rows: Rows, *, whole: bool = False
     ) -> tuple[jax.Array, list[Pages]]:
         """The normed output [R, D] after the last new token of every row, tokens [R, T], and the
-        pages with the new tokens added; `logits_of` makes logits of it.
+        pages with the new tokens added; `logits_of` makes logits of it. With `whole` the outputs
+        [R, T, D] after every token.
 
         Texts must not outgrow the first of `config.boundaries`.
         """
@@ -224,6 +225,8 @@ class Decoder(nnx.Module):
         ]
         x, extended = self._blocks(self.embed(tokens), caches, where, rows.starts)
         x = self.norm(x)
+        if whole:
+            return x, [layer.pages for layer in extended]
         last = jnp.maximum(rows.counts - 1, 0)[:, None, None]
         x = jnp.take_along_axis(x, last, axis=1)
         return x[:, 0], [layer.pages for layer in extended]

@@ -15,6 +15,7 @@ from launch.serving.requests import Logprobs, Output, Request, SamplingParameter
 from launch.serving.runner.runner import Runner
 from launch.serving.scheduler.buckets import Buckets
 from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.speculation.proposer import Proposer
 from models.decoder.config import DecoderConfig
 from models.decoder.sharding import AXES
 from models.parameters import Parameters
@@ -37,9 +38,14 @@ class Model:
     parameters: Parameters
     mesh: Mesh
 
-    def runner(self, limits: SchedulerLimits = LIMITS) -> Runner:
+    def runner(self, limits: SchedulerLimits = LIMITS, proposer: Proposer | None = None) -> Runner:
         return Runner(
-            self.graph, self.parameters, self.mesh, limits, vocab_size=self.config.vocab_size
+            self.graph,
+            self.parameters,
+            self.mesh,
+            limits,
+            vocab_size=self.config.vocab_size,
+            proposer=proposer,
         )
 
 

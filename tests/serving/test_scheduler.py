@@ -54,9 +54,16 @@ requests = st.tuples(prompts, st.integers(1, 10), st.integers(0, 2), st.booleans
     depth=st.integers(1, 3),
     prefix_caching=st.booleans(),
     patience=st.integers(1, 4),
+    guesses=st.integers(0, 4),
 )
 def test_each_answer_is_the_answer_alone(
-    arrivals: list, cancels: list, blocks: int, depth: int, prefix_caching: bool, patience: int
+    arrivals: list,
+    cancels: list,
+    blocks: int,
+    depth: int,
+    prefix_caching: bool,
+    patience: int,
+    guesses: int,
 ) -> None:
     scheduler = Scheduler(
         replace(
@@ -64,13 +71,14 @@ def test_each_answer_is_the_answer_alone(
             blocks=blocks,
             prefix_caching=prefix_caching,
             prefills_per_decode=patience,
+            guesses=guesses,
         )
     )
     device = TokenDevice(scheduler)
     waits = [wait for wait, _ in arrivals]
     expected = [answer(prompt, count) for _, (prompt, count, _, _) in arrivals]
     sequences = [
-        sequence(prompt, count, priority=priority, one_by_one=one_by_one)
+        sequence(prompt, count, priority=priority, one_by_one=one_by_one, speculates=one_by_one)
         for _, (prompt, count, priority, one_by_one) in arrivals
     ]
     coming = deque(zip(waits, sequences, strict=True))
@@ -123,6 +131,25 @@ def test_a_stop_token_ends_an_answer_with_steps_under_way() -> None:
         drive(scheduler, depth)
         assert (list(each.answer), each.finished) == (expected, "stop")
         assert scheduler.pool.held == 0
+
+
+def test_right_guesses_save_steps_and_a_stop_token_ends_among_them() -> None:
+    prompt = [3, 1, 4]
+    alone = answer(prompt, 16)
+    plain, quick = Scheduler(LIMITS), Scheduler(replace(LIMITS, guesses=3))
+    for scheduler in (plain, quick):
+        each = sequence(prompt, 16, one_by_one=True, speculates=True)
+        scheduler.submit(each)
+        drive(scheduler)
+        assert list(each.answer) == alone
+    assert quick.counters.decode_steps < 0.7 * plain.counters.decode_steps
+    assert 0 < quick.counters.accepted_tokens < quick.counters.draft_tokens
+    for stop in set(alone):
+        scheduler = Scheduler(replace(LIMITS, guesses=3))
+        each = sequence(prompt, 16, stop_tokens={stop}, one_by_one=True, speculates=True)
+        scheduler.submit(each)
+        drive(scheduler)
+        assert (list(each.answer), each.finished) == (alone[: alone.index(stop) + 1], "stop")
 
 
 def test_short_memory_preempts_the_last_and_gives_all_answers() -> None:

@@ -61,6 +61,26 @@ def test_every_step_takes_what_the_table_says() -> None:
     assert outcome.between_tokens.count == sum(arrival.max_tokens - 1 for arrival in arrivals)
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+@pytest.mark.parametrize("rate", [0.5, 8.0, 100.0])
+def test_leaps_over_equal_steps_change_nothing(rate: float, ahead: int) -> None:
+    """At low load, at high load, and with more requests than slots and blocks."""
+    limits = replace(LIMITS, blocks=24)
+    config = TrafficConfig(num_requests=80, lengths="alpaca", shared_prefix=20)
+    arrivals = draw_traffic(config, rate, limits.longest)
+    steps = []
+    slow = simulate(
+        limits, seconds, arrivals, steps_ahead=ahead, on_step=lambda *step: steps.append(step)
+    )
+    quick = simulate(limits, seconds, arrivals, steps_ahead=ahead)
+    assert slow.steps == quick.steps == len(steps)
+    assert slow.counters == quick.counters
+    assert slow.busy == quick.busy
+    np.testing.assert_array_equal(slow.first_token, quick.first_token)
+    np.testing.assert_array_equal(slow.finished, quick.finished)
+    assert slow.between_tokens == quick.between_tokens
+
+
 def test_a_queue_of_one_place_is_an_m_d_1_queue() -> None:
     """One request at a time with a fixed time of service: Pollaczek and Khinchine's mean wait."""
     limits = SchedulerLimits(64, 4, 16, Buckets((1,), (1,), (16,), (4,), 16))

@@ -1,68 +1,31 @@
 """The programs of the device, compiled ahead for every shape.
 
-Axis names: R rows, T new tokens of a row, C blocks of a row, S slots, V vocabulary.
+Axis names: R rows, S slots, V vocabulary.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.requests import MOST_BIASES
+from launch.serving.runner.arrays import HEADER, forward, forward_guesses, shapes_of
 from launch.serving.runner.compiling import Compiled
-from launch.serving.sampling.draw import FLOATS, Settings, draw
+from launch.serving.sampling.draw import draw, settings_shapes
 from launch.serving.sampling.state import SamplerState, enter
-from launch.serving.sampling.variants import PLAIN, VARIANTS, Variant
+from launch.serving.sampling.variants import PLAIN, STATELESS, VARIANTS, Variant
 from launch.serving.scheduler.buckets import Bucket, Buckets
-from models.layers.low_rank import choose_adapters
-from models.layers.paged_cache import Pages, Rows
-from models.parameters import merge
-
-# Columns of a step's input before its tokens: start, count, slot, token on the device, adapter.
-HEADER = 5
+from models.layers.paged_cache import Pages
 
 
-class PagedDecoder(Protocol):
-    """What serving needs of a model."""
+class Guesses(NamedTuple):
+    """The key of the program that checks the guesses of a bucket."""
 
-    def extend_pages(
-        self, tokens: jax.Array, pages: Any, rows: Rows
-    ) -> tuple[jax.Array, list[Pages]]:
-        """The output [R, D] after the last new token of every row, and the extended pages."""
-
-    def logits_of(self, x: jax.Array) -> jax.Array:
-        """Logits [R, V] of such outputs."""
-
-    def init_pages(self, blocks: int, block_size: int, dtype: Any = None) -> list[Pages]:
-        """Empty pages, in the model's dtype if none is given."""
-
-
-def forward(
-    graph: nnx.GraphDef[Any],
-    tokens_per_row: int,
-    parameters: Mapping[str, jax.Array],
-    pages: list[Pages],
-    last: jax.Array,
-    inputs: jax.Array,
-) -> tuple[jax.Array, list[Pages]]:
-    """Logits [R, V] after each row, and the pages with its tokens.
-
-    last int32 [S + 1]: the tokens that were drawn last. inputs int32 [R, HEADER + T + C]: see
-    HEADER, then tokens and block table.
-    """
-    start, count, slot, on_device, adapter = inputs[:, :HEADER].T
-    tokens, tables = jnp.split(inputs[:, HEADER:], [tokens_per_row], axis=1)
-    tokens = jnp.where((on_device == 1)[:, None], last[slot][:, None], tokens)
-    module = merge(graph, parameters)
-    choose_adapters(module, adapter)
-    model: PagedDecoder = module
-    outputs, pages = model.extend_pages(tokens, pages, Rows(tables, start, count))
-    return model.logits_of(outputs), pages
+    bucket: Bucket
 
 
 class Programs:
@@ -79,18 +42,29 @@ class Programs:
         context: int,
         pages: list[Pages],
         state: SamplerState,
+        guesses: int = 0,
     ) -> None:
         self._graph, self._parameters, self._buckets = graph, parameters, buckets
+        self._guesses = guesses
         self._vocab_size, self._context = vocab_size, context
-        self._pages, self._state = _shapes(pages), _shapes(state)
+        self._pages, self._state = shapes_of(pages), shapes_of(state)
         self._replicated = NamedSharding(mesh, PartitionSpec())
         self.compiled: Compiled[Any] = Compiled(self._compile)
 
     @property
     def keys(self) -> list[Any]:
-        """What there is to compile: buckets, (variant, rows), and "enter"."""
+        """What there is to compile: buckets, with guesses and without, (variant, rows), "enter"."""
         rows = sorted({*self._buckets.decode_rows, *self._buckets.prefill_rows})
-        return [*self._buckets, *((v, r) for v in range(len(VARIANTS)) for r in rows), "enter"]
+        drawn = [(variant, r) for variant in range(len(VARIANTS)) for r in rows]
+        keys = [*self._buckets, *drawn, "enter"]
+        if not self._guesses:
+            return keys
+        width = 1 + self._guesses
+        checked = [
+            Guesses(bucket._replace(tokens=width)) for bucket in self._buckets if bucket.tokens == 1
+        ]
+        more = [(v, r * width) for v in range(STATELESS) for r in self._buckets.decode_rows]
+        return [*keys, *checked, *(key for key in more if key not in drawn)]
 
     @property
     def first_keys(self) -> list[Any]:
@@ -114,6 +88,8 @@ class Programs:
     def _compile(self, key: Any) -> Any:
         if isinstance(key, Bucket):
             return self._forward(key)
+        if isinstance(key, Guesses):
+            return self._check(key.bucket)
         if key == "enter":
             return self._enter()
         variant, rows = key
@@ -125,23 +101,31 @@ class Programs:
         program = jax.jit(
             partial(forward, self._graph, bucket.tokens),
             donate_argnums=1,
-            out_shardings=(self._replicated, pages),
+            out_shardings=(self._replicated, self._replicated, pages),
         )
         return program.lower(
-            _shapes(self._parameters),
+            shapes_of(self._parameters),
             self._pages,
             self._state.last,
             self._array((bucket.rows, width), np.int32),
         ).compile()
 
-    def _draw(self, variant: Variant, rows: int) -> Any:
-        settings = Settings(
-            self._array((rows,), np.int32),
-            self._array((rows,), np.int32),
-            self._array((rows, 2), np.uint32),
-            self._array((rows,), np.int32),
-            self._array((rows, len(FLOATS)), np.float32),
+    def _check(self, bucket: Bucket) -> Any:
+        pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
+        program = jax.jit(
+            partial(forward_guesses, self._graph),
+            donate_argnums=1,
+            out_shardings=(self._replicated, self._replicated, pages),
         )
+        return program.lower(
+            shapes_of(self._parameters),
+            self._pages,
+            self._array((bucket.rows, HEADER + 1 + bucket.blocks), np.int32),
+            self._array((bucket.rows, self._guesses), np.int32),
+        ).compile()
+
+    def _draw(self, variant: Variant, rows: int) -> Any:
+        settings = settings_shapes(rows, self._replicated)
         words = (rows, -(-self._vocab_size // 32))
         mask = self._array(words, np.uint32) if variant.masks else None
         logits = self._array((rows, self._vocab_size), np.float32)
@@ -169,9 +153,3 @@ class Programs:
 
     def _array(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=self._replicated)
-
-
-def _shapes(tree: Any) -> Any:
-    return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), tree
-    )

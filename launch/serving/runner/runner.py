@@ -10,15 +10,17 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.adapters.stacks import put
-from launch.serving.runner.programs import HEADER, PagedDecoder, Programs
-from launch.serving.sampling.draw import Drawn
+from launch.serving.runner.arrays import HEADER, make_pages
+from launch.serving.runner.programs import Guesses, Programs
+from launch.serving.sampling.draw import Drawn, Settings
 from launch.serving.sampling.slot_settings import SlotSettings, biases
 from launch.serving.sampling.state import SamplerState
 from launch.serving.sampling.variants import VARIANTS
 from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Step
-from models.parameters import merge
+from launch.serving.speculation.proposer import Proposer, accepted
 
 
 class Result:
@@ -38,6 +40,21 @@ class Result:
         return Drawn(*leaves)  # type: ignore[arg-type]
 
 
+class CheckedResult:
+    """What a step with guesses drew."""
+
+    def __init__(self, step: Step, guesses: Any, drawn: Drawn) -> None:
+        self._step, self._guesses, self._tokens = step, guesses, drawn.tokens
+        self._tokens.copy_to_host_async()
+
+    def wait(self) -> Drawn:
+        """Tokens [n, 1 + K] of the rows without padding, -1 behind the first wrong guess."""
+        rows, width = len(self._step.slots), self._step.bucket.tokens
+        tokens = np.asarray(self._tokens).reshape(-1, width)[:rows]
+        guesses = np.asarray(self._guesses)[:rows]
+        return Drawn(accepted(self._step, guesses, tokens))  # type: ignore[arg-type]
+
+
 class Runner:
     """The model, the pages and what is known of the slots, on a mesh."""
 
@@ -50,7 +67,9 @@ class Runner:
         *,
         vocab_size: int,
         cache_dtype: str | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
+        self._proposer = proposer
         self._parameters, self._limits = parameters, limits
         self._settings = SlotSettings(limits.slots)
         self._pages = make_pages(
@@ -70,6 +89,7 @@ class Runner:
             context=limits.context,
             pages=self._pages,
             state=self._state,
+            guesses=limits.guesses,
         )
 
     def warm_up(
@@ -79,6 +99,12 @@ class Runner:
         for key in keys:
             self.programs.get(key)
             on_program(key)
+        for key in () if self._proposer is None else self._proposer.compile_all():
+            on_program(key)
+
+    def worth_guessing(self, sequence: Sequence) -> bool:
+        """Whether there is a guess of what follows in a text."""
+        return self._proposer is not None and self._proposer.worth_guessing(sequence)
 
     def put_adapter(self, place: int, values: Mapping[str, np.ndarray]) -> None:
         """Lays an adapter into the stacks, for steps from the next one on."""
@@ -88,14 +114,18 @@ class Runner:
         """Forgets who had the slots: another scheduler begins."""
         self._settings.reset()
 
-    def run(self, step: Step, slots: Slots) -> Result:
+    def run(self, step: Step, slots: Slots) -> Result | CheckedResult:
         """Hands a step to the device. Steps must come in the order in which they were planned."""
-        step = replace(step, bucket=self.programs.ready(step.bucket))
         self._enter_new(step)
+        if step.speculative:
+            return self._check(step, slots)
+        step = replace(step, bucket=self.programs.ready(step.bucket))
         inputs = self._inputs(step, slots)
-        logits, self._pages = self.programs.get(step.bucket)(
+        logits, outputs, self._pages = self.programs.get(step.bucket)(
             self._parameters, self._pages, self._state.last, inputs
         )
+        if self._proposer is not None:
+            self._proposer.observe(step, inputs, self._state.last, outputs)
         if not step.samples.any():
             return Result(None, len(step.slots))
         return self._draw(step, logits)
@@ -114,6 +144,33 @@ class Runner:
                     self._state, np.array(place, np.int32), text, *biases(sequence.request)
                 )
 
+    def _check(self, step: Step, slots: Slots) -> CheckedResult:
+        """A step with guesses: what the model draws in their places."""
+        assert self._proposer is not None
+        first = replace(
+            step, bucket=step.bucket._replace(tokens=1), counts=np.ones_like(step.counts)
+        )
+        inputs = self._inputs(first, slots)
+        inputs[: len(step.slots), 1] = step.counts
+        settings, variant = self._settings_of(first)
+        guesses = self._proposer.propose(step, inputs, settings)
+        logits, outputs, self._pages = self.programs.get(Guesses(step.bucket))(
+            self._parameters, self._pages, inputs, guesses
+        )
+        drawn, self._state = self.programs.get((variant, step.bucket.rows * step.bucket.tokens))(
+            logits, self._state, self._at_each_place(settings, step.bucket.tokens), None
+        )
+        self._proposer.verified(step, guesses, drawn.tokens, outputs)
+        return CheckedResult(step, guesses, drawn)
+
+    def _at_each_place(self, settings: Settings, width: int) -> Settings:
+        """Settings of rows as those of `width` tokens each; none of them is remembered."""
+        repeated = (np.repeat(np.asarray(array), width, axis=0) for array in settings)
+        slots, numbers, *rest = repeated
+        places = np.tile(np.arange(width, dtype=np.int32), len(settings.slots))
+        arrays: tuple[Any, ...] = (np.full_like(slots, self._settings.padding), numbers + places)
+        return Settings(*arrays, *rest)
+
     def _inputs(self, step: Step, slots: Slots) -> np.ndarray:
         bucket, rows = step.bucket, len(step.slots)
         inputs = np.zeros((bucket.rows, HEADER + bucket.tokens + bucket.blocks), np.int32)
@@ -128,7 +185,8 @@ class Runner:
             inputs[row, HEADER : HEADER + count] = tokens
         return inputs
 
-    def _draw(self, step: Step, logits: jax.Array) -> Result:
+    def _settings_of(self, step: Step) -> tuple[Settings, int]:
+        """The settings of a step's rows, and the index of the program that draws for them."""
         rows = len(step.slots)
         places = np.full(step.bucket.rows, self._settings.padding)
         places[:rows] = np.where(step.samples, step.slots, self._settings.padding)
@@ -136,11 +194,15 @@ class Runner:
         numbers = np.zeros(step.bucket.rows, np.int32)
         prompts = [sequence.prompt_length for sequence in step.sequences]
         numbers[:rows] = step.starts + step.counts - prompts
+        return self._settings.rows(places, numbers), variant
+
+    def _draw(self, step: Step, logits: jax.Array) -> Result:
+        settings, variant = self._settings_of(step)
         mask = self._mask(step) if VARIANTS[variant].masks else None
         drawn, self._state = self.programs.get((variant, step.bucket.rows))(
-            logits, self._state, self._settings.rows(places, numbers), mask
+            logits, self._state, settings, mask
         )
-        return Result(drawn, rows)
+        return Result(drawn, len(step.slots))
 
     def _mask(self, step: Step) -> np.ndarray:
         words = -(-self._vocab_size // 32)
@@ -150,23 +212,3 @@ class Runner:
             if grammar is not None and step.samples[row]:
                 mask[row] = grammar.mask()
         return mask
-
-
-def make_pages(
-    graph: nnx.GraphDef[Any],
-    parameters: Mapping[str, jax.Array],
-    mesh: Mesh,
-    blocks: int,
-    block_size: int,
-    dtype: str | None = None,
-) -> Any:
-    """Empty pages on the mesh, in the model's dtype unless another is given; key-value heads are
-    split over its axis `model`."""
-    heads = "model" if "model" in mesh.axis_names else None
-    sharding = NamedSharding(mesh, PartitionSpec(None, None, heads, None))
-
-    def empty() -> Any:
-        model: PagedDecoder = merge(graph, parameters)
-        return model.init_pages(blocks, block_size, dtype)
-
-    return jax.jit(empty, out_shardings=sharding)()

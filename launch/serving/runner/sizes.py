@@ -11,6 +11,7 @@ from launch.serving.config import CACHE_DTYPES, EngineConfig, sizes
 from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Buckets, powers
 from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.speculation.config import read_speculative_config
 
 FACTOR = 4  # between the sizes of neighbouring buckets, if none are given
 
@@ -25,6 +26,7 @@ def choose_limits(
     context = _context(config, model)
     size = config.block_size
     per_text = -(-context // size)
+    speculation = read_speculative_config(config.speculative_config)
     heads_split = mesh.shape.get("model", 1)
     bytes_per_block = block_bytes(model, size, heads_split, cache_dtype)
     return SchedulerLimits(
@@ -34,6 +36,7 @@ def choose_limits(
         buckets=choose_buckets(config, context),
         prefix_caching=config.prefix_caching,
         prefills_per_decode=config.prefills_per_decode,
+        guesses=0 if speculation is None else speculation.num_speculative_tokens,
     )
 
 

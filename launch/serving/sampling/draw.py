@@ -3,7 +3,7 @@
 Axis names: R rows, V vocabulary, W = ceil(V / 32) words of a mask.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,21 @@ class Settings(NamedTuple):
         return self.floats[:, index : index + 1]
 
 
+def settings_shapes(rows: int, sharding: jax.sharding.Sharding) -> Settings:
+    """Settings of so many rows as shapes."""
+
+    def shape(dtype: str, *more: int) -> Any:
+        return jax.ShapeDtypeStruct((rows, *more), dtype, sharding=sharding)
+
+    return Settings(
+        shape("int32"),
+        shape("int32"),
+        shape("uint32", 2),
+        shape("int32"),
+        shape("float32", len(FLOATS)),
+    )
+
+
 class Drawn(NamedTuple):
     """What a step drew; the last three are of variants that tell them."""
 
@@ -64,10 +79,7 @@ def draw(
     if variant.masks:
         assert mask is not None
         logits = jnp.where(_unpacked(mask, logits.shape[1]), logits, -jnp.inf)
-    tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-    if variant.draws:
-        is_greedy = (settings.column("temperature")[:, 0] == 0) | (settings.top_k == 1)
-        tokens = jnp.where(is_greedy, tokens, _random(variant, logits, settings))
+    tokens = stateless_draw(variant, logits, settings)
     state = state._replace(last=state.last.at[settings.slots].set(tokens))
     if not variant.full:
         return Drawn(tokens), state
@@ -76,6 +88,15 @@ def draw(
         counts=state.counts.at[settings.slots, tokens].add(1),
     )
     return _with_logprobs(raw, tokens), state
+
+
+def stateless_draw(variant: Variant, logits: jax.Array, settings: Settings) -> jax.Array:
+    """Tokens int32 [R] after logits FP32 [R, V], whatever stood in the text before."""
+    tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    if variant.draws:
+        is_greedy = (settings.column("temperature")[:, 0] == 0) | (settings.top_k == 1)
+        tokens = jnp.where(is_greedy, tokens, _random(variant, logits, settings))
+    return tokens
 
 
 def _biased(logits: jax.Array, state: SamplerState, settings: Settings) -> jax.Array:

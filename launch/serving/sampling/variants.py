@@ -27,6 +27,9 @@ VARIANTS = (
 
 
 PLAIN = (0, 1)  # what most requests need
+SAMPLED = VARIANTS[1]
+STATELESS = 3
+"""The first so many may serve requests whose tokens depend on the model alone."""
 
 
 def variant_of(request: Request) -> int:

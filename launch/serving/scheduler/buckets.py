@@ -61,6 +61,10 @@ class Buckets:
             _fitting(self.blocks, blocks),
         )
 
+    def verify(self, rows: int, guesses: int, blocks: int) -> Bucket:
+        """The smallest bucket for so many sequences that decode, with guesses."""
+        return self.decode(rows, blocks)._replace(tokens=1 + guesses)
+
     def rows_of(self, tokens: int) -> int:
         """How many pieces of prompts of so many tokens fit one step."""
         width = _fitting(self.prefill_tokens, tokens)

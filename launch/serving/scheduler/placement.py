@@ -52,6 +52,33 @@ class Placement:
                 unharmed = False
         return unharmed
 
+    def could_admit(self) -> bool:
+        """Whether the sequence that waits first has a slot, or can take one from another."""
+        first = self.waiting.first()
+        if first is None:
+            return False
+        victim = self.slots.last(())
+        return (
+            self.slots.free > 0
+            or victim is None
+            or self._sequence(victim).priority > first.priority
+        )
+
+    def blocks_short(self, where: np.ndarray, tokens: int) -> np.ndarray:
+        """How many blocks each of these slots lacks for so many more tokens, int [n]."""
+        size = self.pool.block_size
+        needed = -(-(self.slots.computed[where] + tokens) // size)
+        short: np.ndarray = np.maximum(needed - self.slots.capacity[where] // size, 0)
+        return short
+
+    def extend_by(self, where: np.ndarray, tokens: int) -> None:
+        """Gives these slots the blocks for so many more tokens; there are enough."""
+        short = self.blocks_short(where, tokens)
+        for index in np.flatnonzero(short).tolist():
+            blocks = self.pool.allocate(int(short[index]))
+            assert blocks is not None
+            self._extend(int(where[index]), blocks)
+
     def preempt(self, slot: int) -> None:
         """Sends a sequence back to the queue; it will be computed again."""
         sequence = self.leave(slot)

@@ -10,6 +10,7 @@ never in one step with sequences that decode; of the two, prompts go first, but 
 lowest rank gives its own back, and is computed again later (preemption by recomputation).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,7 @@ class SchedulerLimits:
     buckets: Buckets
     prefix_caching: bool = True
     prefills_per_decode: int = 4  # steps of prompts in a row while others could decode
+    guesses: int = 0  # tokens after the next one that a step checks, if they are guessed
 
     def __post_init__(self) -> None:
         reach = self.buckets.blocks[-1] * self.block_size
@@ -60,8 +62,14 @@ class SchedulerLimits:
 class Scheduler:
     """See the module."""
 
-    def __init__(self, limits: SchedulerLimits) -> None:
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        worth_guessing: Callable[[Sequence], bool] = lambda sequence: True,
+    ) -> None:
         self.limits = limits
+        self._worth_guessing = worth_guessing
+        self._guessed = False  # the last step of decoding was one with guesses
         self.counters = Counters()
         self.slots = Slots(limits.slots, limits.buckets.blocks[-1])
         self.pool = BlockPool(limits.blocks, limits.block_size, reuse=limits.prefix_caching)
@@ -133,27 +141,79 @@ class Scheduler:
 
     def complete(self, step: Step, tokens: np.ndarray) -> Progress:
         """Takes the tokens int32 [n] that the rows of a step drew; what rows that drew nothing
-        have there does not matter. Sequences that ended or left in the meantime are ignored."""
+        have there does not matter. Of a step with guesses they are [n, 1 + guesses], and negative
+        where guesses were wrong. Sequences that ended or left in the meantime are ignored."""
         slots = self.slots
         rows = np.flatnonzero(step.samples & (slots.serial[step.slots] == step.serials))
         places = step.slots[rows]
         slots.pending[places] -= 1
-        self.counters.generation_tokens += len(rows)
         sequences = [step.sequences[row] for row in rows.tolist()]
-        drawn = tokens[rows].tolist()
-        for sequence, token in zip(sequences, drawn, strict=True):
-            sequence.tokens.append(token)
+        drawn = tokens.reshape(len(step.slots), -1)[rows].tolist()
+        if step.speculative:
+            drawn = self._settle(step.counts[rows], places, drawn)
+        self.counters.generation_tokens += sum(map(len, drawn))
+        for sequence, new in zip(sequences, drawn, strict=True):
+            sequence.tokens.extend(new)
         finished: dict[int, FinishReason] = {}
         at_limit = slots.length[places] - slots.pending[places] >= slots.limit[places]
         for index in np.flatnonzero(at_limit).tolist():
             finished[index] = "length"
         for index in np.flatnonzero(slots.has_stops[places]).tolist():
-            if drawn[index] in sequences[index].stop_tokens:
+            if _cut(drawn[index], sequences[index]):
                 finished[index] = "stop"
         self._placement.publish(places)
         for index, reason in finished.items():
             self.end(sequences[index], reason)
-        return Progress(rows, sequences, finished)
+        return Progress(rows, sequences, drawn, finished)
+
+    def repeatable(self, step: Step) -> int:
+        """How often this step of decoding, planned last, could be planned and completed again
+        before anything but one more token of each sequence happens, if no request comes and no
+        token ends a text."""
+        slots, where = self.slots, step.slots
+        ready = slots.decodable()
+        if (
+            step.speculative
+            or not step.is_decode
+            or len(ready) != len(where)
+            or (slots.serial[where] != step.serials).any()
+            or (ready != where).any()
+            or slots.prefilling.any()
+            or self._placement.could_admit()
+        ):
+            return 0
+        reach = step.bucket.blocks * self.limits.block_size
+        times = int((slots.limit[where] - slots.length[where]).min())
+        times = min(times, reach - int(slots.computed[where].max()))
+        while times and self._placement.blocks_short(where, times).sum() > self.pool.available:
+            times //= 2
+        return times
+
+    def repeat(self, step: Step, times: int) -> None:
+        """Does what planning and completing this step so often would do; the tokens are zeros."""
+        slots, where = self.slots, step.slots
+        self._placement.extend_by(where, times)
+        slots.computed[where] += times
+        slots.length[where] += times
+        new = [0] * times
+        for sequence in step.sequences:
+            sequence.tokens.extend(new)
+        self.counters.decode_steps += times
+        self.counters.generation_tokens += times * len(where)
+        self._placement.publish(where)
+
+    def _settle(
+        self, counts: np.ndarray, places: np.ndarray, drawn: list[list[int]]
+    ) -> list[list[int]]:
+        """The tokens of rows with guesses, and their slots as if all had been planned."""
+        right = [[token for token in row if token >= 0] for row in drawn]
+        more = np.array([len(row) - 1 for row in right], np.int32)
+        self.slots.computed[places] += more
+        self.slots.length[places] += more
+        self.counters.drafts += int((counts > 1).sum())
+        self.counters.draft_tokens += int((counts - 1).sum())
+        self.counters.accepted_tokens += int(more.sum())
+        return right
 
     def _plan_decode(self, ready: np.ndarray) -> Step | None:
         slots = self.slots
@@ -163,9 +223,38 @@ class Scheduler:
         if not ready.size:
             return None
         self.counters.decode_steps += 1
+        if self.limits.guesses:
+            ready, guesses = self._choose_kind(ready)
+            if guesses is not None:
+                return self._verify(ready, guesses)
         blocks = self._blocks(slots.computed[ready] + 1)
         bucket = self.limits.buckets.decode(len(ready), blocks)
         return self._step(bucket, ready, np.ones(len(ready), np.int32))
+
+    def _choose_kind(self, ready: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """The slots of the next step, and how many guesses each has; None if there are none. Steps
+        with and without take turns where there are sequences of both kinds."""
+        slots = self.slots
+        room = np.minimum(
+            slots.capacity[ready] - slots.computed[ready],
+            slots.limit[ready] - slots.length[ready],
+        )
+        guesses = np.minimum(room - 1, self.limits.guesses).astype(np.int32)
+        can = slots.speculates[ready] & (guesses > 0)
+        worth = [
+            sequence is not None and self._worth_guessing(sequence)
+            for sequence in map(slots.sequences.__getitem__, ready[can].tolist())
+        ]
+        can[can] = worth
+        self._guessed = bool(can.any() and not (self._guessed and not can.all()))
+        if self._guessed:
+            return ready[can], guesses[can]
+        return (ready if not can.any() else ready[~can]), None
+
+    def _verify(self, ready: np.ndarray, guesses: np.ndarray) -> Step:
+        blocks = self._blocks(self.slots.computed[ready] + 1 + guesses)
+        bucket = self.limits.buckets.verify(len(ready), self.limits.guesses, blocks)
+        return self._step(bucket, ready, 1 + guesses, speculative=True)
 
     def _plan_prefill(self) -> Step | None:
         """Pieces of the prompts that go first: of those begun before, then of new ones."""
@@ -194,12 +283,15 @@ class Scheduler:
         """How many blocks the longest of these texts fills."""
         return int(-(-lengths.max() // self.limits.block_size))
 
-    def _step(self, bucket: Bucket, where: np.ndarray, counts: np.ndarray) -> Step:
+    def _step(
+        self, bucket: Bucket, where: np.ndarray, counts: np.ndarray, *, speculative: bool = False
+    ) -> Step:
         """The step that computes `counts` more tokens of the given slots; from here on they are
-        taken as computed."""
+        taken as computed, but for guesses."""
         slots = self.slots
         starts = slots.computed[where]
-        samples = starts + counts == slots.length[where]
+        certain = np.ones_like(counts) if speculative else counts
+        samples = starts + certain == slots.length[where]
         step = Step(
             bucket=bucket,
             sequences=[s for s in map(slots.sequences.__getitem__, where.tolist()) if s],
@@ -210,8 +302,9 @@ class Scheduler:
             counts=counts,
             on_device=slots.pending[where] > 0,
             samples=samples,
+            speculative=speculative,
         )
-        slots.computed[where] = starts + counts
+        slots.computed[where] = starts + certain
         drawn = where[samples]
         slots.length[drawn] += 1
         slots.pending[drawn] += 1
@@ -219,3 +312,14 @@ class Scheduler:
         if not step.is_decode:
             self._placement.publish(where)
         return step
+
+
+def _cut(new: list[int], sequence: Sequence) -> bool:
+    """Whether a stop token is among the new ones of a sequence; takes away what follows it."""
+    for index, token in enumerate(new):
+        if token in sequence.stop_tokens:
+            behind = len(new) - index - 1
+            if behind:
+                del new[-behind:], sequence.tokens[-behind:]
+            return True
+    return False

@@ -22,6 +22,7 @@ class Sequence:
     stop_tokens: Collection[int] = ()
     priority: int = 0  # lower numbers go first
     one_by_one: bool = False  # each token must be known before the next one is planned
+    speculates: bool = False  # tokens that are guessed may be checked several at once
     number: int = -1  # order of arrival; negative: it has not been submitted
     request: Request | None = None
     prompt_length: int = field(init=False)
@@ -38,15 +39,18 @@ class Sequence:
         self.prompt_length = len(self.tokens)
 
     @classmethod
-    def of(cls, request: Request) -> "Sequence":
-        """The text of a request."""
+    def of(cls, request: Request, *, speculation: bool = False) -> "Sequence":
+        """The text of a request; with speculation, one whose tokens are guessed if that can be
+        done."""
+        speculates = speculation and request.can_speculate
         return cls(
             id=request.id,
             tokens=list(request.prompt),
             limit=len(request.prompt) + request.max_tokens,
             stop_tokens=request.stop_tokens,
             priority=request.priority,
-            one_by_one=request.grammar is not None,
+            one_by_one=request.grammar is not None or speculates,
+            speculates=speculates,
             request=request,
             root=ROOT if request.adapter is None else adapter_root(request.adapter.number),
         )

@@ -23,6 +23,7 @@ class Slots:
         self.published = zeros()
         self.prefilling = zeros(np.bool_)  # more than the last token of it is to be computed
         self.one_by_one = zeros(np.bool_)
+        self.speculates = zeros(np.bool_)
         self.serial = zeros(np.int64)  # changes whenever the slot changes its sequence
         self.number = zeros(np.int64)  # of the sequence: its place in the order of arrival
         self.priority = zeros(np.int64)
@@ -53,6 +54,7 @@ class Slots:
         self.published[slot] = sequence.published
         self.prefilling[slot] = len(sequence.tokens) - computed > 1
         self.one_by_one[slot] = sequence.one_by_one
+        self.speculates[slot] = sequence.speculates
         self.number[slot] = sequence.number
         self.priority[slot] = sequence.priority
         self.has_stops[slot] = bool(sequence.stop_tokens)

@@ -25,11 +25,12 @@ class Step:
     counts: np.ndarray  # int32 [n]: new tokens
     on_device: np.ndarray  # bool [n]: the new token is the last one that the device drew
     samples: np.ndarray  # bool [n]: the row's text is complete: a token is drawn
+    speculative: bool = False  # all new tokens but the first of each row are guesses
 
     @property
     def is_decode(self) -> bool:
-        """Whether every row has one new token."""
-        return self.bucket.tokens == 1
+        """Whether every row has one new token, or guesses after one."""
+        return self.bucket.tokens == 1 or self.speculative
 
     @property
     def tokens(self) -> int:
@@ -38,10 +39,11 @@ class Step:
 
 
 class Progress(NamedTuple):
-    """The sequences that got a token from a step, and those of them that ended with it."""
+    """The sequences that got tokens from a step, and those of them that ended with it."""
 
     rows: np.ndarray  # int64 [m]: of the step
     sequences: Items[Sequence]  # m
+    tokens: Items[Items[int]]  # of each
     finished: Mapping[int, FinishReason]  # by index in these
 
 
@@ -56,3 +58,6 @@ class Counters:
     generation_tokens: int = 0
     prefill_steps: int = 0
     decode_steps: int = 0
+    drafts: int = 0  # rows with guesses
+    draft_tokens: int = 0  # guesses
+    accepted_tokens: int = 0  # of them: right

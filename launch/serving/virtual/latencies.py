@@ -1,5 +1,7 @@
 """Many latencies in little memory."""
 
+import math
+
 import numpy as np
 
 _LOWEST, _HIGHEST = 1e-6, 1e5  # seconds; what lies beyond counts as these
@@ -13,6 +15,11 @@ class Latencies:
         decades = round(np.log10(_HIGHEST / _LOWEST))
         self._counts = np.zeros(decades * _PER_DECADE + 1, np.int64)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Latencies) and np.array_equal(self._counts, other._counts)
+
+    __hash__ = None  # type: ignore[assignment]
+
     @property
     def count(self) -> int:
         """How many were added."""
@@ -23,6 +30,11 @@ class Latencies:
         scale = np.log10(np.clip(seconds, _LOWEST, _HIGHEST) / _LOWEST)
         bins = np.rint(scale * _PER_DECADE).astype(np.int64)
         self._counts += np.bincount(bins, minlength=len(self._counts))
+
+    def add_many(self, seconds: float, count: int) -> None:
+        """Adds the same latency so many times."""
+        clipped = min(max(seconds, _LOWEST), _HIGHEST)
+        self._counts[round(math.log10(clipped / _LOWEST) * _PER_DECADE)] += count
 
     def quantile(self, share: float) -> float:
         """The smallest latency that so many are not above; NaN without any."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from launch.serving.runner.programs import HEADER, forward
+from launch.serving.runner.arrays import HEADER, forward
 from launch.workloads import MODELS, model_config
 from models.decoder.model import Decoder
 from models.decoder.sharding import AXES
@@ -40,7 +40,7 @@ def serving_step(
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
     def step(parameters: Any, pages: Any, last: jax.Array, inputs: jax.Array) -> Any:
-        logits, pages = partial(forward, graph, tokens)(parameters, pages, last, inputs)
+        logits, _, pages = partial(forward, graph, tokens)(parameters, pages, last, inputs)
         return jnp.argmax(logits, axis=-1).astype(jnp.int32), pages
 
     shape = (blocks + 1, block_size, config.num_kv_heads, config.head_dim)

@@ -1,0 +1,112 @@
+"""What runs on the device in a step, as functions of arrays.
+
+Axis names: R rows, T new tokens of a row, K guesses, C blocks of a row, S slots, D model width,
+V vocabulary.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from models.layers.low_rank import choose_adapters
+from models.layers.paged_cache import Pages, Rows
+from models.parameters import merge
+
+# Columns of a step's input before its tokens: start, count, slot, token on the device, adapter.
+HEADER = 5
+
+
+class PagedDecoder(Protocol):
+    """What serving needs of a model."""
+
+    def extend_pages(
+        self, tokens: jax.Array, pages: Any, rows: Rows, *, whole: bool = False
+    ) -> tuple[jax.Array, list[Pages]]:
+        """The output [R, D] after the last new token of every row, or those after all of them
+        [R, T, D], and the extended pages."""
+
+    def logits_of(self, x: jax.Array) -> jax.Array:
+        """Logits [R, V] of such outputs."""
+
+    def init_pages(self, blocks: int, block_size: int, dtype: Any = None) -> list[Pages]:
+        """Empty pages, in the model's dtype if none is given."""
+
+
+def forward(
+    graph: nnx.GraphDef[Any],
+    tokens_per_row: int,
+    parameters: Mapping[str, jax.Array],
+    pages: list[Pages],
+    last: jax.Array,
+    inputs: jax.Array,
+) -> tuple[jax.Array, jax.Array, list[Pages]]:
+    """Logits [R, V] and the model's output [R, D] after each row, and the pages with its tokens.
+
+    last int32 [S + 1]: the tokens that were drawn last. inputs int32 [R, HEADER + T + C]: see
+    HEADER, then tokens and block table.
+    """
+    start, count, slot, on_device, adapter = inputs[:, :HEADER].T
+    tokens, tables = jnp.split(inputs[:, HEADER:], [tokens_per_row], axis=1)
+    tokens = jnp.where((on_device == 1)[:, None], last[slot][:, None], tokens)
+    model = _with_adapters(graph, parameters, adapter)
+    outputs, pages = model.extend_pages(tokens, pages, Rows(tables, start, count))
+    return model.logits_of(outputs), outputs, pages
+
+
+def forward_guesses(
+    graph: nnx.GraphDef[Any],
+    parameters: Mapping[str, jax.Array],
+    pages: list[Pages],
+    inputs: jax.Array,
+    guesses: jax.Array,
+) -> tuple[jax.Array, jax.Array, list[Pages]]:
+    """Logits [R · (1 + K), V] and outputs [R, 1 + K, D] after each token, and the pages.
+
+    The first token of each row stands in inputs int32 [R, HEADER + 1 + C], the others in guesses
+    int32 [R, K].
+    """
+    tokens = jnp.concatenate([inputs[:, HEADER : HEADER + 1], guesses], axis=1)
+    rows = Rows(inputs[:, HEADER + 1 :], inputs[:, 0], inputs[:, 1])
+    model = _with_adapters(graph, parameters, inputs[:, HEADER - 1])
+    outputs, pages = model.extend_pages(tokens, pages, rows, whole=True)
+    return model.logits_of(outputs.reshape(-1, outputs.shape[2])), outputs, pages
+
+
+def _with_adapters(
+    graph: nnx.GraphDef[Any], parameters: Mapping[str, jax.Array], adapters: jax.Array
+) -> PagedDecoder:
+    module = merge(graph, parameters)
+    choose_adapters(module, adapters)
+    model: PagedDecoder = module
+    return model
+
+
+def make_pages(
+    graph: nnx.GraphDef[Any],
+    parameters: Mapping[str, jax.Array],
+    mesh: Mesh,
+    blocks: int,
+    block_size: int,
+    dtype: str | None = None,
+) -> Any:
+    """Empty pages on the mesh, in the model's dtype unless another is given; key-value heads are
+    split over its axis `model`."""
+    heads = "model" if "model" in mesh.axis_names else None
+    sharding = NamedSharding(mesh, PartitionSpec(None, None, heads, None))
+
+    def empty() -> Any:
+        model: PagedDecoder = merge(graph, parameters)
+        return model.init_pages(blocks, block_size, dtype)
+
+    return jax.jit(empty, out_shardings=sharding)()
+
+
+def shapes_of(tree: Any) -> Any:
+    """The arrays of a tree as shapes with their shardings."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), tree
+    )

@@ -1,0 +1,135 @@
+"""Heads on the model's last output guess the tokens after the next (Cai et al., "Medusa", 2024).
+
+Head i is one block x + silu(W x + b), or several, and a matrix to the vocabulary. Files are those
+of the paper's code: tensors `i.j.linear.weight` and `i.j.linear.bias` of blocks, then `i.n.weight`.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from launch.serving.errors import ServingError
+from launch.serving.sampling.draw import Settings
+from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.sequences import Sequence
+from launch.serving.scheduler.steps import Step
+from models.errors import WeightsError
+from models.weights.safetensors import StoredTensor, read_header
+
+FILE = "medusa_lm_head.safetensors"
+
+
+class Heads(NamedTuple):
+    """K heads of n blocks."""
+
+    weights: jax.Array  # [K, n, D, D]
+    biases: jax.Array  # [K, n, D]
+    tables: jax.Array  # [K, V, D]
+
+
+def read_heads(directory: Path, count: int, dim: int, vocab_size: int, dtype: str) -> Heads:
+    """The first `count` heads of a directory. Raises ServingError for others, WeightsError for a
+    file that cannot be read."""
+    file = directory / FILE
+    try:
+        tensors = read_header(file)
+        blocks = sum(name.startswith("0.") and name.endswith(".linear.weight") for name in tensors)
+        heads = range(count)
+        read = partial(_stacked, tensors)
+        values = Heads(
+            read([[f"{i}.{j}.linear.weight" for j in range(blocks)] for i in heads]),
+            read([[f"{i}.{j}.linear.bias" for j in range(blocks)] for i in heads]),
+            read([[f"{i}.{blocks}.weight"] for i in heads])[:, 0],
+        )
+    except KeyError as error:
+        raise ServingError(
+            f"{file} has no tensor {error}: fewer heads than num_speculative_tokens={count}?"
+        ) from error
+    except WeightsError as error:
+        raise ServingError(f"no heads in {directory}: {error}") from error
+    if values.tables.shape[1:] != (vocab_size, dim):
+        raise ServingError(
+            f"the heads of {file} are for {values.tables.shape[1]} tokens of width "
+            f"{values.tables.shape[2]}, but the model has {vocab_size} of width {dim}"
+        )
+    return Heads(*(array.astype(dtype) for array in values))
+
+
+def _stacked(tensors: dict[str, StoredTensor], names: list[list[str]]) -> jax.Array:
+    return jnp.stack([jnp.stack([jnp.asarray(tensors[n].view()) for n in row]) for row in names])
+
+
+class Medusa:
+    """Remembers the output before the last token of each slot."""
+
+    def __init__(self, heads: Heads, mesh: Mesh, limits: SchedulerLimits) -> None:
+        self.guesses = limits.guesses
+        self._limits = limits
+        replicated = NamedSharding(mesh, PartitionSpec())
+        self._heads = jax.device_put(heads, replicated)
+        dim, dtype = heads.tables.shape[2], heads.tables.dtype
+        empty = jnp.zeros((limits.slots + 1, dim), dtype)
+        self._outputs = jax.device_put(empty, replicated)
+        self._jit = partial(jax.jit, out_shardings=replicated)
+        self._remember = self._jit(_remember, donate_argnums=0)
+        self._guess = self._jit(guess)
+        self._keep = self._jit(_keep, donate_argnums=0)
+
+    def compile_all(self) -> Iterator[Any]:
+        """Compiled as they are called first: they are small."""
+        return iter(())
+
+    def worth_guessing(self, sequence: Sequence) -> bool:
+        """Always."""
+        return True
+
+    def observe(self, step: Step, inputs: np.ndarray, last: jax.Array, outputs: jax.Array) -> None:
+        """Keeps the outputs."""
+        self._outputs = self._remember(self._outputs, inputs[:, 2], outputs)
+
+    def propose(self, step: Step, inputs: np.ndarray, settings: Settings) -> jax.Array:
+        """The likeliest token of each head."""
+        guesses: jax.Array = self._guess(self._heads, self._outputs, inputs[:, 2])
+        return guesses
+
+    def verified(self, step: Step, guesses: Any, tokens: jax.Array, outputs: jax.Array) -> None:
+        """Keeps the output before the last token that is right."""
+        rows = step.bucket.rows
+        slots = np.full(rows, self._limits.slots, np.int32)
+        slots[: len(step.slots)] = step.slots
+        counts = np.ones(rows, np.int32)
+        counts[: len(step.slots)] = step.counts
+        self._outputs = self._keep(self._outputs, slots, counts, guesses, tokens, outputs)
+
+
+def guess(heads: Heads, outputs: jax.Array, slots: jax.Array) -> jax.Array:
+    """The guesses int32 [R, K] from the outputs [S + 1, D] of slots [R]."""
+    x = jnp.broadcast_to(outputs[slots][:, None], (len(slots), *heads.tables.shape[::2]))
+    for block in range(heads.weights.shape[1]):
+        hidden = jnp.einsum("rkd,ked->rke", x, heads.weights[:, block])
+        x = x + jax.nn.silu(hidden + heads.biases[:, block])
+    return jnp.argmax(jnp.einsum("rkd,kvd->rkv", x, heads.tables), axis=-1).astype(jnp.int32)
+
+
+def _remember(kept: jax.Array, slots: jax.Array, outputs: jax.Array) -> jax.Array:
+    return kept.at[slots].set(outputs.astype(kept.dtype))
+
+
+def _keep(
+    kept: jax.Array,
+    slots: jax.Array,
+    counts: jax.Array,
+    guesses: jax.Array,
+    tokens: jax.Array,
+    outputs: jax.Array,
+) -> jax.Array:
+    drawn = tokens.reshape(len(slots), -1)[:, :-1]
+    right = (guesses == drawn) & (jnp.arange(guesses.shape[1]) < counts[:, None] - 1)
+    place = jnp.sum(jnp.cumprod(right.astype(jnp.int32), axis=1), axis=1)
+    return _remember(kept, slots, jnp.take_along_axis(outputs, place[:, None, None], axis=1)[:, 0])
