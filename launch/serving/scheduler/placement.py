@@ -74,7 +74,7 @@ class Placement:
     def extend_by(self, where: np.ndarray, tokens: int) -> None:
         """Gives these slots the blocks for so many more tokens; there are enough."""
         short = self.blocks_short(where, tokens)
-        for index in np.flatnonzero(short).tolist():
+        for index in short.nonzero()[0].tolist():
             blocks = self.pool.allocate(int(short[index]))
             assert blocks is not None
             self._extend(int(where[index]), blocks)
@@ -98,7 +98,7 @@ class Placement:
         slots, size = self.slots, self.pool.block_size
         known = slots.length[places] - slots.pending[places]
         full = np.minimum(known, slots.computed[places]) // size
-        for index in np.flatnonzero(full > slots.published[places]).tolist():
+        for index in (full > slots.published[places]).nonzero()[0].tolist():
             slot = int(places[index])
             sequence = self._sequence(slot)
             for place in range(sequence.published, int(full[index])):

@@ -144,7 +144,7 @@ class Scheduler:
         have there does not matter. Of a step with guesses they are [n, 1 + guesses], and negative
         where guesses were wrong. Sequences that ended or left in the meantime are ignored."""
         slots = self.slots
-        rows = np.flatnonzero(step.samples & (slots.serial[step.slots] == step.serials))
+        rows = (step.samples & (slots.serial[step.slots] == step.serials)).nonzero()[0]
         places = step.slots[rows]
         slots.pending[places] -= 1
         sequences = [step.sequences[row] for row in rows.tolist()]
@@ -156,9 +156,9 @@ class Scheduler:
             sequence.tokens.extend(new)
         finished: dict[int, FinishReason] = {}
         at_limit = slots.length[places] - slots.pending[places] >= slots.limit[places]
-        for index in np.flatnonzero(at_limit).tolist():
+        for index in at_limit.nonzero()[0].tolist():
             finished[index] = "length"
-        for index in np.flatnonzero(slots.has_stops[places]).tolist():
+        for index in slots.has_stops[places].nonzero()[0].tolist():
             if _cut(drawn[index], sequences[index]):
                 finished[index] = "stop"
         self._placement.publish(places)
@@ -259,7 +259,7 @@ class Scheduler:
     def _plan_prefill(self) -> Step | None:
         """Pieces of the prompts that go first: of those begun before, then of new ones."""
         slots, buckets = self.slots, self.limits.buckets
-        begun = sorted(np.flatnonzero(slots.prefilling).tolist(), key=self._placement.rank)
+        begun = sorted(slots.prefilling.nonzero()[0].tolist(), key=self._placement.rank)
         rows: list[int] = []
         most = 1
         while len(rows) < most:

@@ -84,7 +84,7 @@ class Slots:
         """The slot of the sequence with the lowest rank, but for those that are protected."""
         there = self.limit > 0
         there[list(protected)] = False
-        places = np.flatnonzero(there)
+        places = there.nonzero()[0]
         if not places.size:
             return None
         return int(places[np.lexsort((self.number[places], self.priority[places]))[-1]])
@@ -93,4 +93,4 @@ class Slots:
         """The slots whose next token can be made, int64 [n]."""
         ready = (self.length < self.limit) & ~self.prefilling
         ready &= ~(self.one_by_one & (self.pending > 0))
-        return np.flatnonzero(ready)
+        return ready.nonzero()[0]

@@ -29,7 +29,7 @@ class Latencies:
         """Adds latencies [n]."""
         scale = np.log10(np.clip(seconds, _LOWEST, _HIGHEST) / _LOWEST)
         bins = np.rint(scale * _PER_DECADE).astype(np.int64)
-        self._counts += np.bincount(bins, minlength=len(self._counts))
+        np.add.at(self._counts, bins, 1)
 
     def add_many(self, seconds: float, count: int) -> None:
         """Adds the same latency so many times."""
