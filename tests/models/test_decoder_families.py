@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 
 from models.errors import InputError
+from models.layers.paged_cache import Rows
 from models.parameters import Parameters, merge
 from models.pretrained import Pretrained
 from models.sharding import batch_spec, parameter_shardings
@@ -73,6 +74,30 @@ def test_packed_texts_are_what_they_are_alone(model: Pretrained) -> None:
         text = slice(start, start + length)
         np.testing.assert_allclose(got[:, text], alone(model.parameters, TOKENS[:, text]), **FP32)
     assert np.isfinite(got).all()
+
+
+def test_pages_hold_what_whole_texts_need(model: Pretrained) -> None:
+    """Windows, layers without positions and experts as a server runs them: a prompt in chunks, then
+    token by token, beside another row. A server's texts end where all keys would turn anew."""
+    block_size, width = 4, 8
+    length = min([LENGTH, *model.config.boundaries])
+    tables = np.arange(2, 2 + 2 * 5, dtype=np.int32).reshape(2, 5)[::-1]
+
+    @partial(jax.jit, compiler_options=QUICK_COMPILE)
+    def extend(parameters: Parameters, tokens: jax.Array, pages: Any, rows: Rows) -> Any:
+        decoder = merge(model.graph, parameters)
+        outputs, pages = decoder.extend_pages(tokens, pages, rows)
+        return decoder.logits_of(outputs), pages
+
+    pages = merge(model.graph, model.parameters).init_pages(13, block_size)
+    whole = jitted(model)(model.parameters, TOKENS[:, :length])
+    ends = [width, width + 5, *range(width + 6, length + 1)]
+    for start, end in zip([0, *ends], ends, strict=False):
+        tokens = np.zeros((2, width), np.int32)
+        tokens[:, : end - start] = TOKENS[:, start:end]
+        rows = Rows(tables, np.full(2, start, np.int32), np.full(2, end - start, np.int32))
+        logits, pages = extend(model.parameters, tokens, pages, rows)
+        np.testing.assert_allclose(logits, whole[:, end - 1], **FP32)
 
 
 def test_packed_rows_need_segments_and_positions(model: Pretrained) -> None:
