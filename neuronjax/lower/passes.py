@@ -24,6 +24,7 @@ from neuronjax.lower.composed import COMPOSED
 from neuronjax.lower.empty import EMPTY
 from neuronjax.lower.families.expansions import REWRITES
 from neuronjax.lower.families.table import RULES
+from neuronjax.lower.families.transposed import REWRITES as TRANSPOSED
 from neuronjax.lower.interleaving.interleave import interleaved
 from neuronjax.lower.interleaving.prices import Prices
 from neuronjax.lower.join import join
@@ -152,6 +153,7 @@ GRAPH_PASSES = (
     _rewrite("compose", "erfc is one operation again", COMPOSED),
     _change("used", "every value has a user", without_unused),
     _rewrite("native", "what engines do by themselves is one operation", NATIVE),
+    _rewrite("dilate", "no convolution has zeros between elements of its input", TRANSPOSED),
     _change("widen", "every user widens a narrow value itself", with_own_widenings),
     _change("used_again", "every value has a user", without_unused),
     _rewrite("later", "what no activation took is expanded", LATER),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from neuronjax.program.operand import Kind
 from neuronjax.program.walk import kernels
 from tests.lower.differential import EXACT, Tolerance
 from tests.lower.test_matmul import PRODUCT, ROUNDED, drawn, held
@@ -44,6 +46,8 @@ CASES: list[tuple[str, Convolution, tuple[int, ...], tuple[int, ...]]] = [
      (2, 5, 6, 3), (3, 3, 3, 4)),
     ("dilated and cut", conv(padding=((-2, 1), (-3, -1)), lhs_dilation=(2, 3)),
      (2, 5, 6, 3), (3, 3, 3, 4)),
+    ("dilated groups", conv(padding=((1, 3), (2, 0)), lhs_dilation=(3, 2), feature_group_count=2),
+     (2, 5, 6, 4), (2, 5, 2, 6)),
     ("dilated window", conv(padding="SAME", rhs_dilation=(2, 3)), (2, 12, 13, 16), (3, 3, 16, 4)),
     ("groups", conv(feature_group_count=3), (2, 7, 8, 12), (3, 3, 4, 9)),
     ("groups of batches", conv(batch_group_count=2), (6, 7, 8, 5), (3, 3, 5, 8)),
@@ -101,7 +105,7 @@ def test_epilogues(case: Any) -> None:
     assert len(list(kernels(program))) == 1
 
 
-GRADIENTS = [CASES[0], CASES[3], CASES[7], CASES[12], CASES[13], CASES[14], CASES[15], CASES[18]]
+GRADIENTS = [CASES[0], CASES[3], CASES[7], CASES[13], CASES[14], CASES[15], CASES[16], CASES[19]]
 
 
 @pytest.mark.parametrize("case", GRADIENTS, ids=lambda case: case[0])
@@ -114,6 +118,30 @@ def test_gradients(case: Any) -> None:
         return jax.vjp(function, x, w)[1](g)
 
     held(step, x, w, drawn(shape, seed=2), tolerance=PRODUCT)
+
+
+def test_dilated_inputs_are_not_written_out() -> None:
+    """The gradient of patches has as many bytes beside its result as the result, about."""
+    patches = conv(strides=(16, 16))
+
+    def gradient(x: jax.Array, w: jax.Array, y: jax.Array) -> Any:
+        return jax.vjp(lambda x: patches(x, w), x)[1](y)
+
+    image, kernel, results = (2, 48, 48, 3), (16, 16, 3, 8), (2, 3, 3, 8)
+    program = held(gradient, drawn(image), drawn(kernel, seed=1), drawn(results, seed=2))
+    scratch = [each.extent for each in program.buffers if each.kind is Kind.SCRATCH]
+    assert sum(scratch) <= 4 * 4 * math.prod(image)
+
+
+def test_gradient_of_wide_patches() -> None:
+    """All patches of an image are contracted, and together they do not fit into SBUF."""
+    patches = conv(strides=(16, 16))
+
+    def gradient(x: jax.Array, w: jax.Array, y: jax.Array) -> Any:
+        return jax.vjp(lambda w: patches(x, w), w)[1](y)
+
+    image, kernel, results = (2, 224, 224, 3), (16, 16, 3, 8), (2, 14, 14, 8)
+    held(gradient, drawn(image), drawn(kernel, seed=1), drawn(results, seed=2), tolerance=PRODUCT)
 
 
 def test_a_network_learns() -> None:

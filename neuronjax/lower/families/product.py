@@ -39,7 +39,7 @@ from neuronjax.lower.families.schedule import (
     Side,
     schedule,
 )
-from neuronjax.lower.families.steps import Step, is_turned, steps
+from neuronjax.lower.families.steps import MOST_TAPS, Step, is_turned, steps
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tile_program import Reference, TileProgram
 from neuronjax.lower.tiles import Axis, Box, TileEmitter
@@ -81,8 +81,21 @@ class ProductWriter(Loader):
     _added: tuple[Panel, Buffer] | None = None
 
     def steps(self) -> list[Step]:
-        """The contracted elements, cut up."""
-        return steps(self.product, self.left, self.right)
+        """The contracted elements, cut up so that two parts of both operands have room."""
+        most_taps, budget = MOST_TAPS, self._budget()
+        while True:
+            found = steps(self.product, self.left, self.right, most_taps)
+            pairs = ((self.left, self.product.left), (self.right, self.product.right))
+            needed = sum(self._part(operand, dims, found, WIDTH) for operand, dims in pairs)
+            if most_taps == 1 or 2 * needed <= budget:
+                return found
+            most_taps //= 2
+
+    def _part(self, operand: Operand, dims: tuple[int, ...], steps: list[Step], width: int) -> int:
+        """Bytes per partition of the largest part of a panel that is loaded for one step."""
+        (block, *_) = blocks(self.product.axes(dims), width)
+        alone = (replace(step, loops=(), base=()) for step in steps)
+        return max(self.panel_bytes(operand, block.tile, step) for step in alone)
 
     def write(self) -> None:
         """The kernel."""
@@ -117,7 +130,8 @@ class ProductWriter(Loader):
 
         stored = bytes_of(operand.view.buffer.dtype)
         turned = any(is_turned(operand, step, axes) for step in steps)
-        return Side(self.product.count(dims), stored, turned, panel)
+        part = functools.partial(self._part, operand, dims, steps)
+        return Side(self.product.count(dims), stored, turned, panel, part)
 
     def _runs(self) -> tuple[int, int]:
         """Runs of stored results if left or right dimensions lie on partitions."""

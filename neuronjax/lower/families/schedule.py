@@ -46,6 +46,8 @@ class Side:
     is_turned: bool
     #: Panel of so many columns -> bytes per partition.
     panel: Callable[[int], int]
+    #: The same of the largest part of a panel that is loaded for one step.
+    part: Callable[[int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def _orders(outer: Side, inner: Side, budget: int) -> Iterator[tuple[_Order, tup
             (outer.width, inner.width * passes),
         )
     for width in (step, min(256, step), min(128, step)):
-        if outer.panel(width) <= budget - 3 * CHUNK_BYTES:
+        if outer.panel(width) <= budget - max(3 * CHUNK_BYTES, 2 * inner.part(narrow)):
             passes = math.ceil(outer.width / width)
             yield (width, narrow, Level.OUTER, Level.STEP, 1), (outer.width, inner.width * passes)
             break

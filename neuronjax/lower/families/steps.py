@@ -68,8 +68,14 @@ def is_turned(operand: Operand, step: Step, free: Sequence[Axis]) -> bool:
     return width > 1 or math.prod(axis.size for axis in step.partitions) > NARROW
 
 
-def steps(product: Product, left: Operand, right: Operand) -> list[Step]:
-    """The contracted elements, cut up."""
+MOST_TAPS = 64
+"""Taps of a window whose panels are loaded in one: they overlap in memory."""
+
+
+def steps(
+    product: Product, left: Operand, right: Operand, most_taps: int = MOST_TAPS
+) -> list[Step]:
+    """The contracted elements, cut up; `most_taps` of a window lie in one panel."""
     axes = product.axes(product.contracted)
     found = []
     for block in blocks(axes, PARTITIONS):
@@ -80,7 +86,8 @@ def steps(product: Product, left: Operand, right: Operand) -> list[Step]:
         loops = sorted(block.loops, key=lambda axis: _is_shared(left, right, axis))
         nbytes = max(bytes_of(left.dtype), bytes_of(right.dtype))
         taps = math.prod(axis.size for axis in loops if _is_shared(left, right, axis))
-        room = max(CHUNK_BYTES // (WIDTH * nbytes), min(taps, 64))
+        room = CHUNK_BYTES // (WIDTH * nbytes)
+        room = max(room, min(taps, most_taps)) if most_taps >= room else most_taps
         for chunk in blocks(loops, room):
             base = (*block.base, *chunk.base)
             found.append(Step(block.tile, chunk.tile, chunk.loops, base))
