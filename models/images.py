@@ -90,9 +90,9 @@ def read_preprocessing(directory: Path) -> Preprocessing:
 
 
 def _fields(directory: Path) -> Fields:
-    together = directory / PROCESSOR_FILE
-    if not (directory / PREPROCESSOR_FILE).is_file() and together.is_file():
-        return read_fields(together).object("image_processor")
+    processor = directory / PROCESSOR_FILE
+    if not (directory / PREPROCESSOR_FILE).is_file() and processor.is_file():
+        return read_fields(processor).object("image_processor")
     return read_fields(directory / PREPROCESSOR_FILE)
 
 
@@ -162,7 +162,7 @@ def pixels_of(image: Image.Image, settings: Preprocessing) -> np.ndarray:
     if settings.scale is not None:
         pixels = pixels * np.float32(settings.scale)
     if settings.mean is not None and settings.std is not None:
-        mean, std = (np.array(each, np.float32) for each in (settings.mean, settings.std))
+        mean, std = (np.array(statistic, np.float32) for statistic in (settings.mean, settings.std))
         pixels = (pixels - mean) / std
     return pixels
 

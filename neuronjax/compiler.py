@@ -335,15 +335,15 @@ def _taken(donations: Mapping[int, int | None], local: Signature, results: int) 
     free = Counter(
         kind.nbytes for index, kind in enumerate(local.result_types[:results]) if index not in named
     )
-    found = []
+    taken = []
     for index, result in donations.items():
         size = local.argument_types[index].nbytes
         if result is None:
             if not free[size]:
                 continue
             free[size] -= 1
-        found.append(index)
-    return tuple(found)
+        taken.append(index)
+    return tuple(taken)
 
 
 def device_assignment(options: Any, default: int) -> np.ndarray:

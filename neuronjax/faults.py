@@ -136,7 +136,7 @@ def _fault(variable: str, words: list[str]) -> Fault:
         if name not in known or name in given:
             raise ConfigurationError(
                 f"{variable}: {words[0]} cannot have {quoted(word)}; it takes each of "
-                f"{', '.join(f'{each}=' for each in known)} once at most."
+                f"{', '.join(f'{field}=' for field in known)} once at most."
             )
         given[name] = _value(f"{variable}: {words[0]} {name}", known[name], value)
     return kind(**given)

@@ -68,7 +68,7 @@ def clients() -> list[Client]:
 
 def end_process_recording() -> Profile | None:
     """Ends the recording that option ``profile_to`` began, and writes it; None: nothing ran."""
-    recordings = [each.recording for each in clients() if each.recording is not None]
+    recordings = [client.recording for client in clients() if client.recording is not None]
     return recordings[-1].end() if recordings else None
 
 

@@ -55,11 +55,11 @@ def assert_neuron_compatible(
       AssertionError: lists every finding with its code, the line it comes from, and a remedy.
       ConfigurationError, TopologyError: the target, SDK or mesh does not exist.
     """
-    found = incompatibilities(
+    findings = incompatibilities(
         fn, *args, target=target, sdk=sdk, mesh=mesh, in_shardings=in_shardings
     )
     least = _severity(severity)
-    lines = [f"  {finding}" for finding in found if finding.rule.severity >= least]
+    lines = [f"  {finding}" for finding in findings if finding.rule.severity >= least]
     if lines:
         name = getattr(fn, "__name__", str(fn))
         raise AssertionError(f"{name} would not run on {target}:\n" + "\n".join(lines))

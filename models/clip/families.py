@@ -44,7 +44,7 @@ def _vision(fields: Fields) -> VisionConfig:
     )
 
 
-def _both(fields: Fields) -> CLIPConfig:
+def _text_and_vision(fields: Fields) -> CLIPConfig:
     nothing = Fields({}, fields.where)
     return _with_dtype(
         fields,
@@ -90,7 +90,7 @@ ARCHITECTURES = tuple(
         keys=key_table,
     )
     for name, model_type, task, read_config in (
-        ("CLIPModel", "clip", "zero-shot-image-classification", _both),
+        ("CLIPModel", "clip", "zero-shot-image-classification", _text_and_vision),
         ("CLIPTextModel", "clip_text_model", "prompt-encoding", _only_text),
         ("CLIPTextModelWithProjection", "clip_text_model", "prompt-encoding", _projected_text),
         ("CLIPVisionModel", "clip_vision_model", "image-feature-extraction", _only_vision),

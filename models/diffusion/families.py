@@ -72,7 +72,7 @@ def _attention_of(
     types = fields.list(name, default)
     if not set(types) <= set(kinds):
         raise fields.fail(name, f"supported are {', '.join(kinds)}")
-    return tuple(kinds[each] for each in types)
+    return tuple(kinds[type_] for type_ in types)
 
 
 def _unet(fields: Fields) -> UNetConfig:

@@ -140,11 +140,11 @@ def load(
     fields = read_fields(directory / INDEX_FILE)
 
     def part(folder: str, architectures: Sequence[str], dtype: str | None) -> Pretrained:
-        found = pretrained.describe(directory / folder).architecture.name
-        if found not in architectures:
+        architecture = pretrained.describe(directory / folder).architecture.name
+        if architecture not in architectures:
             raise ConfigError(
-                f"{directory / folder} holds a {found}, but {' or '.join(architectures)} belongs "
-                "there"
+                f"{directory / folder} holds a {architecture}; it must hold"
+                f" {' or '.join(architectures)}"
             )
         return load_part(directory / folder, mesh, dtype=dtype)
 
@@ -167,7 +167,7 @@ def encode(pipeline: Pipeline, tokens: Sequence[np.ndarray]) -> Prompt:
     ]
     if not pipeline.kind.penultimate:
         return Prompt(states[0].hidden, None)
-    context = jnp.concatenate([each.penultimate for each in states], axis=-1)
+    context = jnp.concatenate([state.penultimate for state in states], axis=-1)
     return Prompt(context, states[-1].pooled)
 
 

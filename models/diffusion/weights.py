@@ -74,18 +74,18 @@ def unet_table(config: UNetConfig) -> KeyTable:
         (
             *_map("conv_in", "conv_in", CONV_2D),
             *(
-                each
+                row
                 for theirs, ours in (("time", "time"), ("add", "ids"))
                 for i in (1, 2)
-                for each in _map(
+                for row in _map(
                     f"{theirs}_embedding.linear_{i}", f"{ours}_embedding.linear_{i}", KERNEL
                 )
             ),
             *(
-                each
+                row
                 for way, resize in (("down", "downsamplers"), ("up", "upsamplers"))
                 for theirs, ours in ((f"{way}_blocks.{{i}}", f"{way}.{{i}}"),)
-                for each in (
+                for row in (
                     *_residual(f"{theirs}.resnets.{{j}}", f"{ours}.residuals.{{j}}"),
                     *_transformer(
                         f"{theirs}.attentions.{{j}}", f"{ours}.attentions.{{j}}", projection

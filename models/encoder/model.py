@@ -15,7 +15,7 @@ from models.layers.linear import Linear
 from models.layers.masks import padding_mask
 from models.layers.norms import LayerNorm
 from models.layers.relative import RelativeBias
-from models.layers.text_heads import Outputs, TextHead, each_text
+from models.layers.text_heads import Outputs, TextHead, outputs_per_text
 
 RELATIVE_DISTANCE = 128  # MPNet: farther tokens share a bucket
 
@@ -141,7 +141,7 @@ class Encoder(nnx.Module):
 
         real, of the same shape, is False at padding; types tells first and second texts apart.
         """
-        return each_text(self._outputs, tokens, real=real, types=types)
+        return outputs_per_text(self._outputs, tokens, real=real, types=types)
 
     def _outputs(
         self, tokens: jax.Array, real: jax.Array | None, types: jax.Array | None

@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike, DTypeLike
 
 from models.layers.cache import Cache, KVCache
-from models.layers.linear import Linear, multiply_together
+from models.layers.linear import Linear, fused_linear
 from models.layers.masks import Visibility
 from models.layers.norms import RMSNorm
 from models.layers.products import einsum_fp32
@@ -208,7 +208,7 @@ class Attention(nnx.Module):
         Without a cache S = T; with one, x stands in slots start … start + T - 1.
         """
         if self.fused:
-            query, key, value = multiply_together(x, (self.query, self.key, self.value))
+            query, key, value = fused_linear(x, (self.query, self.key, self.value))
         else:
             query, key, value = self.query(x), self.key(x), self.value(x)
         query = self._prepare(query, self.query_norm, turn)

@@ -78,4 +78,6 @@ def _items(blocks: Any) -> Iterator[nnx.Module]:
 
 
 def _layers(model: nnx.Module) -> list[tuple[tuple[Any, ...], Dropout]]:
-    return [(path, each) for path, each in nnx.iter_modules(model) if isinstance(each, Dropout)]
+    return [
+        (path, module) for path, module in nnx.iter_modules(model) if isinstance(module, Dropout)
+    ]

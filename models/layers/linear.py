@@ -88,7 +88,7 @@ class Linear(nnx.Module, HasNarrow):
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)
 
 
-def multiply_together(x: jax.Array, linears: Sequence[Linear]) -> list[jax.Array]:
+def fused_linear(x: jax.Array, linears: Sequence[Linear]) -> list[jax.Array]:
     """What each of the linear maps makes of the same x, by one product.
 
     Maps that multiply in a way of their own, with scales for each kernel, stay apart.

@@ -5,7 +5,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models.layers.activations import activation
-from models.layers.linear import Linear, multiply_together
+from models.layers.linear import Linear, fused_linear
 
 
 class GatedMLP(nnx.Module):
@@ -42,7 +42,7 @@ class GatedMLP(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         if self.fused:
-            gate, up = multiply_together(x, (self.gate, self.up))
+            gate, up = fused_linear(x, (self.gate, self.up))
         else:
             gate, up = self.gate(x), self.up(x)
         return self.down(activation(self.act)(gate) * up)

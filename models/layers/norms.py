@@ -115,6 +115,6 @@ class BatchNorm(nnx.Module):
         for statistic, old, new in zip(
             (self.mean, self.variance), self._running(), seen, strict=True
         ):
-            moved = old + self.momentum * (jax.lax.stop_gradient(new) - old)
-            statistic[...] = moved.astype(statistic[...].dtype)
+            running = old + self.momentum * (jax.lax.stop_gradient(new) - old)
+            statistic[...] = running.astype(statistic[...].dtype)
         return mean, variance

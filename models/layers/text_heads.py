@@ -223,7 +223,7 @@ TASKS: Mapping[str, TaskHead] = {
 NUM_OUTPUTS: Mapping[str, int] = {"question-answering": 2, "multiple-choice": 1}
 
 
-def each_text(
+def outputs_per_text(
     outputs_of: Callable[..., Outputs], tokens: jax.Array, **others: jax.Array | None
 ) -> Outputs:
     """The outputs of tokens [B, T]; for choices [B, C, T], one number per choice [B, C].

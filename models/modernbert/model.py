@@ -19,7 +19,7 @@ from models.layers.masks import neighbour_mask, padding_mask
 from models.layers.mlp import GatedMLP
 from models.layers.norms import LayerNorm
 from models.layers.rotary import Turn, turn
-from models.layers.text_heads import Outputs, TextHead, each_text
+from models.layers.text_heads import Outputs, TextHead, outputs_per_text
 from models.modernbert.config import ModernBertConfig
 
 View = tuple[jax.Array | None, Turn]  # what a layer may look at, and how its heads turn
@@ -95,7 +95,7 @@ class ModernBert(nnx.Module):
     def __call__(self, tokens: jax.Array, *, real: jax.Array | None = None) -> Outputs:
         """The outputs of tokens [B, T], or [B, C, T] if the head compares choices: then logits
         [B, C]. real, of the same shape, is False at padding."""
-        return each_text(self._outputs, tokens, real=real)
+        return outputs_per_text(self._outputs, tokens, real=real)
 
     def _outputs(self, tokens: jax.Array, real: jax.Array | None) -> Outputs:
         return self.head(self.encode(tokens, real), real, self.embedding)

@@ -68,8 +68,8 @@ class ContextParallel:
         def part(x: jax.Array) -> jax.Array:
             return x if x.ndim < 2 else x[:, self.own_positions(x.shape[1])]
 
-        found: Tree = jax.tree.map(part, tree)
-        return found
+        own: Tree = jax.tree.map(part, tree)
+        return own
 
     def attend(
         self,

@@ -40,8 +40,8 @@ class Ring:
     def pass_on(self, tree: Tree) -> Tree:
         """What the core before this one had."""
         pairs = [(core, (core + 1) % self.size) for core in range(self.size)]
-        found: Tree = jax.tree.map(lambda x: jax.lax.ppermute(x, self.axis, pairs), tree)
-        return found
+        received: Tree = jax.tree.map(lambda x: jax.lax.ppermute(x, self.axis, pairs), tree)
+        return received
 
     def slots(self, core: jax.Array, part: Any, length: int) -> jax.Array:
         """The positions [C] of a part of a core."""
@@ -159,9 +159,9 @@ def _backward(
         for pair in visit.pairs():
             keys, values = _at((block.keys, block.values), pair.block)
             mask = visit.mask(pair, own, block)
-            found = gradients(scoring, _at(rows, pair.queries), keys, values, mask)
-            of_queries = _add(of_queries, pair.queries, found[0])
-            luggage = _add(luggage, pair.block, found[1:])
+            gradient = gradients(scoring, _at(rows, pair.queries), keys, values, mask)
+            of_queries = _add(of_queries, pair.queries, gradient[0])
+            luggage = _add(luggage, pair.block, gradient[1:])
         return of_queries, luggage
 
     nothing = jax.tree.map(
@@ -210,17 +210,17 @@ def _travel(
 
 
 def _at(tree: Tree, part: Any) -> Tree:
-    found: Tree = jax.tree.map(
+    parts: Tree = jax.tree.map(
         lambda x: jax.lax.dynamic_index_in_dim(x, part, keepdims=False), tree
     )
-    return found
+    return parts
 
 
 def _put(tree: Tree, part: Any, values: Tree) -> Tree:
-    found: Tree = jax.tree.map(
+    updated: Tree = jax.tree.map(
         lambda x, y: jax.lax.dynamic_update_index_in_dim(x, y, part, 0), tree, values
     )
-    return found
+    return updated
 
 
 def _add(tree: Tree, part: Any, values: Tree) -> Tree:

@@ -172,7 +172,9 @@ class T5(Reader):
         x, layers = self._decode(tokens, cache.source, cache.layers, slots, mask, start)
         if last is not None:
             x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
-        return self._logits(x), T5Cache(cache.source, [each for each in layers if each is not None])
+        return self._logits(x), T5Cache(
+            cache.source, [layer for layer in layers if layer is not None]
+        )
 
     def _look(self, source: jax.Array, real: jax.Array | None) -> Source:
         encoded = self.encode(source, real)

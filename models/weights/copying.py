@@ -32,8 +32,8 @@ def stacked(views: Sequence[np.ndarray]) -> np.ndarray:
     """The views, all of one shape, along a new first axis, their axes in memory as in the views."""
     order = np.argsort([-stride for stride in views[0].strides], kind="stable")
     back = [0, *(1 + np.argsort(order))]
-    together = np.stack([_bits(view).transpose(order) for view in views])
-    return together.transpose(back).view(views[0].dtype)
+    stack = np.stack([_bits(view).transpose(order) for view in views])
+    return stack.transpose(back).view(views[0].dtype)
 
 
 def _copied(view: np.ndarray) -> np.ndarray:

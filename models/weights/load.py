@@ -52,7 +52,7 @@ def load_parameters(
     loaded = {}
     with ThreadPoolExecutor(THREADS) as pool:
         for array, (_, name) in zip(
-            pool.map(lambda each: make(*each), wanted), wanted, strict=True
+            pool.map(lambda arguments: make(*arguments), wanted), wanted, strict=True
         ):
             loaded[name] = array
             if on_tensor is not None:
@@ -111,7 +111,7 @@ def _make(
     """One of the group's parameters, on its devices."""
     shape, dtype, sharding = shapes[name], np.dtype(parameters[name].dtype), shardings[name]
     skip = 1 if group.is_stacked else 0
-    part_shapes = [shapes[each][skip:] for each in group.parameters]
+    part_shapes = [shapes[parameter][skip:] for parameter in group.parameters]
     which = group.parameters.index(name)
 
     def part(place: int) -> np.ndarray:

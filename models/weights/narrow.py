@@ -55,16 +55,16 @@ def with_narrow_rows(table: KeyTable) -> KeyTable:
 
 
 def _narrow_rows(rows: Iterable[Row]) -> Iterable[Row]:
-    for each in rows:
-        keys = [key.text for key in each.keys]
-        is_linear = isinstance(each.transform, (Kernel, Fused)) and len(keys) == 1
-        if not is_linear or not keys[0].endswith(".weight") or _batched(each.transform):
+    for template_row in rows:
+        keys = [key.text for key in template_row.keys]
+        is_linear = isinstance(template_row.transform, (Kernel, Fused)) and len(keys) == 1
+        if not is_linear or not keys[0].endswith(".weight") or _batched(template_row.transform):
             continue
-        parameters = [narrow_name(parameter.text) for parameter in each.parameters]
+        parameters = [narrow_name(parameter.text) for parameter in template_row.parameters]
         scales = [f"{name}.scale" for name in parameters]
         packed = [f"{name}.packed" for name in parameters]
-        yield row(f"{keys[0]}_scale", scales, _shared(each.transform, _SCALES))
-        yield row(f"{keys[0]}_packed", packed, _shared(each.transform, KERNEL))
+        yield row(f"{keys[0]}_scale", scales, _shared(template_row.transform, _SCALES))
+        yield row(f"{keys[0]}_packed", packed, _shared(template_row.transform, KERNEL))
 
 
 def _batched(transform: Transform) -> bool:
@@ -81,10 +81,10 @@ def narrow_kernels(table: KeyTable, keys: Iterable[str]) -> set[str]:
     paths = set()
     rows = list(_narrow_rows(table.rows))
     for key in map(table.canonical, keys):
-        for each in rows:
-            numbers = each.keys[0].match(key)
-            if numbers is not None and each.keys[0].text.endswith("_scale"):
-                filled = (parameter.fill(numbers) for parameter in each.parameters)
+        for template_row in rows:
+            numbers = template_row.keys[0].match(key)
+            if numbers is not None and template_row.keys[0].text.endswith("_scale"):
+                filled = (parameter.fill(numbers) for parameter in template_row.parameters)
                 paths |= {name.removesuffix(f"{narrow_name('')}.scale") for name in filled}
     return paths
 

@@ -50,17 +50,17 @@ def reading_plan(
     Raises WeightsError, with everything that is wrong in one message, if a key is not known, or a
     parameter is held by no key or by two.
     """
-    found: dict[tuple[int, tuple[str, ...]], dict[tuple[int, int], str]] = {}
+    matched: dict[tuple[int, tuple[str, ...]], dict[tuple[int, int], str]] = {}
     unknown = []
     for key in keys:
         place = _place(table, table.canonical(key))
         if place is not None:
             row_number, parameters, position = place
-            found.setdefault((row_number, parameters), {})[position] = key
+            matched.setdefault((row_number, parameters), {})[position] = key
         elif not table.ignores(key):
             unknown.append(key)
     groups, missing = [], []
-    for (row_number, parameters), tensors in found.items():
+    for (row_number, parameters), tensors in matched.items():
         row = table.rows[row_number]
         if not all(name in shapes for name in parameters):
             unknown += [key for key in tensors.values() if not table.ignores(key)]
@@ -110,7 +110,7 @@ def _groups_of(table: KeyTable, name: str, shapes: Mapping[str, Shape]) -> Itera
             numbers = template.match(name)
             if numbers is None:
                 continue
-            parameters = tuple(each.fill(numbers) for each in row.parameters)
+            parameters = tuple(parameter.fill(numbers) for parameter in row.parameters)
             if not all(parameter in shapes for parameter in parameters):
                 continue
             places = range(shapes[parameters[0]][0]) if row.stacked else range(1)
@@ -129,7 +129,7 @@ def _place(table: KeyTable, key: str) -> tuple[int, tuple[str, ...], tuple[int, 
         for k, template in enumerate(row.keys):
             numbers = template.match(key)
             if numbers is not None:
-                parameters = tuple(each.fill(numbers) for each in row.parameters)
+                parameters = tuple(parameter.fill(numbers) for parameter in row.parameters)
                 return row_number, parameters, (numbers.get(row.stacked or "", 0), k)
     return None
 

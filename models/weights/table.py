@@ -37,8 +37,8 @@ class Template:
 
     def match(self, text: str) -> Numbers | None:
         """The numbers with which this template is `text`; None if there are none."""
-        found = self._pattern.fullmatch(text)
-        return None if found is None else {k: int(v) for k, v in found.groupdict().items()}
+        match = self._pattern.fullmatch(text)
+        return None if match is None else {k: int(v) for k, v in match.groupdict().items()}
 
     def fill(self, numbers: Numbers) -> str:
         return self.text.format_map(numbers)
@@ -76,8 +76,8 @@ def prefixed(keys: str, rows: Sequence[Row], parameters: str = "") -> tuple[Row,
         return [prefix + template.text for template in templates]
 
     return tuple(
-        row(longer(keys, each.keys), longer(parameters, each.parameters), each.transform)
-        for each in rows
+        row(longer(keys, old.keys), longer(parameters, old.parameters), old.transform)
+        for old in rows
     )
 
 

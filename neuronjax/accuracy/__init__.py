@@ -1,1 +1,1 @@
-"""Where accuracy goes: a program on the chip's numerics beside the same program in FP64."""
+"""Where accuracy is lost: a program in the chip's numerics compared with the same one in FP64."""

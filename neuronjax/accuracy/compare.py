@@ -1,18 +1,18 @@
-"""`neuronjax.compare`: a function with the chip's numerics beside the same function in FP64.
+"""`neuronjax.compare`: compares a function in the chip's numerics with the same function in FP64.
 
-How it is done: the program that the host executor would run is compiled once, with the wider
-computation added to it op by op, and with host callbacks that bring every op's three values to
-Python: the chip's, the wider op's on the chip's operands, and the all-wide run's. So what is
-measured is the partitioned and rewritten program itself, with its loops, branches and collectives,
-on as many emulated cores as its mesh has. Interpreting op by op would be simpler, but sees neither
-the partitioner's program nor cores whose control flow differs, and pays a dispatch for every op of
-every iteration; comparing two separate runs would have to keep every value of both.
+The program that the host executor would run is compiled once, with a wider computation added to it
+op by op, and with host callbacks that pass three values of every op to Python: the chip's, that of
+the wider op on the chip's operands, and that of the wide run. The measured program is therefore the
+partitioned and rewritten one, with its loops, branches and collectives, on as many emulated cores
+as its mesh has. Interpreting op by op would be simpler, but would see neither the partitioner's
+program nor cores whose control flow differs, and would pay a dispatch per op and iteration;
+comparing two separate runs would have to keep every value of both.
 
-The watched ops are those of the program before the chip's numerics enter it, which is where they
-correspond to the user's; their values are the ones after. The wider ops are hidden from that step
-(``library.py``). Arguments and constants are exact: the wide run begins with the numbers that the
-chip's has, widened. What a host callback returns is taken as it is, and each is called twice, for
-the program runs twice: values that differ between the runs would make errors of noise.
+The watched ops are those of the program before it gets the chip's numerics, where they correspond
+to the user's ops; their values are those with the chip's numerics. The wider ops are hidden from
+that step (``library.py``). Arguments and constants are exact: the wide run begins with the chip's
+numbers, widened. The program runs twice, so host callbacks are called twice, and values that differ
+between the runs are reported as non-deterministic instead of being taken for errors.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def compare(
     divergence_ulps: float = 1.0,
     **switches: Any,
 ) -> Comparison:
-    """Runs ``function(*arguments)`` with the chip's numerics and, beside it, in wider floats.
+    """Runs ``function(*arguments)`` in the chip's numerics and in wider floats, and compares both.
 
     Args:
       function: any JAX function, jitted or not, on one device or on a mesh.
       arguments: its arguments; shardings count as in a call.
-      target: the instance whose chip is meant; by default that of the options.
-      reference: ``float64``, or ``float32``, which leaves FP32 and FP64 as they are.
+      target: the instance whose chip to emulate; by default that of the options.
+      reference: ``float64``, or ``float32``, which widens neither FP32 nor FP64.
       divergence_ulps: accumulated error, in units in the last place of a result's type, beyond
         which the runs count as divergent.
       switches: options for this run, by the field names of ``neuronjax.options.Options``, such as
@@ -83,7 +83,7 @@ def compare(
 
 
 class _Comparing:
-    """Adds the wider computation to a program around the step that brings the chip's numerics."""
+    """Adds the wider computation to a program before it gets the chip's numerics."""
 
     def __init__(self, element: str, cores: int, records: Records) -> None:
         self._element = element

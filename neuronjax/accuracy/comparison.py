@@ -1,4 +1,4 @@
-"""What a comparison found: rows of ops, as records, as a table to read and as JSON."""
+"""The result of a comparison: rows of ops as records, as a table for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Row:
-    """One float result of one op, over all its runs: iterations of loops, and cores.
+    """A float result of an op over all its runs, in all iterations of loops and on all cores.
 
-    Errors are the greatest of any run.
+    Errors are the greatest of all runs.
     """
 
     op: str
@@ -28,13 +28,13 @@ class Row:
     visits: int
     """How often the op ran, over all cores."""
     local: Error
-    """Against the same op in the reference's type, on the very operands the chip's op had."""
+    """Error against the same op in the reference's type, on the operands of the chip's op."""
     accumulated: Error
-    """Against the run that is all in the reference's type."""
+    """Error against the run that is entirely in the reference's type."""
     core: int
-    """Where ``local`` was greatest: the core, …"""
+    """The core on which ``local`` was greatest."""
     iterations: tuple[int, ...]
-    """… and the iteration of each loop around the op, outermost first."""
+    """The iterations in which it was greatest, of the loops around the op, outermost first."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,17 @@ class Output:
 
 @dataclass(frozen=True)
 class Decision:
-    """A loop or branch that would have gone another way in the reference run."""
+    """A loop or branch that would have been decided differently in the reference run."""
 
     op: str
     source: str
     visits: int
-    """How often."""
+    """How often the decisions differed."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ``neuronjax.compare`` returns."""
+    """The result of ``neuronjax.compare``."""
 
     chip: str
     reference: str
@@ -83,7 +83,7 @@ class Comparison:
 
     @property
     def lines(self) -> list[tuple[str, float]]:
-        """Source lines and their cost, dearest first: √Σ of their ops' squared local errors."""
+        """Source lines and their cost, costliest first: √Σ of their ops' squared local errors."""
         costs: dict[str, float] = {}
         for row in self.rows:
             costs[row.source] = math.hypot(costs.get(row.source, 0.0), row.local.relative)
@@ -113,12 +113,12 @@ class Comparison:
             f"result {output.index:<4}       {output.type}, accumulated error "
             f"{output.accumulated.relative:.1e}"
             for output in sorted(
-                self.outputs, key=lambda each: each.accumulated.relative, reverse=True
+                self.outputs, key=lambda output: output.accumulated.relative, reverse=True
             )[:4]
         ]
         lines += [
-            f"went another way  {each.op} at {each.source}, {each.visits} times"
-            for each in self.decisions
+            f"went another way  {decision.op} at {decision.source}, {decision.visits} times"
+            for decision in self.decisions
         ]
         return lines
 

@@ -1,7 +1,7 @@
-"""Code that stands outside a program while the program is rewritten, and enters it afterwards.
+"""Code that is kept outside a program while the program is rewritten, and inserted afterwards.
 
-The ops that watch a program must not get the chip's numerics themselves. So they are written as
-functions of a module apart; the program holds a custom call for each use until ``expand``.
+The ops that watch a program must not get the chip's numerics themselves. They are functions of a
+separate module, and the program has a custom call for every use of them until ``expand``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Library:
         self._functions: dict[str, Any] = {}
 
     def call(self, name: str, operands: Sequence[Any], build: Build) -> list[Any]:
-        """Uses function ``name`` on ``operands`` at the current insertion point and location.
+        """Calls function ``name`` on ``operands`` at the current insertion point and location.
 
-        The first use writes the function with ``build``.
+        The first call defines the function by ``build``.
         """
         if name not in self._functions:
             self._functions[name] = self._write(name, [operand.type for operand in operands], build)

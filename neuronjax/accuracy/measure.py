@@ -1,7 +1,7 @@
-"""How far numbers are from what they should be.
+"""Measures of the error of numbers.
 
-Sums of squares are NumPy's own: those of its linear algebra start threads, which the program's
-threads get in the way of.
+Sums of squares use NumPy's ufuncs, since its linear algebra would start threads that compete with
+the program's.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _limits(dtype: np.dtype) -> _Limits:
 
 
 _EXPONENT = np.int64(0x7FF0000000000000)
-"""The exponent bits of float64; alone they are the power of two below a number."""
+"""The exponent bits of float64; on their own they are the power of two below a number."""
 
 
 def _ulp(size: np.ndarray, limits: _Limits) -> np.ndarray:

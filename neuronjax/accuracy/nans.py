@@ -1,8 +1,8 @@
 """`neuronjax.nan_report`: the op that made the first NaN or infinity of a program.
 
-The program runs with the chip's numerics and with a host callback behind every op that computes
-floats (see ``compare.py`` for why), which looks at the op's results and, if they are not all
-finite, at its operands.
+The program runs in the chip's numerics, with a host callback after every op that computes floats
+(``compare.py`` explains why). The callback inspects the op's results and, unless they are all
+finite, its operands.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from neuronjax.legalize.op_kinds import computes, from_outside, is_float, litera
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers of an operand, result or argument; complex numbers count by their parts."""
+    """The range of an operand, result or argument; parts of complex numbers count separately."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -51,8 +51,8 @@ class Range:
 class NanReport:
     """An op that made NaN of numbers, or Inf of finite ones.
 
-    ``op`` is ``argument`` where no op did and an argument of the function had them already, and
-    ``constant`` where a result has them from a number in the program, such as a mask's -inf.
+    ``op`` is ``argument`` if an argument of the function has the NaN or Inf, and ``constant`` if it
+    comes from a constant of the program, such as a mask's -inf.
     """
 
     kind: str
@@ -82,8 +82,8 @@ class NanReport:
             where.append(f"on core {self.core} of {self.cores}")
         verb = "holds" if self.op in ("argument", "constant") else "made"
         lines = [f"{self.op} {verb} the first {self.kind} {' '.join(where)}"]
-        lines += [f"  operand {i}  {each}" for i, each in enumerate(self.operands)]
-        lines += [f"  result {i}   {each}" for i, each in enumerate(self.results)]
+        lines += [f"  operand {i}  {operand}" for i, operand in enumerate(self.operands)]
+        lines += [f"  result {i}   {result}" for i, result in enumerate(self.results)]
         if self.first_nan is not None:
             lines.append(str(self.first_nan))
         return "\n".join(lines)
@@ -92,18 +92,18 @@ class NanReport:
 def nan_report(
     function: Callable[..., Any], *arguments: Any, target: str | None = None, **switches: Any
 ) -> NanReport | None:
-    """Runs ``function(*arguments)`` and tells which op made the first NaN or Inf.
+    """Runs ``function(*arguments)`` and finds the op that made the first NaN or Inf.
 
-    An op is to blame if it made NaN while no operand had any, or Inf while all operands were
-    finite; the first is meant in program order, iteration by iteration. A NaN that stands in the
-    program, as what JAX fills in for indices out of bounds, is blamed on the op that chooses it; an
-    infinity there is taken for intended. FP32 is rounded to nearest also where stochastic rounding
-    is asked for.
+    An op is to blame if it made NaN from operands without NaN, or Inf from finite operands; the
+    first one is first in program order, iteration by iteration. A NaN constant in the program, such
+    as JAX's fill value for indices out of bounds, is blamed on the op that selects it; an infinite
+    constant is taken to be intended. FP32 is rounded to nearest even if stochastic rounding is
+    requested.
 
     Args:
       function: any JAX function, jitted or not, on one device or on a mesh.
       arguments: its arguments; shardings count as in a call.
-      target: the instance whose chip is meant; by default that of the options.
+      target: the instance whose chip to emulate; by default that of the options.
       switches: options for this run, by the field names of ``neuronjax.options.Options``.
 
     Returns: ``None`` if every number is finite.
@@ -114,9 +114,9 @@ def nan_report(
     """
     policy = policy_for(target, {**switches, "stochastic_rounding": False})
     lowered = lower(function, arguments)
-    looking = _Looking(lowered.cores)
-    instrument(lowered, policy, looking).run()
-    return looking.made() or _bad_argument(lowered) or looking.returned()
+    observer = _NanObserver(lowered.cores)
+    instrument(lowered, policy, observer).run()
+    return observer.made() or _bad_argument(lowered) or observer.returned()
 
 
 def _bad_argument(lowered: Lowered) -> NanReport | None:
@@ -130,13 +130,13 @@ def _bad_argument(lowered: Lowered) -> NanReport | None:
     return None
 
 
-class _Looking:
-    """Puts the callbacks into a program, and keeps the earliest finding of each kind."""
+class _NanObserver:
+    """Inserts the callbacks into a program, and keeps the earliest report of each kind."""
 
     def __init__(self, cores: int) -> None:
         self._cores = cores
         self._watcher = Watcher(cores)
-        self._found: dict[str, tuple[Visit, NanReport]] = {}
+        self._reports: dict[str, tuple[Visit, NanReport]] = {}
         self._lock = threading.Lock()
 
     def before(self, module: ir.Module) -> None:
@@ -162,7 +162,7 @@ class _Looking:
             self._watcher.watch(place.site, place.counters, [*results, *operands], watch)
 
     def decision(self, value: Any, place: Place) -> None:
-        """Control flow is nothing to look at."""
+        """Does nothing: control flow makes no floats."""
 
     def end(self, results: Sequence[Any], order: int) -> None:
         for index, result in enumerate(results):
@@ -185,10 +185,10 @@ class _Looking:
         if all(np.isfinite(result).all() for result in results):
             return
         made, given = ([range_of(value) for value in values] for values in (results, operands))
-        had = any(each.nans for each, fixed in zip(given, literal, strict=True) if not fixed)
-        if any(each.nans for each in made) and not had:
+        had = any(operand.nans for operand, fixed in zip(given, literal, strict=True) if not fixed)
+        if any(result.nans for result in made) and not had:
             self._note("NaN", visit, made, given)
-        elif any(each.infs for each in made) and all(each.finite for each in given):
+        elif any(result.infs for result in made) and all(operand.finite for operand in given):
             self._note("Inf", visit, made, given)
 
     def _note(self, kind: str, visit: Visit, made: list[Range], given: list[Range]) -> None:
@@ -203,26 +203,26 @@ class _Looking:
             iterations=visit.iterations,
         )
         with self._lock:
-            known = self._found.get(kind)
+            known = self._reports.get(kind)
             if known is None or _moment(visit) < _moment(known[0]):
-                self._found[kind] = (visit, report)
+                self._reports[kind] = (visit, report)
 
     def made(self) -> NanReport | None:
         """The first op to blame."""
-        found = [self._found[kind] for kind in ("NaN", "Inf") if kind in self._found]
-        if not found:
+        reports = [self._reports[kind] for kind in ("NaN", "Inf") if kind in self._reports]
+        if not reports:
             return None
-        _, first = min(found, key=lambda item: _moment(item[0]))
-        nan = self._found.get("NaN")
+        _, first = min(reports, key=lambda item: _moment(item[0]))
+        nan = self._reports.get("NaN")
         return replace(first, first_nan=nan[1]) if nan and first.kind == "Inf" else first
 
     def returned(self) -> NanReport | None:
-        """A result that is not finite, whoever is to blame."""
-        return self._found["result"][1] if "result" in self._found else None
+        """A result that is not finite, whichever op is to blame."""
+        return self._reports["result"][1] if "result" in self._reports else None
 
 
 def _kind(ranges: Sequence[Range]) -> str:
-    return "NaN" if any(each.nans for each in ranges) else "Inf"
+    return "NaN" if any(values.nans for values in ranges) else "Inf"
 
 
 def _moment(visit: Visit) -> tuple[tuple[int, ...], int]:
@@ -232,11 +232,11 @@ def _moment(visit: Visit) -> tuple[tuple[int, ...], int]:
 _CHOICES = frozenset(
     f"stablehlo.{name}" for name in ("select", "pad", "concatenate", "dynamic_update_slice")
 )
-"""Ops through which constants enter among other numbers."""
+"""Ops that select constants among other numbers."""
 
 
 def range_of(values: np.ndarray) -> Range:
-    """What lies in an array."""
+    """The range of an array's numbers."""
     parts = values.view(values.real.dtype) if values.dtype.kind == "c" else values
     numbers = parts.astype(np.float64).ravel()
     finite = numbers[np.isfinite(numbers)]

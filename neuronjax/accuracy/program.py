@@ -1,4 +1,4 @@
-"""From a Python function to the program its cores run, and running it apart from the platform."""
+"""Lowers a Python function to the program of its cores, and runs it outside the platform."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Lowered:
     cores: int
     arguments: tuple[np.ndarray, ...]
     labels: tuple[str, ...]
-    """Name of each argument in terms of the function's, such as ``args[0]['w']``."""
+    """Names of arguments in terms of the function's, such as ``args[0]['w']``."""
 
 
 def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
@@ -95,13 +95,13 @@ def _numpy(label: str, value: Any, aval: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Instrumented:
-    """A watched program, compiled."""
+    """A compiled program with watched ops."""
 
     program: CompiledProgram
     executable: HostExecutable
     host: HostClient
     shards: tuple[tuple[np.ndarray, ...], ...]
-    """The arguments: of each its shards, one per core."""
+    """The shards of every argument, one per core."""
 
     def run(self) -> None:
         """Runs the program once and waits for its end."""
@@ -113,8 +113,8 @@ class Instrumented:
                 self.host.put(shard, self.host.placement((core,)))
                 for core, shard in enumerate(shards)
             ]
-            one = len(parts) == 1
-            arrays.append(parts[0] if one else self.host.assemble(spec, placement, parts))
+            is_single = len(parts) == 1
+            arrays.append(parts[0] if is_single else self.host.assemble(spec, placement, parts))
         results, token = self.executable.execute(arrays, with_token=True)
         token.block_until_ready()
         for result in results:
@@ -148,7 +148,7 @@ def instrument(lowered: Lowered, policy: Policy, observer: NumericsObserver) -> 
 
 
 def _parameter_indices(program: CompiledProgram, lowered: Lowered) -> list[tuple[Any, ...]]:
-    """Which part of each argument every core gets."""
+    """The part of every argument that each core gets."""
     if lowered.cores == 1:
         return [(...,) for _ in lowered.arguments]
     shapes = [value.shape for value in lowered.arguments]

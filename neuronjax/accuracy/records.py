@@ -1,4 +1,4 @@
-"""Collecting what the watched ops of a comparison say, from many threads at once."""
+"""Collects the values of a comparison's watched ops, from many threads at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Key = tuple[int, int]
 
 @dataclass
 class _Tally:
-    """One float result so far."""
+    """The errors of a float result so far."""
 
     site: Site
     type: str
@@ -35,20 +35,20 @@ class _Tally:
 
 @dataclass
 class Records:
-    """Everything the callbacks of one comparison have said."""
+    """Everything that the callbacks of a comparison have reported."""
 
     divergence_ulps: float
     _tallies: dict[_Key, _Tally] = field(default_factory=dict)
     _outputs: dict[int, Output] = field(default_factory=dict)
     _decisions: dict[Site, int] = field(default_factory=dict)
     _digests: dict[tuple[_Key, int], int] = field(default_factory=dict)
-    """Result and core -> checksum of all its values in the order of their coming."""
+    """Result and core -> checksum of all its values, in order of arrival."""
     _first_digests: dict[tuple[_Key, int], int] | None = None
-    """Those of the first run, once it is over."""
+    """The checksums of the first run, once it has ended."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def result(self, visit: Visit, index: int, type_: str, values: list[np.ndarray]) -> None:
-        """A float result of an op: the chip's, the wider op's on its operands, the wide run's."""
+        """Records an op's result: the chip's, the wider op's on its operands, the wide run's."""
         chip, local, shadow = values
         key = (visit.site.order, index)
         with self._lock:
@@ -71,13 +71,13 @@ class Records:
                 tally.beyond, tally.beyond_error = visit, total
 
     def decision(self, visit: Visit, values: list[np.ndarray]) -> None:
-        """What control flow went by: the chip's value and the wide run's."""
+        """Records a value that decides control flow: the chip's and the wide run's."""
         if self._first_digests is None and values[0] != values[1]:
             with self._lock:
                 self._decisions[visit.site] = self._decisions.get(visit.site, 0) + 1
 
     def output(self, index: int, type_: str, values: list[np.ndarray]) -> None:
-        """A float result of the program: the chip's and the wide run's."""
+        """Records a float result of the program: the chip's and the wide run's."""
         if self._first_digests is None:
             total = error(*values)
             with self._lock:
@@ -86,7 +86,7 @@ class Records:
                 self._outputs[index] = Output(index, type_, total)
 
     def repeat(self) -> None:
-        """The first run is over; from now on values are only compared with it."""
+        """Ends the first run; from now on, values are only compared with those of that run."""
         self._first_digests, self._digests = self._digests, {}
 
     def require_same(self) -> None:
@@ -103,7 +103,7 @@ class Records:
             )
 
     def summary(self, chip: str, reference: str, cores: int) -> Comparison:
-        """What was found."""
+        """The result of the comparison."""
         tallies = [self._tallies[key] for key in sorted(self._tallies)]
         rows = [_row(tally, tally.local, tally.accumulated, tally.worst) for tally in tallies]
         return Comparison(

@@ -1,8 +1,8 @@
-"""The program beside itself in wider floats: every value has a shadow, a value of the wide run.
+"""Adds a wide run to a program: every value gets a shadow, its counterpart in wider floats.
 
-Control flow is shared: loops run and branches are taken as the chip's values say, and where the
-shadows would have decided otherwise the observer hears of it. Integers and truth values that follow
-from floats have shadows too (the order of a sort, an argmax); all others are common to both runs.
+Control flow is shared: the chip's values decide loops and branches, and the observer is notified
+where the shadows would have decided otherwise. Integers and Booleans that depend on floats (the
+order of a sort, an argmax) have shadows too; all others are common to both runs.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from neuronjax.legalize.op_kinds import computes, from_outside, is_float
 
 
 class Observer(Protocol):
-    """Who gets the values, each time at an insertion point where ops may be written."""
+    """Receives the values, at an insertion point where it may write ops."""
 
     def result(self, place: Place, index: int, chip: Any, local: Any, shadow: Any) -> None:
         """Float result ``index`` of an op, of the wider op on the same operands, and its shadow."""
 
     def decision(self, place: Place, chip: Any, shadow: Any) -> None:
-        """What a loop goes on by or a branch is taken by."""
+        """A value that decides a loop or branch, and its shadow."""
 
     def output(self, order: int, index: int, chip: Any, shadow: Any) -> None:
         """Float result ``index`` of the program."""
@@ -47,7 +47,7 @@ def insert_shadows(
 
 
 class _Followed:
-    """The values that may differ between the runs: floats, and what follows from them."""
+    """The values that may differ between the runs: floats, and what depends on them."""
 
     def __init__(self) -> None:
         self.values: set[Any] = set()
@@ -105,7 +105,7 @@ class _Shadows:
         self._shadow[value] = twin
 
     def of(self, value: Any) -> Any:
-        """The shadow of a value; the value itself where the runs have it in common."""
+        """The shadow of a value, or the value itself if it is common to both runs."""
         if value not in self._shadow and self._widening.changes(value):
             owner = value.owner
             inside = isinstance(owner, ir.Block)

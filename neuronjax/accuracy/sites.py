@@ -1,7 +1,7 @@
-"""The places of a program that are watched, and how their values reach Python.
+"""The watched ops of a program, and how their values reach Python.
 
-A watched op is followed by a host callback with its values: it runs wherever the op runs, in every
-iteration of a loop, in the branch that is taken and on every core.
+A watched op is followed by a host callback with its values, which runs whenever the op runs: in
+every iteration of a loop, in the branch that is taken, and on every core.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Visit:
-    """One run of a watched op on one core."""
+    """A run of a watched op on a core."""
 
     site: Site
     core: int
@@ -41,7 +41,7 @@ class Visit:
 
     @property
     def when(self) -> tuple[int, ...]:
-        """Sorts visits of one core in the order of the program's text and iterations."""
+        """The sort key of a core's visits: program order, iteration by iteration."""
         steps = zip(self.site.loops, self.iterations, strict=True)
         return (*(number for step in steps for number in step), self.site.order)
 

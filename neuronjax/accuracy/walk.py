@@ -1,4 +1,4 @@
-"""Going through a program in the order of its text, with iteration numbers added to its loops.
+"""Walks a program in the order of its text, and adds iteration numbers to its loops.
 
 Needs a program without calls, and its MLIR context to be current.
 """
@@ -30,27 +30,27 @@ from neuronjax.legalize.op_kinds import name_of
 
 @dataclass(frozen=True)
 class Place:
-    """Where the walk is: the op's site, and the i32 iteration numbers of the loops around it."""
+    """A position of the walk: the op's site, and the i32 iteration numbers of loops around it."""
 
     site: Site
     counters: tuple[Any, ...]
 
 
 class Visitor(Protocol):
-    """Who sees the ops."""
+    """Visits the ops."""
 
     def op(self, op: Any, place: Place) -> None:
-        """An op without control flow; ops may be added behind it."""
+        """Visits an op without control flow; ops may be added after it."""
 
     def decision(self, value: Any, place: Place) -> None:
-        """A value by which a loop goes on or a branch is taken, at the insertion point."""
+        """Visits a value that decides a loop or branch, at the insertion point."""
 
     def end(self, results: Sequence[Any], order: int) -> None:
-        """What main returns, at the insertion point."""
+        """Visits the results of main, at the insertion point."""
 
 
 class Twins(Protocol):
-    """Values that go through control flow beside the program's own."""
+    """Values that are carried through control flow in addition to the program's own."""
 
     def indices(self, op: Any) -> list[int]:
         """Which results of a loop or branching op have twins."""
@@ -59,7 +59,7 @@ class Twins(Protocol):
         """The twin of a value."""
 
     def pair(self, value: Any, twin: Any) -> None:
-        """Notes the twin of a value that control flow made."""
+        """Registers the twin of a value that control flow made."""
 
 
 class Walk:
@@ -72,7 +72,7 @@ class Walk:
         self._order = 0
 
     def through(self, module: ir.Module) -> None:
-        """Shows every op of main to the visitor, in place."""
+        """Passes every op of main to the visitor, in place."""
         block = hlo.main_function(module).regions[0].blocks[0]
         self._block(block, (), ())
         last = terminator(block)
@@ -146,5 +146,5 @@ def _zero() -> Any:
 
 
 def _increment(values: list[Any]) -> list[Any]:
-    one = stablehlo.ConstantOp(ir.DenseElementsAttr.get(np.ones((), np.int32))).result
-    return [stablehlo.AddOp(values[0], one).result]
+    unit = stablehlo.ConstantOp(ir.DenseElementsAttr.get(np.ones((), np.int32))).result
+    return [stablehlo.AddOp(values[0], unit).result]

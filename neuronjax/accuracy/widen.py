@@ -1,7 +1,7 @@
 """Ops in wider floats: the same op with every narrower float type replaced.
 
-``Widening("f64")`` is the all-FP64 program's arithmetic, ``Widening("f32")`` that of FP32. Rules
-are a table by op name; what has no row keeps its name, attributes and regions and changes types.
+``Widening("f64")`` is arithmetic in FP64, ``Widening("f32")`` in FP32. Rules are a table by op
+name; ops without a row keep their name, attributes and regions, and only their types change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WIDE_LAPACK = {"s": "lapack_d", "c": "lapack_z"}
 
 
 class Widening:
-    """Types and ops with floats widened to ``to`` (``f64`` or ``f32``); wider ones stay."""
+    """Widens floats of types and ops to ``to`` (``f64`` or ``f32``); wider ones do not change."""
 
     def __init__(self, to: str) -> None:
         self._to = _WIDER[to]
@@ -53,7 +53,7 @@ class Widening:
         return convert(value, self._to.get(name, name))
 
     def op(self, op: Any, operands: Sequence[Any]) -> _Values:
-        """Writes ``op`` on wider ``operands`` at the current insertion point; its results."""
+        """Writes ``op`` on wider ``operands`` at the insertion point, and returns its results."""
         rule = _RULES.get(op.name, Widening._same)
         return rule(self, op, list(operands))
 
@@ -108,7 +108,7 @@ class Widening:
         return operands[:1]
 
     def in_own_types(self, op: Any, operands: _Values) -> _Values:
-        """The op as it is, on operands rounded to its own types: for what has no wider form."""
+        """The unchanged op on operands rounded to its own types, for ops without a wider form."""
         copy = op.clone()
         for index, operand in enumerate(operands):
             with ir.InsertionPoint(copy):

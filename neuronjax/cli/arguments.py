@@ -1,4 +1,4 @@
-"""Types of arguments that several commands have: numbers within bounds."""
+"""Types of arguments that several commands share: numbers within bounds."""
 
 from __future__ import annotations
 

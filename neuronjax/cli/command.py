@@ -1,4 +1,4 @@
-"""What a command of the command line is."""
+"""The record that describes a command of the command line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Command:
-    """One word after ``neuronjax``; its module has one of these, called ``COMMAND``."""
+    """A command of ``neuronjax``; the command's module has one of these, called ``COMMAND``."""
 
     help: str
     """One line for the list of commands."""
     description: str
-    """What ``--help`` says."""
+    """The text of ``--help``."""
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     """Returns the exit code; may raise ``NeuronError``."""

@@ -1,4 +1,4 @@
-"""``neuronjax estimate``: what one step of a program would take on a machine."""
+"""``neuronjax estimate``: time, memory and price of a program's step on a machine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.flags,
     )
     prices = read_prices(arguments.prices) if arguments.prices else {}
-    found = of_factory(
+    estimate = of_factory(
         factory,
         setting,
         abstract_mesh(arguments.mesh),
@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         batch=arguments.batch,
         dtype=arguments.dtype,
     )
-    print(found if arguments.format == "text" else found.to_json())
-    return FITS if found.fits else DOES_NOT_FIT
+    print(estimate if arguments.format == "text" else estimate.to_json())
+    return FITS if estimate.fits else DOES_NOT_FIT
 
 
 COMMAND = Command(

@@ -29,11 +29,11 @@ _MOST_HOSTS = 1_000
 _PORTS = 1 << 16
 _LOOK_SECONDS = 0.05
 _LAST_WORDS_SECONDS = 15.0
-"""What the others get, when one has ended badly, to say so themselves: they may be compiling."""
+"""Time for the other processes to report a process's failure themselves: they may be compiling."""
 _END_SECONDS = 5.0
-"""Between SIGTERM and SIGKILL then."""
+"""Time between SIGTERM and SIGKILL after that."""
 _GRACE_SECONDS = 30.0
-"""What all get to end by themselves after a signal to the launcher, as Kubernetes gives it."""
+"""Time for all processes to end after a signal to the launcher, as long as Kubernetes'."""
 _LOOPBACK = "127.0.0.1"
 
 _DESCRIPTION = """\
@@ -63,7 +63,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class _Worker:
-    """One process, and the thread that passes its output on."""
+    """A process, and the thread that forwards its output."""
 
     index: int
     process: subprocess.Popen[str]
@@ -141,7 +141,8 @@ def _pass_on(index: int, source: IO[str], log: IO[str] | None) -> None:
 
 
 def _attend(workers: Sequence[_Worker], logs: Path | None) -> int:
-    """Waits for all; ends all when one ends badly or somebody asks for it. The exit code."""
+    """Waits for all processes, and ends them all if one fails or a signal arrives; returns the exit
+    code."""
     asked: list[int] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -172,7 +173,7 @@ def _running(workers: Sequence[_Worker]) -> list[_Worker]:
 
 
 def _failed(workers: Sequence[_Worker]) -> _Worker | None:
-    """The process that ended badly; of several the one that was killed, which others only miss."""
+    """The process that failed; if there are several, one that was killed, as the others follow."""
     bad = [worker for worker in workers if worker.process.poll()]
     return min(bad, key=lambda worker: worker.process.returncode, default=None)
 
@@ -204,7 +205,7 @@ def _read_out(workers: Sequence[_Worker]) -> None:
 
 @contextlib.contextmanager
 def _handlers(ask: object) -> Iterator[None]:
-    """Passes signals on to the processes."""
+    """Forwards signals to the processes."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, ask) for number in numbers}  # type: ignore[arg-type]
     try:
@@ -216,7 +217,7 @@ def _handlers(ask: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lifeline() -> Iterator[int]:
-    """The end of a pipe that closes when this process is gone."""
+    """The end of a pipe that closes when this process ends."""
     read, write = os.pipe()
     try:
         yield read
@@ -242,7 +243,7 @@ def _logs(folder: Path | None, count: int) -> Iterator[list[IO[str] | None]]:
 
 
 def _port(wanted: int | None) -> int:
-    """The port asked for, or one that is free."""
+    """The requested port, or a free one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

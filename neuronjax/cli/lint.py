@@ -39,7 +39,7 @@ was found until then is reported).
 
 
 class Collector(logging.Handler):
-    """Keeps the findings and the names of the programs that were looked at."""
+    """Collects the findings and the names of the programs that were checked."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -90,19 +90,19 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.script, arguments.arguments, arguments.module, arguments.timeout
         )
         least = _SEVERITIES[arguments.severity]
-        found = [f for f in collector.findings.values() if f.rule.severity >= least]
+        findings = [f for f in collector.findings.values() if f.rule.severity >= least]
         report = lint_report.Report(
             target=str(machine),
             sdk=options.load().sdk,
             programs=len(collector.programs),
-            findings=found,
+            findings=findings,
             outcome=outcome,
         )
         out.write(lint_report.FORMATS[arguments.format](report))
         out.flush()
     if outcome.error is not None:
         return RAISED
-    return FOUND if found else CLEAN
+    return FOUND if findings else CLEAN
 
 
 def _choose_machine(arguments: argparse.Namespace) -> Machine:

@@ -44,7 +44,7 @@ def _place(finding: Finding) -> str:
 
 
 def text(report: Report) -> str:
-    """For people: a table of findings, then what each rule means and what to do."""
+    """The report for people: a table of findings, then what every rule means and what to do."""
     parts = [_heading(report)]
     rows = [_row(finding) for finding in report.findings]
     if rows:
@@ -94,7 +94,7 @@ def _ending(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    """For programs: one object."""
+    """The report for programs: a JSON object."""
     return (
         json.dumps(
             {

@@ -1,4 +1,4 @@
-"""``neuronjax lower``: prints what a script's programs become, at any stage of the compiler."""
+"""``neuronjax lower``: prints a script's programs at any stage of the compiler."""
 
 from __future__ import annotations
 

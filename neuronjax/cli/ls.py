@@ -1,6 +1,6 @@
 """``neuronjax ls``: the machine as ``neuron-ls`` prints it (tools/neuron-sys-tools/neuron-ls.rst).
 
-What only a real host has (PCI addresses, processes, NUMA nodes) is left out.
+Columns that only a real host has (PCI addresses, processes, NUMA nodes) are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the machine."""
     given = {name: getattr(arguments, name) for name in ("target", "lnc")}
-    chosen = options.load(**{name: each for name, each in given.items() if each is not None})
+    chosen = options.load(**{name: value for name, value in given.items() if value is not None})
     machine, _ = what_if.machine_of(chosen.target, chosen.lnc, arguments.machine)
     if arguments.json_output:
         print(json.dumps(records(machine), indent=4))
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def records(machine: Machine) -> list[dict[str, Any]]:
-    """One record for each chip, with the names of ``neuron-ls --json-output``."""
+    """A record per chip, with the field names of ``neuron-ls --json-output``."""
     return [_record(machine, chip) for chip in range(machine.instance.chips)]
 
 
@@ -109,7 +109,7 @@ def _framed(row: Sequence[str], widths: Sequence[int], center: bool = False) -> 
 
 
 def drawn(machine: Machine) -> str:
-    """Chips in rows of the innermost axis, joined by their links; rings say that they close."""
+    """A drawing of chips in rows along the innermost axis, with their links and closed rings."""
     topology = machine.topology
     width = topology.shape[-1]
     rows = [range(first, first + width) for first in range(0, topology.chips, width)]

@@ -1,4 +1,4 @@
-"""``neuronjax COMMAND …``: finds the command and gives it its arguments."""
+"""``neuronjax COMMAND …``: parses the command line and runs the command."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ COMMANDS: dict[str, Command] = {
     "top": top.COMMAND,
     "validate": validate.COMMAND,
 }
-"""Word -> command. A new command is a module beside this one and a row here."""
+"""Name -> command. A new command is a module in this package and a row here."""
 
 EXIT_ERROR = 2
-"""As argparse exits for arguments that it does not understand."""
+"""The exit code of errors, which is argparse's for invalid arguments."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,19 +53,19 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"neuronjax {__version__}")
     words = whole.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        one = words.add_parser(
+        subparser = words.add_parser(
             name,
             help=command.help,
             description=command.description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_arguments(one)
-        one.set_defaults(command=command)
+        command.add_arguments(subparser)
+        subparser.set_defaults(command=command)
     return whole
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command line (default: that of the process); returns the exit code."""
+    """Runs a command line, by default that of the process, and returns the exit code."""
     parsed = parser().parse_args(arguments)
     try:
         return parsed.command.run(parsed)

@@ -1,4 +1,4 @@
-"""``neuronjax monitor``: what a running process counts, as lines of JSON."""
+"""``neuronjax monitor``: the counters of a running process, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neuronjax.cli.command import Command
 from neuronjax.errors import MonitorError
 
 DONE = 0
-"""Exit code: the process ended, or was asked often enough."""
+"""Exit code: the process ended, or as many reports as requested were printed."""
 
 _DESCRIPTION = """\
 Prints what a process counts, one object per period, as neuron-monitor does: utilisation by core,
@@ -29,7 +29,7 @@ Example: NEURONJAX_MONITOR_PORT=8000 JAX_PLATFORMS=neuron python train.py &
 
 
 def add_port(parser: argparse.ArgumentParser, period: float) -> None:
-    """Arguments that `top` has, too."""
+    """Adds the arguments that `top` has, too."""
     parser.add_argument(
         "--port", type=arguments.port, required=True, help="NEURONJAX_MONITOR_PORT of the process"
     )
@@ -46,23 +46,25 @@ def add_port(parser: argparse.ArgumentParser, period: float) -> None:
 
 
 def ask(port: int, period: float) -> dict[str, Any]:
-    """One report. MonitorError: nobody answers."""
+    """Requests a report. MonitorError: no process answers."""
     address = f"http://127.0.0.1:{port}/json?period={period}"
     try:
         with urllib.request.urlopen(address, timeout=30) as answer:
-            found = json.load(answer)
+            report = json.load(answer)
     except (OSError, urllib.error.URLError, ValueError) as error:
         raise MonitorError(
             f"no process answers on port {port} ({error}); start it with "
             f"NEURONJAX_MONITOR_PORT={port}, and wait for its first computation."
         ) from None
-    if not isinstance(found, dict) or "neuron_runtime_data" not in found:
-        raise MonitorError(f"what answers on port {port} is no process of neuronjax.")
-    return found
+    if not isinstance(report, dict) or "neuron_runtime_data" not in report:
+        raise MonitorError(
+            f"what answers on port {port} is not a neuronjax process; check NEURONJAX_MONITOR_PORT."
+        )
+    return report
 
 
 def reports(given: argparse.Namespace) -> Any:
-    """One report after the other; the process's end ends them."""
+    """One report after the other, until the process ends."""
     number = 0
     while True:
         try:
@@ -80,8 +82,8 @@ def reports(given: argparse.Namespace) -> Any:
 def run(given: argparse.Namespace) -> int:
     """Prints reports until the process ends."""
     try:
-        for each in reports(given):
-            print(json.dumps(each), flush=True)
+        for report in reports(given):
+            print(json.dumps(report), flush=True)
     except KeyboardInterrupt:
         pass
     return DONE

@@ -1,7 +1,7 @@
 """``neuronjax nccom``: ``nccom-test`` on the timing model.
 
-Flags, table and units are those of tools/neuron-sys-tools/nccom-test.rst: its columns
-``algbw(GB/s)`` and ``busbw(GB/s)`` are binary GiB/s, whatever they are called.
+Flags, table and units are those of tools/neuron-sys-tools/nccom-test.rst. Despite their names, its
+columns ``algbw(GB/s)`` and ``busbw(GB/s)`` are in GiB/s.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ OPS: Mapping[str, Op] = {
     "permute": Op.PERMUTE,
     "sendrecv": Op.PERMUTE,
 }
-"""Operations by their names there."""
+"""nccom-test's name of an operation -> operation."""
 
 DTYPES: Mapping[str, int] = {
     "uint8": 1, "int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "int16": 2, "uint16": 2, "fp32": 4,
     "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
 }  # fmt: skip
-"""Bytes of an element by its name there."""
+"""nccom-test's name of an element type -> bytes of an element."""
 
 _DESCRIPTION = """\
 Times a collective on the links of a machine, as nccom-test does on a real one: the same flags, the
@@ -57,7 +57,7 @@ Example: neuronjax nccom -r 64 -b 8 -e 1GB -f 2 -d bf16 allr --target=trn2.48xla
 
 @dataclass(frozen=True)
 class Row:
-    """One size."""
+    """The results for one size."""
 
     size_bytes: int
     count_elements: int
@@ -93,11 +93,11 @@ _SIZE = re.compile(r"(\d{1,15})\s*([KMG]?)i?B?", re.IGNORECASE | re.ASCII)
 
 
 def _size(text: str) -> int:
-    """``8``, ``64KB``, ``1GB`` in bytes; units are binary, as there."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is no size such as 8, 64KB or 1GB")
-    return int(found[1]) << 10 * " KMG".index(found[2].upper() or " ")
+    """``8``, ``64KB``, ``1GB`` in bytes; units are binary, as in nccom-test."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a size such as 8, 64KB or 1GB")
+    return int(match[1]) << 10 * " KMG".index(match[2].upper() or " ")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -119,23 +119,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ranks(workers: int, nodes: int, machine: Machine) -> list[int]:
-    """The cores of the ranks; those of machine i come after all of those before it."""
+    """The cores of the ranks, machine by machine."""
     if workers % nodes:
         raise TopologyError(f"{workers} ranks do not divide over {nodes} machines.")
-    each = workers // nodes
+    per_node = workers // nodes
     cores = machine.core_count
     if nodes == 1 and workers > cores and workers % cores == 0:
         return list(range(workers))
-    if each > cores:
+    if per_node > cores:
         raise TopologyError(
-            f"{each} ranks do not fit {machine}, which has {cores} cores; give fewer with -r, or "
-            "more machines with -N."
+            f"{per_node} ranks do not fit {machine}, which has {cores} cores; give fewer with -r,"
+            " or more machines with -N."
         )
-    return [node * cores + core for node in range(nodes) for core in range(each)]
+    return [node * cores + core for node in range(nodes) for core in range(per_node)]
 
 
 def _sizes(arguments: argparse.Namespace) -> Iterator[int]:
-    """Whole elements, from the least to the most bytes."""
+    """Sizes in bytes of whole elements, from the least to the greatest."""
     least, most = arguments.minbytes, arguments.maxbytes or arguments.minbytes
     if least < 1 or most < least or (arguments.stepbytes is None and arguments.stepfactor <= 1):
         raise ConfigurationError(
@@ -156,15 +156,15 @@ def _row(
     machine: Machine,
     calibration: Calibration,
 ) -> Row:
-    found = collective_time(OPS[arguments.op], size, ranks, machine, calibration=calibration)
+    timed = collective_time(OPS[arguments.op], size, ranks, machine, calibration=calibration)
     return Row(
         size_bytes=size,
         count_elements=size // DTYPES[arguments.datatype],
         dtype=arguments.datatype,
-        time_us=found.total_ns / 1e3,
-        algorithm_bandwidth=found.algorithm_bandwidth / GIB,
-        bus_bandwidth=found.bus_bandwidth / GIB,
-        algorithm=found.algorithm,
+        time_us=timed.total_ns / 1e3,
+        algorithm_bandwidth=timed.algorithm_bandwidth / GIB,
+        bus_bandwidth=timed.bus_bandwidth / GIB,
+        algorithm=timed.algorithm,
     )
 
 

@@ -1,4 +1,4 @@
-"""``neuronjax profile``: runs a script and tells where its time on the device would go."""
+"""``neuronjax profile``: runs a script and shows where its time on the device would go."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    folders = [Path(each) for each in (arguments.script, *arguments.arguments)]
+    folders = [Path(folder) for folder in (arguments.script, *arguments.arguments)]
     if len(folders) != 2:
         raise ConfigurationError(
             f"--compare takes two folders of profiles, {len(folders)} were given."

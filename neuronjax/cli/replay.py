@@ -1,4 +1,4 @@
-"""``neuronjax replay``: runs a recorded program again, bit by bit, and looks into it on the way."""
+"""``neuronjax replay``: runs a recorded program again, bit by bit, and shows its state."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
     print(
         f"{replay.program.name}: {emulation.executed} instructions of {replay.program.ranks} ranks"
     )
-    for each in last:
-        place = " ".join(f"{name}={value}" for name, value in sorted(each.values.items()))
-        print(f"{each.number:>8} rank {each.rank} {each.path} {place}".rstrip())
-        print(f"         {print_instruction(each.instruction)}")
+    for executed in last:
+        place = " ".join(f"{name}={value}" for name, value in sorted(executed.values.items()))
+        print(f"{executed.number:>8} rank {executed.rank} {executed.path} {place}".rstrip())
+        print(f"         {print_instruction(executed.instruction)}")
     with np.printoptions(threshold=256, edgeitems=4, linewidth=100):
         for name in arguments.buffers:
             value = emulation.buffer(name, rank=arguments.rank, slot=arguments.slot)

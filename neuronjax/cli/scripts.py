@@ -1,4 +1,4 @@
-"""Running somebody's script inside this process, as ``python SCRIPT ARGS`` would."""
+"""Runs a user's script inside this process, as ``python SCRIPT ARGS`` would."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import IO, Any
 from neuronjax.errors import ScriptError
 
 _REPEAT_SECONDS = 5.0
-"""A script that goes on after an interrupt is interrupted again after so long."""
+"""A script that continues after an interrupt is interrupted again after this time."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Outcome:
 
     script: str
     error: str | None
-    """One line on why it did not end well; ``None`` if it did."""
+    """One line on why it failed; ``None`` if it succeeded."""
 
 
 @contextlib.contextmanager
 def stdout_on_stderr() -> Iterator[IO[str]]:
-    """Sends all output of the process to standard error; gives a file on the real output."""
+    """Redirects all output of the process to standard error; yields a file on the real output."""
     sys.stdout.flush()
     real = os.dup(1)
     os.dup2(2, 1)

@@ -51,7 +51,7 @@ def _numbers(text: str) -> list[int]:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table, and writes the files."""
     jax.config.update("jax_platforms", "cpu")
-    found = sweep(
+    result = sweep(
         load(arguments.workload, settings(arguments.settings)),
         Grid(
             targets=arguments.targets.split(","),
@@ -69,13 +69,13 @@ def run(arguments: argparse.Namespace) -> int:
         faults=arguments.faults,
         done=_tell,
     )
-    print(found if arguments.format == "text" else found.to_json())
+    print(result if arguments.format == "text" else result.to_json())
     if arguments.out:
         folder = Path(arguments.out)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "sweep.json").write_text(found.to_json() + "\n")
-        (folder / "sweep.svg").write_text(svg(found))
-    return FOUND if found.front else NOTHING
+        (folder / "sweep.json").write_text(result.to_json() + "\n")
+        (folder / "sweep.svg").write_text(svg(result))
+    return FOUND if result.front else NOTHING
 
 
 def _tell(point: Point) -> None:

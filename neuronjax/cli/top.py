@@ -1,4 +1,4 @@
-"""``neuronjax top``: what a running process counts, as a table that refreshes."""
+"""``neuronjax top``: the counters of a running process, as a table that refreshes."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ Utilisation is that of the busiest engine in simulated time.
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """One report for people."""
+    """A report as tables for a terminal."""
     data = report["neuron_runtime_data"][0]
-    found, hardware = data["report"], report["neuron_hardware_info"]
-    stats = found["execution_stats"]
+    runtime, hardware = data["report"], report["neuron_hardware_info"]
+    stats = runtime["execution_stats"]
     head = (
         f"{report['instance_info']['instance_type']}  pid {data['pid']}  LNC "
         f"{hardware['logical_neuroncore_config']}  {stats['execution_summary']['completed']} runs "
-        f"in {found['period']:.1f} s"
+        f"in {runtime['period']:.1f} s"
     )
     failed = {name: count for name, count in stats["error_summary"].items() if count}
     if failed:
         head += "  errors: " + ", ".join(f"{count} {name}" for name, count in failed.items())
-    return "\n\n".join([head, _cores(found), _programs(found)])
+    return "\n\n".join([head, _cores(runtime), _programs(runtime)])
 
 
-def _cores(found: Mapping[str, Any]) -> str:
-    counters = found["neuroncore_counters"]["neuroncores_in_use"]
-    used = found["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
+def _cores(runtime: Mapping[str, Any]) -> str:
+    counters = runtime["neuroncore_counters"]["neuroncores_in_use"]
+    used = runtime["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
     rows = []
-    for core, each in counters.items():
-        part = each["neuroncore_utilization"]
+    for core, counter in counters.items():
+        part = counter["neuroncore_utilization"]
         memory = used["neuroncore_memory_usage"][core]
         filled = round(_BAR * min(part, 100) / 100)
         rows.append((
             f"NC {core}", f"[{'|' * filled}{' ' * (_BAR - filled)}] {part:5.1f} %",
-            f"{each['flops'] / 1e12:.2f}", text.time(each["simulated_time"] * 1e9),
+            f"{counter['flops'] / 1e12:.2f}", text.time(counter["simulated_time"] * 1e9),
             f"{memory['tensors'] / _GIB:.2f}", f"{sum(memory.values()) / _GIB:.2f}",
         ))  # fmt: skip
     names = ("core", "utilisation", "TFLOP/s", "device time", "tensors GiB", "used GiB")
     return text.table(names, rows)
 
 
-def _programs(found: Mapping[str, Any]) -> str:
+def _programs(runtime: Mapping[str, Any]) -> str:
     rows = []
     loaded = sorted(
-        found["memory_used"]["loaded_models"],
-        key=lambda each: -(each["device_latency"] or 0) * each["executions"],
+        runtime["memory_used"]["loaded_models"],
+        key=lambda program: -(program["device_latency"] or 0) * program["executions"],
     )
-    for each in loaded[:12]:
-        latency = each["device_latency"]
+    for program in loaded[:12]:
+        latency = program["device_latency"]
         rows.append((
-            each["name"], str(each["executions"]), str(len(each["neuroncores"])),
+            program["name"], str(program["executions"]), str(len(program["neuroncores"])),
             "not timed yet" if latency is None else text.time(latency * 1e9),
         ))  # fmt: skip
     return text.table(("program", "runs", "cores", "time/run"), rows) if rows else "no program ran."
@@ -75,8 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Shows reports until the process ends."""
     clear = _CLEAR if sys.stdout.isatty() else ""
     try:
-        for each in reports(arguments):
-            print(f"{clear}{table(each)}\n", flush=True)
+        for report in reports(arguments):
+            print(f"{clear}{table(report)}\n", flush=True)
     except KeyboardInterrupt:
         pass
     return DONE

@@ -1,4 +1,4 @@
-"""``neuronjax validate``: the timing model beside public measurements."""
+"""``neuronjax validate``: compares the timing model with public measurements."""
 
 from __future__ import annotations
 

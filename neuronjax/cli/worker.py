@@ -1,4 +1,4 @@
-"""One process of ``neuronjax launch``: a script, with its launcher's word on who takes part.
+"""One process of ``neuronjax launch``: runs a script as part of the launcher's job.
 
 ``python -m neuronjax.cli.worker LIFELINE ADDRESS INDEX COUNT [-m] SCRIPT [ARG ...]``
 """
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _end_with_launcher(lifeline: int) -> None:
-    """The pipe closes when the launcher is gone, however it went."""
+    """Ends this process when the pipe closes, as it does when the launcher ends in any way."""
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -44,14 +44,14 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(texts: list[str]) -> dict[str, Any]:
-    """``--set`` as keywords. ConfigurationError: malformed."""
-    found = {}
+    """The values of ``--set`` as keyword arguments. ConfigurationError: a value is malformed."""
+    keywords = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise ConfigurationError(f"--set {quoted(text)} is malformed; write it as NAME=VALUE.")
-        found[name] = _value(value)
-    return found
+        keywords[name] = _value(value)
+    return keywords
 
 
 def _value(text: str) -> Any:

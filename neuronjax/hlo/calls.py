@@ -1,8 +1,8 @@
-"""Which functions of a module call which: what ``main`` reaches, along which way, from which line.
+"""The call graph of a module: the ops that ``main`` reaches, along which paths, from which lines.
 
-JAX keeps functions that are traced once and used often as private functions, and records with
-their ops only the frames inside. Facts that depend on the caller (arguments that are constants, the
-user's line) therefore need the calls that lead to an op: its call path, innermost call first.
+JAX keeps functions that are traced once and used often as private functions, and records only the
+inner frames of their ops. Facts that depend on the caller (arguments that are constants, the user's
+line) therefore need the calls that lead to an op: its call path, innermost call first.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Path = tuple[Any, ...]
 """The ``func.call`` ops from an op's function up to ``main``, innermost first."""
 
 MAX_PATHS = 64
-"""A function that is called in more ways than this is looked at along so many only."""
+"""At most this many call paths of a function are considered."""
 
 _MADE_BY_JAX = frozenset({
     "closedcall", "corecall", "checkpoint", "remat", "none", "shmapbody", "customjvpcall",
     "customvjpcall", "wrapped", "wrapper", "jitfn", "main",
 })  # fmt: skip
-"""Names, as ``_plain`` gives them, that JAX gives to functions of the user's."""
+"""Names, as normalised by ``_plain``, that JAX gives to the user's functions."""
 
 
 def _plain(name: str) -> str:
-    """A name without the number that makes it unique, and without case and punctuation."""
+    """A name in lower case, without punctuation and the number that makes it unique."""
     return re.sub(r"[\W_]", "", re.sub(r"_\d+$", "", name)).lower()
 
 
 class CallGraph:
-    """A module seen from ``main``. It holds ops: use it while the module lives unchanged."""
+    """The call graph from ``main``. It refers to ops: use it while the module is unchanged."""
 
     def __init__(self, module: ir.Module) -> None:
         self.operations: list[tuple[Any, str]] = []
@@ -67,7 +67,7 @@ class CallGraph:
                 self._calls[callee].append((op, name))
 
     def paths(self, function: str) -> list[Path]:
-        """The ways from ``main`` to a function, at most ``MAX_PATHS``."""
+        """The call paths from ``main`` to a function, at most ``MAX_PATHS``."""
         if function not in self._ways:
             ways = itertools.islice(self._find_paths(function), MAX_PATHS)
             self._ways[function] = list(ways)
@@ -88,9 +88,9 @@ class CallGraph:
     def source(self, op: Any, path: Path) -> Frame | None:
         """The user's line of an op that is reached along ``path``.
 
-        Inside functions of JAX it is the line that called the outermost of them: such functions
-        are traced once, and the frames inside may be those of another caller. A constant belongs to
-        the line that uses it, wherever it has been moved.
+        Inside JAX's own functions it is the line that called the outermost of them, since such
+        functions are traced once and the inner frames may be those of another caller. A constant
+        belongs to the line that uses it, wherever it has been moved.
         """
         if op.name == "stablehlo.constant":
             op = next((use.owner for use in op.results[0].uses), op)
@@ -98,20 +98,20 @@ class CallGraph:
         while len(levels) > 1 and not self.is_library(levels[-1]):
             levels.pop()
         for level in [levels[-1], *path[len(levels) - 1 :]]:
-            found = user_frame(frames(level))
-            if found is not None:
-                return found
+            frame = user_frame(frames(level))
+            if frame is not None:
+                return frame
         return _source_nearby(op)
 
     def is_library(self, call: Any) -> bool:
-        """Whether an op calls a function that JAX made of its own code."""
+        """Whether an op calls a function made from JAX's own code."""
         callee = callee_of(call)
         if "." in callee:  # a name that XLA gave: it has calls of JAX inlined already
             return False
         return _plain(callee) not in _MADE_BY_JAX and not self._has_user_code(callee)
 
     def _names_a_frame(self, function: str) -> bool:
-        """Whether some op inside was made by Python code of the function's own name."""
+        """Whether some op in the function was made by a Python function of its name."""
         plain = _plain(function)
         return any(
             _plain(frame.function.rpartition(".")[2]) == plain
@@ -120,7 +120,7 @@ class CallGraph:
         )
 
     def origin(self, value: Any, path: Path) -> tuple[Any, Path]:
-        """Where a value is made: follows calls, arguments and what loops carry unchanged."""
+        """The op that makes a value, through calls, arguments and loop-invariant values."""
         while True:
             step = self._step(value, path)
             if step is None:
@@ -146,14 +146,14 @@ _TRANSPARENT = frozenset({"stablehlo.optimization_barrier", "mhlo.copy"})
 
 def _inside(function: Any) -> list[Any]:
     """All ops in the body of a function, outer before inner."""
-    found: list[Any] = []
+    ops: list[Any] = []
 
     def visit(op: Any) -> ir.WalkResult:
-        found.append(op)
+        ops.append(op)
         return ir.WalkResult.ADVANCE
 
     function.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found[1:]
+    return ops[1:]
 
 
 def callee_of(call: Any) -> str:
@@ -181,19 +181,19 @@ def _into_argument(value: Any, path: Path) -> tuple[Any, Path] | None:
 
 
 def is_carried_unchanged(loop: Any, number: int) -> bool:
-    """Whether the body of a ``stablehlo.while`` hands on its argument ``number`` as it is."""
+    """Whether the body of a ``stablehlo.while`` returns its argument ``number`` unchanged."""
     return terminator(loop, 1).operands[number] == loop.regions[1].blocks[0].arguments[number]
 
 
 def _source_nearby(op: Any) -> Frame | None:
-    """The line of what feeds or uses an op that has none, such as one that a partitioner adds."""
+    """The line of an op near one without a line, such as one that a partitioner added."""
     seen, waiting = 0, [op]
     while waiting and seen < MAX_PATHS:
         seen += 1
         current = waiting.pop(0)
-        found = user_frame(frames(current))
-        if found is not None:
-            return found
+        frame = user_frame(frames(current))
+        if frame is not None:
+            return frame
         waiting += [value.owner for value in current.operands if isinstance(value, ir.OpResult)]
         waiting += [use.owner for result in current.results for use in result.uses]
         parent = current.parent

@@ -1,4 +1,4 @@
-"""Operations of the CHLO dialect: out of composites, and in terms of StableHLO as XLA has them."""
+"""Operations of the CHLO dialect: restored from composites, and expanded to StableHLO by XLA."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _COMPOSED = frozenset({
     "chlo.acos", "chlo.acosh", "chlo.asin", "chlo.asinh", "chlo.atanh", "chlo.cosh", "chlo.erf",
     "chlo.mulhi", "chlo.ragged_dot", "chlo.sinh", "chlo.top_k",
 })  # fmt: skip
-"""Operations that reach a plugin as composites of their name, and that XLA turns back."""
+"""Operations that reach a plugin as composites of their name, and that XLA restores."""
 
 
 def without_composites(module: ir.Module) -> None:
-    """Replaces composites by the operations of CHLO that they stand for, or by calls; in place."""
-    composites = _found(module, lambda op: op.name == "stablehlo.composite")
+    """Replaces composites by the CHLO operations that they represent, or by calls; in place."""
+    composites = _select(module, lambda op: op.name == "stablehlo.composite")
     for op in composites:
         name = ir.StringAttr(op.attributes["name"]).value
         if name in _COMPOSED:
@@ -36,7 +36,10 @@ def without_composites(module: ir.Module) -> None:
 def _composite_attributes(op: Any) -> dict[str, ir.Attribute]:
     if "composite_attributes" not in op.attributes:
         return {}
-    return {each.name: each.attr for each in ir.DictAttr(op.attributes["composite_attributes"])}
+    return {
+        attribute.name: attribute.attr
+        for attribute in ir.DictAttr(op.attributes["composite_attributes"])
+    }
 
 
 def _call(op: Any) -> None:
@@ -47,29 +50,29 @@ def _call(op: Any) -> None:
 
 
 def expand(module: ir.Module, kept: Collection[str]) -> None:
-    """Replaces operations of CHLO, apart from those named in `kept`; in place."""
-    if not _found(module, lambda op: op.name.startswith("chlo.") and op.name not in kept):
+    """Expands operations of CHLO, except those named in `kept`; in place."""
+    if not _select(module, lambda op: op.name.startswith("chlo.") and op.name not in kept):
         return
-    for op in _found(module, lambda op: op.name in kept and op.name.startswith("chlo.")):
+    for op in _select(module, lambda op: op.name in kept and op.name.startswith("chlo.")):
         mark = {_TARGET: ir.StringAttr.get(_MARK + op.name)}
         _replace(op, "stablehlo.custom_call", _attributes(op) | mark)
     PassManager.parse(_PASSES, context=module.context).run(module.operation)
-    for op in _found(module, lambda op: (custom_call_target(op) or "").startswith(_MARK)):
+    for op in _select(module, lambda op: (custom_call_target(op) or "").startswith(_MARK)):
         target = custom_call_target(op)
         assert target is not None
         _replace(op, target.removeprefix(_MARK), _attributes(op))
 
 
-def _found(module: ir.Module, wanted: Callable[[Any], bool]) -> list[Any]:
-    found: list[Any] = []
+def _select(module: ir.Module, wanted: Callable[[Any], bool]) -> list[Any]:
+    ops: list[Any] = []
 
     def visit(op: Any) -> ir.WalkResult:
         if wanted(op):
-            found.append(op)
+            ops.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found
+    return ops
 
 
 def _attributes(op: Any) -> dict[str, ir.Attribute]:
@@ -89,7 +92,7 @@ def _replace(op: Any, name: str, attributes: dict[str, ir.Attribute]) -> None:
 
 
 def _hand_over(op: Any, new: Any) -> None:
-    """Gives the users of an operation the results of another one."""
+    """Replaces the results of an operation by those of another one."""
     for old, result in zip(op.results, new.results, strict=True):
         old.replace_all_uses_with(result)
     op.erase()

@@ -1,6 +1,7 @@
-"""Values of a program that are known when it is compiled: integers made of constants and iotas.
+"""Compile-time values of a program: integers computed from constants and iotas.
 
-Exact, element by element: what is not certain is ``None``. Enough for loop counters and indices.
+Values are exact, element by element, or ``None`` if unknown. This is enough for loop counters and
+indices.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from neuronjax.hlo.module import ELEMENT_TYPES
 from neuronjax.jaxlib_api.mlir import ir
 
 MAX_ELEMENTS = 1 << 20
-"""Larger arrays count as unknown."""
+"""Arrays with more elements count as unknown."""
 _MAX_DEPTH = 200
 
 Rule = Callable[[Any, list[np.ndarray]], np.ndarray | None]
 
 
 class Constants:
-    """Evaluates values of one module; remembers what it found."""
+    """Evaluates values of a module, with a cache."""
 
     def __init__(self, graph: CallGraph) -> None:
         self._graph = graph
@@ -38,7 +39,7 @@ class Constants:
         return self._known[key]
 
     def scalar(self, value: Any, path: Path) -> int | None:
-        """The number that all elements of a value are, or ``None``."""
+        """The number that all elements of a value are equal to, or ``None``."""
         array = self.value(value, path)
         if array is None or array.size == 0 or (array != array.flat[0]).any():
             return None
@@ -120,7 +121,7 @@ def _slice(op: Any, operands: list[np.ndarray]) -> np.ndarray:
 
 
 def _divide(_: Any, operands: list[np.ndarray]) -> np.ndarray | None:
-    """Towards zero; what a division by zero gives is not certain."""
+    """Rounds towards zero; the result of a division by zero is unknown."""
     a, b = operands
     return None if (b == 0).any() else (a - np.fmod(a, b)) // b
 
@@ -174,4 +175,4 @@ RULES: dict[str, Rule] = {
     "stablehlo.xor": _elementwise(np.bitwise_xor),
     "stablehlo.not": _elementwise(np.bitwise_not),
 }
-"""Op -> its numpy meaning. Booleans are numpy's, so that ``not`` is the logical one."""
+"""Op -> numpy function. Booleans are numpy's, so that ``not`` is the logical one."""

@@ -1,4 +1,4 @@
-"""Custom calls: their targets, and finding them in a module."""
+"""Finds custom calls in a module by their targets."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CALLBACK_TARGETS = frozenset(
         "xla_buffer_python_cpu_callback",
     }
 )
-"""How JAX calls Python functions from a program."""
+"""Targets with which JAX calls Python functions from a program."""
 
 
 def custom_call_target(op: Any) -> str | None:
-    """The target of a custom call; ``None`` for any other op."""
+    """The target of a custom call; ``None`` for other ops."""
     if op.name != "stablehlo.custom_call":
         return None
     return ir.StringAttr(op.attributes["call_target_name"]).value
@@ -27,13 +27,13 @@ def custom_call_target(op: Any) -> str | None:
 
 def custom_calls(module: ir.Module, wanted: Callable[[str], bool]) -> list[Any]:
     """The custom calls of a module whose target is wanted, in program order."""
-    found: list[Any] = []
+    calls: list[Any] = []
 
     def visit(op: Any) -> ir.WalkResult:
         target = custom_call_target(op)
         if target is not None and wanted(target):
-            found.append(op)
+            calls.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found
+    return calls

@@ -1,8 +1,7 @@
 """StableHLO as plain records: values, operations with their attributes as Python values, regions.
 
-The records say what a program computes, without MLIR's object model around it; an operation keeps
-its MLIR twin for whoever must print it. Functions are inlined before reading, so that one graph is
-the whole program.
+The records describe a program without MLIR's object model; an operation keeps its MLIR counterpart
+for printing. Functions are inlined during reading, so that a single graph is the whole program.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from neuronjax.jaxlib_api.mlir import PassManager, ir, stablehlo
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """A tensor that one operation, or nobody (a parameter), makes."""
+    """A tensor: a result of an operation, or a parameter."""
 
     spec: TensorSpec
     producer: Op | None = field(default=None, repr=False)
@@ -45,15 +44,15 @@ class Value:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to store: no elements, or a token."""
+        """Whether there is nothing to store: it has no elements, or is a token."""
         return self.spec.dtype == TOKEN or not math.prod(self.spec.shape)
 
 
 @dataclass(eq=False, slots=True)
 class Op:
-    """One operation. `name` is StableHLO's without the dialect; other dialects keep theirs.
+    """An operation. `name` has no prefix if it is StableHLO's; other dialects keep theirs.
 
-    Functions that a custom call names are regions of it.
+    Functions to which a custom call refers are regions of it.
     """
 
     name: str
@@ -76,14 +75,14 @@ class Op:
 
 @dataclass(eq=False, slots=True)
 class Graph:
-    """Operations in order; those of regions may use values from around."""
+    """Operations in order; those of regions may use values of enclosing graphs."""
 
     parameters: tuple[Value, ...]
     operations: list[Op]
     results: tuple[Value, ...]
 
     def captured(self) -> Iterator[Value]:
-        """Values from around that operations in here use, each once."""
+        """The distinct values of enclosing graphs that operations use."""
         known: set[Value] = set(self.parameters)
         for op in self.operations:
             for value in op.operands:
@@ -103,21 +102,21 @@ class Graph:
 
 
 def prepare(module: ir.Module) -> None:
-    """Removes what is computed twice or for nothing; in place."""
+    """Eliminates common subexpressions and dead code; in place."""
     manager = PassManager.parse("builtin.module(symbol-dce,cse)", context=module.context)
     manager.run(module.operation)
 
 
 def read(module: ir.Module) -> Graph:
-    """The graph of `main`, with the bodies of called functions in place of calls.
+    """The graph of `main`, with calls replaced by the bodies of the called functions.
 
     Raises:
       UnsupportedProgramError: dynamic shapes, or types unknown to PJRT.
     """
     functions = {
-        each.name.value: each.entry_block
-        for each in module.body.operations
-        if each.operation.name == "func.func"
+        op.name.value: op.entry_block
+        for op in module.body.operations
+        if op.operation.name == "func.func"
     }
     return _Reader(functions).graph(main_function(module).entry_block, {})
 
@@ -136,9 +135,9 @@ class _Reader:
         return Graph(parameters, operations, results)
 
     def operations(self, block: Any, known: dict[Any, Any], into: list[Op]) -> tuple[Value, ...]:
-        """Appends a block's operations; what it returns."""
-        for each in block.operations:
-            operation = each.operation
+        """Appends a block's operations to `into`; returns the values that the block returns."""
+        for view in block.operations:
+            operation = view.operation
             operands = tuple(known[operand] for operand in operation.operands)
             if operation.name in _RETURNS:
                 return operands
@@ -184,7 +183,7 @@ class _Reader:
         op = Op(
             name=operation.name.removeprefix("stablehlo."),
             operands=operands,
-            results=tuple(Value(tensor_spec(each)) for each in result_types(operation)),
+            results=tuple(Value(tensor_spec(type_)) for type_ in result_types(operation)),
             attributes={name: _attribute(operation, name) for name in operation.attributes},
             regions=tuple(self.graph(block, known) for block in regions),
             source=source_line(operation),
@@ -199,7 +198,7 @@ class _Reader:
 
 
 def result_types(operation: Any) -> list[Any]:
-    """Types of an operation's results; of one that is a tuple those of its elements."""
+    """Types of an operation's results, or of the elements of its tuple."""
     if not _is_tuple(operation):
         return [result.type for result in operation.results]
     kind = ir.TupleType(operation.results[0].type)
@@ -219,7 +218,7 @@ _TUPLES: dict[str, Callable[[Any, Any], Any]] = {
     "stablehlo.tuple": lambda operation, operands: operands,
     "stablehlo.get_tuple_element": _element,
 }
-"""Operations on tuples, which are no values here: their elements are."""
+"""Operations on tuples; a tuple is represented by its elements."""
 
 
 def _dot_general(op: Op) -> tuple[str, dict[str, Any]]:
@@ -234,12 +233,12 @@ def _dot_general(op: Op) -> tuple[str, dict[str, Any]]:
 
 
 def _top_k(op: Op) -> tuple[str, dict[str, Any]]:
-    """What XLA's partitioner leaves of `chlo.top_k`."""
+    """The form in which XLA's partitioner leaves `chlo.top_k`."""
     return ("chlo.top_k" if op.attributes.get("largest", True) else op.name), op.attributes
 
 
 def _convolution(op: Op) -> tuple[str, dict[str, Any]]:
-    """With the attributes that may be left out."""
+    """A convolution with its optional attributes filled in."""
     count = len(op.attributes["dimension_numbers"]["input_spatial_dimensions"])
     ones = (1,) * count
     defaults = {
@@ -255,7 +254,7 @@ def _convolution(op: Op) -> tuple[str, dict[str, Any]]:
 _MODERN: dict[str, Callable[[Op], tuple[str, dict[str, Any]]]] = {
     "convolution": _convolution, "dot": _dot_general, "mhlo.topk": _top_k,
 }  # fmt: skip
-"""Operations that are cases of others -> name and attributes of those."""
+"""Operations that are special cases of others -> name and attributes of the others."""
 
 
 _CALLS = frozenset({"func.call", "call"})
@@ -265,11 +264,11 @@ _IDENTITIES = frozenset({
     "SPMDShardToFullShape", "xla.sdy.Sharding", "xla.sdy.FuncResultSharding", "LayoutConstraint",
     "annotate_device_placement", "mhlo.copy",
 })  # fmt: skip
-"""Copies, and operations and targets of custom calls that say something to a partitioner only."""
+"""Copies, and operations and targets of custom calls that only concern a partitioner."""
 
 
 def _is_identity(operation: Any) -> bool:
-    """Whether an operation gives back its operands; a program of one core has no shardings."""
+    """Whether an operation returns its operands; a program of one core has no shardings."""
     name = operation.name
     if name == "stablehlo.custom_call":
         name = attribute_value(operation.attributes["call_target_name"])
@@ -295,7 +294,7 @@ def _complex(text: str, spec: TensorSpec) -> np.ndarray:
 
 
 def attribute_value(attribute: ir.Attribute) -> Any:
-    """A Python value: numbers, strings, tuples, arrays, dictionaries; else the text of it."""
+    """An attribute as a number, string, tuple, array or dictionary, or else as its text."""
     if isinstance(attribute, ir.DenseElementsAttr):
         known = str(attribute.type.element_type) in ELEMENT_TYPES
         return _elements(attribute) if known else str(attribute)
@@ -311,15 +310,15 @@ def attribute_value(attribute: ir.Attribute) -> Any:
 
 
 def _elements(attribute: Any) -> np.ndarray:
-    """The array of a constant; a splat takes the memory of one element."""
+    """The array of a constant; a splat takes the memory of a single element."""
     spec = tensor_spec(attribute.type)
     try:
         array = np.asarray(attribute)
     except TypeError:  # numpy lacks the type
         array = _parsed(str(attribute), spec)
     if attribute.is_splat and spec.shape and array.size:
-        one = np.array(array[(0,) * array.ndim])
-        return np.broadcast_to(one.view(spec.dtype), spec.shape)
+        element = np.array(array[(0,) * array.ndim])
+        return np.broadcast_to(element.view(spec.dtype), spec.shape)
     return np.array(array).view(spec.dtype)
 
 
@@ -358,7 +357,10 @@ _CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (ir.StringAttr, lambda attribute: str(attribute.value)),
     (ir.FlatSymbolRefAttr, lambda attribute: str(attribute.value)),
     (ir.ArrayAttr, lambda attribute: tuple(map(attribute_value, attribute))),
-    (ir.DictAttr, lambda each: {named.name: attribute_value(named.attr) for named in each}),
+    (
+        ir.DictAttr,
+        lambda attribute: {named.name: attribute_value(named.attr) for named in attribute},
+    ),
 )
 
 _DIMENSION_NUMBERS: dict[str, tuple[str, ...]] = {
@@ -382,10 +384,10 @@ _DIMENSION_NUMBERS: dict[str, tuple[str, ...]] = {
     ),
     "ChannelHandle": ("handle", "channel_type"),
 }  # fmt: skip
-"""Attributes of several numbers -> their parts."""
+"""Structured attributes -> names of their parts."""
 
 
 def refuse(op: Op, why: str) -> UnsupportedProgramError:
-    """The error of an operation that cannot be lowered: what it is, of what, where."""
+    """The error for an operation that cannot be lowered, with its types and source."""
     operands = ", ".join(f"{value.dtype.name}{list(value.shape)}" for value in op.operands)
     return UnsupportedProgramError(f"{op.name}({operands}) at {op.source}: {why}")

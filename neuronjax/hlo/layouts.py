@@ -1,7 +1,7 @@
-"""Layouts that the user asks for: the order of an array's dimensions in memory, minor to major.
+"""Layouts that the user requests: the order of an array's dimensions in memory, minor to major.
 
-They are said, never acted upon: see ``pjrt/layouts.py``. Row-major is ``None`` wherever a layout is
-optional.
+Layouts are reported, but not acted upon: see ``pjrt/layouts.py``. Wherever a layout is optional,
+``None`` means row-major.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAYOUT_MODE = "mhlo.layout_mode"
 """Attribute of an argument or a result of ``main``: "default", "auto", or a layout as text."""
 
 _TEXT = re.compile(r"\{([\d,]*)(:E\(\d+\))?\}")
-"""Minor to major, and the bits of an element that has less than a byte."""
+"""Dimensions from minor to major, and the bits of elements smaller than a byte."""
 
 
 def row_major(rank: int) -> Order:
@@ -38,7 +38,7 @@ def argument_order(
 ) -> Order | None:
     """The layout of an argument of ``main`` with these attributes.
 
-    "auto" is row-major, unless the argument is returned as it came in a layout that was asked for.
+    "auto" is row-major, unless the argument is returned unchanged in a requested layout.
 
     Raises:
       UnsupportedProgramError: a layout with tiles.
@@ -59,9 +59,9 @@ def result_order(
 ) -> Order | None:
     """The layout of a result of ``main`` with these attributes.
 
-    "auto" leaves it to the compiler, which takes the order in which the result arises, as XLA does
-    on ``cpu``: that of an argument returned as it came; else that of values computed in row-major
-    order and then transposed, be they changed element by element before or after.
+    "auto" leaves it to the compiler, which takes the order in which the result is computed, as XLA
+    does on ``cpu``: that of an argument that is returned unchanged, or else that of values computed
+    in row-major order and then transposed, with element-wise operations before or after.
 
     Raises:
       UnsupportedProgramError: a layout with tiles.
@@ -98,7 +98,7 @@ def _stated(order: Order | None) -> Order | None:
 
 
 class _Origins:
-    """In which order values arise when the arguments are row-major; ``None`` is any."""
+    """The order in which values are computed if the arguments are row-major; ``None`` is any."""
 
     def __init__(self, main: Any) -> None:
         self._functions = {
@@ -139,7 +139,7 @@ class _Origins:
 
 
 _MAX_DEPTH = 100
-"""Operations after which a value counts as row-major."""
+"""A value counts as row-major after this many operations."""
 
 
 def _returned(function: Any, index: int) -> Any:
@@ -156,7 +156,7 @@ def _rank(value: Any) -> int:
 
 
 _UNIFORM = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.constant"})
-"""Numbers repeated, and constants: they can be had in any order."""
+"""Broadcasts and constants, which can be made in any order."""
 
 _ELEMENTWISE = frozenset(
     f"stablehlo.{name}"

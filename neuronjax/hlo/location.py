@@ -1,7 +1,7 @@
 """Where in the user's source an op comes from.
 
-JAX gives every op the Python frames that made it, innermost first, without its own; libraries on
-top of JAX are still among them. The user's line is the innermost frame that is none of theirs.
+JAX records with every op the Python frames that made it, innermost first, without JAX's own; those
+of libraries on top of JAX are included. The user's line is the innermost frame outside libraries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIBRARIES = frozenset({
     "lineax", "jaxopt", "distrax", "rlax", "numpyro", "brax", "penzai", "grain", "clu", "absl",
     "jax_neuronx", "libneuronxla", "neuronxcc", "nki",
 })  # fmt: skip
-"""Packages between the user and XLA: a user can change nothing in their lines."""
+"""Packages between the user and XLA, whose lines the user cannot change."""
 
 UNKNOWN = "unknown source"
 
@@ -32,7 +32,7 @@ _FUNCTIONS = frozenset({
     "jit", "pjit", "pmap", "shard_map", "closed_call", "core_call", "checkpoint", "remat",
     "rematted_computation", "custom_jvp_call", "custom_vjp_call", "while", "body", "cond", "scan",
 })  # fmt: skip
-"""Parts of an op's name that JAX writes, for functions and control flow."""
+"""Parts of an op's name that JAX itself adds for functions and control flow."""
 _ESCAPE = re.compile(rb"\\(\\|[0-9A-F]{2})")
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\](\w+)")
 _OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<frozen ")
@@ -40,7 +40,7 @@ _OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<frozen "
 
 @dataclass(frozen=True)
 class Frame:
-    """One line of one function."""
+    """A line of a function."""
 
     function: str
     """Qualified name, such as ``Model.__call__.<locals>.body``; empty if not recorded."""
@@ -66,7 +66,7 @@ def frames(op: Any) -> Iterator[Frame]:
 
 
 def _unescaped(text: str) -> str:
-    """MLIR writes a backslash twice, and bytes that are not plain ASCII as hexadecimal digits."""
+    """Undoes MLIR's escapes: doubled backslashes, and non-ASCII bytes in hexadecimal digits."""
 
     def plain(match: re.Match[bytes]) -> bytes:
         return b"\\" if match[1] == b"\\" else bytes.fromhex(match[1].decode())
@@ -75,7 +75,7 @@ def _unescaped(text: str) -> str:
 
 
 def user_frame(stack: Iterable[Frame]) -> Frame | None:
-    """The innermost frame that is no library's, else the innermost; ``None`` of no frames."""
+    """The innermost frame outside libraries, or else the innermost; ``None`` without frames."""
     innermost: Frame | None = None
     for frame in stack:
         if not frame.is_library:
@@ -85,18 +85,18 @@ def user_frame(stack: Iterable[Frame]) -> Frame | None:
 
 
 def scope(op: Any) -> str:
-    """The user's name scopes about an op, such as ``decoder/block_3/attention``; empty if none.
+    """The user's name scopes around an op, such as ``decoder/block_3/attention``; empty if none.
 
-    JAX names an op by its way through functions, control flow, transformations and scopes; the
-    last part is the primitive. Within a function that is called, the way begins there.
+    JAX names an op by its path through functions, control flow, transformations and scopes; the
+    last part is the primitive. In a called function, the path begins there.
     """
-    found = _NAME.match(str(op.location))
-    parts = _unescaped(found[1]).split("/")[:-1] if found else []
+    name = _NAME.match(str(op.location))
+    parts = _unescaped(name[1]).split("/")[:-1] if name else []
     return "/".join(filter(None, map(_scope, parts)))
 
 
 def _scope(part: str) -> str:
-    """A part of an op's name without transformations; empty if it is no scope."""
+    """A part of an op's name without transformations; empty if it is not a scope."""
     inner = _TRANSFORMED.fullmatch(part)
     if inner:
         return "" if inner[1] in _FUNCTIONS else _scope(inner[2])
@@ -104,9 +104,9 @@ def _scope(part: str) -> str:
 
 
 def common_scope(scopes: Iterable[str]) -> str:
-    """The innermost scope about all that have one."""
-    ways = [each.split("/") for each in scopes if each]
-    shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*ways, strict=False))
+    """The innermost scope that encloses all non-empty ones."""
+    paths = [path.split("/") for path in scopes if path]
+    shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
     return "/".join(names[0] for names in shared)
 
 

@@ -48,7 +48,7 @@ ELEMENT_TYPES: dict[str, np.dtype] = {
 
 
 TOKEN = np.dtype(np.void)
-"""Stands for the type of tokens, which order side effects and hold nothing."""
+"""Represents the type of tokens, which order side effects and hold no data."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ _BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of ``main`` as its caller sees it."""
+    """An argument of ``main`` as seen by its caller."""
 
     type: TensorSpec
     donated: bool = False
@@ -85,7 +85,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Result:
-    """A result of ``main`` as its caller sees it."""
+    """A result of ``main`` as seen by its caller."""
 
     type: TensorSpec
     memory_kind: str | None = None
@@ -94,7 +94,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Signature:
-    """What the caller of ``main`` sees."""
+    """The interface of ``main``: name, arguments and results."""
 
     name: str
     arguments: tuple[Argument, ...]
@@ -110,17 +110,17 @@ class Signature:
 
     @cached_property
     def donated(self) -> tuple[int, ...]:
-        """The numbers of the arguments that the program takes over."""
+        """The numbers of the donated arguments."""
         return tuple(index for index, entry in enumerate(self.arguments) if entry.donated)
 
     def without_donation(self) -> Signature:
-        """The same, and every argument stays with its owner."""
+        """The same signature without donated arguments."""
         kept = tuple(replace(argument, donated=False) for argument in self.arguments)
         return replace(self, arguments=kept)
 
 
 CONVERSION = "neuronjax.conversion"
-"""Attribute of a function that is one conversion, spelt out so that XLA:CPU keeps its rounding."""
+"""Attribute of a function that is a conversion, written out so that XLA:CPU keeps its rounding."""
 
 
 def context() -> ir.Context:
@@ -217,7 +217,7 @@ def signature(module: ir.Module) -> Signature:
 
 
 def drop_layouts(module: ir.Module) -> None:
-    """Takes the layouts off ``main``: its values are row-major on the host."""
+    """Removes the layouts of ``main``, since its values are row-major on the host."""
     function = main_function(module)
     for which in ("arg_attrs", "res_attrs"):
         if which in function.attributes:
@@ -228,21 +228,21 @@ def drop_layouts(module: ir.Module) -> None:
 
 
 def donations(module: ir.Module) -> dict[int, int | None]:
-    """Donated argument of ``main`` -> the result that shall take its memory, if it is said."""
-    found: dict[int, int | None] = {}
+    """Donated argument of ``main`` -> the result that reuses its memory, if specified."""
+    results: dict[int, int | None] = {}
     for index, attrs in enumerate(attributes(main_function(module), "arg_attrs")):
         if "tf.aliasing_output" in attrs:
-            found[index] = ir.IntegerAttr(attrs["tf.aliasing_output"]).value
+            results[index] = ir.IntegerAttr(attrs["tf.aliasing_output"]).value
         elif "jax.buffer_donor" in attrs:
-            found[index] = None
-    return found
+            results[index] = None
+    return results
 
 
 _PARAMETER_SHARDINGS = "mhlo.spmd_parameters_shardings"
 
 
 def add_argument(function: Any, type_: ir.Type) -> Any:
-    """One more argument of a function, behind the others; equal on all cores if it is ``main``."""
+    """Appends an argument to a function; if it is ``main``, its value is equal on all cores."""
     entries = [*attributes(function, "arg_attrs"), {}]
     _set_inputs(function, [*function.type.inputs, type_], entries)
     module = function.operation.parent

@@ -1,4 +1,4 @@
-"""Changing the structure of a program in place: inlining, and more values through control flow.
+"""Changes the structure of a program in place: inlining, and extending control flow by values.
 
 Every function needs the module's MLIR context to be current.
 """
@@ -43,9 +43,9 @@ def set_terminator(block: Any, operands: Sequence[Any]) -> None:
 
 
 def inline_calls(module: ir.Module) -> None:
-    """Replaces every call in main by the ops of what it calls, and removes those functions.
+    """Replaces every call in main by the ops of the called function, and removes the functions.
 
-    An inlined op's location is its own, called from the call's; in functions that JAX made of its
+    The location of an inlined op is its own, called from the call's; in functions made from JAX's
     own code it is the call's, because JAX traces them once for all callers.
     """
     graph = CallGraph(module)
@@ -65,15 +65,15 @@ def inline_calls(module: ir.Module) -> None:
 
 
 def _calls(main: Any) -> list[tuple[Any, str]]:
-    found: list[tuple[Any, str]] = []
+    calls: list[tuple[Any, str]] = []
 
     def visit(op: Any) -> ir.WalkResult:
         if op.name == "func.call":
-            found.append((op, callee_of(op)))
+            calls.append((op, callee_of(op)))
         return ir.WalkResult.ADVANCE
 
     main.operation.walk(visit)
-    return found
+    return calls
 
 
 def inline(op: Any, function: Any, *, keep_locations: bool = True) -> None:
@@ -95,9 +95,9 @@ def inline(op: Any, function: Any, *, keep_locations: bool = True) -> None:
 
 
 def extend_loop(op: Any, inits: Sequence[Any]) -> Any:
-    """The while op ``op``, replaced by one that carries more values, which come last.
+    """Replaces the while op ``op`` by one that carries additional values, which come last.
 
-    Its body returns them as it got them until ``set_yield`` says otherwise. Returns the new op.
+    Its body returns them unchanged until ``set_yield`` changes that. Returns the new op.
     """
     types = [init.type for init in inits]
     new = _replaced(op, [*op.operands, *inits], types)
@@ -111,9 +111,9 @@ def extend_loop(op: Any, inits: Sequence[Any]) -> Any:
 
 
 def extend_branches(op: Any, types: Sequence[ir.Type], values: Sequence[Sequence[Any]]) -> Any:
-    """The case or if op ``op``, replaced by one with more results of ``types``, which come last.
+    """Replaces the case or if op ``op`` by one with more results of ``types``, which come last.
 
-    ``values[i]`` are what branch i returns for them. Returns the new op.
+    ``values[i]`` are those that branch i returns. Returns the new op.
     """
     new = _replaced(op, list(op.operands), types)
     for block, extra in zip(blocks(new), values, strict=True):
@@ -151,7 +151,7 @@ _LAST = ", {replicated}}"
 
 
 def append_result(module: ir.Module, value: Any) -> None:
-    """Makes main return ``value`` too, after its own results; each core its own."""
+    """Makes main return ``value`` after its own results; every core returns its own."""
     main = hlo.main_function(module)
     entries = hlo.attributes(main, "res_attrs")
     own = list(terminator(main.regions[0].blocks[0]).operands)
@@ -181,4 +181,4 @@ def _set_results(main: Any, values: Sequence[Any], entries: Sequence[dict[str, A
     set_terminator(main.regions[0].blocks[0], values)
     signature = ir.FunctionType.get(list(main.type.inputs), [value.type for value in values])
     main.attributes["function_type"] = ir.TypeAttr.get(signature)
-    main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(each) for each in entries])
+    main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])

@@ -229,7 +229,7 @@ class HostClient:
         build.use_shardy_partitioner = template.executable_build_options.use_shardy_partitioner
         to_parameters, to_results = compile_options.shardings_propagated(template)
         compile_options.propagate_shardings(
-            chosen, to_parameters, [*_of_each(to_results, results), False]
+            chosen, to_parameters, [*_per_result(to_results, results), False]
         )
         device_list = self.placement(range(devices)).device_list
         with translated_errors():
@@ -247,7 +247,7 @@ class HostClient:
         return HostExecutable(loaded, placement, results, self._in_flight)
 
 
-def _of_each(flags: Sequence[bool], count: int) -> list[bool]:
+def _per_result(flags: Sequence[bool], count: int) -> list[bool]:
     """XLA takes one flag for all results or one for each."""
     return list(flags) * count if len(flags) == 1 else list(flags)
 

@@ -54,8 +54,8 @@ def shardings_propagated(options: Any) -> tuple[list[bool], list[bool]]:
 
 def assignment(options: Any) -> np.ndarray | None:
     """The (replicas, partitions) table of device ids, if one is set."""
-    found = options.executable_build_options.device_assignment or options.device_assignment
-    return None if found is None else read_device_assignment(found.serialize())
+    devices = options.executable_build_options.device_assignment or options.device_assignment
+    return None if devices is None else read_device_assignment(devices.serialize())
 
 
 def read_device_assignment(data: bytes) -> np.ndarray:

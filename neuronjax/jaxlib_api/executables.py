@@ -11,5 +11,5 @@ def fingerprint(compiled: Any) -> str:
     Relies on ``LoadedExecutable.fingerprint``. Without it: number programs in the name of their
     module. Empty if the platform has none.
     """
-    found = getattr(compiled.runtime_executable(), "fingerprint", None)
-    return bytes(found or b"").decode(errors="replace")
+    data = getattr(compiled.runtime_executable(), "fingerprint", None)
+    return bytes(data or b"").decode(errors="replace")

@@ -1,1 +1,1 @@
-"""Graph-level numerics and legality: the only place where they live."""
+"""Graph-level numerics and legality, all in one place."""

@@ -1,4 +1,4 @@
-"""A custom call as its meaning sees it: types and configuration, and the checks on both."""
+"""A custom call as input of its meaning: types and configuration, with checks on both."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Function = Callable[..., Any]
 """Arrays of the call's operand types -> its result, or a tuple of its results."""
 
 _CONFIG_NAMES = ("backend_config", "mhlo.backend_config")
-"""Where a call keeps its configuration: a typed one in the second on some ways through JAX."""
+"""Attributes with a call's configuration; some of JAX's paths put a typed one in the second."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """Types, configuration and circumstances of one custom call; equal calls mean the same."""
+    """Types, configuration and context of a custom call; equal calls mean the same."""
 
     target: str
     operands: tuple[TensorSpec, ...]
@@ -34,7 +34,7 @@ class Call:
     attributes: str
     """A typed configuration as text, which the Neuron compiler does not read; normally empty."""
     policy: Policy
-    """What the program is compiled for."""
+    """The numerics and legality that the program is compiled with."""
     cores: int
     """How many cores run the program together."""
 
@@ -65,23 +65,23 @@ class Call:
             )
 
     def whole_number(self, meaning: str) -> int:
-        """The configuration as a whole number, such as ``"2"``. Raises if it is none."""
+        """The configuration as a whole number, such as ``"2"``. Raises if it is not one."""
         if not (self.config.isascii() and self.config.isdecimal()):
             raise self.bad_config(f"{meaning} as a decimal number")
         return int(self.config)
 
     def axis(self, rank: int) -> int:
-        """The configuration as a dimension of the first operand, of that rank."""
+        """The configuration as a dimension of the first operand, which has that rank."""
         axis = self.whole_number("a dimension of the operand")
         if axis >= rank:
             raise self.bad_config(f"a dimension of the operand, 0 to {rank - 1},")
         return axis
 
     def bad_config(self, wanted: str) -> UnsupportedProgramError:
-        """The error for a configuration that is not what was wanted."""
-        found = f"the attributes {self.attributes}" if self.attributes else repr(self.config)
+        """The error for a configuration that is not as required."""
+        given = f"the attributes {self.attributes}" if self.attributes else repr(self.config)
         return UnsupportedProgramError(
-            f"needs {wanted} in backend_config and has {found}; from JAX pass it as a string: "
+            f"needs {wanted} in backend_config and has {given}; from JAX pass it as a string: "
             "jax.ffi.ffi_call(…, custom_call_api_version=2, legacy_backend_config=…)"
         )
 
@@ -120,7 +120,7 @@ def _configuration(op: Any) -> tuple[str, str]:
 
 
 def computing_type(dtype: np.dtype) -> np.dtype:
-    """The type that the engines compute in: FP32 for all real numbers but FP64, which stays."""
+    """The type that the engines compute in: FP32 for all real numbers, except that FP64 stays."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
@@ -139,12 +139,12 @@ def in_result_types(function: Function, results: Sequence[TensorSpec]) -> Functi
     def rounded(*operands: jax.Array) -> tuple[jax.Array, ...]:
         values = function(*operands)
         values = values if isinstance(values, tuple) else (values,)
-        found = [value.shape for value in values]
+        shapes = [value.shape for value in values]
         declared = [spec.shape for spec in results]
-        if found != declared:
+        if shapes != declared:
             raise UnsupportedProgramError(
                 f"declares results of shapes {declared} where its operands and backend_config "
-                f"give {found}"
+                f"give {shapes}"
             )
         return tuple(value.astype(spec.dtype) for value, spec in zip(values, results, strict=True))
 

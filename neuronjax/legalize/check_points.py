@@ -1,4 +1,4 @@
-"""Where a program is watched: where NaN could get lost or enters as a literal, and at indices."""
+"""The points where a program is checked: where NaN may get lost, literal NaN, and indices."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from neuronjax.legalize.op_kinds import SHARDING_MARKS, is_float, literal_of
 
 
 def may_lose_nan(op: Any) -> list[Any]:
-    """Float operands whose NaN the results need not have: chosen among, compared or cut.
+    """Float operands whose NaN may be missing from the results: selected, compared or sliced.
 
-    All other ops hand NaN on: what sums, multiplies or takes the greatest of NaN gives NaN.
+    All other ops propagate NaN, as sums, products and maxima do.
     """
     count = _LOSING.get(op.name)
     if op.name == "stablehlo.convert" and not is_float(op.results[0]):
@@ -26,7 +26,7 @@ def may_lose_nan(op: Any) -> list[Any]:
     if op.name == "stablehlo.custom_call" and custom_call_target(op) not in SHARDING_MARKS:
         count = _all
     operands = list(count(op)) if count else []
-    return [each for each in operands if is_float(each) and literal_of(each) is None]
+    return [operand for operand in operands if is_float(operand) and literal_of(operand) is None]
 
 
 def _all(op: Any) -> Any:
@@ -38,7 +38,7 @@ def _first(op: Any) -> Any:
 
 
 def _values(op: Any) -> Any:
-    """The first half of the operands: what is reduced or updated, without what goes with it."""
+    """The first half of the operands: those that are reduced or updated."""
     return list(op.operands)[: len(op.operands) // 2]
 
 
@@ -65,12 +65,12 @@ _LOSING: dict[str, Callable[[Any], Any]] = {
 
 
 def has_nan_literal(op: Any) -> bool:
-    """Whether a NaN that stands in the program is an operand."""
+    """Whether an operand is a constant of the program with a NaN."""
     return any(is_nan_literal(operand) for operand in op.operands)
 
 
 def is_nan_literal(value: Any) -> bool:
-    """Whether a value is a float constant with a NaN, maybe broadcast."""
+    """Whether a value is a float constant with a NaN, possibly broadcast."""
     constant = literal_of(value) if is_float(value) else None
     if constant is None:
         return False
@@ -86,16 +86,16 @@ def is_nan_literal(value: Any) -> bool:
 
 
 def start_indices(op: Any) -> list[tuple[Any, np.ndarray]]:
-    """The start indices of an op, each with the greatest allowed as a broadcastable array."""
+    """The start indices of an op, with the greatest allowed ones as broadcastable arrays."""
     find = _LIMITS.get(op.name)
-    return [each for each in find(op) if not _shifted_by_core(each[0])] if find else []
+    return [pair for pair in find(op) if not _shifted_by_core(pair[0])] if find else []
 
 
 def _shifted_by_core(index: Any) -> bool:
     """Whether the partitioner has shifted an index by the position of the core.
 
-    It subtracts an entry of a constant table, found by the core's number, from the index. A number
-    that the program itself asks for is known by its name.
+    The partitioner subtracts an entry of a constant table, looked up by the core's number, from the
+    index. If the program itself uses the core's number, that is recognised by its name.
     """
     waiting, seen = [index], set()
     while waiting:
@@ -127,7 +127,7 @@ _INDEX_ARITHMETIC = frozenset(
     )
 )  # fmt: skip
 _AXIS_INDEX = "axis_index"
-"""JAX's name for a core number that a program asks for."""
+"""JAX's name for a core number that a program uses."""
 
 
 def _gather_limits(op: Any) -> list[tuple[Any, Any]]:
@@ -171,7 +171,7 @@ _LIMITS: dict[str, Callable[[Any], list[tuple[Any, Any]]]] = {
     "stablehlo.dynamic_slice": _slice_limits(lambda op: op.results[0], 1),
     "stablehlo.dynamic_update_slice": _slice_limits(lambda op: op.operands[1], 2),
 }
-"""Op -> its start indices, each with the greatest allowed as an array of broadcastable shape."""
+"""Op -> its start indices, with the greatest allowed ones as broadcastable arrays."""
 
 
 def _along(indices: Any, limits: list[int], dim: int) -> np.ndarray:

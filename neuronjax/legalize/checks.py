@@ -1,24 +1,24 @@
-"""Watching a program for NaN and for indices out of bounds while it runs.
+"""Adds checks for NaN and for indices out of bounds to a program.
 
-* NaN computed of numbers (NRT status 1003) ends up in the program's results, unless it gets lost on
-  the way: in a choice, a comparison, a part that is cut off. The runtime looks at the results; here
-  the program itself is made to look at what might get lost. Nothing is said of runs in which NaN
-  came in as an argument, or as a literal of the program, such as what JAX fills in for indices out
-  of bounds. NaN in numbers that nothing uses is not seen.
-* A start index of a gather, scatter or dynamic slice lies outside what StableHLO clamps to or
-  drops, which the device reports (NRT status 1006). What a program does to its indices first is
-  seen: JAX wraps negative ones, and clamps those of scatters with ``mode="clip"``. Its other modes
-  leave the rest to StableHLO and are reported: a gather's ``clip`` and ``fill``, a scatter's
-  ``drop``, and dynamic slices. Not checked are indices that XLA's partitioner shifted to a core's
-  part of a sharded operand: those of other parts are out of bounds by its design.
+* NaN computed from numbers (NRT status 1003) ends up in the program's results unless it gets lost
+  on the way, in a selection, a comparison or a slice. The runtime checks the results; here the
+  program itself is made to check values whose NaN might get lost. Runs are not reported if NaN came
+  in as an argument, or as a literal of the program, such as JAX's fill value for indices out of
+  bounds. NaN in unused numbers is not detected.
+* Start indices of a gather, scatter or dynamic slice that StableHLO would clamp or drop are
+  reported, as the device does (NRT status 1006). The check sees indices as the program has adjusted
+  them: JAX wraps negative ones, and clamps those of scatters with ``mode="clip"``. Its other modes
+  leave the adjustment to StableHLO and are reported: a gather's ``clip`` and ``fill``, a scatter's
+  ``drop``, and dynamic slices. Indices that XLA's partitioner shifted to a core's part of a sharded
+  operand are not checked, since those of other parts are out of bounds by design.
 
-To look at the result of every op for NaN would name the op, but takes XLA twenty times as long to
-compile; that is what ``neuronjax.nan_report`` is for.
+Checking the result of every op for NaN would name the op, but XLA would take twenty times as long
+to compile; that is what ``neuronjax.nan_report`` is for.
 
-The program gets one more result, i32[3] on each core: 1 + the number of the first check for NaN
-that failed, the same of the checks of indices, and whether a literal NaN was used; each 0 if not.
-Loops and branches hand these states on. Checks stand at the ops of the user's program, before the
-chip's numerics rewrite them, and see the values these lead to.
+The program gets an additional result, i32[3] on every core: 1 + the number of the first failed
+check for NaN, the same for checks of indices, and whether a literal NaN was used; each is 0 if not.
+Loops and branches carry these states. Checks are placed at the ops of the user's program, before it
+gets the chip's numerics, and see the values with these numerics.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ from neuronjax.legalize.op_kinds import is_float, name_of, type_text
 from neuronjax.legalize.policy import Policy
 
 FLAGS = TensorSpec((3,), np.dtype(np.int32))
-"""Type of the result that tells of failed checks: for NaN, for indices, and of literal NaN."""
+"""Type of the result that reports failed checks for NaN and of indices, and literal NaN."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A place where a program is watched."""
+    """A checked op of a program."""
 
     op: str
     """The op and the type of the operand in question, such as ``select f32[4]``."""
@@ -71,10 +71,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Checks:
-    """How a program is watched."""
+    """The checks of a program."""
 
     nan: bool
-    """Whether results are to be looked at for NaN."""
+    """Whether results are to be checked for NaN."""
     places: tuple[Check, ...]
     """The checks in the program, in its order."""
     flagged: bool
@@ -83,7 +83,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class _State:
-    """The i32 scalars that go through the program."""
+    """The i32 scalars that are carried through the program."""
 
     nan: Any
     index: Any
@@ -94,7 +94,7 @@ class _State:
 
 
 def insert(module: ir.Module, policy: Policy) -> Checks | None:
-    """Adds the checks that the policy asks for; their result follows main's own results."""
+    """Adds the checks that the policy requests; their result follows main's own results."""
     if not (policy.fail_on_nan or policy.fail_on_out_of_bounds):
         return None
     inline_calls(module)
@@ -128,7 +128,7 @@ class _Inserting:
         )
 
     def block(self, ops: Sequence[Any], end: Any, state: _State) -> _State:
-        """Adds checks behind ops, the last before op ``end``; returns the state there."""
+        """Adds checks after ops, the last one before op ``end``; returns the state there."""
         for op, following in zip(ops, [*ops, end][1:], strict=True):
             if op.name == LOOP:
                 state = self._loop(op, state)
@@ -141,7 +141,7 @@ class _Inserting:
 
     def _op(self, op: Any, state: _State) -> _State:
         if indices := self._indices(op):
-            failed = _any(_outside(*each) for each in indices)
+            failed = _any(_outside(*index) for index in indices)
             state = replace(state, index=self._noted(state.index, failed, op, op.operands[0]))
         if losses := self._losses(op):
             failed = _any([self._has_nan(value) for value in losses])
@@ -158,7 +158,7 @@ class _Inserting:
         return state
 
     def _noted(self, state: Any, failed: Any, op: Any, operand: Any) -> Any:
-        """The state after a check of an operand that has failed or not."""
+        """The state after a check of an operand, which may have failed."""
         self.checks.append(Check(f"{name_of(op)} {type_text(operand)}", source_line(op)))
         fresh = _compare("EQ", state, filled(state, "i32", 0))
         return _chosen(stablehlo.AndOp(fresh, failed).result, len(self.checks), state)
@@ -178,7 +178,7 @@ class _Inserting:
         )
 
     def _has_nan(self, value: Any) -> Any:
-        """An i1 scalar behind the value's definition: whether it has a NaN."""
+        """An i1 scalar after the value's definition: whether it has a NaN."""
         if value not in self._flags:
             owner = value.owner
             inside = isinstance(owner, ir.Block)
@@ -191,8 +191,8 @@ class _Inserting:
         return self._flags[value]
 
     def _loop(self, op: Any, state: _State) -> _State:
-        """The state goes round with the body. What a condition does counts where a copy of it
-        stands: before the loop, and at the end of each iteration."""
+        """Carries the state through a loop's body. The condition's checks are in copies of it:
+        before the loop, and at the end of every iteration."""
         condition, body = (region.blocks[0] for region in op.regions)
         copies = self.wanted(condition)
         if not (copies or self.wanted(body)):
@@ -215,7 +215,7 @@ class _Inserting:
         bodies = _bodies(op)
         if not any(map(self.wanted, bodies)):
             return state
-        states = [self.block(inner_ops(each), terminator(each), state).values() for each in bodies]
+        states = [self.block(inner_ops(body), terminator(body), state).values() for body in bodies]
         own = len(op.results)
         op = extend_branches(op, [value.type for value in state.values()], states)
         return _State(*list(op.results)[own:])
@@ -224,11 +224,11 @@ class _Inserting:
 _SAME_ELEMENTS = frozenset(
     f"stablehlo.{name}" for name in ("reshape", "transpose", "reverse", "broadcast_in_dim")
 )
-"""Ops that change no number and leave none out. (An empty broadcast has no NaN, but no user.)"""
+"""Ops that change and drop no number. (An empty broadcast has no NaN, but nothing uses it.)"""
 
 
 def _bodies(op: Any) -> list[Any]:
-    """The blocks of a loop or branching op; regions of other ops are not looked into."""
+    """The blocks of a loop or branching op; regions of other ops are not checked."""
     return list(blocks(op)) if op.name == LOOP or op.name in BRANCHES else []
 
 
@@ -240,8 +240,8 @@ def _copied_condition(op: Any, operands: Sequence[Any], before: Any) -> list[Any
     for argument, operand in zip(block.arguments, operands, strict=True):
         argument.replace_all_uses_with(operand)
     ops = inner_ops(block)
-    for each in ops:
-        each.move_before(before)
+    for op in ops:
+        op.move_before(before)
     copy.erase()
     return ops
 
@@ -277,8 +277,8 @@ def _chosen(condition: Any, number: int, otherwise: Any) -> Any:
 
 def _row(scalars: Sequence[Any]) -> Any:
     """i32 scalars as a vector."""
-    one = ir.RankedTensorType.get([1], ir.IntegerType.get_signless(32))
-    ones = [stablehlo.ReshapeOp(one, scalar).result for scalar in scalars]
+    single = ir.RankedTensorType.get([1], ir.IntegerType.get_signless(32))
+    ones = [stablehlo.ReshapeOp(single, scalar).result for scalar in scalars]
     return stablehlo.ConcatenateOp(
         ones, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
     ).result

@@ -2,9 +2,9 @@
 
 Operands (lhs, rhs) of two dimensions; the result is dot(all_gather(lhs, 0), rhs), contracting the
 last dimension of lhs with a given one of rhs. backend_config is
-``rhs_contracting_dim=<d>,tp_degree=<cores>,num_groups=<n>,use_sb_to_sb=<0|1>``; the last one is
-about where buffers lie. Source: neuronx-distributed, looped einsum, and its reference with a plain
-all-gather. Which cores make up the groups where there are several is documented nowhere.
+``rhs_contracting_dim=<d>,tp_degree=<cores>,num_groups=<n>,use_sb_to_sb=<0|1>``; the last one
+concerns the placement of buffers. Source: neuronx-distributed, looped einsum, and its reference
+with a plain all-gather. If there are several groups, it is not documented which cores form them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Custom calls of the Neuron compiler that are pure mathematics, replaced by what they compute.
+"""Replaces custom calls of the Neuron compiler that are pure mathematics by their meaning.
 
-XLA knows none of them. A call that has a meaning becomes a call of a private function that holds
-it, one function for all calls of the same types and configuration; a call that is an identity
-vanishes; the rest is refused with the reason. Source of the names: error page EVRF015, and EVRF036
-to EVRF058 for the MX calls.
+XLA knows none of them. A call with a meaning becomes a call of a private function, which all calls
+of the same types and configuration share; identities are removed; all others are refused with the
+reason. Source of the names: error page EVRF015, and EVRF036 to EVRF058 for the MX calls.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ SEMANTICS: Mapping[str, Callable[[Call], Function]] = {
 PREPARATIONS: Mapping[str, Callable[[Call, Sequence[Any]], list[Any]]] = {
     "AwsNeuronCollectiveMatmul": collective_matmul.gathered,
 }
-"""Target -> what makes, of its operands, those of the meaning: work between cores."""
+"""Target -> function that makes the meaning's operands from its own, by exchanges between cores."""
 
 IDENTITIES = frozenset({
     "AwsNeuronLNCShardingConstraint", "AwsNeuronTransferWithStaticRing",
@@ -85,7 +84,7 @@ _UNKNOWN = (
 _REPLICAS = "mhlo.num_replicas"
 """Attribute of a per-core program: how many cores run it."""
 _PREFIXES = ("AwsNeuron", "NeuronBoundaryMarker")
-"""How the names begin that are the compiler's alone."""
+"""Prefixes of names that only the compiler uses."""
 
 
 def expand(module: ir.Module, policy: Policy) -> None:
@@ -110,7 +109,7 @@ def _is_ours(target: str) -> bool:
 
 
 def _values(module: ir.Module, op: Any, policy: Policy, functions: dict[Call, Any]) -> list[Any]:
-    """What stands for the results of ``op``, one value for each or for each element of a tuple."""
+    """The values that replace the results of ``op``, or the elements of its tuple."""
     target = custom_call_target(op)
     if target in IDENTITIES:
         return list(op.operands)
@@ -134,22 +133,22 @@ def _cores(module: ir.Module) -> int:
 
 
 def _replace(op: Any, values: list[Any]) -> None:
-    found, declared = [value.type for value in values], [result.type for result in op.results]
-    if found != declared and found == calls.result_types(op):
+    given, declared = [value.type for value in values], [result.type for result in op.results]
+    if given != declared and given == calls.result_types(op):
         _replace_elements(op, values)
-    elif found == declared:
+    elif given == declared:
         for result, value in zip(op.results, values, strict=True):
             result.replace_all_uses_with(value)
     else:
         raise UnsupportedProgramError(
-            f"passes its operands on, but has operands of types {_texts(found)} and results of "
+            f"passes its operands on, but has operands of types {_texts(given)} and results of "
             f"types {_texts(declared)}; declare the operands' types"
         )
     op.erase()
 
 
 def _replace_elements(op: Any, values: list[Any]) -> None:
-    """Replaces the one result of ``op``, a tuple: such is the form that partitioning leaves."""
+    """Replaces the single result of ``op``, a tuple, which is the form that partitioning leaves."""
     (result,) = op.results
     for user in [use.owner for use in result.uses]:
         if user.operation.name == "stablehlo.get_tuple_element":

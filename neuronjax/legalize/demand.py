@@ -1,8 +1,8 @@
-"""How much of the integers of a program matters for what it returns.
+"""Which bits of a program's integers affect its results.
 
-Arithmetic in 32 bits goes wrong unnoticed where only the low 32 bits are used afterwards, or where
-the number only says which element of an array is meant: no array has more than 2^31 along a
-dimension, so a larger index lies outside in any case.
+Errors of 32-bit arithmetic do no harm if only the low 32 bits are used afterwards, or if the number
+is an index: no array has more than 2^31 elements along a dimension, so a larger index is out of
+bounds in any case.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOW_OF_LOW = frozenset(
         "reshape", "reverse", "slice", "subtract", "transpose", "xor",
     )
 )  # fmt: skip
-"""Ops the low bits of whose results follow from the low bits of their operands."""
+"""Ops whose results' low bits depend only on the low bits of their operands."""
 _SHORT = frozenset({"i2", "i4", "i8", "i16", "i32", "ui2", "ui4", "ui8", "ui16", "ui32"})
 _EFFECTS = frozenset(
     f"stablehlo.{name}" for name in ("custom_call", "infeed", "outfeed", "recv", "send")
@@ -43,7 +43,7 @@ _EFFECTS = frozenset(
 
 
 class Demands:
-    """What of the values of a module is needed."""
+    """The demands on the values of a module."""
 
     def __init__(self, graph: CallGraph) -> None:
         self._graph = graph
@@ -63,7 +63,7 @@ class Demands:
                 self._need(needed, demand)
 
     def of(self, op: Any) -> Demand:
-        """What is needed of the results of an op."""
+        """The demand on the results of an op."""
         return max(
             (self._known.get(result, Demand.NONE) for result in op.results), default=Demand.NONE
         )
@@ -78,7 +78,7 @@ class Demands:
             self._waiting.append(value)
 
     def _needs(self, value: Any, demand: Demand) -> Needs:
-        """What an op or block needs for a value of which so much is needed."""
+        """The demands on other values that follow from a demand on a value of an op or block."""
         if isinstance(value, ir.BlockArgument):
             return self._needs_of_argument(value, demand)
         op, index = value.owner, ir.OpResult(value).result_number
@@ -107,7 +107,7 @@ def _of_loop(loop: Any, index: int, demand: Demand) -> Needs:
     body = loop.regions[1].blocks[0].arguments[index]
     condition = loop.regions[0].blocks[0].arguments[index]
     made = terminator(loop, 1).operands[index]
-    return [(each, demand) for each in (loop.operands[index], made, body, condition)]
+    return [(value, demand) for value in (loop.operands[index], made, body, condition)]
 
 
 def _everything(op: Any, index: int, demand: Demand) -> Iterator[tuple[Any, Demand]]:
@@ -136,12 +136,12 @@ def _branches(op: Any, index: int, demand: Demand) -> Needs:
     return [(terminator(op, region).operands[index], demand) for region in range(len(op.regions))]
 
 
-def _each(op: Any, index: int, demand: Demand) -> Needs:
+def _same_position(op: Any, index: int, demand: Demand) -> Needs:
     return [(op.operands[index], demand)]
 
 
 def _data(count: int) -> Callable[[Any, int, Demand], Needs]:
-    """The first operands are data, the others say where."""
+    """The first operands are data, the others are indices."""
     return lambda op, index, demand: [(value, demand) for value in list(op.operands)[:count]]
 
 
@@ -158,10 +158,10 @@ NEEDS: dict[str, Callable[[Any, int, Demand], Needs]] = {
     "stablehlo.dynamic_update_slice": _data(2),
     "stablehlo.gather": _data(1),
     "stablehlo.if": _branches,
-    "stablehlo.optimization_barrier": _each,
+    "stablehlo.optimization_barrier": _same_position,
     "stablehlo.scatter": _scatter,
     "stablehlo.select": _select,
     "stablehlo.shift_left": _shift_left,
     "stablehlo.while": _of_loop,
 }
-"""Op -> what a result of it needs; any other op needs all of its operands."""
+"""Op -> the demands of a result on operands; other ops demand all bits of all operands."""

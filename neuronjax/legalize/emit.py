@@ -1,4 +1,4 @@
-"""Writing StableHLO ops in place: at an insertion point, with the location of the op replaced."""
+"""Writes StableHLO ops in place: at an insertion point, with the replaced op's location."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNSIGNED_32 = "ui32"
 
 
 def element_type(value: Any) -> str:
-    """Element type of a value as StableHLO writes it; ``""`` for what is no tensor (a token)."""
+    """Element type of a value as StableHLO writes it; ``""`` if it is not a tensor (a token)."""
     type_ = value if isinstance(value, ir.Type) else value.type
     return str(ir.RankedTensorType(type_).element_type) if is_tensor(type_) else ""
 
@@ -32,7 +32,7 @@ def with_element_type(type_: ir.Type, element: str) -> ir.Type:
 
 
 def convert(value: Any, element: str) -> Any:
-    """``value`` with another element type; itself if it has that already."""
+    """``value`` converted to an element type; itself if it has that type already."""
     if element_type(value) == element:
         return value
     return stablehlo.ConvertOp(with_element_type(value.type, element), value).result
@@ -145,7 +145,7 @@ def at(op: Any) -> _At:
 
 
 def after(op: Any) -> _At:
-    """Context in which ops are written right behind ``op``, with its location."""
+    """Context in which ops are written right after ``op``, with its location."""
     return _At(ir.InsertionPoint.after(op), op.location)
 
 
@@ -164,15 +164,15 @@ class _At:
 
 def ops_of(module: ir.Module, names: Sequence[str] | frozenset[str] | None = None) -> list[Any]:
     """The ops of a module, all or those with one of ``names``, inner ops first."""
-    found: list[Any] = []
+    ops: list[Any] = []
 
     def visit(op: Any) -> ir.WalkResult:
         if names is None or op.name in names:
-            found.append(op)
+            ops.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found
+    return ops
 
 
 def recompute(op: Any, types: dict[str, str]) -> Any:

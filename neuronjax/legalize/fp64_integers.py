@@ -1,15 +1,15 @@
 """Which 64-bit integers of a program belong to FP64 work.
 
-The chip has no FP64, and a program that has it does not compile for the device (NCC_ESPP004): there
-is nothing that its numbers could be compared with, so they are those of XLA:CPU. FP64 work has
-64-bit integers inside: random bits that become a mantissa, the exponent that ``frexp`` cuts out,
-the neighbour that ``nextafter`` counts to. Computed in 32 bits, as the chip does, they would make
-garbage of the numbers around them.
+The chip has no FP64, and programs that use it do not compile for the device (NCC_ESPP004). As there
+is nothing to compare their numbers with, they are those of XLA:CPU. FP64 code uses 64-bit integers
+internally: random bits that become a mantissa, the exponent that ``frexp`` extracts, the neighbour
+that ``nextafter`` computes. If these were computed in 32 bits, as on the chip, the FP64 numbers
+would be garbage.
 
 The rule follows the flow of data. A 64-bit integer belongs to FP64 if it is converted from or to
-FP64, bits or value; so does whatever 64-bit integer is computed from it, or computed together with
-it, through loops, branches and calls. Flow ends at indices (they choose numbers, and make none), at
-booleans, and at literals, which everybody may share.
+FP64, bits or value, and so do 64-bit integers that are computed from it or together with it,
+through loops, branches and calls. The flow ends at indices (they select numbers, but do not make
+any), at Booleans, and at literals, which any computation may share.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LITERALS = frozenset({"stablehlo.constant", "stablehlo.iota"})
 _SPREADS = frozenset(
     f"stablehlo.{name}" for name in ("broadcast_in_dim", "broadcast", "reshape", "convert", "slice")
 )
-"""Ops that make literals of literals."""
+"""Ops whose results are literals if their operands are."""
 _CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 _OPAQUE = frozenset({"func.func", "func.return", "builtin.module"}) | frozenset(
     f"stablehlo.{name}"
@@ -37,7 +37,7 @@ _OPAQUE = frozenset({"func.func", "func.return", "builtin.module"}) | frozenset(
         "get_tuple_element",
     )
 )  # fmt: skip
-"""Ops that connect nothing: their values go elsewhere, or come from there."""
+"""Ops that connect no values: their values leave the program, or enter it."""
 
 Values = Sequence[Any]
 Connected = Iterable[Values]
@@ -65,7 +65,7 @@ class Fp64Integers:
         return self._any and (self._computes(op) or any(map(self._serves, op.results)))
 
     def has_value(self, value: Any) -> bool:
-        """Whether a value, no literal, is such an integer."""
+        """Whether a value is such an integer and not a literal."""
         return is_wide(value) and self._root(value) in self._roots
 
     def _computes(self, op: Any) -> bool:
@@ -73,7 +73,7 @@ class Fp64Integers:
         return _computes_fp64(op) or any(map(self.has_value, integers))
 
     def _serves(self, value: Any) -> bool:
-        """Whether a value is a literal that such an op uses."""
+        """Whether a value is a literal used by an op with such integers."""
         if not is_wide(value) or not _is_literal(value):
             return False
         users = [use.owner.operation for use in value.uses]
@@ -119,7 +119,7 @@ def has_fp64(op: Any) -> bool:
 
 
 def _computes_fp64(op: Any) -> bool:
-    """Whether an op makes FP64 of its operands or other numbers of FP64, element by element."""
+    """Whether an op computes FP64 from its operands, or other numbers from FP64, elementwise."""
     return op.name not in CONNECTIONS and op.name not in _OPAQUE | _CALLS.keys() and has_fp64(op)
 
 
@@ -154,7 +154,7 @@ def _all(op: Any) -> Connected:
 
 
 def _everything(op: Any) -> Connected:
-    """Also what is inside the op's regions hangs on all it takes and gives."""
+    """Connects all operands, results, and values inside the op's regions."""
     arguments = [argument for block in _blocks(op) for argument in block.arguments]
     returned = [value for region in range(len(op.regions)) for value in _returned(op, region)]
     yield (*op.operands, *op.results, *arguments, *returned)
@@ -178,7 +178,7 @@ def _branches(op: Any) -> Connected:
     return _columns(op.results, *(_returned(op, region) for region in range(len(op.regions))))
 
 
-def _each(op: Any) -> Connected:
+def _same_position(op: Any) -> Connected:
     return _columns(op.operands, op.results)
 
 
@@ -205,7 +205,7 @@ def _scatter(op: Any) -> Connected:
 
 
 def _data(count: int) -> Callable[[Any], Connected]:
-    """The first operands are data, the others say where."""
+    """The first operands are data, the others are indices."""
 
     def connected(op: Any) -> Connected:
         yield (*list(op.operands)[:count], *op.results)
@@ -218,9 +218,9 @@ CONNECTIONS: dict[str, Callable[[Any], Connected]] = {
     "stablehlo.while": _while,
     "stablehlo.case": _branches,
     "stablehlo.if": _branches,
-    "stablehlo.optimization_barrier": _each,
-    "stablehlo.all_gather": _each,
-    "stablehlo.all_to_all": _each,
+    "stablehlo.optimization_barrier": _same_position,
+    "stablehlo.all_gather": _same_position,
+    "stablehlo.all_to_all": _same_position,
     "stablehlo.reduce": _reduce,
     "stablehlo.reduce_window": _reduce,
     "stablehlo.sort": _sort,
@@ -230,5 +230,5 @@ CONNECTIONS: dict[str, Callable[[Any], Connected]] = {
     "stablehlo.dynamic_update_slice": _data(2),
     "stablehlo.dynamic_gather": _data(1),
 }
-"""Ops that carry several values side by side, or take indices. Any other op computes its results
-of all its operands."""
+"""Ops that carry several independent values, or take indices. The results of other ops depend on
+all of their operands."""

@@ -1,9 +1,9 @@
 """How large the integers of a program can become, by interval arithmetic.
 
-Exact but for two things. What comes from outside (arguments, floats, other programs) is taken to be
-a number of the size of counts, labels and steps: at most ``OUTSIDE``, what FP32 holds exactly. And
-loops are looked at once: a counter ends at its bound, a sum grows as often as the loop runs, and
-any other number that a loop changes may become what one iteration can make of any number.
+The ranges are exact except in two cases. Numbers from outside (arguments, floats, other programs)
+are taken to be counts, labels or steps: at most ``OUTSIDE``, which FP32 holds exactly. And loops
+are analysed once: a counter ends at its bound, a sum grows as often as the loop runs, and any other
+number that a loop changes has the range that one iteration can make of any number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neuronjax.legalize.emit import element_type, shape
 
 OUTSIDE = 1 << 24
 _BEYOND = 1 << 70
-"""Stands for all numbers that no type holds."""
+"""Represents all numbers that no type holds."""
 _MAX_DEPTH = 100
 
 
@@ -37,7 +37,7 @@ class Range(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """So many bits hold the magnitude of any of them."""
+        """Number of bits that hold the magnitude of any of them."""
         return max(_bits(self.low), _bits(self.high))
 
 
@@ -55,7 +55,7 @@ def _joined(ranges: Iterable[Range]) -> Range:
 
 
 def limits(element: str) -> Range | None:
-    """The numbers of an integer type, ``None`` of other types."""
+    """The range of an integer type; ``None`` for other types."""
     dtype = ELEMENT_TYPES.get(element)
     if element == "i1":
         return _FLAG
@@ -75,7 +75,7 @@ def _from_outside(element: str) -> Range:
 
 
 class IntegerRanges:
-    """Ranges of the values of one module; remembers what it found."""
+    """Ranges of the values of a module, cached."""
 
     def __init__(self, graph: CallGraph) -> None:
         self._graph = graph
@@ -83,8 +83,7 @@ class IntegerRanges:
         self._depth = 0
 
     def of(self, value: Any, path: Path) -> Range:
-        """The range of a value along a call path; what it would be without end if it does not fit
-        its type."""
+        """The range of a value along a call path, as if its type were unbounded."""
         key = (value, path)
         if key not in self._known:
             outside = _from_outside(element_type(value))
@@ -118,7 +117,7 @@ class IntegerRanges:
         return _in_type(rule(op, operands), element_type(value))
 
     def _held(self, value: Any, path: Path) -> Range:
-        """What a value holds: as much of its range as fits its type."""
+        """The range of a value within the limits of its type."""
         whole, wanted = limits(element_type(value)), self.of(value, path)
         return wanted if whole is None or wanted.within(whole) else whole
 
@@ -146,7 +145,7 @@ class IntegerRanges:
         return self._known[body]
 
     def _counted(self, loop: Any, index: int, path: Path, start: Range, step: Range) -> Range:
-        """A value to which each iteration adds ``step``."""
+        """A value to which every iteration adds ``step``."""
         bound = self._bound(loop, index, path)
         if bound is not None and step.low > 0:
             return Range(start.low, max(start.high, bound.high + step.high))
@@ -170,7 +169,7 @@ class IntegerRanges:
         return max(0, min(trips))
 
     def _step(self, loop: Any, index: int, path: Path) -> Range | None:
-        """What each iteration adds; ``None`` if it does something else."""
+        """The number that every iteration adds; ``None`` if it does something else."""
         counter = (loop.regions[1].blocks[0].arguments[index], path)
         made, inside = self._origin(terminator(loop, 1).operands[index], path)
         if isinstance(made.owner, ir.Block) or made.owner.name not in _STEPS:
@@ -195,7 +194,7 @@ class IntegerRanges:
             value = op.operands[0]
 
     def _bound(self, loop: Any, index: int, path: Path) -> Range | None:
-        """What the condition compares a counter with."""
+        """The bound with which the condition compares a counter."""
         block = loop.regions[0].blocks[0]
         waiting = [terminator(loop, 0).operands[0]]
         while waiting:
@@ -225,7 +224,7 @@ _STEPS = {"stablehlo.add": _add, "stablehlo.subtract": _subtract}
 
 
 def _in_type(exact: Range, element: str) -> Range:
-    """Integers of 32 bits or less wrap; those of 64 bits are what is asked about."""
+    """Wraps integers of at most 32 bits; those of 64 bits are left as they are."""
     whole = limits(element) or ANY
     if element in ("i64", "ui64"):
         return Range(max(exact.low, -_BEYOND), min(exact.high, _BEYOND))
@@ -238,7 +237,7 @@ Operands = list[Range]
 
 
 def _corners(function: Callable[[int, int], int]) -> Callable[[Any, Operands], Range]:
-    """For functions that are monotonic in either operand."""
+    """The range of a function that is monotonic in both operands."""
 
     def rule(op: Any, operands: Operands) -> Range:
         left, right = operands
@@ -252,7 +251,7 @@ _SHORTER = {"i64": "i32", "ui64": "ui32"}
 
 
 def _constant(op: Any, _: Operands) -> Range:
-    """The limits of 64 bits, from which a minimum or maximum starts, stand for those of 32."""
+    """The range of a constant; the limits of 64 bits, as in minima and maxima, count as 32-bit."""
     attribute = ir.DenseElementsAttr(op.attributes["value"])
     values = np.asarray(attribute.get_splat_value().value if attribute.is_splat else attribute)
     if not values.size:
@@ -354,8 +353,8 @@ def _clamp(op: Any, operands: Operands) -> Range:
 
 
 def _combined(op: Any, operands: Operands, count: int) -> Range:
-    """``count`` numbers for each result, combined by the op in a region. Of several results the
-    region is taken to choose."""
+    """``count`` numbers per result, combined by the op in a region. A region with several results
+    is taken to select among them."""
     if len(op.results) > 1:
         return _joined(operands)
     values, start = operands
@@ -379,7 +378,7 @@ def _reduce_window(op: Any, operands: Operands) -> Range:
 
 
 def _data(first: int, last: int | None = None) -> Callable[[Any, Operands], Range]:
-    """Numbers of these operands."""
+    """The union of the ranges of these operands."""
     return lambda op, operands: _joined(operands[first:last])
 
 

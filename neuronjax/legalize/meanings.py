@@ -1,10 +1,10 @@
-"""What the Neuron compiler's custom calls of activations, norms and reductions compute.
+"""The meanings of the Neuron compiler's custom calls for activations, norms and reductions.
 
-Each meaning makes, from a call's types and configuration, an ordinary function of jax.numpy.
-Everything is computed in FP32 and rounded once, to the result's type (Neuron docs, NKI ISA,
-"activation", "tensor_tensor": engines compute in FP32 internally). Operand orders and
-configurations are those that torch-neuronx and transformers-neuronx write; the compiler's documents
-give the names alone (error page EVRF015). Infinities and NaN are those of the formulas.
+A meaning turns a call's types and configuration into an ordinary function of jax.numpy. Everything
+is computed in FP32 and rounded once, to the result's type (Neuron docs, NKI ISA, "activation",
+"tensor_tensor": engines compute in FP32 internally). Operand orders and configurations are those
+that torch-neuronx and transformers-neuronx use; the compiler's documentation only gives the names
+(error page EVRF015). Infinities and NaN follow from the formulas.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neuronjax.rounding import JAX, random_bits
 
 
 def _pointwise(formula: Function) -> Any:
-    """The meaning of a call that applies a formula to each element of its one operand."""
+    """The meaning of a call that applies a formula to every element of its single operand."""
 
     def meaning(call: Call) -> Function:
         call.expect_operands("input")
@@ -59,7 +59,7 @@ gelu_backward = _pointwise(_gelu_derivative)
 """The derivative of GELU alone: the caller multiplies by the gradient (torch-neuronx)."""
 silu = _pointwise(jax.nn.silu)
 silu_backward = _pointwise(_silu_derivative)
-"""The derivative of SiLU alone, taken to be like that of GELU: no public source has this call."""
+"""The derivative of SiLU alone, by analogy with GELU's: no public source has this call."""
 
 
 def rms_norm(call: Call) -> Function:
@@ -115,8 +115,8 @@ def softmax_backward(call: Call) -> Function:
 def _index_of(find: Function) -> Any:
     """The meaning of a call that finds an index along the dimension in backend_config.
 
-    Of equal values the first counts, and a NaN counts as the extreme, as in jax.numpy; the
-    documents say neither.
+    The first of equal values counts, and NaN counts as the extreme, as in jax.numpy; neither is
+    documented.
     """
 
     def meaning(call: Call) -> Function:
@@ -150,8 +150,8 @@ def top_k(call: Call) -> Function:
 def int_matmul(call: Call) -> Function:
     """(lhs, rhs): the matmul of integers [..., m, k] and [..., k, n].
 
-    The operands are documented nowhere; this is what the name says. It goes through FP32 as all
-    matmuls of integers do, unless ``--implicit-integer-downcast`` forbids that.
+    The operands are not documented; this is what the name suggests. It is computed in FP32, as all
+    matmuls of integers are, unless ``--implicit-integer-downcast`` forbids that.
     """
     lhs, rhs = call.expect_operands("lhs", "rhs")
     for spec in (lhs, rhs):
@@ -173,7 +173,7 @@ def int_matmul(call: Call) -> Function:
 def dropout_mask(call: Call) -> Function:
     """(probability, seed): 1 where an element is kept, 0 where it is dropped with ``probability``.
 
-    Operands and generator are documented nowhere: these two scalars, a float and an integer, and a
+    Operands and generator are not documented. These two scalars, a float and an integer, and a
     stateless hash of seed and element number, are a convention of this project. The same seed
     gives the same mask.
     """

@@ -1,8 +1,8 @@
-"""Functions of jax.numpy as part of a module: traced, lowered, parsed and inserted under new names.
+"""Merges functions of jax.numpy into a module: traces, lowers, parses and inserts them.
 
-A module under compilation lives in an MLIR context of its own, and its compile may have been
+A module under compilation lives in its own MLIR context, and its compilation may have been
 triggered anywhere in the user's program: inside a mesh, with 64-bit types on or off, under strict
-promotion. Tracing sees none of that.
+promotion. Tracing is isolated from all of that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def lower(function: Callable[..., Any], operands: Sequence[TensorSpec]) -> bytes
 
 @contextlib.contextmanager
 def _as_written() -> Iterator[None]:
-    """JAX's defaults instead of the user's settings, and 64-bit types as they are given."""
+    """A context with JAX's defaults in place of the user's settings, and 64-bit types as given."""
     with (
         jax.sharding.use_abstract_mesh(_EMPTY_MESH),
         jax.enable_x64(True),

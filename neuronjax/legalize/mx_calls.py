@@ -1,7 +1,7 @@
-"""What the microscaling (MX) custom calls compute: QuantizeMX and ScaledMatmul.
+"""The meanings of the microscaling (MX) custom calls QuantizeMX and ScaledMatmul.
 
 Source of operands, configuration and checks: error pages EVRF036 to EVRF050, EVRF053 to EVRF055,
-EVRF057 and EVRF058. What the pages leave open is settled so:
+EVRF057 and EVRF058. Where the pages leave something open:
 
 * A word of packed data holds four neighbours along the quantized dimension, the first in its low
   bits, and a scale belongs to eight neighbouring words: as on the device, where it belongs to 8
@@ -32,7 +32,7 @@ from neuronjax.hlo.module import TensorSpec
 from neuronjax.legalize.call import Call, Function
 
 ELEMENTS = ("float8_e5m2", "float8_e4m3fn")
-"""Element types of packed data; FP4 is a matter of kernels."""
+"""Element types of packed data; only kernels have FP4."""
 WORDS_PER_SCALE = mx.BLOCK // mx.PACKED
 
 _FIRST_CORE = 4
@@ -208,10 +208,13 @@ def _side(call: Call, config: Mapping[str, Any], index: int, name: str) -> _Side
 def _dimensions(
     call: Call, config: Mapping[str, Any], key: str, rank: int, default: list[int]
 ) -> tuple[int, ...]:
-    found = config.get(key) or default
-    if not (isinstance(found, list) and all(isinstance(d, int) and 0 <= d < rank for d in found)):
+    dimensions = config.get(key) or default
+    if not (
+        isinstance(dimensions, list)
+        and all(isinstance(d, int) and 0 <= d < rank for d in dimensions)
+    ):
         raise call.bad_config(f"as {key} a list of dimensions, 0 to {rank - 1},")
-    return tuple(found)
+    return tuple(dimensions)
 
 
 def _check_scale(side: _Side) -> None:

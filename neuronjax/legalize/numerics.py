@@ -65,17 +65,17 @@ from neuronjax.legalize.op_sets import (
 from neuronjax.legalize.policy import Policy
 
 NATIVE_INTEGERS_V1 = frozenset({"i8", "ui8", "i32"})
-"""What the Tensor engine of NeuronCore-v1 multiplies and accumulates as integers."""
+"""Integer types that the Tensor engine of NeuronCore-v1 multiplies and accumulates natively."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """One documented way in which the chip computes something else than XLA:CPU."""
+    """A documented way in which the chip's results differ from XLA:CPU's."""
 
     name: str
     what: str
     control: str
-    """The flag or variable that switches it; ``""`` if nothing does."""
+    """The flag or variable that controls it; ``""`` if there is none."""
     source: str
     applies: Callable[[Policy], bool]
     """Which chips and settings have it."""
@@ -143,8 +143,8 @@ def _integers_in_32_bits(module: ir.Module, policy: Policy) -> None:
 
 
 def _cut_constant(op: Any) -> None:
-    """Cuts 64-bit integers down to 32 bits; the limits of the type, from which a minimum or maximum
-    starts, become the limits of the smaller type."""
+    """Truncates 64-bit integers to 32 bits; the limits of the type, with which minima and maxima
+    start, become the limits of the smaller type."""
     numbers = np.array(ir.DenseElementsAttr(op.attributes["value"]))
     narrow = np.dtype(np.uint32 if numbers.dtype.kind == "u" else np.int32)
     wide, small = np.iinfo(numbers.dtype), np.iinfo(narrow)
@@ -162,14 +162,14 @@ _HANDING_ON = frozenset(
         "dynamic_update_slice", "gather", "pad", "reshape", "reverse", "slice", "transpose",
     )
 )  # fmt: skip
-"""Ops that move numbers, and compute with none but those that say where."""
+"""Ops that move numbers, and only compute with indices."""
 _PLACES = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1}
-"""Op -> its first operand that says where."""
+"""Op -> position of its first operand that is an index."""
 
 
 def _cut_where_computed(argument: Any) -> None:
-    """Lets everybody who computes with 64-bit integers see them cut down to 32 bits; what a program
-    moves and gives back keeps its bits."""
+    """Truncates 64-bit integers to 32 bits wherever they are computed with; those that are only
+    moved and returned keep their bits."""
     waiting, seen = [argument], set()
     while waiting:
         value = waiting.pop()
@@ -191,7 +191,7 @@ def _cut_where_computed(argument: Any) -> None:
 
 
 def _cut(value: Any) -> Any:
-    """A value cut down to 32 bits, written right behind it."""
+    """A value truncated to 32 bits, written right after it."""
     element = element_type(value)
     if isinstance(value.owner, ir.Block):
         place: Any = ir.InsertionPoint.at_block_begin(value.owner)
@@ -202,7 +202,7 @@ def _cut(value: Any) -> Any:
 
 
 def _go_through(op: Any, element: str) -> None:
-    """Makes a conversion pass through another type on its way."""
+    """Makes a conversion go by way of another type."""
     with at(op):
         through = convert(op.operands[0], element)
         op.results[0].replace_all_uses_with(convert(through, element_type(op.results[0])))
@@ -269,7 +269,7 @@ def _round_operands(op: Any, form: Format) -> None:
 
 
 def _auto_cast_type(policy: Policy) -> Format:
-    """What FP32 matmul operands are cast to; BF16 on NeuronCore-v1, which has no FP32 matmul."""
+    """The type to which FP32 matmul operands are cast; BF16 if only NeuronCore-v1 needs the cast."""
     return policy.auto_cast_type if policy.auto_cast != "none" else formats.BFLOAT16
 
 
@@ -350,8 +350,8 @@ def _conversions_through_fp32(module: ir.Module, policy: Policy) -> None:
 
 
 def _separate_roundings(module: ir.Module, policy: Policy) -> None:
-    """XLA:CPU's code generator makes one rounding of a product and the sum it goes into. It does
-    not look through a selection, here of NaN for NaN."""
+    """Prevents XLA:CPU's code generator from fusing a product and a sum into one rounding, by a
+    selection of NaN for NaN, through which it does not look."""
     for op in ops_of(module, frozenset({"stablehlo.multiply"})):
         product = op.results[0]
         if element_type(product) != "f32" or in_closed_region(op) or not feeds(product, SUMS):
@@ -552,4 +552,4 @@ DEVIATIONS: tuple[Deviation, ...] = (
         rounding_sites.make_stochastic,
     ),
 )
-"""All of them, in the order in which they are applied."""
+"""All deviations, in the order in which they are applied."""

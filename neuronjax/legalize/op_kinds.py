@@ -1,4 +1,4 @@
-"""What an op does to numbers: computes them, moves them, or brings them from elsewhere."""
+"""What an op does to numbers: computes them, moves them, or brings them in from outside."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OUTSIDE = frozenset({
     "stablehlo.after_all", "stablehlo.create_token", "stablehlo.outfeed", "stablehlo.send",
     "stablehlo.replica_id", "stablehlo.partition_id",
 })  # fmt: skip
-"""Ops whose results do not follow from numbers of the program."""
+"""Ops whose results do not depend on numbers of the program."""
 
 SHARDING_MARKS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
-"""Custom calls that hand their operand on."""
+"""Custom calls that return their operand."""
 
 
 def name_of(op: Any) -> str:
-    """What an op is called in reports: ``dot_general``, or the target of a custom call."""
+    """The name of an op in reports: ``dot_general``, or the target of a custom call."""
     return custom_call_target(op) or op.name.partition(".")[2]
 
 
@@ -54,7 +54,7 @@ _SPREADS = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "resha
 
 
 def literal_of(value: Any) -> Any | None:
-    """The constant op that a value is, maybe broadcast or converted; ``None`` of other values."""
+    """The constant op of a value, possibly broadcast or converted; ``None`` for other values."""
     owner = value.owner
     while not isinstance(owner, ir.Block) and owner.operation.name in _SPREADS:
         owner = owner.operation.operands[0].owner
@@ -69,7 +69,7 @@ def from_outside(op: Any) -> bool:
 
 
 def computes(op: Any) -> bool:
-    """Whether an op makes floating-point numbers that are not its operands' and may be inexact."""
+    """Whether an op computes new floating-point numbers, which may be inexact."""
     if op.name in MOVES or from_outside(op) or custom_call_target(op) in SHARDING_MARKS:
         return False
     if not any(is_float(result) for result in op.results):

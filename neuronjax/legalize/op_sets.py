@@ -1,4 +1,4 @@
-"""Which StableHLO and CHLO ops do what, as far as numerics are concerned."""
+"""Sets of StableHLO and CHLO ops by their numerics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDED = frozenset(
     )]
 )  # fmt: skip
 """Element-wise ops (and batch norms) whose floating-point results are rounded. All other
-element-wise ops are exact: they choose, compare, move or change the sign."""
+element-wise ops are exact: they select, compare, move or change the sign."""
 
 MATMULS = frozenset(
     {"stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution", "chlo.ragged_dot"}
@@ -42,15 +42,15 @@ _PASSING = frozenset(
         "transpose",
     )
 )  # fmt: skip
-"""Ops that hand values on unchanged but for their place or sign."""
+"""Ops that only change the position or sign of values."""
 
 CLOSED = REDUCTIONS | UPDATES | COLLECTIVES | {"stablehlo.sort", "stablehlo.map"}
-"""Ops whose regions see their own arguments only and run once per element."""
+"""Ops whose regions use only their own arguments and run once per element."""
 
 INTEGER_COMBINERS = frozenset(
     f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "maximum", "minimum")
 )
-"""What has no integer data path in reductions between memory or cores."""
+"""Combining ops without an integer data path in reductions over memory or cores."""
 
 INTEGER_ARITHMETIC = frozenset(
     f"stablehlo.{name}" for name in (
@@ -60,7 +60,7 @@ INTEGER_ARITHMETIC = frozenset(
         "shift_right_logical", "sign", "subtract", "xor",
     )
 )  # fmt: skip
-"""Ops that compute integers, as against moving them or their bits."""
+"""Ops that compute integers, rather than move them or their bits."""
 
 
 def _is_narrow(name: str, dtype: np.dtype) -> bool:
@@ -68,7 +68,7 @@ def _is_narrow(name: str, dtype: np.dtype) -> bool:
 
 
 NARROW_FLOATS = {name: "f32" for name, dtype in ELEMENT_TYPES.items() if _is_narrow(name, dtype)}
-"""Element type of less than 32 bits -> the type it is computed in."""
+"""Element type of less than 32 bits -> the type used to compute with it."""
 
 INTEGERS = {name: "f32" for name in ELEMENT_TYPES if name[0] in "iu" and name != "i1"}
 """Integer element type -> the type of the data path it goes through."""
@@ -101,7 +101,7 @@ def feeds(value: Any, names: frozenset[str]) -> bool:
 
 
 def in_closed_region(op: Any) -> bool:
-    """Whether ``op`` stands in a region that runs once per element."""
+    """Whether ``op`` is in a region that runs once per element."""
     parent = op.parent
     while parent is not None and parent.name != "func.func":
         if parent.name in CLOSED:
@@ -121,7 +121,7 @@ def inner_ops(op: Any) -> list[Any]:
 
 
 def combines_with(op: Any, names: frozenset[str]) -> bool:
-    """Whether a region of ``op`` holds one of these ops."""
+    """Whether a region of ``op`` has one of these ops."""
     return any(inner.name in names for inner in inner_ops(op))
 
 

@@ -1,6 +1,6 @@
-"""What a program is compiled for: the chip and every switch that changes numbers or verdicts.
+"""The chip and all options of a compilation that affect numerics or legality.
 
-Made once from the options, the compiler flags among them; everything in this room reads only this.
+It is made once from the options, which include the compiler flags; this room reads nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AUTO_CAST_TYPES = {
     "fp8_e4m3": formats.FLOAT8_E4M3,
 }
 DOWNCASTS = ("dot", "scatter", "all_reduce", "reduce_scatter", "pow")
-"""Integer operations that go through FP32 (``pow``: 32 bits) unless that is forbidden."""
+"""Integer operations that are computed in FP32 (``pow``: 32 bits) unless that is forbidden."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Policy:
 
 
 def policy_of(options: Options, chip: ChipSpec) -> Policy:
-    """The policy that ``options`` ask for on ``chip``.
+    """The policy of ``options`` on ``chip``.
 
     Raises:
       ConfigurationError: a compiler flag has a value that is not allowed; the message names both.

@@ -1,7 +1,8 @@
-"""Applying the rules to a program and saying what was found.
+"""Applies the rules to a program and reports the findings.
 
-It is advice: but for mode ``strict``, which refuses what breaks a rule, nothing here ends a
-compilation. A rule that itself fails says nothing of the program, and is logged as our defect.
+Findings are advice: except in mode ``strict``, which refuses programs that break a rule, they never
+end a compilation. If a rule itself raises, that is logged as a defect of ours and says nothing
+about the program.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from neuronjax.legalize.rules.rule import Cores, Program, Rule, Severity, Site
 from neuronjax.notices import warned
 
 logger = logging.getLogger("neuronjax.legality")
-"""Findings that are logged are records here, with the ``Finding`` as attribute ``finding``; so are,
-at level debug, the programs that were looked at, with their names as attribute ``program``."""
+"""Findings are logged here, with the ``Finding`` as the record's attribute ``finding``; so are, at
+level debug, the programs that were checked, with their names as attribute ``program``."""
 
 _LEVELS = {
     Severity.ERROR: logging.ERROR,
@@ -34,14 +35,14 @@ _DIALECTS = ("stablehlo.", "mhlo.", "chlo.")
 
 @dataclass(frozen=True)
 class Finding:
-    """One op, at one line of the user's, that a rule matched."""
+    """An op, at a line of the user's, that matches a rule."""
 
     rule: Rule
     op: str
     source: Frame | None
-    """The user's line; ``None`` if the program does not say."""
+    """The user's line; ``None`` if it is not recorded."""
     detail: str
-    """What was found in particular; may be empty."""
+    """Details of this finding; may be empty."""
 
     @property
     def where(self) -> str:
@@ -50,7 +51,7 @@ class Finding:
 
     @property
     def problem(self) -> str:
-        """The compiler's words and what they are about."""
+        """The compiler's message, with the details."""
         return f"{self.rule.message}: {self.detail}" if self.detail else self.rule.message
 
     def __str__(self) -> str:
@@ -70,10 +71,10 @@ def findings(
     cores: Cores | None = None,
     defects: Defects | None = None,
 ) -> list[Finding]:
-    """Every rule that holds for the policy and matches, in program order; once for each line.
+    """The findings of all rules that hold for the policy, in program order, once per line.
 
-    ``module`` is the per-core program, in its MLIR context; ``cores`` says where its replicas run.
-    A rule that raises is logged unless it is among ``defects``, and added to them.
+    ``module`` is the per-core program, in its MLIR context; ``cores`` are those of its replicas. A
+    rule that raises is logged unless it is in ``defects``, and added to them.
     """
     first: dict[tuple[str, str], Finding] = {}
     for finding in _matches(Program(module, policy, cores), set() if defects is None else defects):
@@ -115,7 +116,7 @@ def _checked(rule: Rule, site: Site, defects: Defects) -> str | None:
 
 
 def _log_defect(what: str, where: str, defects: Defects) -> None:
-    """Logs the exception that is being handled, once for each ``what``."""
+    """Logs the exception that is being handled, once per ``what``."""
     if what not in defects:
         defects.add(what)
         logger.exception(
@@ -127,7 +128,7 @@ def _log_defect(what: str, where: str, defects: Defects) -> None:
 
 
 class Reporter:
-    """Says what is found in programs: every warning and every defect once."""
+    """Reports findings in programs, and every warning and defect only once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -158,8 +159,7 @@ class Reporter:
             _log(finding)
 
     def _warn(self, matches: list[Finding], policy: Policy) -> None:
-        """One warning per rule, for its first match; the user's line is where Python says it comes
-        from. Notes are logged alone."""
+        """Warns once per rule, about its first match, at the user's line; notes are only logged."""
         first: dict[str, Finding] = {}
         for finding in matches:
             if finding.rule.severity is Severity.NOTE:
@@ -170,8 +170,8 @@ class Reporter:
             self._warn_once(finding)
 
     def _warn_once(self, finding: Finding) -> None:
-        """Python's own register of warnings is cleared whenever anybody changes a filter, as JAX
-        often does."""
+        """Warns once, even though Python's registry of warnings is cleared whenever a filter
+        changes, which JAX does often."""
         text = str(finding)
         if text in self._said:
             return
@@ -201,4 +201,4 @@ MODES: dict[str, Callable[[Reporter, list[Finding], Policy], None]] = {
     "warn": Reporter._warn,
     "strict": Reporter._refuse,
 }
-"""What is done with findings; a mode without a row looks for none."""
+"""Mode -> what to do with findings; in a mode without a row, no rules are applied."""

@@ -1,9 +1,9 @@
-"""What the custom calls that resize images compute: ResizeNearest, its gradient, ResizeBilinear.
+"""The meanings of the custom calls ResizeNearest, its gradient, and ResizeBilinear.
 
 They have the names and the form of XLA's custom calls for TPUs, which are TensorFlow's operators
-ResizeNearestNeighbor and ResizeBilinear: images lie in NHWC order, the sizes are those of operand
-and result, and backend_config is two digits, align_corners and half_pixel_centers. Where the pixels
-of the result lie in the image is computed exactly; TensorFlow does it in FP32.
+ResizeNearestNeighbor and ResizeBilinear: images are in NHWC order, the sizes are those of operand
+and result, and backend_config is two digits, align_corners and half_pixel_centers. Positions of the
+result's pixels in the image are computed exactly, while TensorFlow computes them in FP32.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _sides(call: Call) -> list[tuple[int, int]]:
 
 
 def _nearest(mode: str, image: int, result: int) -> np.ndarray:
-    """For each pixel of the result the pixel of the image that it shows."""
+    """For every pixel of the result, the index of the nearest pixel of the image."""
     numerator, denominator = _POSITIONS[mode](np.arange(result), image, result)
     if mode != _TOP_LEFT:  # rounded, halves up; else cut
         numerator, denominator = 2 * numerator + denominator, 2 * denominator
@@ -58,14 +58,14 @@ def _taken(images: jax.Array, pixels: np.ndarray, dimension: int) -> jax.Array:
 
 
 def nearest(call: Call) -> Function:
-    """(images): every pixel of the result shows the nearest one of the image."""
+    """(images): every pixel of the result is the nearest one of the image."""
     mode = _mode(call)
     rows, columns = (_nearest(mode, image, result) for image, result in _sides(call))
     return lambda images: _taken(_taken(images, rows, 1), columns, 2)
 
 
 def nearest_gradient(call: Call) -> Function:
-    """(gradient of the result): for every pixel of the image the sum over those that show it."""
+    """(gradient of the result): for every pixel of the image, the sum over its copies."""
     call.expect_floats()
     mode, sides = _mode(call), _sides(call)
     rows, columns = (_nearest(mode, image, result) for result, image in sides)

@@ -1,14 +1,14 @@
-"""Where a program rounds FP32 to something narrower, and how.
+"""Where and how a program rounds FP32 to narrower formats.
 
-After the other rewrites the roundings of a program are its conversions from FP32 to narrow floats,
-and the marked ops that ``cast`` makes for formats that travel as FP32. ``finish`` turns the marks,
-and with them what asks for more than XLA's own conversion, into bit operations.
+After the other rewrites, the roundings of a program are its conversions from FP32 to narrow floats,
+and the marked ops that ``cast`` makes for formats held in FP32. ``finish`` turns the marked ops,
+and all others that need more than XLA's own conversion, into bit operations.
 
 Stochastic rounding needs random bits that differ from op to op, from element to element, from one
-iteration of a loop to the next and from run to run. A number, the rounding state, goes through the
-program: ``main`` takes the number of the run, functions and loops derive states of their own. The
-bits of an op are a hash of the seed, the state, the number of the op and the number of the element.
-The core does not enter: replicas that hold the same values keep holding the same values, as they do
+iteration of a loop to the next and from run to run. A number, the rounding state, is passed through
+the program: ``main`` takes the number of the run, and functions and loops derive their own states.
+The bits of an op are a hash of the seed, the state, the number of the op and the number of the
+element. They do not depend on the core, so that replicas with equal values stay equal, as they do
 on devices whose generators have the same seed.
 """
 
@@ -47,15 +47,15 @@ from neuronjax.legalize.policy import Policy
 from neuronjax.rounding import nearest, random_bits, stochastic
 
 _CAST = "neuronjax.cast"
-"""Attribute of an op that stands for a rounding: the name of the format."""
+"""Attribute of an op that represents a rounding: the name of the format."""
 _MODE = "neuronjax.rounding"
-"""Attribute of a rounding that is not to the nearest: ``stochastic``."""
+"""Attribute of a rounding that is not to nearest: ``stochastic``."""
 _FLUSH = "neuronjax.flush"
 """Attribute of a rounding whose subnormal results become zero."""
 _CONVERT = frozenset({"stablehlo.convert"})
 _MARK = frozenset({"stablehlo.reduce_precision"})
 _SITE_STRIDE = 0x9E3779B1
-"""Distance between the seeds of neighbouring ops; odd, so that all are different."""
+"""Distance between the seeds of successive ops; odd, so that all seeds differ."""
 
 
 _FOLDED = (formats.FLOAT16,)
@@ -72,7 +72,7 @@ def cast(value: Any, form: Format) -> Any:
 
 
 def _mark(value: Any, form: Format) -> Any:
-    """An op that stands for a rounding until ``finish`` replaces it."""
+    """An op that represents a rounding until ``finish`` replaces it."""
     bits = ir.IntegerType.get_signless(32)
     marked = stablehlo.ReducePrecisionOp(
         value,
@@ -84,7 +84,7 @@ def _mark(value: Any, form: Format) -> Any:
 
 
 def _target(op: Any) -> Format | None:
-    """The format that ``op`` rounds FP32 to; ``None`` if it is no rounding."""
+    """The format to which ``op`` rounds FP32; ``None`` if it is not a rounding."""
     if _CAST in op.attributes:
         return formats.format_named(ir.StringAttr(op.attributes[_CAST]).value)
     element = element_type(op.results[0])
@@ -173,14 +173,14 @@ def _write(op: Any, seed: Any | None) -> None:
 
 
 class _Conversions:
-    """Functions that convert by bit operations, one for each type."""
+    """Functions that convert by bit operations, one per type."""
 
     def __init__(self, module: ir.Module) -> None:
         self._module = module
         self._functions: dict[str, Any] = {}
 
     def replace(self, op: Any) -> None:
-        """Puts a call in place of a conversion."""
+        """Replaces a conversion by a call."""
         result = op.results[0].type
         key = f"{op.operands[0].type} to {result}"
         if key not in self._functions:
@@ -204,7 +204,7 @@ class _Conversions:
 
 
 class _Threading:
-    """Hands the rounding state through the functions and loops of a module."""
+    """Passes the rounding state through the functions and loops of a module."""
 
     def __init__(self, module: ir.Module, seed: int) -> None:
         self._seed = seed
@@ -217,12 +217,12 @@ class _Threading:
     def _stateful_functions(self) -> set[str]:
         """Names of the functions that round stochastically, themselves or by what they call."""
         callees = {name: _callees(function) for name, function in self._functions.items()}
-        found = {name for name, function in self._functions.items() if _rounds(function)}
+        stateful = {name for name, function in self._functions.items() if _rounds(function)}
         while True:
-            callers = {name for name, called in callees.items() if called & found}
-            if callers <= found:
-                return found
-            found |= callers
+            callers = {name for name, called in callees.items() if called & stateful}
+            if callers <= stateful:
+                return stateful
+            stateful |= callers
 
     def run(self) -> None:
         for name in sorted(self._stateful):
@@ -251,12 +251,12 @@ class _Threading:
         return filled(state, "ui32", number)
 
     def _seed_of(self, op: Any, state: Any) -> Any:
-        """What the random bits of a rounding start from."""
+        """The seed of a rounding's random bits."""
         with at(op):
             return stablehlo.AddOp(state, self._number(state)).result
 
     def _derived(self, op: Any, state: Any) -> Any:
-        """A state for all roundings inside of ``op``."""
+        """A derived state for all roundings inside ``op``."""
         with at(op):
             return _hashed(self._number(state), state)
 
@@ -310,28 +310,28 @@ def _called(op: Any) -> str | None:
 
 
 def _callees(function: Any) -> set[str]:
-    found: set[str] = set()
+    callees: set[str] = set()
 
     def visit(op: Any) -> ir.WalkResult:
         if name := _called(op):
-            found.add(name)
+            callees.add(name)
         return ir.WalkResult.ADVANCE
 
     function.operation.walk(visit)
-    return found
+    return callees
 
 
 def _rounds(function: Any) -> bool:
-    found: list[bool] = []
+    sites: list[bool] = []
 
     def visit(op: Any) -> ir.WalkResult:
         if _is_stochastic(op):
-            found.append(True)
+            sites.append(True)
             return ir.WalkResult.INTERRUPT
         return ir.WalkResult.ADVANCE
 
     function.operation.walk(visit)
-    return bool(found)
+    return bool(sites)
 
 
 def _hashed(number: Any, state: Any) -> Any:
@@ -343,7 +343,7 @@ def _state_type() -> ir.Type:
 
 
 def _yield_successor(body: Any) -> None:
-    """Lets a loop body hand on its state, its last argument, plus one."""
+    """Makes a loop body return its state, the last argument, plus one."""
     terminator = list(body.operations)[-1].operation
     state = list(body.arguments)[-1]
     with at(terminator):

@@ -1,4 +1,4 @@
-"""Sizes of mesh axes, as people write them: a mapping or a text."""
+"""Sizes of mesh axes, given as a mapping or as text."""
 
 import numbers
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ Axes = Mapping[str, int] | str
 """``{"data": 4, "model": 8}`` or ``"data=4,model=8"``."""
 
 MOST_RANKS = 1 << 20
-"""More than the largest clusters have; what follows from a size is made for every core."""
+"""Most cores of a mesh: more than the largest clusters have, few enough to enumerate."""
 
 
 def mesh_axes(axes: Axes) -> dict[str, int]:
     """Sizes by name, in order.
 
     Raises:
-      TopologyError: malformed text, no axis, a size that is no positive integer, too many cores.
+      TopologyError: malformed text, no axis, a size that is not a positive integer, too many cores.
     """
     sizes = _parsed(axes) if isinstance(axes, str) else axes
     if not isinstance(sizes, Mapping) or not sizes:

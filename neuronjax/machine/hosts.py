@@ -1,8 +1,9 @@
-"""Which cores the processes of a job have: each those of one or several hosts.
+"""The cores of the processes of a job: every process has those of one or several hosts.
 
 A process of the Neuron SDK has the chips of its instance. As many processes as a target has hosts
-share one such target: an UltraServer has four or more, an instance is one. Twice as many processes
-have two of them, which EFA joins; and where there are fewer, each has several hosts.
+share one target: an UltraServer has four or more hosts, an instance has one. Twice as many
+processes have two targets, connected by EFA; if there are fewer processes than hosts, every process
+has several hosts.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from neuronjax.machine.machine import LogicalCore, Machine
 def cores_of_process(machine: Machine, process: int, count: int) -> Sequence[LogicalCore]:
     """The cores of process number ``process`` of ``count``.
 
-    Their ids, chips and instances go on counting from target to target; coordinates are those in
-    their target's topology.
+    Their ids, chips and instances are numbered consecutively over all targets; coordinates are
+    those in their target's topology.
 
-    TopologyError: the hosts of the target do not divide over so many processes.
+    TopologyError: the target's hosts cannot be divided evenly among that many processes.
     """
     hosts = machine.instance.hosts
     if count % hosts and hosts % count:
@@ -36,7 +37,7 @@ def cores_of_process(machine: Machine, process: int, count: int) -> Sequence[Log
 
 
 def core_of(machine: Machine, id: int) -> LogicalCore:
-    """A core by its id, which goes on counting from target to target."""
+    """A core by its id; ids are numbered consecutively over all targets."""
     target, core = divmod(id, machine.core_count)
     return _on_target(machine.core(core), machine, target)
 
@@ -46,7 +47,7 @@ def _of_hosts(machine: Machine, hosts: range) -> list[LogicalCore]:
 
 
 def _on_target(core: LogicalCore, machine: Machine, target: int) -> LogicalCore:
-    """The same core of another target of the kind."""
+    """The corresponding core of another target of the same kind."""
     first = target * machine.core_count
     return replace(
         core,

@@ -18,7 +18,7 @@ from neuronjax.machine.topology import Axis, Topology, Wiring
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceSpec:
-    """What one can target: an instance, or an UltraServer of several hosts.
+    """A possible target: an instance, or an UltraServer of several hosts.
 
     Totals are over all hosts. Bandwidths are bytes/s.
     """
@@ -316,7 +316,7 @@ _BY_ANY_NAME: Mapping[str, InstanceSpec] = {
 
 
 def find_instance(name: str) -> InstanceSpec:
-    """The instance or UltraServer called `name`; capital letters do not matter.
+    """The instance or UltraServer called `name`, regardless of case.
 
     UnknownTargetError: there is none; the message suggests close names.
     """

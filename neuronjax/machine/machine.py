@@ -1,4 +1,4 @@
-"""The machine a program runs on: one target at one logical-core configuration."""
+"""The machine on which a program runs: a target with a logical-core configuration."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ from neuronjax.options import DEFAULT_TARGET
 
 @dataclass(frozen=True, slots=True)
 class LogicalCore:
-    """One logical NeuronCore: what JAX sees as a device.
+    """A logical NeuronCore, which is a device for JAX.
 
     `id` counts over the whole machine, contiguous across chips, and so do `physical_cores`.
     `coords` are those of the chip in the machine's topology. `hbm_stack` counts within the chip.
@@ -31,7 +31,7 @@ class LogicalCore:
 
 @dataclass(frozen=True)
 class Machine:
-    """A target with its logical-core configuration. Make one with `Machine.create`."""
+    """A target with its logical-core configuration. Construct it with `Machine.create`."""
 
     instance: InstanceSpec
     lnc: int

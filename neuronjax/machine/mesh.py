@@ -29,8 +29,8 @@ def make_mesh(
       devices: devices to choose from; default `jax.devices()`. A mesh that needs fewer takes the
         lowest-numbered block. Those of several machines divide the first axis.
       axis_types: as for `jax.sharding.Mesh`; default Auto.
-      machine: what the devices are cores of, by their `id`. By default the devices say it by
-        their attributes `target`, `lnc`, `chip` and `core_on_chip`, as those of "neuron" do.
+      machine: the machine whose cores the devices are, by their `id`. By default it follows from
+        the devices' attributes `target`, `lnc`, `chip` and `core_on_chip`, as of "neuron" devices.
 
     Warns (UserWarning) when the cores along some axis are not connected among themselves: such
     meshes may fail on the real platform.
@@ -60,7 +60,7 @@ def make_mesh(
 def _arranged(
     machine: Machine, sizes: Mapping[str, int], cores: Sequence[int]
 ) -> tuple[CoreIds, list[CoreIds]]:
-    """The cores of a mesh, and its parts on each machine, which the first axis is divided over.
+    """The cores of a mesh, and its parts on the machines over which the first axis is divided.
 
     Ids beyond a machine's are on further machines of its kind.
     """

@@ -1,4 +1,4 @@
-"""Where a mesh lies on a machine: the pure half of `neuronjax.make_mesh`.
+"""The placement of a mesh on a machine: the part of `neuronjax.make_mesh` without JAX.
 
 The machine is a grid: the topology's axes and, innermost, the cores of a chip. A mesh is laid into
 a box of that grid by splitting the sizes of mesh axes and box sides into common factors, both from
@@ -25,14 +25,14 @@ CoreIds = npt.NDArray[np.int64]
 
 
 def arrange_cores(machine: Machine, axes: Axes, cores: Sequence[int] | None = None) -> CoreIds:
-    """Core ids for a mesh, shaped as `axes` says, neighbours in the mesh on neighbouring cores.
+    """Core ids for a mesh of shape `axes`, with neighbours in the mesh on neighbouring cores.
 
     `axes` maps axis names to sizes, the axis that communicates most last. `cores` are the ids to
     choose from (default: all of the machine); if the mesh needs fewer, it takes the lowest-numbered
     block. Returns int64 of shape `tuple(axes.values())`; no id occurs twice.
 
-    TopologyError: a size is no positive integer, the mesh needs more cores than there are, or the
-    platform supports no group of that many cores.
+    TopologyError: a size is not a positive integer, the mesh needs more cores than there are, or
+    the platform supports no group of that many cores.
     """
     sizes = mesh_axes(axes)
     available = _check_cores(machine, cores)
@@ -71,7 +71,7 @@ def unconnected_groups(
 
 
 def is_connected(machine: Machine, chips: set[int]) -> bool:
-    """Whether these chips (at least one) are joined among themselves by links of their own."""
+    """Whether these chips (at least one) are connected by links among themselves."""
     unseen = set(chips)
     frontier = [unseen.pop()]
     while frontier and unseen:
@@ -117,7 +117,7 @@ def _check_capacity(machine: Machine, axes: Mapping[str, int], available: int) -
 
 
 def _check_groups(machine: Machine, axes: Mapping[str, int]) -> None:
-    """The whole mesh, and the innermost axis: the group that lies on consecutive cores."""
+    """Checks the sizes of the whole mesh and of the innermost axis, which has consecutive cores."""
     supported = GROUP_SIZES[machine.chip.name, machine.lnc]
     inner = next((name for name in reversed(tuple(axes)) if axes[name] > 1), None)
     groups = {f"mesh {describe(axes)}": math.prod(axes.values())}
@@ -164,7 +164,7 @@ class _Factor:
 
 
 def _common_factors(shape: tuple[int, ...], sides: tuple[int, ...]) -> list[_Factor] | None:
-    """Factors of both `shape` and `sides`, innermost first; None if there is no such splitting."""
+    """Common factors of `shape` and `sides`, innermost first; None if there are none."""
     factors = []
     left = list(sides)
     side = len(sides) - 1
@@ -183,7 +183,7 @@ def _common_factors(shape: tuple[int, ...], sides: tuple[int, ...]) -> list[_Fac
 
 
 def _reflect(digit: CoreIds, size: int, outer: CoreIds) -> CoreIds:
-    """Count `digit` backwards wherever `outer` is odd."""
+    """Counts `digit` backwards wherever `outer` is odd."""
     return np.where(outer % 2 == 0, digit, size - 1 - digit)
 
 

@@ -1,4 +1,4 @@
-"""A machine with slow cores or links, as programs on some of its cores find it."""
+"""A machine with slow cores or links, as seen by programs on some of its cores."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from neuronjax.machine.topology import Axis
 def slowed(machine: Machine, faults: Iterable[Fault], cores: Collection[int]) -> Machine:
     """`machine` for a program on `cores`, ids of its logical cores.
 
-    All cores of a program meet in its collectives, so it is as slow as its slowest one: the clocks
-    of every core are divided by the greatest factor among them. A ring is as slow as its slowest
-    link, so every link of an axis is divided by the factor of one. Memories keep their speed.
+    All cores of a program synchronise in its collectives, so it is as slow as its slowest core: the
+    clocks of all cores are divided by the greatest factor. A ring is as slow as its slowest link,
+    so the bandwidth of all links of an axis is divided by the factor of a slow one. Memories keep
+    their speed.
 
     ConfigurationError: the machine has no such links.
     """
@@ -46,7 +47,7 @@ def check_faults(machine: Machine, faults: Iterable[Fault]) -> None:
 
 
 def check_core(fault: AtStep | SlowCore, machine: Machine, cores: int) -> None:
-    """ConfigurationError: a fault names a core beyond the `cores` that there are."""
+    """ConfigurationError: a fault names a core beyond the number of `cores`."""
     if fault.core >= cores:
         raise ConfigurationError(
             f"fault {format_fault(fault)!r} names core {fault.core}; {machine} has cores 0 to "

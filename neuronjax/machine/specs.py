@@ -1,4 +1,4 @@
-"""The shapes of hardware facts: frozen records without numbers.
+"""The records of hardware facts, without the numbers.
 
 `chips.py` fills them in. Bandwidths are bytes per second, clocks are hertz, sizes are bytes. A
 record checks its own arithmetic when it is made, so a mistyped constant fails at import and not in
@@ -94,7 +94,7 @@ class EngineSpec:
 class MemorySpec:
     """A two-dimensional on-chip memory, SBUF or PSUM: partitions × bytes.
 
-    `partitions == 0` says that AWS publishes no size.
+    `partitions == 0` means that AWS publishes no size.
     """
 
     partitions: int
@@ -213,7 +213,7 @@ class CoreSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChipSpec:
-    """One chip: its cores, memory and what it shows to software."""
+    """A chip: its cores, memory and software-visible properties."""
 
     name: str
     core: CoreSpec

@@ -1,7 +1,7 @@
 """Documented intervals and latencies of the engines, DMA and collectives, by core generation.
 
-Clocks, widths and bandwidths are in `chips`. What no page says, and what had to be fitted to
-measurements, is in `neuronjax.timing.calibration`. Sources are named as in `chips`, and:
+Clocks, widths and bandwidths are in `chips`. Undocumented numbers, and those fitted to
+measurements, are in `neuronjax.timing.calibration`. Sources are named as in `chips`, and:
 
     guide     nki/guides/architecture/trainium_inferentia2_arch.rst
     explorer  tools/neuron-explorer/overview-summary-page.rst and glossary.rst
@@ -20,7 +20,7 @@ from neuronjax.machine.specs import KIB, MIB
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineTimings:
-    """What limits instruction streams. Cycles are those of the engine."""
+    """Limits of instruction streams, in cycles of the engine."""
 
     #: Least cycles between two instructions of an engine (guide: MIN_II).
     minimum_interval_cycles: int = 64
@@ -42,7 +42,7 @@ class EngineTimings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DmaTimings:
-    """What DMA adds to bytes over bandwidth."""
+    """The costs of DMA besides bytes divided by bandwidth."""
 
     #: Bytes of a packet of a contiguous transfer (overlap).
     packet_bytes: int = 4 * KIB
@@ -62,7 +62,7 @@ class DmaTimings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveTimings:
-    """Steps of collectives."""
+    """The costs of the steps of collectives."""
 
     #: One step between neighbours, on other chips or the same one: 1 to 2 µs (intra).
     hop_ns: float = 1_500.0
@@ -80,7 +80,7 @@ class CollectiveTimings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timings:
-    """All of one generation."""
+    """All timings of a generation."""
 
     engines: EngineTimings = EngineTimings()
     dma: DmaTimings = DmaTimings()
@@ -93,4 +93,4 @@ _V3 = Timings(engines=EngineTimings(throttle_window_ns=3_000.0))
 _V4 = Timings(engines=EngineTimings(throttle_window_ns=3_000.0), dma=DmaTimings(compute_share=1.0))
 
 TIMINGS: Mapping[int, Timings] = {1: _V2, 2: _V2, 3: _V3, 4: _V4}
-"""Version of the core -> its timings. Nothing is documented for version 1: those of 2."""
+"""Version of the core -> its timings. Those of version 1 are not documented and are version 2's."""

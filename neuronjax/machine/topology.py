@@ -15,7 +15,7 @@ from neuronjax.errors import TopologyError
 
 
 class Wiring(enum.Enum):
-    """What joins the positions along one axis."""
+    """The connection of the positions along an axis."""
 
     LINE = "line"  # consecutive positions
     RING = "ring"  # consecutive positions, and the last with the first
@@ -49,7 +49,7 @@ class Axis:
         return min(direct, self.size - direct) if self.wiring is Wiring.RING else direct
 
     def shift(self, position: int, step: int) -> int | None:
-        """The position one `step` (−1 or +1) further; None past the end of a line."""
+        """The position one `step` (−1 or +1) away; None past the end of a line."""
         shifted = position + step
         if self.wiring is Wiring.RING:
             return shifted % self.size

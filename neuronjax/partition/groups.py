@@ -112,9 +112,9 @@ def parse_groups(text: str, devices: int) -> Groups:
 
 def mesh_groups(hlo_text: str, devices: int) -> dict[str, Groups]:
     """Instruction name -> replica groups of the collectives whose groups are given over a mesh."""
-    found: dict[str, Groups] = {}
+    groups: dict[str, Groups] = {}
     for line in hlo_text.splitlines():
         match = _COLLECTIVE.match(line) if "=mesh[" in line else None
         if match:
-            found[match["name"]] = parse_groups(match["groups"], devices)
-    return found
+            groups[match["name"]] = parse_groups(match["groups"], devices)
+    return groups

@@ -195,10 +195,10 @@ class Runner:
         if shards is None:
             self._values.mark(handle, range(self._devices), "deleted")
             return
-        for each in shards:
-            value, index = self._values.find(each)
+        for shard in shards:
+            value, index = self._values.find(shard)
             value.delete(index)
-            self._values.mark(each, range(1), "deleted")
+            self._values.mark(shard, range(1), "deleted")
 
     def _write(self, output_lists: int, bases: list[int]) -> None:
         if self._devices == 1:

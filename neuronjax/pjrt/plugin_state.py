@@ -172,23 +172,23 @@ class Plugin:
         """The options JAX passes when it creates a client or a topology."""
         if not address or not count:
             return {}
-        found: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         for entry in (abi.record("NamedValue") * count).from_address(address):
             name = ctypes.string_at(entry.name, entry.name_size).decode()
             if entry.type == abi.NAMED_VALUE_STRING:
-                found[name] = ctypes.string_at(entry.value, entry.value_size).decode()
+                options[name] = ctypes.string_at(entry.value, entry.value_size).decode()
             elif entry.type == abi.NAMED_VALUE_INT64:
-                found[name] = entry.value
+                options[name] = entry.value
             elif entry.type == abi.NAMED_VALUE_BOOL:
-                found[name] = bool(entry.value & 0xFF)
+                options[name] = bool(entry.value & 0xFF)
             elif entry.type == abi.NAMED_VALUE_FLOAT:
                 bits = ctypes.c_uint32(entry.value & 0xFFFFFFFF)
-                found[name] = ctypes.c_float.from_buffer_copy(bits).value
+                options[name] = ctypes.c_float.from_buffer_copy(bits).value
             else:
-                found[name] = tuple(
+                options[name] = tuple(
                     array_type(ctypes.c_int64, entry.value_size).from_address(entry.value)
                 )
-        return found
+        return options
 
     def live_handles(self) -> Counter[str]:
         """Live handles by kind, buffers as ``ShardedValue``; without layouts, which stay for the

@@ -59,7 +59,9 @@ class Session:
     def collect(self) -> None:
         """Times the programs that ran: `data` becomes an XSpace of them."""
         profiles = (recording.profile() for _, recording in self._recordings)
-        spaces = (xspace.encoded(trace(each), self._start_ns) for each in profiles if each.runs)
+        spaces = (
+            xspace.encoded(trace(profile), self._start_ns) for profile in profiles if profile.runs
+        )
         self.data = ctypes.create_string_buffer(b"".join(spaces))
 
 

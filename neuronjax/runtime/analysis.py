@@ -1,4 +1,4 @@
-"""What a compiled program would take on the device: lowered and timed when somebody asks."""
+"""The time and memory of a compiled program on the device; lowered and timed on first use."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Analysis:
 
     @cached_property
     def measured(self) -> Measurement | None:
-        """Its numbers; ``None`` if the program cannot be lowered or the chip not be timed, which
-        is logged."""
+        """Its time and memory; ``None``, with a log message, if the program cannot be lowered or
+        the chip cannot be timed."""
         lowered = self.host.program if isinstance(self.host, EngineExecutable) else None
         setting = Setting(machine=self.machine)
         try:
@@ -38,7 +38,7 @@ class Analysis:
             return None
 
     def cost(self) -> dict[str, float]:
-        """For cost analysis, by XLA's and Neuron Explorer's names; per core and run."""
+        """Cost analysis under XLA's and Neuron Explorer's names, per core and run."""
         if self.measured is None:
             return {}
         numbers, machine = self.measured.numbers, self.machine
@@ -55,5 +55,5 @@ class Analysis:
         }
 
     def temporaries(self) -> int:
-        """Bytes of HBM between kernels; 0 if nobody knows."""
+        """Bytes of HBM for values between kernels; 0 if unknown."""
         return 0 if self.measured is None else round(self.measured.numbers["memory.scratch"])

@@ -1,4 +1,4 @@
-"""Bits that flip on purpose: in values that lie in HBM, in SBUF during a run, in results."""
+"""Injected bit flips: in values in HBM, in SBUF during a run, and in results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Flips:
     host: HostClient
 
     def check(self, fault: BitFlip) -> None:
-        """ConfigurationError: nobody emulates that memory."""
+        """ConfigurationError: that memory is not emulated."""
         emulated = fault.memory != "sbuf" or isinstance(self.host, EngineClient)
         if not emulated and not fault.detected:
             raise ConfigurationError(
@@ -49,7 +49,7 @@ class Flips:
             program.host.disturb_next(SbufFlip(fault, rank, program.host.program))
 
     def after(self, fault: BitFlip, results: list[ShardedValue]) -> None:
-        """Flips bits of a result of several cores, as a link would have."""
+        """Flips bits of a result of several cores, as a faulty link would."""
         if fault.memory == "link":
             self._flip(fault, results)
 
@@ -70,7 +70,7 @@ class Flips:
         own = self.host.placement((placement.ids[index],))
         made = self.host.put(shard, own)
         if len(placement) > 1:
-            shards: list[Any] = [value.shard(each) for each in range(len(placement))]
+            shards: list[Any] = [value.shard(index) for index in range(len(placement))]
             shards[index] = made
             made = self.host.assemble(value.spec.tensor, placement, shards)
         value.replace(made)
@@ -86,7 +86,7 @@ class SbufFlip:
         self._left = self._chance.randint(1, max(1, instructions))
 
     def __call__(self, emulation: Emulation, executed: Executed) -> None:
-        """Looks at one instruction that has executed."""
+        """Called after every executed instruction."""
         if executed.rank != self._rank:
             return
         self._left -= 1
@@ -97,9 +97,9 @@ class SbufFlip:
         if tiles:
             buffer, location = inner[self._chance.choice(sorted(tiles))]
             region = location.bytes_of(buffer)
-            found = region.copy()
-            flip_bits(found, self._bits, self._chance)
-            region[...] = found
+            flipped = region.copy()
+            flip_bits(flipped, self._bits, self._chance)
+            region[...] = flipped
 
 
 def _bytes_on(value: ShardedValue, core: int) -> int:
@@ -107,7 +107,7 @@ def _bytes_on(value: ShardedValue, core: int) -> int:
 
 
 def flip_bits(array: np.ndarray, bits: int, chance: random.Random) -> None:
-    """Flips so many different bits of an array, at most all."""
+    """Flips that many distinct bits of an array, or all of them if it has fewer."""
     flat = array.reshape(-1).view(np.uint8)
     width = 1 if array.dtype == np.bool_ else 8
     total = flat.size * width

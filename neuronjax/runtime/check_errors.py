@@ -1,6 +1,6 @@
-"""What a run's checks say, as the errors of the Neuron runtime.
+"""Turns failed checks of a run into the errors of the Neuron runtime.
 
-Status names and numbers are those of ``nrt_status.h``; the words for indices are the runtime's.
+Status names and numbers are those of ``nrt_status.h``; messages about indices are the runtime's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neuronjax.runtime.value import ShardedValue, error_of
 
 @dataclass(frozen=True)
 class Before:
-    """What is known of the arguments of a run that is watched."""
+    """What is known about the arguments of a checked run."""
 
     error: BaseException | None
     """That of an earlier run, which an argument carries."""
@@ -28,7 +28,7 @@ class Before:
 
 
 def before(checks: Checks, arguments: Sequence[ShardedValue]) -> Before:
-    """Looks at the arguments of a run that is watched; waits for them if NaN matters."""
+    """Inspects the arguments of a checked run; waits for them if NaN matters."""
     error = error_of(arguments)
     if error is not None or not checks.nan:
         return Before(error, False)
@@ -44,10 +44,10 @@ def failure(
     nan_before: bool,
     results: Sequence[ShardedValue],
 ) -> ExecutionError | None:
-    """The error of a run, if a check of it failed.
+    """The error of a run if one of its checks failed.
 
-    ``flags`` are the result ``FLAGS`` of each core. Of several cores' errors it is the one that
-    comes first in the program: what a collective brought from another core began there.
+    ``flags`` are the result ``FLAGS`` of each core. If several cores failed, the error is the one
+    that comes first in the program, since collectives pass bad values on to other cores.
     """
     explained = nan_before or any(literal for _, _, literal in flags)
     nan, index = (_first(flags, which) for which in (0, 1))
@@ -62,26 +62,27 @@ def failure(
 def _first(flags: Sequence[Sequence[int]], which: int) -> tuple[int, int] | None:
     """(1 + number of the first check that failed, core)."""
     return min(
-        ((each[which], core) for core, each in enumerate(flags) if each[which]), default=None
+        ((core_flags[which], core) for core, core_flags in enumerate(flags) if core_flags[which]),
+        default=None,
     )
 
 
 def _numerical_error(
     program: CompiledProgram, nan: tuple[int, int] | None, bad: Sequence[int], cores: int
 ) -> ExecutionError:
-    found = []
+    reports = []
     if bad:
         result = f"result {bad[0]}, {type_text(program.signature.result_types[bad[0]])},"
         others = f" (and results {', '.join(map(str, bad[1:]))})" if len(bad) > 1 else ""
-        found.append(f"{result} has NaN{others}")
+        reports.append(f"{result} has NaN{others}")
     if nan and program.checks:
         check = program.checks.places[nan[0] - 1]
-        found.append(f"NaN reached {check.op} at {check.source} on core {nan[1]} of {cores}")
+        reports.append(f"NaN reached {check.op} at {check.source} on core {nan[1]} of {cores}")
     return NumericalError(
         "NRT_EXEC_COMPLETED_WITH_NUM_ERR (status 1003): program "
-        f"{program.signature.name!r} made NaN of numbers: {'; '.join(found)}. No argument had any. "
-        "neuronjax.nan_report(function, *arguments) names the op; unset NEURON_FAIL_ON_NAN and "
-        "NEURON_RT_NUMERICAL_ERRORS_VERBOSITY to let NaN pass."
+        f"{program.signature.name!r} made NaN of numbers: {'; '.join(reports)}. "
+        "No argument had any. neuronjax.nan_report(function, *arguments) names the op; unset "
+        "NEURON_FAIL_ON_NAN and NEURON_RT_NUMERICAL_ERRORS_VERBOSITY to let NaN pass."
     )
 
 

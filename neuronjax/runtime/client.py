@@ -1,4 +1,4 @@
-"""A machine one can compute on: its devices, their memory, and programs loaded on them."""
+"""The emulated machine as a client: its devices, their memory, and the programs loaded on them."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ EXECUTORS: dict[str, Callable[[int, Target, Options], HostClient]] = {
     "none": lambda devices, *_: ShapesClient(devices),
     "engine": EngineClient,
 }
-"""Option ``executor`` -> who makes and runs the code of programs, for so many devices of a chip."""
+"""Option ``executor`` -> what compiles and runs programs, for a number of devices of a chip."""
 
 
 class Client:
-    """The emulated machine, and which part of it this process has.
+    """The emulated machine, and the part of it that belongs to this process.
 
-    ``process`` is this process among several; ``None`` if it is alone.
+    ``process`` is this process among several; ``None`` if it is the only one.
     """
 
     def __init__(self, options: Options, process: Process | None = None) -> None:
@@ -90,7 +90,7 @@ class Client:
         )
         self.injector.inject(options.faults)
         self.observers: list[RunObserver] = []
-        """Who is told of every run of every program."""
+        """Observers that are notified of every run of every program."""
         self.recording: ProcessRecording | None = None
         if options.profile_to:
             recording = Recording(self.machine, self.ledger, self.injector.machine_of)
@@ -106,7 +106,7 @@ class Client:
         self._specs: dict[tuple[Any, ...], ValueSpec] = {}
 
     def close(self) -> None:
-        """Ends what goes on beside computations."""
+        """Ends background work."""
         if self.monitor is not None:
             self.monitor.close()
         self.job.close()
@@ -162,7 +162,7 @@ class Client:
             self.ledger.allocate(spec.placement.ids, spec.hbm_bytes)
 
     def _owned(self, make: Callable[[], Any], spec: ValueSpec) -> ShardedValue:
-        """A value whose memory has been admitted; gives it back if making the array fails."""
+        """A value whose memory has been charged; returns the memory if making the array fails."""
         try:
             return ShardedValue(make(), spec, self.ledger)
         except BaseException:
@@ -178,14 +178,14 @@ class Client:
             first.tensor, placement, first.memory_kind, first.shard_bytes, 0, first.layout
         )
         arrays = [value.shard(index) for value, index in shards]
-        one = len(arrays) == 1
-        array = arrays[0] if one else self.host.assemble(spec.tensor, placement, arrays)
+        is_single = len(arrays) == 1
+        array = arrays[0] if is_single else self.host.assemble(spec.tensor, placement, arrays)
         gathered = ShardedValue(array, spec, self.ledger)
         gathered.inherit(value for value, _ in shards)
         return gathered
 
     def is_ready(self, work: Any) -> bool:
-        """Whether ``work`` (an array or a token) is done; under stress at times not although it
+        """Whether ``work`` (an array or a token) is done; under stress, sometimes False although it
         is."""
         return work.is_ready() and (self.stress is None or not self.stress.pretends_pending())
 

@@ -1,4 +1,4 @@
-"""Devices and their memories: what a logical core looks like from outside."""
+"""Devices and their memories, as JAX sees logical cores."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Device:
 
     @property
     def label(self) -> str:
-        """As the Neuron runtime names it in its memory table."""
+        """Its name in the memory table of the Neuron runtime."""
         return f"ND {self.core.chip}:NC {self.core.id}"
 
     def memory(self, kind: str) -> Memory:
         return self.memories[MEMORY_KINDS.index(kind)]
 
     def attributes(self) -> dict[str, Attribute]:
-        """What PJRT publishes about the device."""
+        """The attributes that PJRT reports for the device."""
         core = self.core
         return {
             "coords": core.coords,
@@ -92,10 +92,10 @@ def devices_of(machine: Machine, cores_by_process: Sequence[Sequence[LogicalCore
 def visible_cores(
     machine: Machine, options: Options, cores: Sequence[LogicalCore]
 ) -> Sequence[LogicalCore]:
-    """Those of ``cores`` that ``options`` let a process see, in their order; counted from 0.
+    """The ``cores`` that ``options`` let a process see, in their order; counted from 0.
 
     Raises:
-      VisibleCoresError: cores that there are not.
+      VisibleCoresError: the options name cores that do not exist.
     """
     have = f"{machine} has logical cores 0-{len(cores) - 1}"
     if len(cores) < machine.core_count:

@@ -1,7 +1,7 @@
 """The executor ``engine``: values come from the emulator, instruction by instruction.
 
-Values stay on the private client, as with the executor ``host``; a run takes their bytes, lets all
-cores of the program run together, and puts the results back. It ends before ``execute`` returns.
+Values stay on the private client, as with the executor ``host``. A run reads their bytes, runs all
+cores of the program, and puts the results back; it ends before ``execute`` returns.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EngineMemory:
 
 
 Disturb = Callable[[Emulation, Executed], None]
-"""Is called after every instruction of a run."""
+"""A function that is called after every instruction of a run."""
 
 
 class EngineExecutable(HostExecutable):
@@ -74,9 +74,10 @@ class EngineExecutable(HostExecutable):
         self._disturb: Disturb | None = None
 
     def execute(self, arguments: list[Any], with_token: bool = False) -> tuple[list[Any], Any]:
-        """Runs all cores to the end; the token, if asked for, is ready.
+        """Runs all cores to the end; the token, if requested, is ready.
 
-        What moves between the emulator and the private client is no transfer of the user's.
+        Transfers between the emulator and the private client are exempt from the transfer guard,
+        since they are not the user's.
         """
         with jax.transfer_guard("allow"):
             return self._executed(arguments, with_token)
@@ -84,13 +85,17 @@ class EngineExecutable(HostExecutable):
     def _executed(self, arguments: list[Any], with_token: bool) -> tuple[list[Any], Any]:
         shards = [self.shards(argument) for argument in arguments]
         given = [
-            {f"arg{i}": stored(each[rank]) for i, each in enumerate(shards) if each[rank].size}
+            {
+                f"arg{i}": stored(values[rank])
+                for i, values in enumerate(shards)
+                if values[rank].size
+            }
             for rank in range(len(self.placement))
         ]
         disturb, self._disturb = self._disturb, None
-        found = self._run(given) if disturb is None else self._disturbed(given, disturb)
+        results = self._run(given) if disturb is None else self._disturbed(given, disturb)
         outputs = [
-            self._placed([_result(each, index, spec) for each in found], spec)
+            self._placed([_result(rank_results, index, spec) for rank_results in results], spec)
             for index, spec in enumerate(self._results)
         ]
         return outputs, (_ready_token(self.placement) if with_token else None)
@@ -115,8 +120,8 @@ class EngineExecutable(HostExecutable):
             client.put(value, client.placement((core,)))
             for value, core in zip(values, self.placement.ids, strict=True)
         ]
-        one = len(shards) == 1
-        return shards[0] if one else client.assemble(spec, self.placement, shards)
+        is_single = len(shards) == 1
+        return shards[0] if is_single else client.assemble(spec, self.placement, shards)
 
     @cached_property
     def _use(self) -> Any:
@@ -132,7 +137,7 @@ class EngineExecutable(HostExecutable):
         return 0
 
     def serialize(self) -> bytes:
-        """The per-core module: lowering it again is the fastest way to read it."""
+        """The per-core module, since lowering it again is the fastest way to load a program."""
         if self._host.callbacks:
             raise SerializationError(
                 "programs with host callbacks cannot be stored: their Python functions stay here."
@@ -140,21 +145,21 @@ class EngineExecutable(HostExecutable):
         return self._module
 
 
-def _result(found: dict[str, np.ndarray], index: int, spec: TensorSpec) -> np.ndarray:
+def _result(results: dict[str, np.ndarray], index: int, spec: TensorSpec) -> np.ndarray:
     name = f"res{index}"
-    if name in found:
-        return restored(found[name], spec)
+    if name in results:
+        return restored(results[name], spec)
     return np.zeros(spec.shape, np.bool_ if spec.dtype == hlo.TOKEN else spec.dtype)
 
 
 def _ready_token(placement: Placement) -> Any:
-    """Something that is ready."""
+    """A token that is ready."""
     return jax.device_put(np.zeros((), np.bool_), placement.devices[0])
 
 
 @dataclass
 class HostWork:
-    """Does instructions ``host`` of one program, on one core's device of the private client."""
+    """Executes the ``Host`` instructions of a program, on one device of the private client."""
 
     client: HostClient
     compile: Callable[..., HostExecutable]
@@ -162,7 +167,7 @@ class HostWork:
     _compiled: dict[str, tuple[HostExecutable, hlo.Signature]] = field(default_factory=dict)
 
     def __call__(self, instruction: Host, operands: list[np.ndarray]) -> list[np.ndarray]:
-        """The results of an operation on stored values, without empty ones."""
+        """The non-empty results of an operation on stored values."""
         executable, signature = self._executable(instruction.attributes)
         given = iter(operands)
         values = [
@@ -199,13 +204,13 @@ ORDERS: dict[str, Callable[[int], Order]] = {
 
 
 KEPT_BYTES = 1 << 28
-"""HBM of a program on each rank up to which its emulated memory is kept between runs."""
+"""Emulated memory is kept between runs of programs with at most this much HBM per rank."""
 
 Run = Callable[[list[dict[str, np.ndarray]]], list[Results]]
 
 
 class Runs:
-    """Runs programs as the options say, and records the runs if they say so."""
+    """Runs programs as configured by the options, which may ask to record the runs."""
 
     def __init__(self, options: Options) -> None:
         self.order = ORDERS[options.engine_order](options.engine_seed)
@@ -214,11 +219,11 @@ class Runs:
         self._count = 0
 
     def of(self, program: Program, host: HostWork) -> Run:
-        """What runs a program, as often as it is called, on the arguments of every rank.
+        """A function that runs a program on the arguments of every rank.
 
-        It raises:
+        The function raises:
           ConfigurationError: the folder for records cannot be written to.
-          RaceError, DeadlockError, UninitialisedError, OutOfBoundsError: as the emulator finds.
+          RaceError, DeadlockError, UninitialisedError, OutOfBoundsError: detected by the emulator.
         """
         if self._folder is None:
             return _Repeated(program, self.order, self._checks, host)
@@ -246,7 +251,7 @@ class Runs:
 
 @dataclass
 class _Repeated:
-    """Runs of one program; the emulation is kept ready for the next one unless it is large."""
+    """Repeated runs of one program; unless it is large, its emulation is kept for the next run."""
 
     program: Program
     order: Order

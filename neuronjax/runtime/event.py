@@ -1,4 +1,4 @@
-"""Events that are true: ready when the work is done, with its error if it failed."""
+"""Events that become ready when work is done, with its error if it failed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from neuronjax.runtime.stress import Stress
 
 _MOST_WAITING = 1 << 14
-"""Far more than runs can be pending."""
+"""Far more than the number of runs that can be pending."""
 
 OnReady = Callable[[BaseException | None], None]
 
 
 class Event:
-    """Set once, with an error or without; every ``on_ready`` function runs exactly once, in the
-    order in which they came."""
+    """An event that is set once, with or without an error. Every ``on_ready`` function runs exactly
+    once, in the order of registration."""
 
     __slots__ = ("_callbacks", "_done", "_lock", "error")
 
@@ -30,7 +30,7 @@ class Event:
         return self._done
 
     def set(self, error: BaseException | None = None) -> None:
-        """Marks the work as done and runs what waits for it. A second call changes nothing."""
+        """Marks the work as done and runs the callbacks. A second call has no effect."""
         with self._lock:
             if self._done:
                 return
@@ -41,7 +41,7 @@ class Event:
             callback(error)
 
     def on_ready(self, callback: OnReady) -> None:
-        """Runs ``callback(error)`` when the event is set, at once if it is."""
+        """Runs ``callback(error)`` when the event is set, or at once if it already is."""
         with self._lock:
             if not self._done:
                 self._callbacks.append(callback)
@@ -59,11 +59,11 @@ class Event:
 
 
 class Waiters:
-    """Threads that wait for work in place of callers who must not.
+    """Threads that wait for work on behalf of callers that must not block.
 
     One job may wait for another (a host callback may use the platform), so a job must never queue
-    behind a busy thread: the pool grows with the jobs that wait, and reuses idle threads. The
-    interpreter waits for it before it shuts down; jobs that come later run at once.
+    behind a busy thread: the pool grows with the number of waiting jobs, and reuses idle threads.
+    The interpreter waits for the pool before it shuts down; later jobs run at once.
     """
 
     def __init__(self, stress: Stress | None = None) -> None:

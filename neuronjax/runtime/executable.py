@@ -45,7 +45,7 @@ class ProgramMemory:
 
 
 class RunObserver(Protocol):
-    """Who is told of runs."""
+    """An observer that is notified of runs."""
 
     def ran(self, program: LoadedProgram, outputs: Sequence[Any]) -> None:
         """A run was enqueued; its outputs become ready when it ends."""
@@ -57,11 +57,11 @@ class RunObserver(Protocol):
 Execute = Callable[..., tuple[list[ShardedValue], Any]]
 """``LoadedProgram.execute`` of one program."""
 Around = Callable[..., tuple[list[ShardedValue], Any]]
-"""Takes the program, its ``Execute``, and the arguments of one call."""
+"""Wraps ``Execute``: takes the program, its ``Execute``, and the arguments of one call."""
 
 
 class LoadedProgram:
-    """A program on its cores: values in, values out."""
+    """A program loaded on its cores, which maps values to values."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class LoadedProgram:
         )
         self._plain = self._plain_run(needs_more)
         self.plain = self._plain
-        """How to run the program where nothing else is to be done; ``None`` if something is."""
+        """The short way to run the program; ``None`` if a run needs more than that."""
         self._key: int | None = ledger.load(
             self._cores,
             LoadedBytes(program.signature.name, self.memory.code, self.memory.temporaries),
@@ -104,14 +104,14 @@ class LoadedProgram:
     ) -> tuple[list[ShardedValue], Any]:
         """Enqueues one run on values that lie on the program's placement.
 
-        Donated arguments are consumed, except those numbered in ``kept``. Returns the results and,
-        if asked for, a token that is ready when the run has ended.
+        Donated arguments are consumed, except those whose numbers are in ``kept``. Returns the
+        results and, if requested, a token that is ready when the run has ended.
 
         Raises:
           ArgumentMismatchError, DeletedBufferError: wrong arguments.
           DeviceMemoryError, HostMemoryError: results and temporaries do not fit.
-          NumericalError, OutOfBoundsError: a check that the policy asked for failed, and there are
-            no results. If there are, whoever waits for them gets the error.
+          NumericalError, OutOfBoundsError: a check that the policy requests failed, and the program
+            has no results. If it has any, waiting for them raises the error.
         """
         if len(values) != self._arguments:
             raise self._mismatch(len(values))
@@ -155,8 +155,8 @@ class LoadedProgram:
         return results, token
 
     def _plain_run(self, needs_more: bool) -> PlainRun | None:
-        """The run of a program on one core that has results, gives no memory away, and is not
-        checked: what small steps are made of."""
+        """The short way to run a program that has results, runs on one core, donates nothing, and
+        has no checks, as small steps are."""
         program, start = self.program, self.host.start
         more = program.checks or program.takes_run_number or self._donated or needs_more
         if (
@@ -185,7 +185,7 @@ class LoadedProgram:
         )
 
     def intercept(self, around: Around | None) -> None:
-        """Lets `around` serve calls of ``execute``, which it is given; None: nobody does."""
+        """Routes calls of ``execute`` through `around`; None restores ``execute``."""
         vars(self).pop("execute", None)
         self.plain = self._plain if around is None else None
         if around is not None:
@@ -199,9 +199,9 @@ class LoadedProgram:
     def _failure(
         self, flags: Any, nan_before: bool, results: list[ShardedValue]
     ) -> BaseException | None:
-        """Waits for the run; the error of a check that failed on a core."""
+        """Waits for the run; returns the error of a check that failed on a core."""
         try:
-            flags = [] if flags is None else [each.tolist() for each in self.host.shards(flags)]
+            flags = [] if flags is None else [shard.tolist() for shard in self.host.shards(flags)]
             return check_errors.failure(self.program, flags, nan_before, results)
         except jax.errors.JaxRuntimeError:  # the run itself failed, and its results say so
             return None
@@ -264,7 +264,7 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
     """The program, the host executable's bytes and the compile options in ``data``.
 
     Raises:
-      SerializationError: not such bytes, damaged, or of another version.
+      SerializationError: the data is something else, damaged, or of another version.
     """
     try:
         if data[: len(_MAGIC)] != _MAGIC:
@@ -327,4 +327,6 @@ def _order_from_json(entry: list[int] | None) -> Order | None:
 def _checks_from_json(entry: dict[str, Any] | None) -> Checks | None:
     if entry is None:
         return None
-    return Checks(entry["nan"], tuple(Check(**each) for each in entry["places"]), entry["flagged"])
+    return Checks(
+        entry["nan"], tuple(Check(**place) for place in entry["places"]), entry["flagged"]
+    )

@@ -1,7 +1,7 @@
-"""Faults that happen on purpose while programs run.
+"""Injects faults while programs run.
 
-A program runs as ever until somebody asks for faults; then its ``execute`` goes through here. A run
-that fails has results all the same, and whoever waits for them gets the error.
+Once faults are requested, calls of a program's ``execute`` go through this module. A run that fails
+still has results, and waiting for them raises the error.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ _DETECTED = {
     "sbuf": "NRT_EXEC_HW_ERR_NC_UE (status 1202): uncorrectable error in SBUF",
     "link": "NRT_EXEC_HW_ERR_DMA_ABORT (status 1203): transfer over a link aborted",
 }
-"""Memory of a flipped bit -> what the runtime says when the hardware notices."""
+"""Memory of a flipped bit -> the runtime's message when the hardware detects it."""
 
 
 MachineOf = Callable[[Sequence[int]], Machine]
-"""Cores of a program -> the machine as it finds it."""
+"""Cores of a program -> the machine on which it runs."""
 
 
 @dataclass(eq=False)
 class Active:
-    """A fault that is asked for: runs are counted from then on."""
+    """A requested fault; runs are counted from the request on."""
 
     fault: Fault
     runs: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -66,7 +66,7 @@ class Active:
     hung: list[tuple[Event, ExecutionError]] = field(default_factory=list)
 
     def strikes(self, program: LoadedProgram) -> bool:
-        """Whether this run of a program is the one; counts it."""
+        """Counts a run of a program, and returns whether the fault strikes it."""
         fault = self.fault
         if not isinstance(fault, AtStep) or fault.core not in program.placement.ids:
             return False
@@ -88,20 +88,20 @@ class Injector:
     _programs: WeakSet[LoadedProgram] = field(default_factory=WeakSet)
     _active: list[Active] = field(default_factory=list)
     _has_failed: bool = False
-    """Values with an error may be about: runs that take them fail, too."""
+    """Values with an error may exist; runs that take them fail, too."""
 
     def watch(self, program: LoadedProgram) -> LoadedProgram:
-        """The program, which has just been loaded."""
+        """Registers a program that has just been loaded."""
         self._programs.add(program)
         if self._active or self._has_failed:
             program.intercept(self._run)
         return program
 
     def inject(self, faults: Sequence[Fault]) -> list[Active]:
-        """Asks for faults, until `lift`.
+        """Activates faults until `lift`.
 
-        ConfigurationError: they name a core or links that there are not, or a memory that nobody
-        emulates.
+        ConfigurationError: they name cores or links that do not exist, or a memory that is not
+        emulated.
         """
         for fault in faults:
             self._check(fault)
@@ -114,17 +114,17 @@ class Injector:
 
     def lift(self, given: Sequence[Active]) -> None:
         """Undoes `inject`: dead cores work again, and what hangs fails now."""
-        self._active = [each for each in self._active if each not in given]
-        for each in given:
-            for event, error in each.hung:
+        self._active = [active for active in self._active if active not in given]
+        for active in given:
+            for event, error in active.hung:
                 event.set(error)
         if not self._active and not self._has_failed:
             for program in list(self._programs):
                 program.intercept(None)
 
     def machine_of(self, cores: Sequence[int]) -> Machine:
-        """The machine as programs on these cores find it: slower where a fault says so."""
-        return slowed(self.machine, [each.fault for each in self._active], cores)
+        """The machine for programs on these cores, slowed down by active faults."""
+        return slowed(self.machine, [active.fault for active in self._active], cores)
 
     def _check(self, fault: Fault) -> None:
         if isinstance(fault, SlowLink):
@@ -143,16 +143,16 @@ class Injector:
         kept: frozenset[int],
         with_token: bool = False,
     ) -> tuple[list[ShardedValue], Any]:
-        """One run of a program, with what strikes it."""
-        struck = [each for each in list(self._active) if each.strikes(program)]
+        """Runs a program once, with the faults that strike this run."""
+        struck = [active for active in list(self._active) if active.strikes(program)]
         source = next((value for value in values if value.error is not None), None)
         error = self._before(program, struck, values) or self._dead(program)
         results, token = execute(values, kept, with_token)
-        for each in struck:
-            if isinstance(each.fault, BitFlip) and not each.fault.detected:
-                self.flips.after(each.fault, results)
-            if isinstance(each.fault, CollectiveHangs) and source is None and error is None:
-                return self._hang(program, each, results), token
+        for active in struck:
+            if isinstance(active.fault, BitFlip) and not active.fault.detected:
+                self.flips.after(active.fault, results)
+            if isinstance(active.fault, CollectiveHangs) and source is None and error is None:
+                return self._hang(program, active, results), token
         if source is not None:
             for value in results:
                 value.error, value.event = source.error, source.event
@@ -170,12 +170,12 @@ class Injector:
         self, program: LoadedProgram, struck: Sequence[Active], values: list[ShardedValue]
     ) -> BaseException | None:
         error: BaseException | None = None
-        for each in struck:
-            fault = each.fault
+        for active in struck:
+            fault = active.fault
             if isinstance(fault, OutOfMemory):
                 raise DeviceMemoryError(self._refusal(program, fault))
             if isinstance(fault, CoreDies):
-                each.died = error = HardwareError(self._obituary(program, fault))
+                active.died = error = HardwareError(self._obituary(program, fault))
             if isinstance(fault, BitFlip) and fault.detected:
                 error = HardwareError(self._told(program, fault, _DETECTED[fault.memory]))
             elif isinstance(fault, BitFlip):
@@ -185,13 +185,13 @@ class Injector:
 
     def _dead(self, program: LoadedProgram) -> BaseException | None:
         cores = program.placement.ids
-        dead = (each for each in self._active if each.died and _core(each.fault) in cores)
-        return next((each.died for each in dead), None)
+        dead = (active for active in self._active if active.died and _core(active.fault) in cores)
+        return next((active.died for active in dead), None)
 
     def _hang(
         self, program: LoadedProgram, active: Active, results: list[ShardedValue]
     ) -> list[ShardedValue]:
-        """Results that nobody gets before the time is up, and then only the error."""
+        """Results that stay pending until the timeout, and then have an error."""
         fault = active.fault
         assert isinstance(fault, CollectiveHangs)
         error = CollectiveTimeoutError(

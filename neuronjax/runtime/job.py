@@ -1,4 +1,4 @@
-"""The job that a client takes part in: the devices of all processes, and the way to the others."""
+"""The job that a client takes part in: the devices of all processes, and links to the processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Job:
         return [device for device in self.devices if device.process_index == self.index]
 
     def local(self, ids: Iterable[int]) -> list[int]:
-        """Those of the devices ``ids`` that this process has, in their order."""
+        """The devices among ``ids`` that belong to this process, in their order."""
         return [id for id in ids if self.devices[id].process_index == self.index]
 
     def owners(self, ids: Iterable[int]) -> list[int]:
@@ -42,7 +42,7 @@ class Job:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the processes can no longer work together."""
+        """Whether the job has failed, so that its processes can no longer cooperate."""
         return self.links is not None and self.links.failure is not None
 
     def close(self) -> None:
@@ -52,12 +52,12 @@ class Job:
 
 
 def take_part(machine: Machine, policy: Policy, options: Options, process: Process | None) -> Job:
-    """The job of this process, alone or with those that ``process`` knows of.
+    """Joins the job of this process, alone or with those that ``process`` describes.
 
     Raises:
-      VisibleCoresError, ConfigurationError: cores that the process does not have.
-      TopologyError: so many processes cannot share the machine.
-      PeerError: another process is missing, or was started for something else.
+      VisibleCoresError, ConfigurationError: the options name cores that the process lacks.
+      TopologyError: the machine cannot be divided among that many processes.
+      PeerError: another process is missing, or was started for another job.
     """
     index, count = (process.index, process.count) if process else (0, 1)
     cores = visible_cores(machine, _own(options, index, count), _cores(machine, index, count))
@@ -84,8 +84,8 @@ def take_part(machine: Machine, policy: Policy, options: Options, process: Proce
     )
     roster = join(process, description)
     cores_by_process = [
-        [_cores(machine, other, count)[core] for core in each.cores]
-        for other, each in enumerate(roster.descriptions)
+        [_cores(machine, other, count)[core] for core in description.cores]
+        for other, description in enumerate(roster.descriptions)
     ]
     return Job(index, devices_of(machine, cores_by_process), roster.links)
 
@@ -95,7 +95,7 @@ def _cores(machine: Machine, index: int, count: int) -> Sequence[LogicalCore]:
 
 
 def _own(options: Options, index: int, count: int) -> Options:
-    """The options of one process; the number of its cores may stand in a list for all."""
+    """The options of this process; a list of numbers of cores has an entry per process."""
     counts = options.process_devices
     if counts is None:
         return options

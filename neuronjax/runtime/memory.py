@@ -13,7 +13,7 @@ GIB = 1 << 30
 MICROCODE_BYTES = 96 << 20
 """Reserved per physical core (Neuron runtime, device memory guide)."""
 HOST_CHECK_BYTES = 64 << 20
-"""Smaller requests are not worth a look at the host's free memory."""
+"""Requests smaller than this are not checked against the host's free memory."""
 HOST_RESERVE_BYTES = 512 << 20
 """What an allocation must leave free on the host."""
 
@@ -32,7 +32,7 @@ class MemoryStats:
 
 @dataclass(frozen=True)
 class LoadedBytes:
-    """What a loaded program occupies on each of its cores beside its tensors."""
+    """What a loaded program occupies on each of its cores besides its tensors."""
 
     name: str
     code: int
@@ -57,8 +57,8 @@ class HbmLedger:
         self._keys = itertools.count()
         self._lock = threading.RLock()  # a collection inside it may free other tensors
         self.settle: Callable[[], None] = lambda: None
-        """Frees tensors that are only waiting to be freed; called before anybody is told numbers,
-        or refused memory."""
+        """Frees tensors that are waiting to be freed; called before usage is reported or an
+        allocation is refused."""
 
     def allocate(self, cores: Sequence[int], nbytes: int) -> None:
         """Charges ``nbytes`` of tensors to each core; all or none.
@@ -94,12 +94,12 @@ class HbmLedger:
                 raise DeviceMemoryError(self.refusal(core, nbytes, usage))
 
     def note_peak(self, cores: Iterable[int], nbytes: int) -> None:
-        """Records that ``nbytes`` beyond the tensors in use are needed for a moment."""
+        """Records that ``nbytes`` beyond the tensors in use are needed temporarily."""
         for core in cores:
             self._peak[core] = max(self._peak[core], self._tensors[core] + nbytes)
 
     def load(self, cores: Iterable[int], program: LoadedBytes) -> int:
-        """Enters a loaded program on its cores; returns the key for ``unload``."""
+        """Charges a loaded program to its cores; returns the key for ``unload``."""
         key = next(self._keys)
         for core in cores:
             self._programs[core][key] = program
@@ -121,19 +121,19 @@ class HbmLedger:
         return len(self._limits)
 
     def usage(self, core: int) -> dict[str, int]:
-        """Bytes of one core by the names of neuron-monitor's ``neuroncore_memory_usage``."""
+        """Bytes of one core under the names of neuron-monitor's ``neuroncore_memory_usage``."""
         self.settle()
         programs = list(self._programs[core].values())
         return {
             "constants": 0,
             "model_code": sum(program.code for program in programs),
-            "model_shared_scratchpad": max((each.scratchpad for each in programs), default=0),
+            "model_shared_scratchpad": max((loaded.scratchpad for loaded in programs), default=0),
             "runtime_memory": self._reserved,
             "tensors": self._tensors[core],
         }
 
     def stats(self, core: int) -> MemoryStats:
-        """The numbers of one core."""
+        """The statistics of one core."""
         self.settle()
         return MemoryStats(
             bytes_in_use=self._tensors[core],
@@ -145,10 +145,10 @@ class HbmLedger:
         )
 
     def refusal(self, core: int, nbytes: int, usage: str = "tensors") -> str:
-        """What the runtime says if so many bytes do not fit a core: a table of what it holds."""
+        """The runtime's message when an allocation does not fit a core, with a table of usage."""
         rows = [_ROW.format("", "TOTAL", "Model Code", "Tensors", "Scratchpad", "Runtime", "Limit")]
         shown = sorted({core, *range(max(0, core - 3), min(len(self._limits), core + 4))})
-        rows += [self._row(each) for each in shown]
+        rows += [self._row(number) for number in shown]
         return (
             f"Failed to allocate {nbytes / GIB:.3f}GB (alignment: none, usage: {usage}) on "
             f"{self._labels[core]}\n" + "\n".join(rows) + "\nReduce the batch or sequence length, "
@@ -177,7 +177,7 @@ def _size(nbytes: int) -> str:
 
 
 def host_available_bytes() -> int | None:
-    """Memory the host can still give, in bytes; ``None`` where the system does not tell."""
+    """Available memory of the host in bytes; ``None`` where the system does not tell."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:
@@ -189,7 +189,7 @@ def host_available_bytes() -> int | None:
 
 
 def protect_host(nbytes: int, purpose: str) -> None:
-    """Refuses what would get the process killed by the host's out-of-memory handling.
+    """Refuses allocations that would get the process killed for lack of host memory.
 
     Raises:
       HostMemoryError: ``nbytes`` are not available on this machine.

@@ -1,7 +1,7 @@
 """Counters of a running process, served on 127.0.0.1 as neuron-monitor's JSON and for Prometheus.
 
-A thread times programs that it has not seen before, one after the other: until then their runs have
-no simulated time, and ``programs_not_timed_yet`` counts them.
+A thread times new programs one after the other. Until a program is timed, its runs have no
+simulated time, and ``programs_not_timed_yet`` counts it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
     (ExecutionError, "completed_with_err", "model"),
     (BaseException, "completed_with_err", "generic"),
 )
-"""Class of an error -> what neuron-monitor counts it as, first match wins."""
+"""Class of an error -> neuron-monitor's counter for it; the first match wins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class _Loaded:
 
 
 class Monitor:
-    """Counts runs of a client's programs, and tells of them."""
+    """Counts and reports runs of a client's programs."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Monitor:
     # Counting
 
     def ran(self, program: LoadedProgram, outputs: Sequence[Any]) -> None:
-        """Counts a run; measures how long one takes here, if none is being measured."""
+        """Counts a run, and measures its real time unless another run is being measured."""
         known = self._programs.get(program.program.fingerprint) or self._see(program)
         known.runs += 1
         self._status["completed"] += 1
@@ -147,10 +147,10 @@ class Monitor:
     def snapshot(self) -> Snapshot:
         """The sums until now."""
         cores = {core: CoreCounters() for core in range(self._ledger.cores)}
-        for each in list(self._programs.values()):
-            if each.times is not None:
-                for core in each.cores:
-                    cores[core] = _plus(cores[core], each.times, each.runs)
+        for program in list(self._programs.values()):
+            if program.times is not None:
+                for core in program.cores:
+                    cores[core] = _plus(cores[core], program.times, program.runs)
         return Snapshot(
             seconds=time.monotonic(),
             status={name: self._status[name] for name in STATUS},
@@ -159,10 +159,12 @@ class Monitor:
         )
 
     def facts(self) -> Facts:
-        """What holds now."""
+        """The present state of the process and its device."""
         machine, programs = self._machine, list(self._programs.values())
         used = {core: self._ledger.usage(core) for core in range(self._ledger.cores)}
-        times = [(each.times.total_ns * 1e-9, each.runs) for each in programs if each.times]
+        times = [
+            (program.times.total_ns * 1e-9, program.runs) for program in programs if program.times
+        ]
         return Facts(
             pid=os.getpid(),
             tag=str(os.getpid()),
@@ -176,22 +178,22 @@ class Monitor:
             memory=used,
             host_bytes=_resident(),
             loaded=[
-                {"name": each.name, "model_id": number, "neuroncores": list(each.cores),
-                 "executions": each.runs,
-                 "device_latency": each.times.total_ns * 1e-9 if each.times else None}
-                for number, each in enumerate(programs)
+                {"name": program.name, "model_id": number, "neuroncores": list(program.cores),
+                 "executions": program.runs,
+                 "device_latency": program.times.total_ns * 1e-9 if program.times else None}
+                for number, program in enumerate(programs)
             ],
             total_latency=tuple(self._latency),
             device_latency=[
                 seconds for seconds, runs in times for _ in range(min(runs, _LATENCIES))
             ],
-            not_timed=sum(each.times is None for each in programs),
+            not_timed=sum(program.times is None for program in programs),
         )  # fmt: skip
 
     def report(self, period: float) -> dict[str, Any]:
-        """The last `period` seconds, or what there was of them."""
+        """The report on the last `period` seconds, or on all time if the process is younger."""
         now = self.snapshot()
-        old = [each for each in list(self._samples) if now.seconds - each.seconds >= period]
+        old = [sample for sample in list(self._samples) if now.seconds - sample.seconds >= period]
         before = old[-1] if old else self._samples[0]
         return report(before, now, self.facts())
 
@@ -213,10 +215,10 @@ class Monitor:
         return refusal(HTTPStatus.NOT_FOUND, "there are /json?period=SECONDS and /metrics")
 
     def serve(self, port: int) -> None:
-        """Answers on a port of this machine, from threads that end with the process.
+        """Answers requests on a local port, from threads that end with the process.
 
-        Where another client of this process has the port, that one goes on to tell of itself.
-        ConfigurationError: somebody else has the port.
+        If another client of this process has the port, that client keeps it.
+        ConfigurationError: another process has the port.
         """
         try:
             self._server = MonitorServer(port, self.answer)
@@ -233,7 +235,7 @@ class Monitor:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Gives the port back, and waits for threads: none may be at work when Python ends."""
+        """Closes the port and waits for the threads, since none may run when Python ends."""
         atexit.unregister(self.close)
         self._stopped = True
         if self._server is not None:
@@ -242,7 +244,7 @@ class Monitor:
             self._timer.join()
 
     def _work(self) -> None:
-        """Times new programs, and takes samples."""
+        """Times new programs and takes samples, until it is closed."""
         while not self._stopped:
             now = time.monotonic()
             if now - self._samples[-1].seconds >= _SAMPLE_SECONDS:
@@ -255,7 +257,7 @@ class Monitor:
 
 
 def _period(query: str) -> float:
-    """Seconds of ``period=5``. ConfigurationError: something else."""
+    """The seconds in ``period=5``. ConfigurationError: the query is something else."""
     text = parse_qs(query).get("period", [str(DEFAULT_PERIOD)])[0]
     try:
         period = float(text)
@@ -267,7 +269,7 @@ def _period(query: str) -> float:
 
 
 def _is_own(port: int) -> bool:
-    """Whether this process answers there."""
+    """Whether this process itself answers on the port."""
     try:
         with urlopen(f"http://{HOST}:{port}/json", timeout=5) as answer:
             pid = json.load(answer)["neuron_runtime_data"][0]["pid"]
@@ -277,7 +279,7 @@ def _is_own(port: int) -> bool:
 
 
 def _times(analysis: Analysis) -> _Times:
-    """Zero where a program cannot be timed."""
+    """The times of a program; zero if it cannot be timed."""
     measured = analysis.measured
     if measured is None:
         return _Times(0.0, 0.0, 0.0)

@@ -1,7 +1,7 @@
 """A small HTTP server on 127.0.0.1: one thread, bounded connections, headers and time.
 
-Whoever connects gets one answer to one GET. A request that does not come to its end is dropped, so
-nobody can hold the port, or the process, by sending half of one.
+A connection serves a single GET request. Incomplete requests are dropped, so a client that sends
+half of one can block neither the port nor the process.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ HOST = "127.0.0.1"
 MOST_CONNECTIONS = 512
 _HEADER_BYTES = 8 << 10
 _PATIENCE_SECONDS = 2.0
-"""For a whole request and its answer."""
+"""Time limit for a whole request and its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request gets."""
+    """The response to a request."""
 
     status: http.HTTPStatus
     content_type: str
@@ -54,13 +54,13 @@ class MonitorServer:
         os.register_at_fork(after_in_child=_Leave(weakref.ref(self)))
 
     def close(self) -> None:
-        """Gives the port back, and waits for the thread."""
+        """Closes the port and waits for the thread."""
         if not self._is_parents and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
 
     def leave_to_parent(self) -> None:
-        """For a forked child: the port is the parent's alone."""
+        """Closes a forked child's copy of the port, which belongs to the parent."""
         self._is_parents = True
         self._socket.close()
 
@@ -97,7 +97,7 @@ class MonitorServer:
 
 
 def answered(head: bytes, answer: Callable[[str], Answer]) -> Answer:
-    """What `answer` says to the path that the head of a request asks for, if it asks for one."""
+    """The response of `answer` to the path in the head of a request, or a refusal."""
     words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         return refusal(http.HTTPStatus.BAD_REQUEST, "that is no request of HTTP/1")
@@ -107,7 +107,7 @@ def answered(head: bytes, answer: Callable[[str], Answer]) -> Answer:
 
 
 class _Leave:
-    """Tells a server, if it still lives, that its process is a forked child."""
+    """Notifies a server, if it still exists, that its process is a forked child."""
 
     def __init__(self, server: weakref.ref[MonitorServer]) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""The run of a program that is nothing but itself on one core: what small steps are made of."""
+"""The short way to run a program on one core without checks, donations or faults."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from neuronjax.runtime.memory import HbmLedger
 
 
 class PlainRun:
-    """How to run a program where nothing else is to be done.
+    """The short way to run a program.
 
-    Whoever runs it calls ``claim``, then ``start`` with the arguments' arrays and
-    ``consume_with_handlers(handlers)`` of what that returns, and ``disclaim`` if either raised.
+    The caller calls ``claim``, then ``start`` with the arguments' arrays and
+    ``consume_with_handlers(handlers)`` of its result, and ``disclaim`` if either of them raised.
     """
 
     def __init__(
@@ -34,10 +34,11 @@ class PlainRun:
         self._observers = observers
 
     def claim(self) -> bool:
-        """Takes the memory of the results; False, and takes none, if somebody observes runs.
+        """Allocates the memory of the results; allocates none and returns False if runs have
+        observers.
 
         Raises:
-          DeviceMemoryError: it does not fit.
+          DeviceMemoryError: the results do not fit.
         """
         if self._observers:
             return False
@@ -45,5 +46,5 @@ class PlainRun:
         return True
 
     def disclaim(self) -> None:
-        """Gives the memory of the results back: there are none."""
+        """Frees the memory of the results after a failed run."""
         self._ledger.free(self._cores, self._result_bytes)

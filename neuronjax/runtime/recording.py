@@ -1,7 +1,7 @@
-"""Records runs of loaded programs, and makes a profile of them when it ends.
+"""Records the runs of loaded programs, and makes a profile of them at the end.
 
-A run costs what an entry of a list costs. Programs are lowered and timed once, at the end, whatever
-computed their values.
+Recording a run costs as much as appending to a list. Programs are lowered and timed once, at the
+end, whichever executor computed their values.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from neuronjax.runtime.injection import MachineOf
 from neuronjax.runtime.memory import HbmLedger
 
 MOST_RUNS = 1_000_000
-"""Runs that are kept one by one; further ones are counted."""
+"""Most runs that are kept individually; further ones are only counted."""
 
 _log = logging.getLogger("neuronjax.profile")
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A program that ran, without the executable, which may go away."""
+    """A program that ran, without its executable, which may be freed."""
 
     compiled: CompiledProgram
     lowered: Program | None
@@ -48,7 +48,7 @@ class _Seen:
 
 @dataclass
 class Recording:
-    """The runs of a client's programs, from its making until `profile`."""
+    """The runs of a client's programs, from its creation until `profile`."""
 
     machine: Machine
     ledger: HbmLedger
@@ -58,7 +58,7 @@ class Recording:
     _began: int = field(default_factory=time.perf_counter_ns)
 
     def ran(self, program: LoadedProgram, outputs: Sequence[Any]) -> None:
-        """Notes that a run was enqueued."""
+        """Records that a run was enqueued."""
         seen = self._seen.get(id(program.program)) or self._see(program)
         seen.count += 1
         if len(self._runs) < MOST_RUNS:
@@ -66,7 +66,7 @@ class Recording:
             self._runs.append((seen.number, now, self.ledger.tensor_bytes(seen.cores[0])))
 
     def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
-        """Runs that fail took their time, too."""
+        """Keeps failed runs in the recording, since they took time, too."""
 
     def _see(self, program: LoadedProgram) -> _Seen:
         cores = tuple(program.placement.ids)
@@ -77,20 +77,20 @@ class Recording:
         return seen
 
     def profile(self) -> Profile:
-        """All runs until now, and their programs in time."""
+        """All runs until now, and their timed programs."""
         length = time.perf_counter_ns() - self._began
         seen = list(self._seen.values())
-        programs = [profile_of(each, each.machine) for each in seen]
+        programs = [profile_of(program, program.machine) for program in seen]
         return Profile(
             machine=facts(self.machine),
             programs=tuple(programs),
             runs=tuple(self._placed(seen, programs)),
-            counts=tuple(each.count for each in seen),
+            counts=tuple(program.count for program in seen),
             host_ns=length,
         )
 
     def _placed(self, seen: Sequence[_Seen], programs: Sequence[ProgramProfile]) -> Iterator[Run]:
-        """Runs in simulated time: each begins when all of its cores are free."""
+        """Runs in simulated time; a run begins when all of its cores are free."""
         free: dict[int, float] = {}
         for number, now, tensors in self._runs:
             cores = seen[number].cores
@@ -101,7 +101,7 @@ class Recording:
 
 
 class ProcessRecording:
-    """A recording that writes its files when it is told to, or else when the process ends."""
+    """A recording that writes its files on request, or else when the process ends."""
 
     def __init__(self, recording: Recording, folder: Path) -> None:
         store.prepare(folder)
@@ -112,7 +112,7 @@ class ProcessRecording:
         atexit.register(self._end_of_process)
 
     def _end_of_process(self) -> None:
-        """Forked children end, too, and the folder is not theirs."""
+        """Writes the files, except in forked children, to which the folder does not belong."""
         if os.getpid() == self._process:
             self.end()
 
@@ -126,7 +126,7 @@ class ProcessRecording:
 
 
 def profile_of(seen: Any, machine: Machine) -> ProgramProfile:
-    """The profile of a program that ran; one that cannot be lowered or timed says why."""
+    """The profile of a program that ran; if it cannot be lowered or timed, it says why."""
     compiled: CompiledProgram = seen.compiled
     name, ranks = compiled.signature.name, seen.ranks
     _log.info("timing %s", name)

@@ -1,4 +1,4 @@
-"""Values in emulated memory: one value on one or several cores, a shard on each."""
+"""Values in emulated memory: a value on one or several cores, with a shard on each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ValueSpec:
     hbm_bytes: int
     """``shard_bytes`` in device memory, 0 in host memory."""
     layout: Order | None = None
-    """What the value reports; its bytes on the host are row-major whatever it says."""
+    """The layout that the value reports; its bytes on the host are always row-major."""
 
     @cached_property
     def host_bytes(self) -> int:
@@ -42,7 +42,7 @@ class ValueSpec:
 
     @cached_property
     def packed(self) -> bool:
-        """Whether a shard may lie in memory otherwise than as a NumPy array."""
+        """Whether a shard may have another memory layout than a NumPy array."""
         return self.tensor.dtype == TOKEN or self.tensor.dtype.name in _PACKED
 
 
@@ -55,10 +55,10 @@ class ShardedValue:
     joined: tuple[list[ShardedValue | None], ShardedValue] | None = None
     """Shards that were used as one value, beginning with this one, and that value."""
     event: Event | None = None
-    """The end of the run that computes the value, if it was pending when the run began, or if a
-    check of it failed."""
+    """The end of the run that computes the value, if it was pending when the run began or failed a
+    check."""
     error: BaseException | None = None
-    """Why nobody may see the value, if a check of a run that led to it failed."""
+    """The error that reading the value raises, if a check of a run that led to it failed."""
 
     def __init__(self, array: Any, spec: ValueSpec, ledger: HbmLedger) -> None:
         self.array = array
@@ -66,18 +66,18 @@ class ShardedValue:
         self.ledger = ledger
 
     def fail(self, error: BaseException) -> None:
-        """Gives ``error`` to whoever waits for the value."""
+        """Makes waiting for the value raise ``error``."""
         self.error, self.event = error, Event()
         self.event.set(error)
 
     def inherit(self, sources: Iterable[ShardedValue]) -> None:
-        """Takes over the error of a value that this one was made of."""
+        """Takes over the error of the values from which this one was made."""
         error = error_of(sources)
         if error is not None:
             self.fail(error)
 
     def has_nan(self) -> bool:
-        """Whether a number on some core is NaN; waits for the value. Remembered."""
+        """Whether any core's shard has a NaN; waits for the value, and caches the answer."""
         if self._nan is None:
             numbers = jnp.issubdtype(self.spec.tensor.dtype, jnp.inexact)
             cores = range(len(self.spec.placement)) if numbers else ()
@@ -102,7 +102,7 @@ class ShardedValue:
         return self._shards[index]
 
     def numpy(self, index: int) -> np.ndarray:
-        """The shard's values; waits for them. Shares memory with the shard where it can."""
+        """The shard's values; waits for them. Shares memory with the shard where possible."""
         return np.asarray(self.shard(index))
 
     def replace(self, array: Any) -> None:
@@ -113,7 +113,7 @@ class ShardedValue:
         return self.array is None or (self._freed is not None and index in self._freed)
 
     def delete(self, index: int) -> bool:
-        """Frees one shard; True when it was the last."""
+        """Frees a shard; returns True if it was the last one."""
         if self.is_deleted(index):
             return False
         freed = self._freed = self._freed or set()
@@ -125,7 +125,7 @@ class ShardedValue:
         return False
 
     def release(self) -> None:
-        """Frees whatever shards are left."""
+        """Frees all remaining shards."""
         if self.array is None:
             return
         spec = self.spec

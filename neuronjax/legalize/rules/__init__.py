@@ -1,8 +1,8 @@
-"""What the real compiler would refuse: one row per rule, by topic.
+"""The limitations of the real compiler and runtime: one row per rule, by topic.
 
-Codes are those of the Neuron compiler's error pages. Operators that the JAX NeuronX known issues
-alone name have the code for unsupported operators; what neither refuses to compile has a name of
-its own (``JAX_…``, ``RT_…``). ``elsewhere.CODES`` has the public codes that are no rules.
+Codes are those of the Neuron compiler's error pages. Operators that only JAX NeuronX's known issues
+mention have the code of unsupported operators; limitations that do not prevent compilation have
+their own names (``JAX_…``, ``RT_…``). ``elsewhere.CODES`` has the public codes that are not rules.
 """
 
 from __future__ import annotations

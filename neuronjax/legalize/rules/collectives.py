@@ -1,4 +1,4 @@
-"""Collectives over cores that the machine does not connect as they need it."""
+"""Collectives over cores that the machine does not connect suitably."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neuronjax.machine.placement import is_connected
 
 
 def _groups(op: Any, name: str) -> list[list[int]]:
-    """Rows of an attribute of replica ids; -1 fills rows that are shorter than the longest."""
+    """The rows of an attribute of replica ids; -1 pads rows that are shorter than the longest."""
     rows = np.array(op.attributes[name])
     return [[int(replica) for replica in row if replica >= 0] for row in rows]
 
@@ -23,7 +23,7 @@ def _cores(group: Iterable[int], cores: Cores) -> list[int]:
 
 
 def _chips(ids: Iterable[int], cores: Cores) -> list[set[int]]:
-    """The chips of cores, for each target of the kind that has some; the network joins targets."""
+    """The chips of cores, target by target; the network connects targets."""
     chips: dict[int, set[int]] = {}
     for id in ids:
         target, core = divmod(id, cores.machine.core_count)

@@ -1,4 +1,4 @@
-"""Control flow: the device runs loops of a known number of steps, and no branches."""
+"""Control flow: the device supports loops with a known number of steps, and no branches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _branches(site: Site) -> str | None:
 
 
 def _chooses_replica(site: Site) -> bool:
-    """Whether an ``if`` is the partitioner's: something happens on one replica only."""
+    """Whether an ``if`` is the partitioner's, for work on a single replica."""
     if site.op.name != "stablehlo.if":
         return False
     predicate, path = site.origin(site.op.operands[0])
@@ -34,7 +34,7 @@ def _maker(site: Site, value: Any, path: Path) -> str:
 
 
 def _unconverted(site: Site, value: Any, path: Path) -> tuple[Any, Path]:
-    """What makes a value, through conversions of its type."""
+    """The op that makes a value, before conversions of its type."""
     while True:
         value, path = site.program.graph.origin(value, path)
         if isinstance(value, ir.BlockArgument) or value.owner.name != "stablehlo.convert":

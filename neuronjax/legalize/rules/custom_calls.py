@@ -1,4 +1,4 @@
-"""Custom calls: the compiler knows a list of targets."""
+"""Custom calls: the compiler supports a list of targets."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MARKS = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement",
     "MoveToHost", "MoveToDevice", "LayoutConstraint", "TopK",
 })  # fmt: skip
-"""What XLA itself takes away or turns into an operator before the compiler sees the program."""
+"""Targets that XLA itself removes or turns into operators before the compiler sees them."""
 _ENCODINGS = ("mhlo.", "chlo.", "xla.sdy.")
-"""How targets begin under which operators of other dialects travel."""
+"""Prefixes of targets that encode operators of other dialects."""
 
 TOPK_TARGETS = frozenset({"AwsNeuronTopK", "TopK", "mhlo.topk"})
 _TOPK_OPS = frozenset({"mhlo.topk", "chlo.top_k"})

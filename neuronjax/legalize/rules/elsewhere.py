@@ -1,4 +1,4 @@
-"""Public codes and JAX limitations that no rule over a program decides: where, or why not."""
+"""Public codes and JAX limitations that are not rules: where they are decided, or why not."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ JAX_LIMITATIONS: dict[str, str] = {
     "slow compilation of random initialisation": "a matter of time, not of legality",
     "caching and donation before JAX 0.4.34": "older than the JAX releases supported here",
 }
-"""Known issue of JAX NeuronX -> why no rule is about it."""
+"""Known issue of JAX NeuronX -> why there is no rule for it."""

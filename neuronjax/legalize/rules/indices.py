@@ -1,7 +1,7 @@
 """Gathers and scatters whose indices, known at compile time, lie outside their operand.
 
-The compiler looks at indices that are constants or come from an iota (release 2.29 and later);
-before that, and for indices it does not know, the access fails at run time with status 1006.
+The compiler checks indices that are constants or come from an iota (release 2.29 and later);
+before that, and for unknown indices, the access fails at run time with status 1006.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Access:
     indices: Any
     """The value that holds the indices."""
     index_axis: int
-    """The axis of ``indices`` along which one index lies; its rank if indices are scalars."""
+    """The axis of ``indices`` that holds the components of an index; the rank if it is scalar."""
     dimensions: Sequence[int]
-    """The operand's dimension that each component of an index is for."""
+    """The operand's dimension for every component of an index."""
     window: Sequence[int]
-    """How many elements one access takes along each dimension of the operand."""
+    """The number of elements of an access along every dimension of the operand."""
 
 
 def _gather(op: Any) -> Access:

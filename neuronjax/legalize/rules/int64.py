@@ -1,7 +1,7 @@
-"""64-bit integers, which are computed in 32 bits unless ``--native-int64`` says otherwise.
+"""64-bit integers, which are computed in 32 bits unless ``--native-int64`` is set.
 
-Most programs that have them count, index or label, and 32 bits are enough for that. The rule is
-about arithmetic whose results may be larger, where that matters for what the program returns.
+Most programs use them for counts, indices or labels, for which 32 bits are enough. The rule matches
+arithmetic with larger results, if these affect the results of the program.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from neuronjax.legalize.op_sets import INTEGER_ARITHMETIC, INTEGERS_64, in_close
 from neuronjax.legalize.rules.rule import Rule, Severity, Site, stablehlo
 
 _SEEDING = ("random_seed", "threefry_seed")
-"""What JAX cuts seeds in two words with. Seeds of 32 bits, not negative, stay the same."""
+"""Functions by which JAX splits seeds into two words; non-negative 32-bit seeds are unaffected."""
 _COMPUTED = INTEGER_ARITHMETIC | stablehlo("constant", "convert")
 
 
 def _exceeds(site: Site) -> str | None:
-    """Whether a result needs more than 32 bits; in how many words."""
+    """A description of the result that needs more than 32 bits, if there is one."""
     op = site.op
     if op.name == "stablehlo.convert" and is_wide(op.operands[0]):
         return None
     for result in op.results:
         if not is_wide(result):
             continue
-        found = site.program.integer_ranges.of(result, site.path)
+        values = site.program.integer_ranges.of(result, site.path)
         short = limits(INTEGERS_64[element_type(result)])
-        if short is not None and not found.within(short):
+        if short is not None and not values.within(short):
             if op.name == "stablehlo.constant":
-                return f"the constant is {max(found, key=abs)}"
-            return f"a result of {op.name} may need {min(found.bits, 64)} bits"
+                return f"the constant is {max(values, key=abs)}"
+            return f"a result of {op.name} may need {min(values.bits, 64)} bits"
     return None
 
 
 def _cuts_a_seed(op: Any) -> bool:
     makers = [value.owner for value in op.operands if not isinstance(value.owner, ir.Block)]
-    places = [str(each.location) for each in (op, *makers)]
+    places = [str(source.location) for source in (op, *makers)]
     return any(name in place for name in _SEEDING for place in places)
 
 

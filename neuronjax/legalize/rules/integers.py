@@ -1,7 +1,7 @@
 """Operations without an integer datapath: they run in FP32 (or 32 bits) unless that is forbidden.
 
-``--implicit-integer-downcast`` names the operations for which it is allowed; by default all. Where
-it is allowed the numbers may differ, where it is not the program does not compile.
+``--implicit-integer-downcast`` lists the operations for which that is allowed, by default all of
+them. If it is allowed, numbers may differ; if not, the program does not compile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REFERENCE = "neuronx-cc command line reference, --implicit-integer-downcast"
 
 
 def _allowed(operation: str, types: frozenset[str], allowed: bool) -> Check:
-    """Matches integer operands if the policy on ``operation`` is ``allowed``."""
+    """Matches integer operands if the policy's permission of ``operation`` is ``allowed``."""
 
     def check(site: Site) -> str | None:
         if (operation in site.policy.integer_downcasts) is not allowed:
@@ -34,12 +34,12 @@ def _allowed(operation: str, types: frozenset[str], allowed: bool) -> Check:
 
 
 def _operands(site: Site, types: frozenset[str]) -> str | None:
-    found = site.program.elements(site.op.operands) & types
-    return f"the operands are {', '.join(sorted(found))}" if found else None
+    matching = site.program.elements(site.op.operands) & types
+    return f"the operands are {', '.join(sorted(matching))}" if matching else None
 
 
 def _dot_refused(site: Site) -> str | None:
-    """NeuronCore-v2 multiplies 32-bit integers, later ones do not (page of NCC_EVRF035)."""
+    """NeuronCore-v2 multiplies 32-bit integers; later ones do not (page of NCC_EVRF035)."""
     types = WIDE if site.policy.core_version >= _CORE_V3 else _LONG
     return None if "dot" in site.policy.integer_downcasts else _operands(site, types)
 
@@ -49,21 +49,21 @@ def _dot_in_fp32(site: Site) -> str | None:
 
 
 def _computes(op: Any) -> bool:
-    """Whether a scatter combines values, rather than overwrites them."""
+    """Whether a scatter combines values rather than overwriting them."""
     result = terminator(op).operands[0]
     return not isinstance(result, ir.BlockArgument)
 
 
 def _combined(types: frozenset[str], *, allowed: bool | None = None) -> Check:
-    """Matches scatters that compute with ``types``; of one policy alone if ``allowed`` is given."""
+    """Matches scatters that compute with ``types``, if the policy's permission is ``allowed``."""
 
     def check(site: Site) -> str | None:
         if allowed is not None and ("scatter" in site.policy.integer_downcasts) is not allowed:
             return None
         if not _computes(site.op):
             return None
-        found = site.program.elements(site.op.results) & types
-        return f"it combines {', '.join(sorted(found))}" if found else None
+        matching = site.program.elements(site.op.results) & types
+        return f"it combines {', '.join(sorted(matching))}" if matching else None
 
     return check
 

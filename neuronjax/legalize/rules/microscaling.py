@@ -1,4 +1,4 @@
-"""Custom calls on MX blocks: QuantizeMX, and the matrix product of what it returns."""
+"""Custom calls on MX blocks: QuantizeMX, and the matrix product of its results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKED = 4
 
 
 class _Malformed(ValueError):
-    """The backend_config is not what the call needs."""
+    """The backend_config is malformed."""
 
 
 def _config(op: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _element(type_: ir.Type) -> str:
 
 
 def _on(targets: tuple[str, ...], check: Callable[[Site], str | None]) -> Check:
-    """``check`` for custom calls of these targets; a malformed call is another rule's matter."""
+    """``check`` for custom calls of these targets; malformed calls are left to another rule."""
 
     def guarded(site: Site) -> str | None:
         if custom_call_target(site.op) not in targets:
@@ -128,8 +128,8 @@ def _scale_method(site: Site) -> str | None:
 
 
 def _input_type(site: Site) -> str | None:
-    found = site.program.elements(site.op.operands) - {"bf16", "f16"}
-    return f"the input is {min(found)}" if found else None
+    unsupported = site.program.elements(site.op.operands) - {"bf16", "f16"}
+    return f"the input is {min(unsupported)}" if unsupported else None
 
 
 def _malformed_quantize(site: Site) -> str | None:
@@ -143,9 +143,9 @@ def _malformed_quantize(site: Site) -> str | None:
         return f"quantized_data is {_element(types[0])}, it must be ui32"
     dim, shape = _dimension(site)
     wanted = [size // _PACKED if axis == dim else size for axis, size in enumerate(shape)]
-    found = list(types[0].shape)
-    if len(found) == len(wanted) and found != wanted:
-        return f"quantized_data has shape {found}, it must be {wanted}"
+    given = list(types[0].shape)
+    if len(given) == len(wanted) and given != wanted:
+        return f"quantized_data has shape {given}, it must be {wanted}"
     return None
 
 
@@ -218,13 +218,13 @@ def _sides(site: Site) -> list[tuple[str, list[int], list[int], int]]:
 
 
 def _lhs_type(site: Site) -> str | None:
-    found = site.program.elements(list(site.op.operands)[:1]) - {"ui32"}
-    return f"the left-hand side is {min(found)}" if found else None
+    unsupported = site.program.elements(list(site.op.operands)[:1]) - {"ui32"}
+    return f"the left-hand side is {min(unsupported)}" if unsupported else None
 
 
 def _output_type(site: Site) -> str | None:
-    found = site.program.elements(site.op.results) - {"f32", "bf16"}
-    return f"the result is {min(found)}" if found else None
+    unsupported = site.program.elements(site.op.results) - {"f32", "bf16"}
+    return f"the result is {min(unsupported)}" if unsupported else None
 
 
 def _rank(side: int) -> Callable[[Site], str | None]:

@@ -13,7 +13,7 @@ KNOWN_ISSUES = "JAX NeuronX known issues"
 _PAGES = "Neuron compiler error codes, NCC_EVRF001 and NCC_EUOC002"
 
 LINEAR_ALGEBRA_PREFIXES = ("lapack_", "Qr", "Eigh", "ProductOfElementaryHouseholder", "ducc_fft")
-"""Custom calls by which JAX does linear algebra and FFTs on a host."""
+"""Prefixes of the custom calls with which JAX runs linear algebra and FFTs on a host."""
 
 
 def _is_lapack(site: Site) -> str | None:
@@ -39,7 +39,7 @@ def _several_operands(site: Site) -> str | None:
 def _is_arg_reduction(op: ir.Operation) -> bool:
     """Whether a reduction is that of argmax or argmin, which become AwsNeuronArgMax and -ArgMin.
 
-    Both results select between the running and the next pair; what decides is a comparison of the
+    Both results select between the running pair and the next one, depending on a comparison of the
     values.
     """
     block = op.regions[0].blocks[0]

@@ -1,4 +1,4 @@
-"""Random numbers: generators the compiler does not take, and functions whose numbers are wrong."""
+"""Random numbers: generators that the compiler rejects, and functions whose numbers are wrong."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def _not_default(site: Site) -> str | None:
 
 
 def _threefry(site: Site) -> str | None:
-    """Threefry's key schedule, unless it is that of pairs of keys: an rbg key is a pair of Threefry
-    keys, and splitting it runs Threefry on both, as the remedy cannot avoid."""
+    """Matches Threefry's key schedule, except on pairs of keys: an rbg key is a pair of Threefry
+    keys, and splitting it runs Threefry on both, which the remedy cannot avoid."""
     keys = list(site.op.results[0].type.shape)
     while keys and keys[-1] == 1:
         keys.pop()
     if keys[-1:] == [2] and len(keys) < len(site.op.results[0].type.shape):
         return None
-    found = (site.scalar(operand) == THREEFRY_PARITY for operand in site.op.operands)
-    return "" if any(found) else None
+    is_parity = (site.scalar(operand) == THREEFRY_PARITY for operand in site.op.operands)
+    return "" if any(is_parity) else None
 
 
 def _made_by(value: Any, name: str) -> Any:
-    """The op that makes a value if it is of that name, else ``None``."""
+    """The op that makes a value if it has that name, else ``None``."""
     if isinstance(value, ir.BlockArgument) or value.owner.name != f"stablehlo.{name}":
         return None
     return value.owner

@@ -1,4 +1,4 @@
-"""What a rule is, and what it sees of a program."""
+"""Rules, and the view of a program on which they are evaluated."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ ALWAYS: Version = (0,)
 NEVER: Version = (1 << 30,)
 NEWEST_CORE = 1 << 30
 DYNAMIC = "dynamic shape"
-"""Stands among the element types of values whose shapes are not static."""
+"""Represents the element type of values whose shapes are not static."""
 
 
 class Severity(enum.IntEnum):
-    """How sure it is that the program does not do on the device what it says."""
+    """How certain it is that the program fails or differs on the device."""
 
     NOTE = 1
     """It runs, and some numbers may differ."""
     WARNING = 2
-    """It is documented or reported to fail or to go wrong at times."""
+    """It is documented or reported to fail or go wrong sometimes."""
     ERROR = 3
     """It does not compile."""
 
@@ -56,7 +56,7 @@ class Program:
     module: ir.Module
     policy: Policy
     cores: Cores | None = None
-    """``None``: not known, and nothing is said about wiring."""
+    """``None`` if unknown; then rules about wiring are silent."""
     _elements: dict[ir.Type, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
@@ -80,11 +80,11 @@ class Program:
         return Fp64Integers(self.module)
 
     def elements(self, values: Iterable[Any]) -> frozenset[str]:
-        """The MLIR element types of values, those inside tuples too; ``DYNAMIC`` if a shape is."""
-        found: frozenset[str] = frozenset()
+        """The MLIR element types of values, including those in tuples, or ``DYNAMIC``."""
+        types: frozenset[str] = frozenset()
         for value in values:
-            found |= self._elements_of(value.type)
-        return found
+            types |= self._elements_of(value.type)
+        return types
 
     def _elements_of(self, type_: ir.Type) -> frozenset[str]:
         known = self._elements.get(type_)
@@ -105,7 +105,7 @@ def _element_names(type_: ir.Type) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Site:
-    """One op of a program, reached along one call path."""
+    """An op of a program, reached along a call path."""
 
     program: Program
     op: Any
@@ -121,54 +121,54 @@ class Site:
         return self.program.elements([*self.op.operands, *self.op.results])
 
     def constant(self, value: Any) -> Any:
-        """The integers of a value as a numpy array, ``None`` if not known at compile time."""
+        """The integers of a value as a numpy array; ``None`` if unknown at compile time."""
         return self.program.constants.value(value, self.path)
 
     def scalar(self, value: Any) -> int | None:
-        """The integer that all elements of a value are, ``None`` if there is none."""
+        """The integer that all elements of a value are equal to; ``None`` if there is none."""
         return self.program.constants.scalar(value, self.path)
 
     def origin(self, value: Any) -> tuple[Any, Path]:
-        """What makes a value, and the call path there."""
+        """The op that makes a value, and the call path to it."""
         return self.program.graph.origin(value, self.path)
 
 
 Check = Callable[[Site], str | None]
-"""What is wrong with an op in a few words (may be empty), or ``None``: nothing is."""
+"""Op -> what is wrong with it in a few words (may be empty), or ``None`` if nothing is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One thing that the compiler or the runtime refuses, or does otherwise."""
+    """A limitation or deviation of the compiler or the runtime."""
 
     code: str
     """The compiler's code without ``NCC_``; where there is none, a name that begins with ``JAX_``
     (JAX NeuronX known issues) or ``RT_`` (runtime documentation)."""
     also: tuple[str, ...] = ()
-    """Other codes under which releases of the compiler report the same."""
+    """Other codes under which some releases of the compiler report it."""
     what: str
     """A short name, one per rule."""
     message: str
-    """The compiler's public words."""
+    """The compiler's message, as published."""
     remedy: str
     """What to do, as a sentence."""
     source: str
     """The public document."""
     ops: frozenset[str] = frozenset()
-    """The ops it is about; empty: every op."""
+    """The ops to which it applies; empty: every op."""
     elements: frozenset[str] = frozenset()
-    """The element types it is about; empty: every type."""
+    """The element types to which it applies; empty: every type."""
     check: Check = lambda site: ""
-    """Looked at where ``ops`` and ``elements`` match."""
+    """Evaluated on ops for which ``ops`` and ``elements`` match."""
     severity: Severity = Severity.ERROR
     cores: tuple[int, int] = (1, NEWEST_CORE)
-    """The first and the last NeuronCore generation it holds for."""
+    """The first and the last NeuronCore generation for which it holds."""
     sdks: tuple[Version, Version] = (ALWAYS, NEVER)
-    """The first Neuron SDK it holds for, and the first it does not."""
+    """The first Neuron SDK for which it holds, and the first for which it does not."""
 
     @property
     def label(self) -> str:
-        """How the code is printed."""
+        """The code as it is printed."""
         return self.code if self.code.startswith(("JAX_", "RT_")) else f"NCC_{self.code}"
 
     def holds_for(self, policy: Policy) -> bool:

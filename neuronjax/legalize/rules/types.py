@@ -1,4 +1,4 @@
-"""Element types that a generation of the chip, or the compiler, does not have."""
+"""Element types that a generation of the chip, or the compiler, does not support."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ COMPLEX64_OPS = stablehlo(
     "dynamic_update_slice", "concatenate", "pad", "dot",
     "constant", "return", "get_tuple_element", "optimization_barrier",
 )  # fmt: skip
-"""What SDK 2.32 does with complex64 (compiler release notes), and ops that compute nothing."""
+"""Ops that SDK 2.32 supports on complex64 (compiler release notes), and ops that only move data."""
 
 
-def _found(site: Site, names: frozenset[str]) -> str:
+def _types_text(site: Site, names: frozenset[str]) -> str:
     return f"{site.op.name} has {', '.join(sorted(site.elements & names))}"
 
 
@@ -29,13 +29,13 @@ def _complex(site: Site) -> str | None:
     newest = site.policy.sdk >= (2, 32) and "complex<f64>" not in site.elements
     if newest and site.op.name in COMPLEX64_OPS:
         return None
-    return _found(site, COMPLEX)
+    return _types_text(site, COMPLEX)
 
 
 def _e4m3fn(site: Site) -> str | None:
     if site.policy.fp8_e4m3fn_as_e4m3 or custom_call_target(site.op) == "QuantizeMX":
         return None
-    return _found(site, E4M3FN)
+    return _types_text(site, E4M3FN)
 
 
 def _large_uint64(site: Site) -> str | None:
@@ -70,7 +70,7 @@ RULES = (
         code="ESPP004",
         what="types without code generation",
         elements=NO_CODE,
-        check=lambda site: _found(site, NO_CODE),
+        check=lambda site: _types_text(site, NO_CODE),
         message="The compiler encountered a data type that is not supported for code generation",
         remedy=(
             "Use a supported type: float32 in place of float64 (turn jax_enable_x64 off), int8 in "
@@ -83,7 +83,7 @@ RULES = (
         also=("ESPP047",),
         what="FP8 types of the FNUZ family",
         elements=FNUZ,
-        check=lambda site: _found(site, FNUZ),
+        check=lambda site: _types_text(site, FNUZ),
         message=(
             "The compiler found usage of F8E4M3FNUZ, F8E4M3B11FNUZ, or F8E5M2FNUZ data type which "
             "is not supported"

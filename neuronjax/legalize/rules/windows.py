@@ -1,4 +1,4 @@
-"""Convolutions, reduce-windows and shifts with attributes outside what the compiler takes."""
+"""Convolutions, reduce-windows and shifts with attributes that the compiler does not support."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _exceeds_one(op: Any, *names: str) -> bool:
     return all(any(number > 1 for number in numbers(op, name)) for name in names)
 
 
-def _both(first: str, second: str) -> Check:
+def _all_above_one(first: str, second: str) -> Check:
     def check(site: Site) -> str | None:
         if not _exceeds_one(site.op, first, second):
             return None
@@ -25,8 +25,8 @@ def _both(first: str, second: str) -> Check:
 
 def _dilated(name: str) -> Check:
     def check(site: Site) -> str | None:
-        found = _exceeds_one(site.op, name)
-        return f"{name} = {numbers(site.op, name)}" if found else None
+        is_dilated = _exceeds_one(site.op, name)
+        return f"{name} = {numbers(site.op, name)}" if is_dilated else None
 
     return check
 
@@ -46,7 +46,7 @@ RULES = (
         code="EVRF010",
         what="convolutions with input and kernel dilation",
         ops=stablehlo("convolution"),
-        check=_both("lhs_dilation", "rhs_dilation"),
+        check=_all_above_one("lhs_dilation", "rhs_dilation"),
         message=(
             "The compiler encountered simultaneous use of input and kernel dilation, which is not "
             "supported"
@@ -58,7 +58,7 @@ RULES = (
         code="EVRF011",
         what="strided convolutions of dilated input",
         ops=stablehlo("convolution"),
-        check=_both("lhs_dilation", "window_strides"),
+        check=_all_above_one("lhs_dilation", "window_strides"),
         message=(
             "The compiler encountered strided convolution combined with dilated input, which is "
             "not supported"
