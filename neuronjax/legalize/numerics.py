@@ -269,7 +269,7 @@ def _round_operands(op: Any, form: Format) -> None:
 
 
 def _auto_cast_type(policy: Policy) -> Format:
-    """The type to which FP32 matmul operands are cast; BF16 if only NeuronCore-v1 needs the cast."""
+    """The type of cast FP32 matmul operands: BF16 if it is NeuronCore-v1 that requires the cast."""
     return policy.auto_cast_type if policy.auto_cast != "none" else formats.BFLOAT16
 
 
