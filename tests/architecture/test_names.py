@@ -1,0 +1,71 @@
+"""Variables, functions and fields are named after what they hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT
+
+FILLERS = frozenset({"each", "found", "moved", "one", "thing", "together"})
+TO_DO = ("neuronjax/lower", "neuronjax/timing", "neuronjax/planning", "launch")
+"""Rooms that still have such names; a room leaves the list when its last one is renamed."""
+
+
+def rooms(path: Path) -> Iterator[str]:
+    """The folders of a file from the project down."""
+    relative = path.relative_to(PROJECT)
+    return (folder.as_posix() for folder in relative.parents)
+
+
+def declared(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Lines and names of the variables, arguments, functions, classes and fields of a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name.lower()
+        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.lineno, node.name
+
+
+def fillers(path: Path) -> list[str]:
+    """Names in a file that say nothing about what they hold."""
+    return [
+        f"{path.relative_to(PROJECT)}:{line}: {name}"
+        for line, name in declared(ast.parse(path.read_text()))
+        if name.strip("_") in FILLERS
+    ]
+
+
+FILES = sorted(
+    path for room in ("neuronjax", "models", "launch") for path in (PROJECT / room).rglob("*.py")
+)
+
+
+def test_names_say_what_they_hold() -> None:
+    done = [path for path in FILES if not set(TO_DO) & set(rooms(path))]
+    assert len(done) > 100
+    assert [name for path in done for name in fillers(path)] == []
+
+
+@pytest.mark.parametrize("room", TO_DO)
+def test_the_list_of_rooms_is_up_to_date(room: str) -> None:
+    left = [name for path in FILES if room in rooms(path) for name in fillers(path)]
+    assert left, f"{room} has no such names any more: take it off TO_DO"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["for each in x: pass", "found = 1", "def _together(): pass", "[one for one in x]", "lambda one: 1",
+     "self.moved = 1", "class C:\n    found: str"],
+)  # fmt: skip
+def test_fillers_are_noticed(code: str) -> None:
+    assert any(name.strip("_") in FILLERS for _, name in declared(ast.parse(code)))
