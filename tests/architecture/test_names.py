@@ -64,8 +64,15 @@ def test_the_list_of_rooms_is_up_to_date(room: str) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["for each in x: pass", "found = 1", "def _together(): pass", "[one for one in x]", "lambda one: 1",
-     "self.moved = 1", "class C:\n    found: str"],
-)  # fmt: skip
+    [
+        "for each in x: pass",
+        "found = 1",
+        "def _together(): pass",
+        "[one for one in x]",
+        "lambda one: 1",
+        "self.moved = 1",
+        "class C:\n    found: str",
+    ],
+)
 def test_fillers_are_noticed(code: str) -> None:
     assert any(name.strip("_") in FILLERS for _, name in declared(ast.parse(code)))
