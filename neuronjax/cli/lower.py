@@ -55,7 +55,7 @@ class _Stage(argparse.Action):
             stages = ", ".join(SUFFIXES)
             sys.stdout.write(f"stages: {stages}; passes of the last one:\n{DESCRIPTION}\n")
             parser.exit()
-        known = (*SUFFIXES, *(each.name for each in PASSES))
+        known = (*SUFFIXES, *(pass_.name for pass_ in PASSES))
         if value not in known:
             raise argparse.ArgumentError(self, f"{value!r} is none of {', '.join(known)}")
         setattr(namespace, self.dest, value)
