@@ -56,6 +56,7 @@ class Load(NamedTuple):
     blocks_held: int
     blocks: int
     counters: Counters
+    lengths: Items[int] = ()  # of the texts in the slots, in tokens; 0 = nobody has it
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ class Engine:
             blocks_held=scheduler.pool.held,
             blocks=self.limits.blocks,
             counters=scheduler.counters,
+            lengths=scheduler.slots.length.tolist(),
         )
 
     @property

@@ -1,7 +1,7 @@
 """A language model behind an engine, from its files on."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from launch.meshes import parse_mesh
 from launch.program import say
 from launch.serving.adapters.host import AdapterHost
 from launch.serving.adapters.registry import Registry
-from launch.serving.adapters.stacks import Stacks
+from launch.serving.adapters.stacks import ReadAdapter, Stacks
 from launch.serving.asked import Asked
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.engine import Engine
@@ -34,6 +34,7 @@ class Loaded(NamedTuple):
 
     writer: Writer
     stacks: Stacks | None  # room for adapters, if there is any
+    adapters: Mapping[str, ReadAdapter]  # those that the command line names
     runner: Runner
     limits: SchedulerLimits
     files: Path  # directory with the tokenizer and the chat template, if there are any
@@ -44,6 +45,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
 
     Raises LaunchError or ModelsError for what does not suit.
     """
+    modules, adapters = config.adapters(), {}
     others = [axis for axis, size in parse_mesh(mesh_text).items() if size > 1 and axis != "model"]
     if others:
         raise ServingError(
@@ -63,6 +65,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     if config.enable_lora or config.lora_modules:
         stacks = Stacks.of(served, config.max_loras, config.max_lora_rank)
         served = stacks.with_room(served, mesh)
+        adapters = {name: ReadAdapter(path, stacks.read(path)) for name, path in modules.items()}
     runner = Runner(
         served.graph,
         served.parameters,
@@ -76,7 +79,9 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     keys = programs.first_keys if config.warm_up == "needed" else programs.keys
     with progress("programs", total=len(keys)) as bar:
         runner.warm_up(keys, lambda key: bar.update())
-    return Loaded(writer, stacks, runner, limits, checkpoint_dir if model is None else model)
+    return Loaded(
+        writer, stacks, adapters, runner, limits, checkpoint_dir if model is None else model
+    )
 
 
 @contextmanager
@@ -101,7 +106,7 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         host = None
         if loaded.stacks is not None:
             host = AdapterHost(loaded.stacks, registry, engine, loaded.runner)
-            host.load_first(config.adapters())
+            host.load_first(loaded.adapters)
         yield Served(
             name=name,
             service=Service(engine, dispatcher, writer.tokenizer, registry),

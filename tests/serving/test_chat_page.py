@@ -65,7 +65,7 @@ def test_the_page_shows_the_model_and_its_batch(
     server: Running, tmp_path: Path, width: int
 ) -> None:
     text = rendered(server, tmp_path, width)
-    assert f'<b id="name">{NAME}</b>' in text
+    assert f'<option value="{NAME}">{NAME}</option>' in text
     assert re.search(r'id="running">0 of 4<', text)
     assert re.search(r'id="blocks">0 of 64<', text)
 

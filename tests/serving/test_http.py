@@ -86,7 +86,11 @@ def test_a_bad_body_is_a_400_that_says_why(
     assert re.search(message, error["message"])
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"nul"])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"nul", b'{"prompt": "\\ud800"}'],
+    ids=["nothing", "half", "no text", "deep", "word", "half a character"],
+)
 def test_what_is_no_json(server: Running, data: bytes) -> None:
     status, answer = server.ask(COMPLETIONS, data=data, method="POST")
     assert (status, answer["error"]["type"]) == (400, "invalid_request_error")

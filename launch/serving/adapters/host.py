@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from launch.serving.adapters.registry import Registry
-from launch.serving.adapters.stacks import Stacks
+from launch.serving.adapters.stacks import ReadAdapter, Stacks
 from launch.serving.engine import Engine
 
 
@@ -40,10 +40,9 @@ class AdapterHost:
             put = partial(self._runner.put_adapter, adapter.place, values)
             await asyncio.wrap_future(self._engine.between_steps(put))
 
-    def load_first(self, modules: Mapping[str, Path]) -> None:
+    def load_first(self, adapters: Mapping[str, ReadAdapter]) -> None:
         """The same for those that the command line names, before there are requests."""
-        for name, path in modules.items():
-            values = self.read(path)
+        for name, (path, values) in adapters.items():
             with self.registry.place(name, path) as adapter:
                 put = partial(self._runner.put_adapter, adapter.place, values)
                 self._engine.between_steps(put).result()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,13 @@ from models.layers.low_rank import StackedLowRank
 from models.parameters import Parameters, merge, split
 from models.pretrained import Described, Pretrained
 from models.sharding import AxisTable, axis_names
+
+
+class ReadAdapter(NamedTuple):
+    """An adapter's files."""
+
+    path: Path
+    values: Mapping[str, np.ndarray]  # as the stacks hold them
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ class Body:
             values = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise RequestError(f"the body is no JSON: {error}") from error
+        if b"\\u" in data:
+            _check_characters(values)
         if not isinstance(values, dict):
             raise RequestError(f"the body is {_kind(values)}, but a JSON object is needed")
         return cls(values)
@@ -100,6 +102,17 @@ class Body:
     def _get(self, name: str, default: Any) -> Any:
         value = self.values.get(name)
         return default if value is None else value
+
+
+def _check_characters(values: Any) -> None:
+    """Raises RequestError for halves of characters, which JSON can escape but no text can hold."""
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"the body has a part of a character, \\u{ord(error.object[error.start]):04x}, that is "
+            "none by itself"
+        ) from error
 
 
 def _kind(value: Any) -> str:

@@ -60,7 +60,7 @@ async def parse_form(headers: Headers, data: bytes) -> Body:
 
     try:
         form = await MultiPartParser(headers, stream()).parse()
-    except (MultiPartException, KeyError) as error:
+    except (MultiPartException, KeyError, ValueError) as error:
         raise RequestError(f"the body is no form: {error}") from error
     values: dict[str, Any] = {}
     for name, value in form.multi_items():

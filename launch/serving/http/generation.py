@@ -47,6 +47,8 @@ def _load(served: Served) -> dict[str, Any]:
         "running": load.running,
         "waiting": load.waiting,
         "slots": load.slots,
+        "lengths": list(load.lengths),
+        "longest": served.longest,
         "blocks_held": load.blocks_held,
         "blocks": load.blocks,
         "generation_tokens": load.counters.generation_tokens,
