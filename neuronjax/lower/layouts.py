@@ -52,6 +52,8 @@ class _Choice:
     graph: Graph
     groups: Sequence[Group]
     products: frozenset[str]
+    #: What products, or what follows them, may write in any order.
+    _made_anyhow: set[Value] = field(default_factory=set)
     #: Value -> another one of the same order.
     _same: dict[Value, Value] = field(default_factory=dict)
     _wanted: defaultdict[Value, set[Order | None]] = field(default_factory=lambda: defaultdict(set))
@@ -61,6 +63,7 @@ class _Choice:
     def orders(self) -> dict[Value, Order]:
         """Value -> the order in which its product writes it."""
         made = [value for group in self.groups for value in self._unite(group)]
+        self._made_anyhow.update(made)
         self._fix()
         for group in self.groups:
             for op in group.operations:
@@ -133,10 +136,7 @@ class _Choice:
             self._wanted[base].add(None)
         else:
             self._same[self._first(made[0])] = self._first(base)
-            self._wanted[base] |= set() if self._is_made(base) else {None}
-
-    def _is_made(self, value: Value) -> bool:
-        return any(value in self._made(group) for group in self.groups)
+            self._wanted[base] |= set() if base in self._made_anyhow else {None}
 
     def _in_chain(self, group: Group, base: Value) -> None:
         """A value of which a chain reduces rows; in any other chain it lies as it is."""
