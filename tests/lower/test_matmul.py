@@ -205,3 +205,13 @@ def loaded(program: Program) -> int:
 
 def transfers(program: Program) -> list[tuple[Any, Any]]:
     return [(p, i) for p, i in instructions(program) if i.mnemonic == "dma_copy"]
+
+
+def test_long_runs_of_wide_operands() -> None:
+    """Runs of 558 bytes in each partition, of 512 columns, have no room in SBUF."""
+    a, b = drawn((24, 128 * 279), "bfloat16"), drawn((512, 128 * 279), "bfloat16", seed=1)
+
+    def product(a: Any, b: Any) -> Any:
+        return jnp.einsum("mk,nk->mn", a, b, preferred_element_type=jnp.float32)
+
+    held(product, a, b, tolerance=PRODUCT)

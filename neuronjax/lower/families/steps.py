@@ -75,12 +75,16 @@ MOST_TAPS = 64
 def steps(
     product: Product, left: Operand, right: Operand, most_taps: int = MOST_TAPS
 ) -> list[Step]:
-    """The contracted elements, cut up; `most_taps` of a window lie in one panel."""
+    """The contracted elements, cut up; `most_taps` of a window lie in one panel.
+
+    With fewer of them than usual, room is short: then neighbours lie on partitions, too, which
+    needs less of it than whole runs in one partition.
+    """
     axes = product.axes(product.contracted)
     found = []
     for block in blocks(axes, PARTITIONS):
         major = _major(product, left, right, block)
-        if major is not None:
+        if major is not None and most_taps == MOST_TAPS:
             found.append(major)
             continue
         loops = sorted(block.loops, key=lambda axis: _is_shared(left, right, axis))
