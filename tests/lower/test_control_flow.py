@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Loop, Node, Program, While
 from neuronjax.program.verify import verify
-from neuronjax.program.walk import children
+from neuronjax.program.walk import children, instructions
 from tests.lower.differential import FUNCTION, SUM, check
 
 SQUARE = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
@@ -187,3 +188,18 @@ def test_carried_in_place(name: str) -> None:
     (loop,) = loops(program)
     names = [node.name for node in loop.body if isinstance(node, Kernel)]
     assert not [each for each in names if each.startswith("copy")]
+
+
+def test_stacks_of_a_loop_begin_as_fills() -> None:
+    """A transfer would read the zero once for each element."""
+
+    def layers(x: jax.Array, w: jax.Array) -> Any:
+        return lax.scan(lambda x, w: (jnp.tanh(x + w), x), x, w)
+
+    x, w = np.ones((20, 30), np.float32), np.ones((4, 20, 30), np.float32)
+    program = check(layers, x, w, tolerance=FUNCTION)
+    sources = [each.src for _, each in instructions(program) if isinstance(each, DmaCopy)]
+    repeated = [
+        dim.size for src in sources if not src.buffer.on_chip for dim in src.dims if not dim.stride
+    ]
+    assert math.prod(repeated) == 1

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.builder import KernelBuilder
+from neuronjax.lower.families.filling import filled
 from neuronjax.lower.fuse import root_of
 from neuronjax.lower.homes import Home
 from neuronjax.lower.moves import is_same, move
@@ -80,7 +81,8 @@ def _carry(scope: Scope, op: Op, body: Graph) -> list[View | None]:
         once = sum(root_of(each) is root_of(value) for each in op.operands) == 1
         if not (free and once and root_of(value) not in captured):
             target = whole_view(scope.new(op.results[index], "carry"), value.shape)
-            scope.copy(view, target, op)
+            if not filled(scope, target, value, op):
+                scope.copy(view, target, op)
             view = target
         taken.add(view.buffer.name)
         carried.append(view)

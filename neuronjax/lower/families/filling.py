@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from neuronjax.hlo.graph import Op
+from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.builder import PARTITIONS, KernelBuilder, tile_access
 from neuronjax.lower.elementwise import fill
+from neuronjax.lower.fuse import number_of
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.tiles import FREE_ELEMENTS
 from neuronjax.lower.view import View, walk
 from neuronjax.program.affine import Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Buffer, Immediate
+
+_SPREAD = ("float32", "bfloat16", "float16")
+"""Types of which a tile is filled with one number."""
+
+
+def filled(scope: Scope, target: View, value: Value, op: Op) -> bool:
+    """Fills a whole buffer with a value that is one known number; False: it is not."""
+    number = number_of(value)
+    if number is None or value.dtype.name not in _SPREAD or not target.is_dense:
+        return False
+    spread(scope, target, float(number), op)
+    return True
 
 
 def spread(scope: Scope, target: View, number: float, op: Op, name: str = "fill") -> None:

@@ -9,16 +9,13 @@ import numpy as np
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.builder import KernelBuilder
 from neuronjax.lower.families import addresses
-from neuronjax.lower.families.filling import spread
-from neuronjax.lower.fuse import is_splat, root_of
+from neuronjax.lower.families.filling import filled
+from neuronjax.lower.fuse import root_of
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.view import View, whole_view
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad, RegisterMove
 from neuronjax.program.operand import Access, Buffer, Immediate, Register, RegisterOffset
 from neuronjax.program.operators import AluOp
-
-_SPREAD = ("float32", "bfloat16", "float16")
-"""Types of which a tile is filled with one number."""
 
 
 def iota(scope: Scope, op: Op) -> None:
@@ -84,8 +81,7 @@ def fill(scope: Scope, target: View, filler: Value, op: Op) -> None:
     A number that is known is spread over a tile first: transfers move it in long runs.
     """
     known = root_of(filler)
-    if is_splat(known) and known.dtype.name in _SPREAD and target.is_dense:
-        spread(scope, target, float(known.producer.attributes["value"].flat[0]), op)  # type: ignore[union-attr]
+    if filled(scope, target, known, op):
         return
     view = scope.view(filler)
     scope.copy(View(view.buffer, target.shape, (0,) * len(target.shape), view.offset), target, op)
