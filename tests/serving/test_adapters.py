@@ -26,6 +26,7 @@ from models.sampling import Sampling
 from tests.launch.checkpoint_files import FIELDS, VOCAB, write_directory
 from tests.models.tiny import random_model
 from tests.serving.http_server import Listening, listening
+from tests.serving.readme_examples import examples, run_example
 
 TOKENS = 10  # of an answer
 ADAPTERS = {
@@ -173,6 +174,12 @@ def test_they_are_loaded_and_unloaded(models: Models, server: Listening) -> None
     names = ["root", "qwen"]
     assert answers(server, names) == [models.texts(name) for name in names]
     assert server.ask("/v1/unload_lora_adapter", {"lora_name": "root"})[0] == 200
+
+
+def test_examples_of_the_readme(models: Models, server: Listening) -> None:
+    folder = models.directory.parent
+    for line in examples("adapters"):
+        run_example(line.replace("tuned/adapter-9", str(folder / "root")), server, folder)
 
 
 @pytest.mark.parametrize(

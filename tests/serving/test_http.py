@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from launch.serving.runner.runner import Result, Runner
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Step
 from tests.serving.http_server import CONTEXT, NAME, Running, running
+from tests.serving.readme_examples import LINES, PATHS, examples, path_of, run_example
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 LONG = {"model": NAME, "prompt": "a", "max_tokens": CONTEXT - 1, "temperature": 0}
@@ -109,6 +111,18 @@ def test_other_paths(server: Running, path: str, method: str, status: int, code:
     assert (got, answer["error"]["code"]) == (status, code)
 
 
+@pytest.mark.parametrize("line", examples("text"))
+def test_examples_of_the_readme(server: Running, tmp_path: Path, line: str) -> None:
+    (choice,) = json.loads(run_example(line, server, tmp_path))["choices"]
+    assert choice["finish_reason"] == "length"
+
+
+def test_every_example_is_run() -> None:
+    run = [line for kind in PATHS for line in examples(kind)]
+    assert sorted(run) == sorted(LINES)
+    assert {path_of(line) for line in LINES} == {path for kind in PATHS.values() for path in kind}
+
+
 def test_plain_pages(server: Running) -> None:
     assert server.ask("/health") == (200, "")
     assert set(server.ask("/version")[1]) == {"version"}
@@ -176,6 +190,7 @@ class GatedRunner:
 
     def __init__(self, runner: Runner) -> None:
         self._runner, self.gate = runner, threading.Event()
+        self.worth_guessing = runner.worth_guessing
 
     def reset(self) -> None:
         self._runner.reset()

@@ -25,6 +25,7 @@ from models.whisper.transcription import read_instructions, transcribe
 from tests.launch.test_media_tasks import RATE, write, write_pipeline
 from tests.models.parity.media_cases import WHISPER
 from tests.serving.http_server import Listening, listening
+from tests.serving.readme_examples import examples, run_example
 
 INSTRUCTIONS = {
     "decoder_start_token_id": 91,
@@ -77,7 +78,7 @@ def wav(samples: np.ndarray, form: str = "WAV", rate: int = RATE) -> tuple[str, 
     return f"sound.{form.lower()}", stream.getvalue()
 
 
-def test_speech_by_openais_client(speech: Path, speech_server: Listening) -> None:
+def test_speech_by_openais_client(speech: Path, speech_server: Listening, tmp_path: Path) -> None:
     sound = np.random.default_rng(0).integers(-9000, 9000, RATE + 500).astype("<i2")
     settings, instructions = read_spectrogram(speech), read_instructions(speech)
     model = pretrained.load(speech)
@@ -105,6 +106,10 @@ def test_speech_by_openais_client(speech: Path, speech_server: Listening) -> Non
         assert first == again != " ".join(texts)
         vtt = create(file=wav(sound), **asked, response_format="vtt")
         assert vtt.startswith(f"WEBVTT\n\n00:00:00.000 --> 00:00:01.000\n{texts[0]}\n")
+        name, data = wav(sound)
+        (tmp_path / name).write_bytes(data)
+        for line in examples("speech"):
+            assert '"text":"w' in run_example(line, speech_server, tmp_path)
         for wrong in (
             {"language": "tlh"},
             {"response_format": "xml"},
@@ -150,6 +155,8 @@ def test_images_by_openais_client(tmp_path: Path) -> None:
             alone = client.images.generate(**asked, extra_body={**more, "seed": 6}).data
             np.testing.assert_array_equal(pixels(two[1]), pixels(alone[0]))
             assert not np.array_equal(pixels(two[0]), pixels(two[1]))
+            for line in examples("images"):
+                assert run_example(line, server, tmp_path).count("b64_json") == 2
             for wrong in ({"size": "512x512"}, {"n": 11}, {"prompt": ""}):
                 with pytest.raises(BadRequestError) as caught:
                     client.images.generate(**{**asked, **wrong})

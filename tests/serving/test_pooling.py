@@ -24,6 +24,7 @@ from models.pretrained import Pretrained
 from tests.launch.checkpoint_files import write_directory
 from tests.launch.test_text_tasks import LABELS, WORDS, write
 from tests.serving.http_server import Listening, listening
+from tests.serving.readme_examples import examples, run_example
 
 TEXTS = ["the cat sat", "on a mat", "where is it", "it is on a mat", "the cat is a cat"]
 ENGINE = EngineConfig(
@@ -201,6 +202,16 @@ def test_what_the_model_does_not_do_is_a_404(servers: dict[str, Listening]) -> N
     assert "answers to /classify" in made["error"]["message"]
     status, made = servers["vectors"].ask("/v1/embeddings", {"input": "a", "model": "gpt"})
     assert (status, made["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"), [(kind, line) for kind in ("vectors", "classes") for line in examples(kind)]
+)
+def test_examples_of_the_readme(
+    servers: dict[str, Listening], tmp_path: Path, kind: str, line: str
+) -> None:
+    made = json.loads(run_example(line, servers[kind], tmp_path))
+    assert made.get("data") or made["results"]
 
 
 def test_metrics(servers: dict[str, Listening]) -> None:

@@ -1,0 +1,48 @@
+"""The examples of README.md for curl, and the servers that they are for."""
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.conftest import PROJECT
+from tests.serving.http_server import Listening
+
+LINES = [
+    line
+    for block in re.findall(r"```bash\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("curl localhost:8000/")
+]
+
+# By the kind of the server.
+PATHS: Mapping[str, Sequence[str]] = {
+    "text": ("/v1/completions", "/v1/chat/completions"),
+    "vectors": ("/v1/embeddings", "/v1/rerank", "/v1/score"),
+    "classes": ("/classify",),
+    "speech": ("/v1/audio/transcriptions",),
+    "images": ("/v1/images/generations",),
+    "adapters": ("/v1/load_lora_adapter", "/v1/completions", "/v1/unload_lora_adapter"),
+}
+
+
+def examples(kind: str) -> list[str]:
+    """The commands for a server, in their order."""
+    own = [line for line in LINES if path_of(line) in PATHS[kind]]
+    tuned = [line for line in own if '"tuned"' in line]
+    return tuned if kind == "adapters" else [line for line in own if line not in tuned]
+
+
+def path_of(line: str) -> str:
+    """The path that a command asks for."""
+    return line.split()[1].removeprefix("localhost:8000")
+
+
+def run_example(line: str, server: Listening, folder: Path) -> str:
+    """What a command prints, in a folder with its files. Fails if the server refuses."""
+    command = line.replace("curl localhost:8000", f"curl -sS --fail-with-body {server.url}")
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    return done.stdout
