@@ -179,6 +179,14 @@ CASES = [
            "memset dst=%t<0, 32>[0; 1:8] value=#0",
            "reciprocal dst=%s<0, 32>[0; 1:8] data=%s<0, 32>[0; 1:8]"),)),
     Case("overlap",
+         "memset dst=%s<0, 32>[0; 1:8] value=#0\nmemset dst=%t<0, 32>[0; 1:8] value=#0\n"
+         "reciprocal dst=%t<0, 32>[0; 1:8] data=%t<0, 32>[0; 1:8]\n"
+         "memset dst=%s<0, 32>[0; 1:8] value=#0\n"
+         "reciprocal dst=%s<0, 32>[0; 1:8] data=%s<0, 32>[0; 1:8]",
+         "memset dst=%s<0, 32>[0; 1:8] value=#0\nmemset dst=%t<0, 32>[0; 1:8] value=#0\n"
+         "reciprocal dst=%s<0, 32>[0; 1:8] data=%s<0, 32>[0; 1:8]",
+         fill="", tiles="sbuf %s : float32[32, 8] @0\nsbuf %t : float32[32, 8] @16"),
+    Case("overlap",
          "loop i in 2 { memset dst=%s<0, 32>[0; 1:8] value=#0\n"
          "memset dst=%t<0, 32>[0; 1:8] value=#0 }",
          "memset dst=%s<0, 32>[0; 1:8] value=#0\n"

@@ -82,8 +82,13 @@ def overlap(program: Program) -> Iterator[Violation]:
             yield Violation(path, actual, "an alias, or other addresses")
 
 
-Life = tuple[int, int]
-"""First and last position in program order at which a buffer is live."""
+Span = tuple[int, int]
+Life = list[Span]
+"""First and last positions in program order between which a buffer surely holds a value.
+
+A write ends what was there before: how much of it is overwritten is not looked at, so a life may
+be longer than this, never shorter.
+"""
 
 
 def _overlapping(
@@ -106,17 +111,19 @@ def _overlapping(
         open_: list[tuple[int, Life, Buffer]] = []
         for buffer in here:
             if buffer in lives:
-                first, last = life = lives[buffer]
+                life = lives[buffer]
                 open_ = [entry for entry in open_ if entry[0] > _start(buffer)]
-                pairs += [
-                    (earlier, buffer)
-                    for _, (begin, end), earlier in open_
-                    if begin <= last and first <= end
-                ]
+                pairs += [(earlier, buffer) for _, other, earlier in open_ if _meet(other, life)]
                 open_.append((_end(buffer), life, buffer))
     order = {buffer: number for number, buffer in enumerate(buffers)}
     ordered = [(a, b) if order[a] < order[b] else (b, a) for a, b in pairs]
     yield from sorted(ordered, key=lambda pair: (order[pair[0]], order[pair[1]]))
+
+
+def _meet(a: Life, b: Life) -> bool:
+    if a[0][0] > b[-1][1] or b[0][0] > a[-1][1]:
+        return False
+    return any(first <= end and begin <= last for first, last in a for begin, end in b)
 
 
 def _start(buffer: Buffer) -> int:
@@ -128,8 +135,8 @@ def _end(buffer: Buffer) -> int:
 
 
 _Lives = dict[Buffer, Life]
-_Touched = Mapping[str, frozenset[int]]
-"""Function -> indices of the parameters that it uses."""
+_Touched = Mapping[str, Mapping[int, bool]]
+"""Function -> indices of the parameters that it uses, and whether it reads them first."""
 _Scope = tuple[str, tuple[Buffer, ...], Callable[[], _Lives], set[Buffer]]
 
 
@@ -148,10 +155,11 @@ def _scopes(program: Program) -> Iterator[_Scope]:
         for position, node in _ordered(program.body):
             positions.setdefault(id(node), []).append(position)
     for place, kernel in kernels(program):
+        here = positions.get(id(kernel), ())
         reached = {
-            buffer: (0, _AT_THE_END)
-            for buffer, (first, last) in held.items()
-            if any(first <= position <= last for position in positions.get(id(kernel), ()))
+            buffer: [(0, _AT_THE_END)]
+            for buffer, life in held.items()
+            if any(first <= position <= last for position in here for first, last in life)
         }
         lives = partial(_kernel_lives, kernel, touched, reached)
         yield place.path, (*kernel.buffers, *reached), lives, set(reached)
@@ -175,12 +183,14 @@ def _ordered(nodes: tuple[Node, ...], start: int = 0) -> Iterator[tuple[int, Nod
 
 
 def _touched(program: Program) -> _Touched:
-    touched: dict[str, frozenset[int]] = {}
+    touched: dict[str, dict[int, bool]] = {}
     for function in program.functions:
         used = _used(function.body, 0, touched)[0]
-        touched[function.name] = frozenset(
-            index for index, buffer in enumerate(function.parameters) if buffer in used
-        )
+        touched[function.name] = {
+            index: used[buffer].is_read_first
+            for index, buffer in enumerate(function.parameters)
+            if buffer in used
+        }
     return touched
 
 
@@ -192,14 +202,13 @@ def _lives(
 ) -> dict[Buffer, Life]:
     """Lives of used buffers; those of kinds `whole` live from beginning to end.
 
-    A buffer that outlives an iteration of a loop lives as long as the loop: one that is also used
-    outside the loop, or that the loop's body reads before writing it.
+    A buffer that the body of a loop reads before writing it lives as long as the loop.
     """
     used = _used(nodes, 0, touched)[0]
     lives: dict[Buffer, Life] = {}
     for buffer in known:
         if buffer.kind in whole:
-            lives[buffer] = (0, _AT_THE_END)
+            lives[buffer] = [(0, _AT_THE_END)]
         elif buffer in used:
             lives[buffer] = used[buffer].life
     return lives
@@ -210,8 +219,6 @@ class _Use:
     """Where nodes use a buffer, and whether the first use is a read."""
 
     life: Life
-    among_others: Life
-    """Its life if other nodes use it too: in a loop, that of the whole loop."""
     is_read_first: bool
 
 
@@ -228,44 +235,41 @@ def _used(nodes: tuple[Node, ...], start: int, touched: _Touched) -> tuple[_Uses
             position += 1
             continue
         if isinstance(node, Call):
-            here = (position, position)
-            for index in touched.get(node.function, range(len(node.arguments))):
-                _add(used, node.arguments[index], here, here, reads=False)
+            for index, is_read_first in touched.get(node.function, {}).items():
+                here = [(position, position)]
+                _add(used, node.arguments[index], here, reads=is_read_first)
             position += 1
             continue
         inner, end = _used(children(node), position + 1, touched)
-        extent = (position, end - 1)
+        whole = [(position, end - 1)]
         for buffer, use in inner.items():
-            life = among_others = use.life
-            if isinstance(node, Loop | While):
-                life = extent if use.is_read_first else use.life
-                among_others = extent
-            elif isinstance(node, Split):
-                life = among_others = extent
-            _add(used, buffer, life, among_others, reads=use.is_read_first)
+            repeats = isinstance(node, While) or (isinstance(node, Loop) and node.trips != 1)
+            lasts = isinstance(node, Split) or (repeats and use.is_read_first)
+            _add(used, buffer, whole if lasts else use.life, reads=use.is_read_first)
         position = end
     return used, position
 
 
 def _add_instruction(used: _Uses, node: Instruction, position: int) -> None:
-    here = (position, position)
+    reads: dict[Buffer, bool] = {}
     for use in node.uses():
         if isinstance(use.operand, Access):
-            reads = use.role.is_read and use.unless is False
-            known = used.get(use.operand.buffer)
-            if known is not None and known.life == here:
-                known.is_read_first |= reads
-            else:
-                _add(used, use.operand.buffer, here, here, reads=reads)
+            buffer = use.operand.buffer
+            is_read = use.role.is_read and use.unless is False
+            reads[buffer] = reads.get(buffer, False) or is_read
+    for buffer, is_read in reads.items():
+        _add(used, buffer, [(position, position)], reads=is_read)
 
 
-def _add(used: _Uses, buffer: Buffer, life: Life, among_others: Life, *, reads: bool) -> None:
+def _add(used: _Uses, buffer: Buffer, life: Life, *, reads: bool) -> None:
     known = used.get(buffer)
     if known is None:
-        used[buffer] = _Use(life, among_others, reads)
-        return
-    first, last = known.among_others
-    known.life = known.among_others = min(first, among_others[0]), max(last, among_others[1])
+        used[buffer] = _Use(list(life), reads)
+    elif reads:
+        known.life[-1] = (known.life[-1][0], life[0][1])
+        known.life += life[1:]
+    else:
+        known.life += life
 
 
 def _share_bytes(a: Buffer, b: Buffer) -> bool:
