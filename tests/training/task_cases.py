@@ -11,6 +11,11 @@ import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
+from models import pretrained
+from tests.models.tiny import random_model
+
+STDDEV = 0.05  # of weights to begin with
+
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -179,9 +184,9 @@ CASES = {
     "sft": Case("sft", LLAMA, _talks, _CHAT),
     "sft with adapters": Case("sft", LLAMA, _talks, _CHAT | {"lora_rank": 4}),
     "dpo": Case("dpo", LLAMA, _pairs),
-    "dpo with adapters": Case("dpo", LLAMA, _pairs, {"lora_rank": 4, "merge_lora": True}),
+    "dpo with adapters": Case("dpo", LLAMA, _pairs, {"lora_rank": 4}),
     "orpo": Case("orpo", LLAMA, _pairs),
-    "text-classification": Case("text-classification", BERT, _films, {"lora_rank": 2}),
+    "text-classification": Case("text-classification", BERT, _films),
     "token-classification": Case("token-classification", BERT, _words),
     "question-answering": Case("question-answering", BERT, _questions),
     "fill-mask": Case("fill-mask", BERT, _texts, {"mlm_probability": 0.3}),
@@ -194,17 +199,15 @@ CASES = {
 }
 
 
-def write_case(case: Case, directory: Path) -> tuple[Path, str]:
-    """(config.json, --data) of a case, in a new directory."""
-    directory.mkdir()
-    path = directory / "config.json"
-    path.write_text(json.dumps(case.config))
+def write_case(case: Case, directory: Path) -> str:
+    """--data of a case, and its model in a new directory."""
+    pretrained.save(directory, random_model(case.config, stddev=STDDEV))
     for name, values in case.files.items():
         (directory / name).write_text(json.dumps(values))
     if case.config is not LLAMA:
         write_tokenizer(directory)
     if case.records is None:
-        return path, "digits"
+        return "digits"
     file = directory / "records.jsonl"
     file.write_text("".join(json.dumps(record) + "\n" for record in case.records(directory)))
-    return path, str(file)
+    return str(file)

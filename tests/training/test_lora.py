@@ -3,7 +3,7 @@
 import json
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from launch.finetuning.starting import random_parameters
 from launch.training.objectives import next_tokens
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS
-from launch.training.step import TrainState, make_training
+from launch.training.step import Training, TrainState, make_training
 from models.errors import ConfigError
 from models.layers.low_rank import switch_adapters
 from models.parallel.depth import stack
@@ -253,79 +253,94 @@ def test_adapters_that_are_switched_off_leave_the_base() -> None:
     np.testing.assert_array_equal(got, base)
 
 
+ROWS = next_tokens(np.random.default_rng(0).integers(0, 64, (4, 9)).astype(np.int32))
 MESHES = {
     "one core": Parallelism(),
-    "fsdp and tensor": Parallelism(fully_sharded_size=2, tensor_parallel_size=2),
-    "data, accumulated": Parallelism(data_parallel_size=2, gradient_accumulation_steps=2),
-    "scanned, recomputed, tensor": Parallelism(
-        tensor_parallel_size=2, scan_layers=True, recompute="full"
+    "fsdp, tensor, accumulated": Parallelism(
+        fully_sharded_size=2, tensor_parallel_size=2, gradient_accumulation_steps=2
+    ),
+    "data, tensor, scanned, recomputed": Parallelism(
+        data_parallel_size=2, tensor_parallel_size=2, scan_layers=True, recompute="full"
     ),
 }
 
 
-def train(
-    parallelism: Parallelism, devices: list[jax.Device], precision: str = "fp32", steps: int = 3
-) -> tuple[Adapted, Parameters, TrainState, list[float]]:
-    """Steps with dropout."""
-    config = {**LLAMA, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2}
-    base = random_model(config)
+class Trained(NamedTuple):
+    adapted: Adapted
+    base: Parameters
+    training: Training
+    state: TrainState
+    losses: list[float]
+
+
+@cache
+def adapted_at_first() -> tuple[Adapted, Parameters, Parameters]:
+    """A model with adapters, the weights of its base, and those that are trained."""
+    base = random_model({**LLAMA, "architectures": ["LlamaForCausalLM"]})
     adapted = adapt(described(base), LoRA(rank=4, dropout=0.3, targets="k_proj,o_proj,up_proj"))
-    rows = next_tokens(np.random.default_rng(0).integers(0, 64, (4, 9)).astype(np.int32))
-    training = make_training(
+    trained = adapted.trained()
+    whole = SingleDeviceSharding(jax.devices()[0])
+    added = random_parameters(adapted.model, trained, 0, dict.fromkeys(trained, whole))
+    return adapted, *jax.tree.map(np.asarray, (base.parameters, added))
+
+
+def training_of(parallelism: Parallelism, devices: list[jax.Device], precision: str) -> Training:
+    adapted, _, _ = adapted_at_first()
+    return make_training(
         adapted.model,
         optax.adam(1e-2),
         parallelism,
         PRECISIONS[precision],
         mesh=parallelism.mesh(devices),
-        batch=jax.eval_shape(lambda: rows),
+        batch=jax.eval_shape(lambda: ROWS),
         trained=adapted.trained(),
         seed=0,
     )
-    dtype = PRECISIONS[precision].compute_dtype
-    weights = {path: np.asarray(x, dtype) for path, x in base.parameters.items()}
-    whole = SingleDeviceSharding(devices[0])
-    trained = adapted.trained()
-    added = random_parameters(adapted.model, trained, 0, dict.fromkeys(trained, whole))
-    everything = {**weights, **added}
-    everything = stack(everything) if parallelism.scan_layers else everything
-    state = training.start(jax.device_put(everything, training.shardings.parameters))
+
+
+@cache
+def train(mesh: str) -> Trained:
+    """Three steps with dropout."""
+    parallelism = MESHES[mesh]
+    training = training_of(parallelism, jax.devices(), "fp32")
+    adapted, base, added = adapted_at_first()
+    weights = {**base, **added}
+    weights = stack(weights) if parallelism.scan_layers else weights
+    state = training.start(jax.device_put(weights, training.shardings.parameters))
     losses = []
-    for _ in range(steps):
-        state, values = training.step(state, rows)
+    for _ in range(3):
+        state, values = training.step(state, ROWS)
         losses.append(float(values["loss"]))
-    return adapted, weights, state, losses
-
-
-@pytest.fixture(scope="module")
-def losses_of_one_core(neuron_devices: list[jax.Device]) -> list[float]:
-    return train(MESHES["one core"], neuron_devices)[3]
+    return Trained(adapted, base, training, state, losses)
 
 
 @pytest.mark.parametrize("mesh", list(MESHES)[1:])
-def test_dropout_and_losses_do_not_depend_on_the_mesh(
-    neuron_devices: list[jax.Device], losses_of_one_core: list[float], mesh: str
-) -> None:
-    losses = train(MESHES[mesh], neuron_devices)[3]
-    np.testing.assert_allclose(losses, losses_of_one_core, rtol=1e-4)
+def test_dropout_and_losses_do_not_depend_on_the_mesh(mesh: str) -> None:
+    losses = train(mesh).losses
+    np.testing.assert_allclose(losses, train("one core").losses, rtol=1e-4)
     assert losses[-1] < losses[0]
 
 
-def test_the_base_keeps_every_bit_and_is_not_in_the_optimizer(
-    neuron_devices: list[jax.Device],
-) -> None:
-    adapted, base, state, losses = train(
-        MESHES["fsdp and tensor"], neuron_devices, "mixed_precision"
-    )
-    assert losses[-1] < losses[0]
+def test_the_base_keeps_every_bit_and_is_not_in_the_optimizer() -> None:
+    adapted, base, _, state, _ = train("fsdp, tensor, accumulated")
     for path, value in base.items():
-        assert state.parameters[path].dtype == jnp.bfloat16
         np.testing.assert_array_equal(state.parameters[path], value, err_msg=path)
-    moments = {
+    moments = moments_of(state)
+    assert moments.keys() == adapted.trained()
+    assert not any(leaf.sharding.is_fully_replicated for leaf in moments.values())
+
+
+def test_the_base_is_held_as_layers_compute(neuron_devices: list[jax.Device]) -> None:
+    adapted, base, _ = adapted_at_first()
+    state = training_of(Parallelism(), neuron_devices, "mixed_precision").state
+    assert {state.parameters[path].dtype for path in base} == {jnp.dtype("bfloat16")}
+    wide = [*moments_of(state).values(), *(state.parameters[path] for path in adapted.trained())]
+    assert {leaf.dtype for leaf in wide} == {jnp.dtype("float32")}
+
+
+def moments_of(state: TrainState) -> dict[str, Any]:
+    return {
         path[-1].key: leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(state.optimizer)
         if hasattr(path[-1], "key")
     }
-    assert moments.keys() == adapted.trained()
-    assert {leaf.dtype for leaf in moments.values()} == {jnp.dtype("float32")}
-    sharded = [leaf for leaf in moments.values() if not leaf.sharding.is_fully_replicated]
-    assert len(sharded) == len(moments)

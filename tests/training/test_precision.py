@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,9 +18,10 @@ from launch.training.platform import check_platform, prepare_platform
 from launch.training.precision import PRECISIONS, PrecisionSettings
 from launch.training.schedules import SCHEDULES
 from models.losses import cross_entropy
-from models.parameters import merge, split
+from models.parameters import merge
 from tests.conftest import PROJECT, RunPython
-from tests.training.tiny_training import MODEL, batch, tiny_training
+from tests.models.tiny import QUICK_COMPILE
+from tests.training.tiny_training import MODEL, batch, first_state, tiny_training
 
 DTYPES = {
     "fp32": ("float32", "float32", "float32"),
@@ -88,15 +90,15 @@ def test_types_of_the_step(name: str, neuron_devices: list[jax.Device]) -> None:
     assert sums == Counter({accumulation: len(training.state.parameters)}) + Counter(histories)
 
 
-def reference_losses(precision: str, steps: int) -> list[float]:
+def reference_losses(precision: str, masters: Any, steps: int) -> list[float]:
     """Training as the recipe's documentation describes it, on one device, without any of ours."""
     layers, _, weights_dtype = DTYPES[precision]
     optimizer = optax.adamw(1e-2)
     config = PRECISIONS[precision].configure(MODEL.config)
-    graph, masters = split(MODEL.architecture.build(config, 0))
+    graph, _ = MODEL.architecture.abstract(config)
     state = optimizer.init(masters)
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=QUICK_COMPILE)
     def step(masters: Any, state: Any, data: Any) -> Any:
         def loss_of(weights: Any) -> jax.Array:
             return jnp.mean(cross_entropy(merge(graph, weights)(data["tokens"]), data["targets"]))
@@ -119,12 +121,13 @@ def test_losses_of_the_recipe(
     name: str, neuron_devices: list[jax.Device], cpu_devices: list[jax.Device]
 ) -> None:
     training = tiny_training(neuron_devices, name)
-    state, losses = training.init(), []
+    state, losses = first_state(training), []
+    masters = jax.tree.map(np.asarray, state.parameters)
     for number in range(4):
         state, values = training.step(state, batch(number))
         losses.append(float(values["loss"]))
     with jax.default_device(cpu_devices[0]):
-        expected = reference_losses(name, 4)
+        expected = reference_losses(name, jax.tree.map(jnp.asarray, masters), 4)
     # An operand's last digit: products are rounded to the type of the layers.
     rtol = float(jnp.finfo(DTYPES[name][0]).eps)
     np.testing.assert_allclose(losses, expected, rtol=max(rtol, 1e-6))
@@ -228,7 +231,7 @@ def test_flags_change_single_fields_of_a_recipe() -> None:
 
 def test_average_of_weights(neuron_devices: list[jax.Device]) -> None:
     training = tiny_training(neuron_devices, "mixed_precision", ema_decay=0.75)
-    state = training.init()
+    state = first_state(training)
     expected = jax.tree.map(np.asarray, state.parameters)
     for number in range(3):
         state, _ = training.step(state, batch(number))

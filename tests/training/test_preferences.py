@@ -147,9 +147,10 @@ def test_odds_ratio(
 
 MESHES = {
     "one core": Parallelism(),
-    "data": Parallelism(data_parallel_size=2),
     "fsdp and tensor": Parallelism(fully_sharded_size=2, tensor_parallel_size=2),
-    "scanned, tensor": Parallelism(tensor_parallel_size=2, scan_layers=True),
+    "data, tensor, scanned": Parallelism(
+        data_parallel_size=2, tensor_parallel_size=2, scan_layers=True
+    ),
 }
 
 

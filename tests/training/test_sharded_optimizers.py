@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from launch.training.optimizers import OPTIMIZERS, OptimizerSettings, make_optimizer
-from tests.training.tiny_training import MODEL, batch, tiny_training
+from tests.training.tiny_training import MODEL, batch, first_state, tiny_training
 
 SIZES = {"data": 2, "model": 2}
 KERNEL = "blocks.0.mlp.up.kernel"
@@ -25,7 +25,7 @@ def optimizer(name: str) -> optax.GradientTransformation:
 
 def parameters_after(steps: int, devices: list[jax.Device], precision: str, **settings: Any) -> Any:
     training = tiny_training(devices, precision, **settings)
-    state = training.init()
+    state = first_state(training)
     for number in range(steps):
         state, _ = training.step(state, batch(number))
     return training, state
@@ -56,7 +56,7 @@ def test_factored_moments_are_split_like_the_axes_they_have(
     assert moments.v_row[KERNEL].spec == P("data")
     assert moments.v_col[KERNEL].spec == P("model")
     assert moments.v[KERNEL].spec == P()
-    state, _ = training.step(training.init(), batch())
+    state, _ = training.step(first_state(training), batch())
     assert state.optimizer[0].v_col[KERNEL].sharding.spec == P("model")
 
 

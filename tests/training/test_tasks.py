@@ -1,4 +1,4 @@
-"""Every task through the trainer: the loss falls, an interrupted run goes on, files are written."""
+"""Every task through the trainer: the loss falls, files are written, interrupted runs go on."""
 
 import json
 from pathlib import Path
@@ -19,10 +19,11 @@ from launch.trainer import run_job
 from launch.training.schedules import ScheduleSettings
 from models import pretrained
 from models.pretrained import describe
-from tests.models.tiny import random_model
 from tests.training.task_cases import CASES, LLAMA, Case, write_case
 
 STEPS = 6
+INTERRUPTED = ("sft with adapters", "image-classification, resnet")
+"""Cases that stop and go on, on fewer cores: with frozen weights, with running statistics."""
 
 
 def run(case: Case, path: Path, data: str, directory: Path, **changes: Any) -> int:
@@ -31,7 +32,7 @@ def run(case: Case, path: Path, data: str, directory: Path, **changes: Any) -> i
         **{
             "checkpoint_dir": directory,
             "data": DataConfig(data=data),
-            "mesh": "data=2",
+            "mesh": "data=1",
             "batch_size": 8,
             "steps": STEPS,
             "eval_every": STEPS,
@@ -51,41 +52,38 @@ def test_every_task_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_task_learns_and_goes_on(name: str, tmp_path: Path) -> None:
+def test_a_task_learns(name: str, tmp_path: Path) -> None:
     case, runs = CASES[name], tmp_path / "run"
-    path, data = write_case(case, tmp_path / "model")
-    assert run(case, path, data, runs, steps=STEPS - 2) == 0
+    path = tmp_path / "model"
+    data = write_case(case, path)
+    if name in INTERRUPTED:
+        assert run(case, path, data, runs, steps=STEPS - 2, mesh="data=2") == 0
     assert run(case, path, data, runs) == 0
     rows = [row for row in metrics(runs) if "loss" in row]
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
     assert sum(row["loss"] for row in rows[-2:]) < sum(row["loss"] for row in rows[:2])
     held_out = [row["held_out_loss"] for row in metrics(runs) if "held_out_loss" in row]
-    assert len(held_out) == 2
+    assert len(held_out) == (2 if name in INTERRUPTED else 1)
     adapters = "lora_rank" in case.settings and "merge_lora" not in case.settings
     written = runs / f"{'adapter' if adapters else 'model'}-{STEPS}"
     if adapters:
-        labels = ["bad", "good"] if case.task == "text-classification" else []
-        load_adapter(written, described_for(path, TASKS[case.task], labels)[1])
+        load_adapter(written, described_for(path, TASKS[case.task], [])[1])
     else:
         assert describe(written).architecture.task == TASKS[case.task].head
 
 
-def test_tuning_begins_with_the_weights_of_a_directory(tmp_path: Path) -> None:
-    """A classifier of a masked language model: the encoder is kept, the head is new."""
+def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) -> None:
+    """A classifier of a masked language model: encoder as it was, adapters merged, head new."""
     films = CASES["text-classification"]
-    path, data = write_case(films, tmp_path / "model")
-    model = random_model(films.config)
-    pretrained.save(tmp_path / "base", model)
-    tokenizer = (path.parent / "tokenizer.json").read_bytes()
-    (tmp_path / "base" / "tokenizer.json").write_bytes(tokenizer)
-    still = ScheduleSettings(schedule="constant", learning_rate=0.0, warmup_steps=0)
-    whole = Case(films.task, films.config)
-    run(whole, tmp_path / "base", data, tmp_path / "run", steps=1, schedule=still)
-    tuned = pretrained.load(tmp_path / "run" / "model-1").parameters
+    path = tmp_path / "model"
+    data = write_case(films, path)
+    settings = {"lora_rank": 2, "target_modules": "query", "merge_lora": True}
+    run(Case(films.task, films.config, settings=settings), path, data, tmp_path / "run")
+    first = pretrained.load(path).parameters
+    tuned = pretrained.load(tmp_path / "run" / f"model-{STEPS}").parameters
     kept = {path for path in tuned if path.startswith(("blocks.", "embeddings."))}
-    assert len(kept) > 10
-    for path in kept:
-        np.testing.assert_array_equal(tuned[path], model.parameters[path], err_msg=path)
+    changed = {path for path in kept if not np.array_equal(tuned[path], first[path])}
+    assert changed == {"blocks.0.attention.query.kernel"}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +110,8 @@ def test_what_cannot_be_is_refused_before_the_first_step(
     error: type[Exception],
     message: str,
 ) -> None:
-    path, data = write_case(CASES["sft"], tmp_path / "model")
+    path = tmp_path / "model"
+    data = write_case(CASES["sft"], path)
     given = dict(settings)
     changes = {"mesh": given.pop("mesh")} if "mesh" in given else {}
     with pytest.raises(error, match=message):

@@ -10,7 +10,7 @@ from launch.source import byte_level
 from launch.training.objectives import next_tokens, text_batch
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS
-from launch.training.step import Training, make_training
+from launch.training.step import Training, TrainState, make_training
 from models.decoder.config import DecoderConfig
 
 CONFIG = DecoderConfig(
@@ -55,3 +55,15 @@ def tiny_training(
         seed=0,
         **settings,
     )
+
+
+def first_state(training: Training) -> TrainState:
+    """The state of weights that were drawn without compiling anything."""
+    rng = np.random.default_rng(0)
+    # Vectors are scales of norms.
+    drawn = {
+        path: np.ones(leaf.shape) if len(leaf.shape) == 1 else rng.normal(0, 0.05, leaf.shape)
+        for path, leaf in training.state.parameters.items()
+    }
+    weights = {path: x.astype(training.state.parameters[path].dtype) for path, x in drawn.items()}
+    return training.start(weights)
