@@ -8,6 +8,7 @@ it runs in a sandbox.
 
 import json
 import secrets
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -78,7 +79,8 @@ class ChatTemplate:
             )
         except Exception as error:  # a template may do anything, and fail as any program does
             raise DataError(
-                f"the chat template of {self.where} fails: {type(error).__name__}: {error}"
+                f"the chat template of {self.where} fails{_line_of(error)}: "
+                f"{type(error).__name__}: {error}"
             ) from error
         return self._without_marks(text)
 
@@ -171,6 +173,13 @@ def _read(file: Path) -> str:
         return file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error
+
+
+def _line_of(error: Exception) -> str:
+    """Where in the template an error arose, as far as Jinja tells."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == "<template>"]
+    return f" in line {lines[-1]}" if lines else ""
 
 
 def _environment(mark: str) -> Any:

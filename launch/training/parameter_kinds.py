@@ -16,12 +16,14 @@ class Kind(Enum):
     EMBEDDING = "embedding"  # vectors that are looked up or added: tokens, positions, the head
     SCALE = "scale"  # of a norm, and statistics
     BIAS = "bias"
+    CONSTANT = "constant"  # stored with the weights, but not learnt
 
 
 KINDS: Mapping[str, Kind] = {
     r"(.*_)?bias": Kind.BIAS,
     r"scale|logit_scale|mean|variance": Kind.SCALE,
     r"table|positions|class_token|distillation_token": Kind.EMBEDDING,
+    r"sinusoids": Kind.CONSTANT,
     r"kernel|router|experts_(gate|up|down)|a|b": Kind.MATRIX,  # a and b are an adapter's
 }
 """Regular expression that matches the last part of a path -> kind."""

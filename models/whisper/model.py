@@ -45,7 +45,7 @@ class Encoder(nnx.Module):
         self.conv_1 = conv(config.num_mels, 1)
         self.conv_2 = conv(config.dim, 2)
         positions = sinusoids(config.max_source_len, config.dim)
-        self.positions = nnx.Param(jnp.asarray(positions, config.param_dtype))
+        self.sinusoids = nnx.Param(jnp.asarray(positions, config.param_dtype))
         shape = config.encoder_block
         self.blocks = nnx.List([Block(shape, rngs=rngs) for _ in range(config.encoder_layers)])
         self.norm = shape.norm()
@@ -62,7 +62,7 @@ class Encoder(nnx.Module):
         x = jax.nn.gelu(self.conv_1(features.astype(self.config.dtype)), approximate=False)
         x = jax.nn.gelu(self.conv_2(x), approximate=False)
         # The positions are stored with the weights, but not learnt.
-        x = x + jax.lax.stop_gradient(self.positions[...]).astype(x.dtype)
+        x = x + jax.lax.stop_gradient(self.sinusoids[...]).astype(x.dtype)
         for block in self.blocks:
             x = block(x)
         return self.norm(x)

@@ -12,7 +12,7 @@ AXES: AxisTable = (
     (r"encoder\.conv_1\.bias", ("hidden_dim",)),
     (r"encoder\.conv_2\.kernel", ("window", "hidden_dim", "dim")),
     (r"encoder\.conv_2\.bias", ("residual",)),
-    (r"encoder\.positions", ("positions", "dim")),
+    (r"encoder\.sinusoids", ("positions", "dim")),
     (r"decoder\.positions", ("positions", "dim")),
     (r"decoder\.embedding\.table", ("tokens", "dim")),
 )

@@ -32,17 +32,18 @@ _BLOCKS: tuple[Row, ...] = (
     row(f"{_KEY}.fc2.bias", f"{_BLOCK}.mlp.down.bias"),
     *_norm(f"{_KEY}.final_layer_norm", f"{_BLOCK}.mlp_norm"),
     *_norm("layer_norm", "norm"),
-    row("embed_positions.weight", "positions"),
 )
 _ENCODER = (
     row("conv1.weight", "conv_1.kernel", CONV_1D),
     row("conv1.bias", "conv_1.bias"),
     row("conv2.weight", "conv_2.kernel", CONV_1D),
     row("conv2.bias", "conv_2.bias"),
+    row("embed_positions.weight", "sinusoids"),
     *_BLOCKS,
 )
 _DECODER = (
     row("embed_tokens.weight", "embedding.table"),
+    row("embed_positions.weight", "positions"),
     *_attention(f"{_KEY}.encoder_attn", f"{_BLOCK}.cross_attention"),
     *_norm(f"{_KEY}.encoder_attn_layer_norm", f"{_BLOCK}.cross_attention_norm"),
     *_BLOCKS,

@@ -176,7 +176,7 @@ def test_bytes() -> None:
         (CHATML, {"messages": "Hi"}, r"line 3: expected a list of messages.*not 'Hi'"),
         (CHATML, {"messages": []}, r"line 3: expected a list of messages.*not \[\]"),
         (CHATML, {"messages": [{"content": "Hi"}]}, r"line 3: expected .* role each"),
-        (CHATML, {"messages": [{"role": "user"}]}, r"line 3: .*fails: UndefinedError.*content"),
+        (CHATML, {"messages": [{"role": "user"}]}, r"line 3: .*fails in line 6: .*content"),
         (CHATML, {"question": "?"}, r"line 3: no field 'messages, prompt.*'question'"),
     ],
 )  # fmt: skip

@@ -14,12 +14,14 @@ from launch.errors import ModelError, SettingsError
 from launch.training.optimizers import OPTIMIZERS, OptimizerSettings, make_optimizer
 from launch.training.parameter_kinds import Kind, kind_of, kinds_of, matrix_axes
 from models import pretrained
-from models.decoder.sharding import AXES
+from models.decoder.sharding import AXES as DECODER_AXES
 from models.registry import ARCHITECTURES
 from models.weights.fields import Fields
+from models.whisper.sharding import AXES as WHISPER_AXES
 from tests.models.parity.case import Case
 from tests.models.parity.cases import CASES
 
+AXES = (*DECODER_AXES, *WHISPER_AXES)
 RATE = optax.linear_schedule(0.02, 0.01, 10)
 SHAPES = {
     "blocks.0.attention.query.kernel": (16, 4, 8),
@@ -28,6 +30,7 @@ SHAPES = {
     "blocks.0.mlp.experts_up": (2, 16, 24),
     "blocks.0.mlp.up.kernel": (160, 130),
     "embedding.table": (12, 16),
+    "encoder.sinusoids": (12, 16),
     "norm.scale": (16,),
 }
 AS_MATRIX = {
@@ -35,7 +38,7 @@ AS_MATRIX = {
     "blocks.0.attention.output.kernel": (32, 16),
     "blocks.0.mlp.up.kernel": (160, 130),
 }
-DECAYING = {path for path in SHAPES if not path.endswith(("bias", "scale"))}
+DECAYING = {path for path in SHAPES if not path.endswith(("bias", "scale", "sinusoids"))}
 
 
 def adamw(parameters: dict[str, Any]) -> optax.GradientTransformation:

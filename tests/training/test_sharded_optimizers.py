@@ -14,6 +14,7 @@ from launch.training.optimizers import OPTIMIZERS, OptimizerSettings, make_optim
 from tests.training.tiny_training import MODEL, batch, first_state, tiny_training
 
 SIZES = {"data": 2, "model": 2}
+THREE_AXES = {"data": 2, "fsdp": 2, "model": 2}
 KERNEL = "blocks.0.mlp.up.kernel"
 
 
@@ -31,17 +32,16 @@ def parameters_after(steps: int, devices: list[jax.Device], precision: str, **se
     return training, state
 
 
-# Lion's updates are signs: what is no gradient but rounding changes weights by whole steps.
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lion"}))
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_mesh_trains_like_one_device(name: str, neuron_devices: list[jax.Device]) -> None:
     _, alone = parameters_after(2, neuron_devices, "fp32", optimizer=optimizer(name))
     _, shared = parameters_after(
-        2, neuron_devices, "fp32", optimizer=optimizer(name), sizes=SIZES, zero_1=True
+        2, neuron_devices, "fp32", optimizer=optimizer(name), sizes=THREE_AXES, zero_1=True
     )
     for path, weights in alone.parameters.items():
-        np.testing.assert_allclose(
-            shared.parameters[path], weights, rtol=0, atol=2e-5, err_msg=path
-        )
+        far = np.abs(np.asarray(shared.parameters[path]) - np.asarray(weights)) > 2e-5
+        # Lion's updates are signs: where a gradient is but a rounding, they are whole steps.
+        assert np.mean(far) <= (0.01 if name == "lion" else 0), path
 
 
 def test_factored_moments_are_split_like_the_axes_they_have(

@@ -66,4 +66,4 @@ def first_state(training: Training) -> TrainState:
         for path, leaf in training.state.parameters.items()
     }
     weights = {path: x.astype(training.state.parameters[path].dtype) for path, x in drawn.items()}
-    return training.start(weights)
+    return training.start(jax.device_put(weights, training.shardings.parameters))
