@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train generate serve test parity lint bench suite ecosystem fuzz interruptions clean
+.PHONY: train generate serve test parity lint bench suite ecosystem fuzz interruptions presets clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -61,6 +61,10 @@ fuzz: $(STAMP)
 # A training run killed twenty times at random moments: it must reach the losses of one that was not.
 interruptions: $(STAMP)
 	$(BIN)/python -m tests.training.interruptions --times=20
+
+# Every preset in small, for 8 cores: trains, resumes, and goes on elsewhere (half an hour).
+presets: $(STAMP)
+	$(BIN)/python -m tests.training.presets
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

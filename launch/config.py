@@ -32,6 +32,9 @@ class TrainConfig:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     precision: PrecisionSettings = field(default_factory=PrecisionSettings)
     parallelism: Parallelism = field(default_factory=Parallelism)
+    check_memory: bool = setting(
+        True, "Refuse a step that does not fit into the memory of the device."
+    )
     clip_norm: float = setting(1.0, "Largest global norm of the gradient.", lowest=0.0)
     checkpoint_every: int = setting(100, "Steps between checkpoints.", lowest=1)
     keep: int = setting(3, "How many of the newest checkpoints to keep.", lowest=1)

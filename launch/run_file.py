@@ -11,14 +11,28 @@ RUN_FILE = "run.json"
 
 
 def write_run_file(
-    directory: Path, settings: Mapping[str, Any], model: Mapping[str, Any] | None
+    directory: Path,
+    settings: Mapping[str, Any],
+    model: Mapping[str, Any] | None,
+    environment: Mapping[str, str],
 ) -> None:
-    """Writes the values of flags, and the fields of the model's config.json if no flag says what
-    it is; --config starts the same run in another directory from it. Raises OutputError."""
-    content = {"settings": dict(settings), "model": None if model is None else dict(model)}
-    fresh = directory / f"{RUN_FILE}.new"
+    """Writes the values of flags, the fields of the model's config.json if no flag says what it
+    is, and the variables that a preset has set; --config starts the same run in another directory
+    from it. Raises OutputError."""
+    content = {
+        "settings": dict(settings),
+        "model": None if model is None else dict(model),
+        "environment": dict(environment),
+    }
+    write_json(directory / RUN_FILE, content)
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Writes or replaces the file at once. Raises OutputError."""
+    fresh = file.with_name(f"{file.name}.new")
     try:
+        file.parent.mkdir(exist_ok=True)
         fresh.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
-        fresh.replace(directory / RUN_FILE)
+        fresh.replace(file)
     except OSError as error:
-        raise OutputError(f"cannot write {directory / RUN_FILE}: {error.strerror}") from error
+        raise OutputError(f"cannot write {file}: {error.strerror}") from error

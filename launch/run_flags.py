@@ -7,10 +7,10 @@ from typing import Any
 
 from absl import flags
 
-from launch.checkpoints import run_directory
+from launch.checkpoints import run_directory, steps
 from launch.config import TrainConfig
 from launch.processes import join_processes
-from launch.settings import define_flags, from_flags
+from launch.settings import define_flags, from_flags, names_of
 from launch.training.platform import prepare_platform
 
 
@@ -34,7 +34,8 @@ def run_of_flags(defaults: TrainConfig, values: Mapping[str, Any]) -> TrainConfi
     own = {entry.name: values[entry.name] for entry in fields(defaults) if "help" in entry.metadata}
     directory = run_directory(values["checkpoint_dir"])
     config = TrainConfig(checkpoint_dir=directory, **own, **parts)
-    prepare_platform(config.precision.resolve(), config.seed, os.environ)
+    last_step = max(steps(directory), default=0)
+    prepare_platform(config.precision.resolve(), config.seed, last_step, os.environ)
     join_processes()
     return config
 
@@ -42,9 +43,7 @@ def run_of_flags(defaults: TrainConfig, values: Mapping[str, Any]) -> TrainConfi
 def setting_names(config: TrainConfig) -> set[str]:
     """The flags of a run's settings."""
     records = (config, *_parts(config).values())
-    return {
-        entry.name for record in records for entry in fields(record) if "help" in entry.metadata
-    }
+    return {name for record in records for name in names_of(type(record))}
 
 
 def _parts(config: TrainConfig) -> dict[str, Any]:

@@ -67,8 +67,12 @@ def define_flags(record: Any) -> None:
 
 def from_flags(record: type[Record], values: Mapping[str, Any]) -> Record:
     """The record of flags' values by name; what is not there has the record's default."""
-    names = [entry.name for entry in fields(record) if "help" in entry.metadata]  # type: ignore[arg-type]
-    return record(**{name: values[name] for name in names if name in values})
+    return record(**{name: values[name] for name in names_of(record) if name in values})
+
+
+def names_of(record: type[Any]) -> list[str]:
+    """The names of the settings of a record, which are those of their flags."""
+    return [entry.name for entry in fields(record) if "help" in entry.metadata]
 
 
 _DEFINERS: Mapping[type, Callable[..., Any]] = {

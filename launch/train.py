@@ -6,6 +6,7 @@ Started again with the same directory it goes on from the newest checkpoint; Ctr
 completed step first. Several processes, one for each host, are joined as JAX finds them.
 """
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,8 @@ from absl import flags
 from launch.config import TrainConfig
 from launch.errors import ModelError
 from launch.estimates import estimate
-from launch.presets.choice import FULL, HELP, SCALES, choose, listing
+from launch.presets.choice import HELP, listing
+from launch.presets.flags import chosen, define_preset_flags
 from launch.program import run
 from launch.run_file import write_run_file
 from launch.run_flags import define_run_flags, run_of_flags, setting_names
@@ -50,11 +52,7 @@ def _define_flags() -> None:
         "byte-level Llama of the flags below.",
     )
     flags.DEFINE_bool("tie_embeddings", _MODEL.tie_embeddings, "Head = transposed embedding.")
-    flags.DEFINE_string("preset", None, "A published training by name; help lists them.")
-    flags.DEFINE_enum(
-        "scale", FULL, SCALES, "Of the preset: as published, or its twin for 8 or 32 cores."
-    )
-    flags.DEFINE_string("config", None, "The run.json of another run, to start the same one.")
+    define_preset_flags()
     flags.DEFINE_bool("estimate", False, "Print a step's time, memory and price; run nothing.")
     flags.DEFINE_bool(
         "explain_mesh",
@@ -65,14 +63,12 @@ def _define_flags() -> None:
 
 
 def main() -> int:
-    values = flags.FLAGS.flag_values_dict()
-    if values["preset"] == HELP:
+    if flags.FLAGS.preset == HELP:
         print(listing())
         return 0
-    choice = choose(values["preset"], values["scale"], values["config"])
-    given = {name for name in values if flags.FLAGS[name].present}
-    values |= {name: value for name, value in choice.settings.items() if name not in given}
-    source = _source(values, None if "model" in given else choice.model)
+    values, choice = chosen(os.environ)
+    fields = choice.model if values["model"] is None else None
+    source = _source(values, fields)
     config = run_of_flags(_RUN, values)
     if values["estimate"] or values["explain_mesh"]:
         estimated = estimate(source.model, config, choice.recipe, values["price"])
@@ -80,7 +76,10 @@ def main() -> int:
         return 0 if estimated.fits else 1
     names = {*setting_names(_RUN), *_MODEL_INTEGERS, "tie_embeddings", "model"}
     settings = {name: values[name] for name in sorted(names)}
-    return train(source, config, partial(write_run_file, settings=settings, model=choice.model))
+    started = partial(
+        write_run_file, settings=settings, model=fields, environment=choice.environment
+    )
+    return train(source, config, started)
 
 
 def _source(values: dict[str, Any], fields: Mapping[str, Any] | None) -> Source:

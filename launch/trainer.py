@@ -24,6 +24,7 @@ from launch.processes import announce, death_of_others, done_by_first, is_first,
 from launch.simulated import device_time
 from launch.source import Source
 from launch.text import copy_tokenizer
+from launch.training.memory import check_memory
 from launch.training.optimizers import make_optimizer
 from launch.training.platform import check_platform
 from launch.training.schedules import make_schedule
@@ -103,8 +104,11 @@ class Run:
         )
         self._placement = Placement(self._training.batch, self._training.batch_shardings)
         self._batches = make_batches(self._data.rows, config.batch_size, self._placement.rows)
-        self.step, self._state = self._start()
+        self.step = self._position()
         self._step = self._compiled_step()
+        if config.check_memory:
+            check_memory(self._training, self._step, self._mesh.local_devices[0])
+        self._state = self._restored() if self.step else self._first_state()
         # Only now, so that a run that may not start changes nothing.
         self._writer = checkpoints.CheckpointWriter(
             config.checkpoint_dir, checkpoints.Retention(config.keep, config.keep_every)
@@ -151,19 +155,23 @@ class Run:
         self._monitor.close()
         self._writer.close()
 
-    def _start(self) -> tuple[int, TrainState]:
-        """The first state, or the newest checkpoint's, with the data at its position."""
+    def _position(self) -> int:
+        """The step of the newest checkpoint, with the data after it; 0 if there is none."""
         directory = self._config.checkpoint_dir
         step = done_by_first(lambda: checkpoints.newest(directory, move_aside=True))
         if step is None:
-            return 0, self._first_state()
+            return 0
         record = done_by_first(lambda: checkpoints.read_record(directory, step))
         _check_identity(record, self._identity, self._config)
         self._batches.set_state(record["position"])
-        target = checkpoints.abstract(self._training.state, self._training.shardings)
+        return step
+
+    def _restored(self) -> TrainState:
         training = self._training
-        state = checkpoints.restore_state(directory, step, target, training.start, training.order)
-        return step, state
+        target = checkpoints.abstract(training.state, training.shardings)
+        return checkpoints.restore_state(
+            self._config.checkpoint_dir, self.step, target, training.start, training.order
+        )
 
     def _compiled_step(self) -> jax.stages.Compiled:
         return self._training.step.lower(self._training.state, self._training.batch).compile()

@@ -73,6 +73,9 @@ class Options:
     """Round FP32 to narrower floats stochastically instead of to nearest."""
     stochastic_rounding_seed: int = 0
     """Seed of the random numbers for that."""
+    first_run: int = 0
+    """The number from which the runs of each program are counted, on which they depend too: what
+    goes on where another process has ended draws the numbers that come next."""
     flush_subnormals: bool = False
     """Replace subnormal results by zero; what the chip does is not documented."""
     legality: str = "warn"
@@ -283,6 +286,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURONJAX_NUMERICS": ("numerics", _choice("chip", "ieee")),
     "NEURON_RT_STOCHASTIC_ROUNDING_EN": ("stochastic_rounding", _switch),
     "NEURON_RT_STOCHASTIC_ROUNDING_SEED": ("stochastic_rounding_seed", _seed),
+    "NEURONJAX_FIRST_RUN": ("first_run", _seed),
     "NEURONJAX_FLUSH_SUBNORMALS": ("flush_subnormals", _switch),
     "NEURONJAX_LEGALITY": ("legality", _choice("off", "log", "warn", "strict")),
     "NEURONJAX_SDK": ("sdk", _sdk),

@@ -48,6 +48,7 @@ def fresh_options(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"NEURONJAX_SDK": "2.31"}, Options(sdk="2.31")),
         ({"NEURON_RT_STOCHASTIC_ROUNDING_EN": "1"}, Options(stochastic_rounding=True)),
         ({"NEURON_RT_STOCHASTIC_ROUNDING_SEED": "7"}, Options(stochastic_rounding_seed=7)),
+        ({"NEURONJAX_FIRST_RUN": "100"}, Options(first_run=100)),
         ({"NEURONJAX_FLUSH_SUBNORMALS": "1"}, Options(flush_subnormals=True)),
         ({"NEURON_FAIL_ON_NAN": "1"}, Options(fail_on_nan=True)),
         ({"NEURON_RT_NUMERICAL_ERRORS_VERBOSITY": "critical"}, Options(fail_on_nan=True)),

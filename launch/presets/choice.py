@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,31 @@ SCALES = (FULL, *TINY_CORES)
 
 @dataclass(frozen=True)
 class Choice:
-    """Values of flags that hold unless the command line has others, and the fields of a model's
-    config.json; None: what --model or the flags say."""
+    """Where a run starts from.
+
+    Attributes:
+      settings: values of flags that hold unless the command line has others.
+      model: the fields of a model's config.json; None: what --model or the flags say.
+      environment: variables that give the platform `neuron` the cores that this is for.
+      recipe: what was published.
+    """
 
     settings: Mapping[str, Any]
     model: Mapping[str, Any] | None
+    environment: Mapping[str, str] = field(default_factory=dict)
     recipe: Recipe | None = None
 
+    @property
+    def task(self) -> str | None:
+        """Of launch.finetune; None: --task says it."""
+        return None if self.recipe is None else self.recipe.task
 
-def choose(preset: str | None, scale: str, file: str | None) -> Choice:
-    """What the three flags ask for.
 
-    Raises SettingsError for names that there are not, and files that cannot be used.
+def choose(preset: str | None, scale: str, file: str | None, *, tunes: bool = False) -> Choice:
+    """What the three flags ask for; `tunes` says that it is launch.finetune which has them.
+
+    Raises SettingsError for names that there are not, presets of the other program, and files
+    that cannot be used.
     """
     if preset is not None and file is not None:
         raise SettingsError(f"--preset={preset} and --config={file} exclude each other.")
@@ -48,28 +61,32 @@ def choose(preset: str | None, scale: str, file: str | None) -> Choice:
             f"--preset={preset} is not known; --preset=help lists the {len(RECIPES)} there are."
         )
     recipe = RECIPES[preset]
-    if recipe.task is not None:
-        given = " ".join(f"--{name}={value}" for name, value in recipe.settings().items())
+    if tunes != (recipe.task is not None):
         raise SettingsError(
-            f"--preset={preset} tunes a model that is there: python -m launch.finetune "
-            f"--task={recipe.task} --model=DIR --data=FILE {given}"
+            f"--preset={preset} trains on plain text: python -m launch.train --preset={preset}"
+            if tunes
+            else f"--preset={preset} tunes a model for a task ({recipe.task}): "
+            f"python -m launch.finetune --preset={preset} --model=DIR --data=FILE"
         )
     if scale != FULL:
         recipe = recipe.tiny(scale)
-    return Choice(recipe.settings(), recipe.model, recipe)
+    return Choice(recipe.settings(), recipe.model, recipe.environment(), recipe)
 
 
 def _read(file: Path) -> Choice:
     try:
         content = json.loads(file.read_text())
         settings, model = content["settings"], content["model"]
-        if not isinstance(settings, dict) or not isinstance(model, dict | None):
-            raise TypeError("`settings` and `model` must be objects")
+        environment = content["environment"]
+        if not isinstance(model, dict | None):
+            raise TypeError("`model` must be an object")
+        if not isinstance(settings, dict) or not isinstance(environment, dict):
+            raise TypeError("`settings` and `environment` must be objects")
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise SettingsError(
             f"--config={file} cannot be used: {error}. Give the {RUN_FILE} of a run directory."
         ) from error
-    return Choice(settings, model)
+    return Choice(settings, model, environment)
 
 
 def listing() -> str:
@@ -77,7 +94,7 @@ def listing() -> str:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("preset", "cores", "tp/pp/cp", "batch", "length", "learning rate"):
         table.add_column(name, no_wrap=True)
-    for name in ("precision; recomputes", "differs"):
+    for name in ("precision; recomputes", "task", "differs"):
         table.add_column(name)
     for name, recipe in RECIPES.items():
         table.add_row(
@@ -88,6 +105,7 @@ def listing() -> str:
             f"{recipe.seq_len:,}",
             f"{recipe.learning_rate:g} {recipe.schedule} {recipe.warmup_steps}",
             f"{recipe.precision}; {recipe.recompute}",
+            recipe.task or "",
             recipe.note,
         )
     console = Console(width=160, color_system=None)

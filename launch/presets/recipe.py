@@ -2,15 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launch.presets.architectures import Fields
 
-TINY = "any"
-"""The target of a twin."""
-
-CORES: Mapping[str, int] = {"trn1.32xlarge": 32, "trn2.48xlarge": 64, TINY: 1}
+CORES: Mapping[str, int] = {"trn1.32xlarge": 32, "trn2.48xlarge": 64}
 """NeuronCores of an instance; logical ones, of two, on trn2."""
 
 TINY_CORES: Mapping[str, int] = {"tiny": 8, "tiny32": 32}
@@ -37,17 +34,19 @@ class Recipe:
     recompute: str = "selective"
     weight_decay: float = 0.01
     task: str | None = None  # of launch.finetune; None = text, with launch.train
+    tuning: Mapping[str, Any] = field(default_factory=dict)  # flags of launch.finetune
+    twin_cores: int | None = None  # of a twin, which needs no whole instance
     note: str = ""  # how it departs from what was published
 
     @property
     def cores(self) -> int:
-        """Cores of all instances."""
-        return self.instances * CORES[self.target]
+        """Cores of all instances, or of a twin."""
+        return self.twin_cores or self.instances * CORES[self.target]
 
     @property
     def is_tiny(self) -> bool:
         """Whether it is a twin."""
-        return self.target == TINY
+        return self.twin_cores is not None
 
     def settings(self) -> dict[str, Any]:
         """Values of the trainer's flags by name."""
@@ -74,7 +73,14 @@ class Recipe:
             "optimizer": "adamw",
             "weight_decay": self.weight_decay,
             "clip_norm": 1.0,
+            **self.tuning,
         }
+
+    def environment(self) -> dict[str, str]:
+        """Variables that make the platform `neuron` what this was published for: for a twin the
+        first cores of one instance."""
+        cores = {"NEURON_RT_NUM_CORES": str(self.twin_cores)} if self.is_tiny else {}
+        return {"NEURONJAX_TARGET": self.target, **cores}
 
     def tiny(self, scale: str) -> "Recipe":
         """The twin of a name in TINY_CORES: the same kinds of parallelism, a small model, few
@@ -102,8 +108,8 @@ class Recipe:
         return replace(
             self,
             model=model,
-            target=TINY,
-            instances=cores,
+            twin_cores=cores,
+            instances=1,
             tensor=tensor,
             pipeline=pipeline,
             context=context,

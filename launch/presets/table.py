@@ -61,7 +61,8 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "hf_llama3_8B_SFT": replace(_FINE_TUNED_8B, task="sft"),
     "hf_llama3_8B_SFT_lora": replace(
-        _FINE_TUNED_8B, precision="autocast", task="sft", note="with --lora_rank=16 --lora_alpha=32"
+        _FINE_TUNED_8B, precision="autocast", task="sft",
+        tuning={"lora_rank": 16, "lora_alpha": 32.0, "target_modules": "q_proj,k_proj,v_proj"},
     ),
     "hf_llama3_8B_DPO": replace(
         _FINE_TUNED_8B, global_batch=4, learning_rate=5e-7, recompute="full", task="dpo"
@@ -88,6 +89,6 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "optimum_qwen3_8B": Recipe(
         model=models.QWEN_3_8B, instances=1, tensor=8, global_batch=32, learning_rate=8e-4,
-        warmup_steps=0, precision="mixed_precisionSR", note=LENGTH,
+        warmup_steps=0, precision="mixed_precisionSR", task="sft", note=LENGTH,
     ),
 }  # fmt: skip

@@ -64,7 +64,11 @@ class CoreModel:
         if context.AXIS not in self.layout.manual:
             return None
         size = self.layout.mesh.shape[context.AXIS]
-        return ContextParallel(size, self.parallelism.context_parallel_method)
+        return ContextParallel(
+            size,
+            self.parallelism.context_parallel_method,
+            other_stages=self.parallelism.pipeline_parallel_size > 1,
+        )
 
     def _share_positions(self, model: Any) -> None:
         if self.context is None:

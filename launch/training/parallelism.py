@@ -26,6 +26,8 @@ _AXIS_OF = {
     "context_parallel_size": "context",
     "tensor_parallel_size": "model",
 }
+SIZES = frozenset(_AXIS_OF)
+"""The names of settings that a mesh stands for."""
 
 
 def _size(meaning: str) -> Any:

@@ -15,19 +15,22 @@ from launch.training.precision import Precision
 
 ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 SEED = "NEURON_RT_STOCHASTIC_ROUNDING_SEED"
+FIRST_RUN = "NEURONJAX_FIRST_RUN"
 COMPILER_FLAGS = "NEURON_CC_FLAGS"
 
 
 def prepare_platform(
-    precision: Precision, seed: int, environment: MutableMapping[str, str]
+    precision: Precision, seed: int, last_step: int, environment: MutableMapping[str, str]
 ) -> None:
     """Sets the variables of the Neuron runtime and compiler for a recipe, before JAX starts.
 
-    Random roundings begin at the seed of the run. What the user has set stays.
+    Random roundings depend on the seed of the run and on the number of the step, so that a run that
+    goes on after `last_step` draws what it would have drawn. What the user has set stays.
     """
     if precision.stochastic_rounding_enabled:
         environment.setdefault(ROUNDING, "1")
         environment.setdefault(SEED, str(seed % 2**32))
+        environment.setdefault(FIRST_RUN, str(last_step))
     flags = environment.get(COMPILER_FLAGS, "")
     if precision.auto_cast == "matmult" and "--auto-cast" not in flags:
         environment[COMPILER_FLAGS] = f"{flags} --auto-cast=matmult --auto-cast-type=bf16".strip()

@@ -30,11 +30,12 @@ class ContextParallel:
 
     `method` is "ring" (keys and values travel from core to core, and positions lie in an order in
     which each core has as much to do) or "all_to_all" (each core gets whole texts, for some of the
-    heads). Raises ShardingError for another.
+    heads). A pipeline has `other_stages`. Raises ShardingError for another method.
     """
 
     size: int
     method: str = "ring"
+    other_stages: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -100,7 +101,7 @@ class ContextParallel:
             )
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         scoring = Scoring(scale=scale, softcap=softcap)
-        return METHODS[self.method].attend(self.size, scoring, mask, query, keys, values)
+        return METHODS[self.method].attend(self, scoring, mask, query, keys, values)
 
 
 @dataclass(frozen=True)
@@ -110,19 +111,19 @@ class _Method:
 
 
 def _ring(
-    size: int,
+    context: ContextParallel,
     scoring: Scoring,
     seen: Visibility,
     query: jax.Array,
     keys: jax.Array,
     values: jax.Array,
 ) -> jax.Array:
-    ring = Ring(axis=AXIS, size=size, window=seen.window)
+    ring = Ring(axis=AXIS, size=context.size, window=seen.window, other_stages=context.other_stages)
     return ring_attention(ring, scoring, query, keys, values, seen.segments)
 
 
 def _all_to_all(
-    size: int,
+    context: ContextParallel,
     scoring: Scoring,
     seen: Visibility,
     query: jax.Array,
@@ -132,7 +133,7 @@ def _all_to_all(
     segments = seen.segments
     if segments is not None:
         segments = jax.lax.all_gather(segments, AXIS, axis=1, tiled=True)
-    mask = Visibility(seen.window, segments).mask(query.shape[1] * size)
+    mask = Visibility(seen.window, segments).mask(query.shape[1] * context.size)
 
     def attend(query: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
         return dot_product_attention(

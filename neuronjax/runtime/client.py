@@ -294,7 +294,15 @@ class Client:
             self.spec(result.type, host.placement, result.memory_kind or "device", result.layout)
             for result in program.signature.results
         ]
-        loaded = LoadedProgram(program, host, assignment, results, self.ledger, self.observers)
+        loaded = LoadedProgram(
+            program,
+            host,
+            assignment,
+            results,
+            self.ledger,
+            self.observers,
+            self.options.first_run,
+        )
         self._programs[program.fingerprint] = loaded
         return self.injector.watch(loaded)
 

@@ -71,6 +71,7 @@ class LoadedProgram:
         results: list[ValueSpec],
         ledger: HbmLedger,
         observers: Sequence[RunObserver] = (),
+        first_run: int = 0,
     ) -> None:
         self.program = program
         self.host = host
@@ -84,7 +85,7 @@ class LoadedProgram:
         self._arguments = len(program.signature.arguments)
         self._result_bytes = sum(spec.hbm_bytes for spec in results)
         self._donated = frozenset(program.signature.donated)
-        self._runs = 0
+        self._runs = first_run
         self._transient = self._result_bytes + self.memory.temporaries - self.memory.alias
         cores_with_values = len(self._cores) if host.holds_values else 0
         self._transient_on_host = max(self._transient, 0) * cores_with_values

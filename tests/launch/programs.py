@@ -49,17 +49,18 @@ def config(directory: Path, **changes: object) -> TrainConfig:
     return TrainConfig(checkpoint_dir=directory, **records, **settings)  # type: ignore[arg-type]
 
 
+def environment(devices: int) -> dict[str, str]:
+    """Variables for that many CPU devices."""
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+
+
 def start(program: str, *flags: str, devices: int = 4) -> "subprocess.Popen[str]":
     """`python -m launch.<program>` on that many CPU devices."""
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-    }
     return subprocess.Popen(
         [sys.executable, "-m", f"launch.{program}", *flags],
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, **environment(devices)},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

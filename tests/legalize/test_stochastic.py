@@ -20,11 +20,17 @@ ULP = 2.0**-7
 
 
 def runs(
-    function: Callable[..., Any], *arguments: np.ndarray, count: int = 1, seed: int = 0
+    function: Callable[..., Any],
+    *arguments: np.ndarray,
+    count: int = 1,
+    seed: int = 0,
+    first: int = 0,
 ) -> list[np.ndarray]:
     """The first results of a program's first runs."""
     machine = client(
-        NEURON_RT_STOCHASTIC_ROUNDING_EN="1", NEURON_RT_STOCHASTIC_ROUNDING_SEED=str(seed)
+        NEURON_RT_STOCHASTIC_ROUNDING_EN="1",
+        NEURON_RT_STOCHASTIC_ROUNDING_SEED=str(seed),
+        NEURONJAX_FIRST_RUN=str(first),
     )
     program = machine.compile(lowered(function, *arguments), compile_options())
     return [np.asarray(execute(machine, program, *arguments)[0], np.float64) for _ in range(count)]
@@ -56,6 +62,8 @@ def test_same_seed_same_values_and_runs_differ() -> None:
     again, _ = runs(cast, between(0.5), count=2, seed=3)
     other, _ = runs(cast, between(0.5), count=2, seed=4)
     np.testing.assert_array_equal(first, again)
+    (resumed,) = runs(cast, between(0.5), seed=3, first=1)
+    np.testing.assert_array_equal(second, resumed)
     for different in (second, other):
         assert_mean(different, 0.5)
         assert 0.4 < (first != different).mean() < 0.6

@@ -206,16 +206,17 @@ def test_platform_that_rounds_otherwise_is_refused(
 
 def test_platform_is_asked_before_it_starts() -> None:
     environment = {"NEURON_CC_FLAGS": "-O1"}
-    prepare_platform(PRECISIONS["bf16SR"], 7, environment)
+    prepare_platform(PRECISIONS["bf16SR"], 7, 100, environment)
     assert environment == {
         "NEURON_CC_FLAGS": "-O1",
         "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1",
         "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "7",
+        "NEURONJAX_FIRST_RUN": "100",
     }
     environment = {"NEURON_CC_FLAGS": "-O1", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "0"}
-    prepare_platform(PRECISIONS["autocast"], 7, environment)
+    prepare_platform(PRECISIONS["autocast"], 7, 100, environment)
     assert environment["NEURON_CC_FLAGS"] == "-O1 --auto-cast=matmult --auto-cast-type=bf16"
-    prepare_platform(PRECISIONS["bf16SR"], 7, environment)
+    prepare_platform(PRECISIONS["bf16SR"], 7, 100, environment)
     assert environment["NEURON_RT_STOCHASTIC_ROUNDING_EN"] == "0"
 
 

@@ -1,22 +1,26 @@
 """Presets: their flags, their twins, their run files, and what is refused."""
 
 import dataclasses
-import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launch.config import TrainConfig
 from launch.errors import LaunchError
+from launch.finetuning.settings import TuningSettings
+from launch.finetuning.tasks import TASKS
 from launch.presets.choice import FULL, choose, listing
 from launch.presets.recipe import TINY_CORES
 from launch.presets.table import RECIPES
 from launch.run_file import RUN_FILE, write_run_file
 from launch.run_flags import setting_names
+from launch.settings import names_of
 from launch.source import from_fields
 from launch.training.parallelism import Parallelism
-from tests.launch.programs import losses, start
+from tests.launch.programs import environment
+from tests.training import presets
 
 # Cores of RECIPES' rows, tp/pp/cp, and sequences of a step, as the publishers list them.
 PUBLISHED = {
@@ -33,6 +37,7 @@ PUBLISHED = {
     "megatron_mixtral_8x7b": (512, (32, 4, 1), 128),
     "megatron_llama_70b": (256, (8, 16, 1), 512),
 }
+TUNED = [name for name, recipe in RECIPES.items() if recipe.task is not None]
 TEXTS = [name for name, recipe in RECIPES.items() if recipe.task is None]
 
 
@@ -41,6 +46,14 @@ def test_sizes_are_the_published_ones(name: str) -> None:
     recipe = RECIPES[name]
     sizes = (recipe.tensor, recipe.pipeline, recipe.context)
     assert (recipe.cores, sizes, recipe.global_batch) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_every_setting_of_tuning_is_a_flag(name: str) -> None:
+    choice = choose(name, FULL, None, tunes=True)
+    flags = setting_names(TrainConfig(checkpoint_dir=Path())) | {*names_of(TuningSettings)}
+    assert choice.settings.keys() <= flags
+    assert choice.task in TASKS
 
 
 @pytest.mark.parametrize("scale", [FULL, *TINY_CORES])
@@ -78,9 +91,10 @@ def test_the_list_has_every_preset() -> None:
 
 def test_a_run_file_gives_the_same_choice(tmp_path: Path) -> None:
     choice = choose("hf_llama_7B", "tiny", None)
-    write_run_file(tmp_path, choice.settings, choice.model)
+    write_run_file(tmp_path, choice.settings, choice.model, choice.environment)
     again = choose(None, FULL, str(tmp_path / RUN_FILE))
-    assert (again.settings, again.model) == (choice.settings, choice.model)
+    assert again == replace(choice, recipe=None)
+    assert again.environment == {"NEURONJAX_TARGET": "trn1.32xlarge", "NEURON_RT_NUM_CORES": "8"}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +104,7 @@ def test_a_run_file_gives_the_same_choice(tmp_path: Path) -> None:
         (None, "tiny", None, "--scale=tiny is of a preset"),
         ("hf_llama_7B", FULL, "run.json", "exclude each other"),
         (None, FULL, "/dev/null", "--config=/dev/null cannot be used: .* Give the run.json"),
-        ("hf_llama3_8B_DPO", FULL, None, "launch.finetune --task=dpo"),
+        ("hf_llama3_8B_DPO", FULL, None, "launch.finetune --preset=hf_llama3_8B_DPO --model=DIR"),
     ],
 )
 def test_refusals(preset: str | None, scale: str, file: str | None, message: str) -> None:
@@ -98,20 +112,11 @@ def test_refusals(preset: str | None, scale: str, file: str | None, message: str
         choose(preset, scale, file)
 
 
-def test_a_twin_trains_and_goes_on_elsewhere(tmp_path: Path) -> None:
-    """Two steps as the preset says, the others on another mesh, without ZeRO-1."""
+def test_presets_of_text_are_not_for_tuning() -> None:
+    with pytest.raises(LaunchError, match=r"on plain text: python -m launch\.train --preset=hf_ll"):
+        choose("hf_llama_7B", FULL, None, tunes=True)
 
-    def run(*flags: str) -> str:
-        process = start("train", "--preset=hf_llama3_8B", "--scale=tiny", *flags, devices=8)
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-        return errors
 
-    directory = f"--checkpoint_dir={tmp_path}"
-    run(directory, "--steps=2")
-    resolved = json.loads((tmp_path / RUN_FILE).read_text())["settings"]
-    assert (resolved["steps"], resolved["tensor_parallel_size"], resolved["zero_1"]) == (2, 2, True)
-    moved = ("--tensor_parallel_size=1", "--data_parallel_size=4", "--nozero_1")
-    errors = run(directory, "--steps=4", *moved, "--schedule=constant")
-    assert "resuming after step 2" in errors
-    assert [step for step, _ in losses(tmp_path)] == [1, 2, 3, 4]
+def test_a_twin_trains_resumes_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    outcome = presets.check("hf_llama3_8B_DPO", "tiny", tmp_path, environment(devices=8))
+    assert not outcome.failure, outcome.failure

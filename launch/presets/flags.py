@@ -1,0 +1,40 @@
+"""The flags that start a run from a published one, or from the file of an earlier one."""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from absl import flags
+
+from launch.presets.choice import FULL, SCALES, Choice, choose
+from launch.training.parallelism import SIZES
+
+CORES = ("NEURONJAX_TARGET", "NEURON_RT_NUM_CORES", "NEURON_RT_VISIBLE_CORES")
+"""Variables that say which cores there are: where one is set, the user has decided."""
+
+
+def define_preset_flags() -> None:
+    """--preset, --scale and --config."""
+    flags.DEFINE_string("preset", None, "A published training by name; help lists them.")
+    flags.DEFINE_enum(
+        "scale", FULL, SCALES, "Of the preset: as published, or its twin for 8 or 32 cores."
+    )
+    flags.DEFINE_string("config", None, "The run.json of another run, to start the same one.")
+
+
+def chosen(
+    environment: MutableMapping[str, str], *, tunes: bool = False
+) -> tuple[dict[str, Any], Choice]:
+    """(values of all flags by name, what was chosen): what the command line says wins.
+
+    Where nothing says which cores the platform `neuron` has, `environment`, which JAX has not read
+    yet, is given those of the preset. Raises SettingsError as `choose` does.
+    """
+    values = flags.FLAGS.flag_values_dict()
+    choice = choose(values["preset"], values["scale"], values["config"], tunes=tunes)
+    given = {name for name in values if flags.FLAGS[name].present}
+    if "mesh" in given:  # says all sizes
+        given |= SIZES
+    values |= {name: value for name, value in choice.settings.items() if name not in given}
+    if not any(name in environment for name in CORES):
+        environment.update(choice.environment)
+    return values, choice
