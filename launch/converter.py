@@ -5,7 +5,7 @@ from pathlib import Path
 
 from launch import checkpoints
 from launch.errors import CheckpointError
-from launch.generator import load_directory, load_run
+from launch.generator import load_directory, read_run
 from launch.program import say
 from launch.text import copy_tokenizer
 from launch.trainer import as_json
@@ -29,7 +29,7 @@ def convert(source: Path, target: Path, mesh: str | None) -> None:
     if to_run:
         _to_run(source, target, mesh)
     else:
-        pretrained.save(target, load_run(source, mesh).model)
+        pretrained.save(target, read_run(source, mesh))
     copy_tokenizer(source, target)
     say(f"{target} holds {'a run directory' if to_run else 'a Hugging Face directory'} now")
 

@@ -9,11 +9,12 @@ import jax
 from tqdm import tqdm
 
 from launch import checkpoints, draws
-from launch.errors import CheckpointError, DataError
+from launch.errors import CheckpointError, DataError, ModelError
+from launch.finetuning.tuned_model import TunedModel
 from launch.meshes import choose_mesh, parameter_shardings
 from launch.program import say
 from launch.settings import from_flags
-from launch.source import from_path
+from launch.source import TASK, from_path
 from launch.text import Tokenizer, find_tokenizer
 from launch.training.precision import PrecisionSettings
 from models import pretrained
@@ -69,7 +70,24 @@ def generate_text(
 
 
 def load_run(directory: Path, mesh_text: str | None) -> Writer:
-    """The model of a run's newest sound checkpoint, its weights on the mesh; nothing is changed.
+    """The language model of a run's newest sound checkpoint, its weights on the mesh; nothing is
+    changed.
+
+    Raises what `read_run` raises, and ModelError if it is no language model.
+    """
+    model = read_run(directory, mesh_text)
+    if model.architecture.task != TASK:
+        raise ModelError(
+            f"the run in {directory} is of {model.architecture.name}, made for "
+            f"{model.architecture.task}; this program needs a model for {TASK}"
+        )
+    tokenizer = find_tokenizer(directory, model.config.vocab_size)
+    return Writer(model, tokenizer, read_ending(directory, model.fields))
+
+
+def read_run(directory: Path, mesh_text: str | None) -> Pretrained:
+    """The model of a run's newest sound checkpoint as it is to be used, with adapters merged and
+    without references.
 
     Raises CheckpointError if there is none, MeshError if the mesh does not fit.
     """
@@ -86,10 +104,13 @@ def load_run(directory: Path, mesh_text: str | None) -> Writer:
             "does not say which architecture it is. Train it again in another --checkpoint_dir."
         )
     fields = Fields(record["config_json"], f"checkpoint {step} of {directory}")
-    architecture, config, _ = describe_fields(fields)
     settings = {name: record["model"][name] for name in DTYPES if name in record["model"]}
-    config = replace(config, **settings)
-    graph, parameters = architecture.abstract(config)
+    base = describe_fields(fields)
+    tuned = TunedModel.recorded(
+        base._replace(config=replace(base.config, **settings)), record.get("tuned")
+    )
+    architecture, config, _ = tuned.model
+    _, parameters = architecture.abstract(config)
     # One sequence is made: the batch is not split, every data-parallel group does the same.
     mesh = choose_mesh(mesh_text, config, batch_size=jax.device_count())
     shardings = parameter_shardings(mesh, parameters, architecture.axes)
@@ -99,10 +120,7 @@ def load_run(directory: Path, mesh_text: str | None) -> Writer:
     item = checkpoints.AVERAGE if has_average else checkpoints.PARAMETERS
     restored = checkpoints.restore(directory, step, item, target)
     precision = from_flags(PrecisionSettings, record.get("optimizer", {})).resolve()
-    restored = precision.quantized(restored, architecture.axes)
-    model = Pretrained(architecture, config, fields, graph, restored)
-    tokenizer = find_tokenizer(directory, config.vocab_size)
-    return Writer(model, tokenizer, read_ending(directory, fields))
+    return tuned.merged(precision.quantized(restored, architecture.axes))
 
 
 def load_directory(directory: Path, mesh_text: str | None, dtype: str | None = None) -> Writer:

@@ -41,6 +41,7 @@ class Job:
       trained: paths of the parameters that the optimizer changes; None = all.
       first_weights: None = random ones.
       identity: JSON: equal only for the same task.
+      record: JSON that checkpoints keep: what the model has beside its config.json.
       files: the directory with the model's tokenizer.json, if there is one.
       sample: what the model writes, from the parameters and the number of the step.
       finish: what is done with the parameters after the last step.
@@ -55,6 +56,7 @@ class Job:
     trained: Collection[str] | None = None
     first_weights: FirstWeights | None = None
     identity: Mapping[str, Any]
+    record: Mapping[str, Any] = field(default_factory=dict)
     files: Path | None = None
     sample: Callable[[Parameters, int], str] = lambda parameters, step: "nothing"
     finish: Callable[[Parameters], None] = lambda parameters: None

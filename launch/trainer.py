@@ -242,6 +242,7 @@ class Run:
             return
         record = {
             **self._identity,
+            **self._job.record,
             "config_json": dict(self._job.model.fields.values),
             "position": self._batches.get_state(),
             checkpoints.ORDER: self._training.order,

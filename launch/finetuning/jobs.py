@@ -81,6 +81,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
             path if path.is_dir() else None, config.seed, mesh, targets
         ),
         identity={"task": name},
+        record={"tuned": tuned.record},
         files=files,
         sample=partial(write_sample, tuned.model, tokenizer, config),
         finish=lambda parameters: tuned.save(

@@ -138,6 +138,22 @@ def with_adapters(
     return Adapted(base, model, tuple(adapters), heads, lora)
 
 
+def with_recorded_adapters(base: Described, recorded: Sequence[tuple[str, int, float]]) -> Adapted:
+    """The model with adapters of these layers, ranks and scales.
+
+    Raises ModelError for a layer that it does not have.
+    """
+    layers = {layer.name: layer for layer in linear_layers(base)}
+    absent = [name for name, _, _ in recorded if name not in layers]
+    if absent:
+        raise ModelError(
+            f"there are adapters of {', '.join(absent[:LISTED])}, which {base.architecture.name} "
+            "does not have. They are of another model."
+        )
+    adapters = [Adapter(layers[name], rank, scale) for name, rank, scale in recorded]
+    return with_adapters(base, adapters, HEADS.get(base.architecture.task, ()), LoRA())
+
+
 def merged(adapted: Adapted, parameters: Mapping[str, jax.Array]) -> Parameters:
     """The base's parameters with the adapters' products added, rounded once to their dtype."""
     graph, _ = adapted.model.architecture.abstract(adapted.model.config)

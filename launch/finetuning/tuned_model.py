@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from launch.finetuning.adapter_files import load_adapter, save_adapter
-from launch.finetuning.lora import Adapted, adapt, merged, shapes_of
+from launch.finetuning.lora import Adapted, adapt, merged, shapes_of, with_recorded_adapters
 from launch.finetuning.reference import PREFIX, with_reference, without_copies
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.starting import first_parameters, random_parameters
@@ -48,6 +48,28 @@ class TunedModel:
         if adapted is not None:
             return cls(base, adapted.model, adapted, loaded)
         return cls(base, with_reference(base) if reference else base, None, loaded)
+
+    @classmethod
+    def recorded(cls, base: Described, record: Mapping[str, Any] | None) -> "TunedModel":
+        """As `record` of another run says; None: the base itself.
+
+        Raises ModelError for layers that the base lacks.
+        """
+        if record is None:
+            return cls(base, base, None, {})
+        if record["adapters"]:
+            adapted = with_recorded_adapters(base, record["adapters"])
+            return cls(base, adapted.model, adapted, {})
+        return cls(base, with_reference(base) if record["reference"] else base, None, {})
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a checkpoint says of this, as JSON."""
+        adapters = () if self.adapted is None else self.adapted.adapters
+        return {
+            "reference": self.adapted is None and self.model is not self.base,
+            "adapters": [[each.layer.name, each.rank, each.scale] for each in adapters],
+        }
 
     @property
     def trained(self) -> frozenset[str] | None:
@@ -91,9 +113,14 @@ class TunedModel:
         if not whole and self.adapted is not None:
             save_adapter(target, self.adapted, parameters, base=str(source))
         else:
-            own = without_copies(parameters)
-            if self.adapted is not None:
-                own = jax.jit(lambda weights: merged(self.adapted, weights))(own)
-            graph, _ = self.base.architecture.abstract(self.base.config)
-            pretrained.save(target, Pretrained(*self.base, graph, own))
+            pretrained.save(target, self.merged(parameters))
         say(f"{target} holds {'the model' if whole else 'the adapters'} now")
+
+    def merged(self, parameters: Parameters) -> Pretrained:
+        """The base with what was learnt, of the parameters of the model."""
+        own = without_copies(parameters)
+        if self.adapted is not None:
+            adapted = self.adapted
+            own = jax.jit(lambda weights: merged(adapted, weights))(own)
+        graph, _ = self.base.architecture.abstract(self.base.config)
+        return Pretrained(*self.base, graph, own)
