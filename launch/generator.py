@@ -3,21 +3,20 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-from tqdm import tqdm
 
 from launch import checkpoints, draws
 from launch.errors import CheckpointError, DataError, ModelError
 from launch.finetuning.tuned_model import TunedModel
+from launch.loading import load_with_progress
 from launch.meshes import choose_mesh, parameter_shardings
 from launch.program import say
 from launch.settings import from_flags
 from launch.source import TASK, from_path
 from launch.text import Tokenizer, find_tokenizer
 from launch.training.precision import PrecisionSettings
-from models import pretrained
 from models.generate import Ending, generate
 from models.pretrained import Pretrained, describe_fields
 from models.sampling import Sampling
@@ -134,24 +133,6 @@ def load_directory(directory: Path, mesh_text: str | None, dtype: str | None = N
     say(f"{source.model.architecture.name} of {directory} on mesh {dict(mesh.shape)}")
     model = load_with_progress(directory, mesh, dtype=dtype)
     return Writer(model, source.tokenizer, read_ending(directory, source.model.fields))
-
-
-def progress(what: str, **options: Any) -> tqdm:
-    """A bar on standard error, empty as long as nothing is known of its length."""
-    return tqdm(desc=what, dynamic_ncols=True, delay=1e-9, **options)
-
-
-def load_with_progress(directory: Path, mesh: Any, *, dtype: str | None = None) -> Pretrained:
-    """`models.pretrained.load` with a bar of the bytes read."""
-    with progress("weights", unit="B", unit_scale=True) as bar:
-        return pretrained.load(
-            directory,
-            mesh,
-            dtype=dtype,
-            param_dtype=dtype,
-            on_plan=bar.reset,
-            on_tensor=bar.update,
-        )
 
 
 def _write(text: str) -> None:

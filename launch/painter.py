@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from launch import draws
 from launch.clip_text import ClipText, open_clip_text
-from launch.generator import load_with_progress
+from launch.loading import load_with_progress
 from launch.program import say
 from models.diffusion import pipeline as diffusion
 

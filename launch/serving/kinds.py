@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from launch.errors import ModelError
-from launch.generator import progress
+from launch.loading import progress
 from launch.program import say
 from launch.serving.asked import Asked
 from launch.serving.batch import answer_all, answered, read_lines

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
-from launch.generator import Writer, load_directory, load_run, progress
+from launch.generator import Writer, load_directory, load_run
+from launch.loading import progress
 from launch.meshes import parse_mesh
 from launch.program import say
 from launch.serving.adapters.host import AdapterHost

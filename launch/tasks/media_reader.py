@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh
 
-from launch.generator import load_with_progress
+from launch.loading import load_with_progress
 from launch.meshes import make_mesh, parse_mesh
 from launch.program import say
 from launch.tasks.task import Request

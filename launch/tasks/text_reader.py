@@ -11,7 +11,7 @@ import tokenizers
 from flax import nnx
 
 from launch.errors import DataError
-from launch.generator import load_with_progress
+from launch.loading import load_with_progress
 from launch.meshes import choose_mesh
 from launch.program import say
 from launch.tasks.task import Request

@@ -5,7 +5,7 @@ from pathlib import Path
 from PIL import Image
 
 from launch.errors import DataError
-from launch.generator import progress
+from launch.loading import progress
 from launch.painter import Painter, Picture
 from launch.program import say
 from launch.tasks.media_reader import mesh_of
