@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from neuronjax.parsing import parse_whole
 logger = logging.getLogger("neuronjax")
 
 DEFAULT_TARGET = "trn2.3xlarge"
+XLA_THREADS = "PJRT_NPROC"
 OLDEST_SDK = "2.20"
 LATEST_SDK = "2.32"
 """The Neuron SDKs whose behaviour is known here: this to that version."""
@@ -399,6 +401,19 @@ def environment(target: str, process: int | None = None) -> dict[str, str]:
         if process is not None and variable in os.environ
     }
     return {"JAX_PLATFORMS": "neuron", **os.environ, **own, "NEURONJAX_TARGET": target}
+
+
+@contextmanager
+def threads_of_xla(count: int) -> Iterator[None]:
+    """Clients of XLA:CPU that are made meanwhile have so many threads, unless the user has set how
+    many: XLA reads the variable, and has no argument for it."""
+    before = os.environ.get(XLA_THREADS)
+    os.environ.setdefault(XLA_THREADS, str(count))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[XLA_THREADS]
 
 
 def configure(**switches: Any) -> None:

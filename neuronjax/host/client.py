@@ -24,8 +24,11 @@ from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.in_flight import InFlight
 from neuronjax.jaxlib_api import compile_options, cpu_client, xla_errors
 from neuronjax.jaxlib_api.cpu_client import Executable
+from neuronjax.options import threads_of_xla
 
 _STUCK_SECONDS = 3600
+_COLLECTIVES = 4
+"""Collectives that a device may have under way at once: those that do not depend on each other."""
 """Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
 
 
@@ -153,10 +156,19 @@ class HostExecutable:
 
 
 class HostClient:
-    """A private XLA:CPU client with one device per logical core."""
+    """A private XLA:CPU client with one device per logical core.
 
-    def __init__(self, num_devices: int) -> None:
-        self._client = cpu_client.create(num_devices)
+    A client that `runs` programs has threads for the collectives that a device may have under way:
+    each waits on a thread for the other devices. With one thread per device, which is what XLA
+    has, a device that waits in one collective can take the thread that lets another one begin what
+    all wait for.
+    """
+
+    def __init__(self, num_devices: int, *, runs: bool = False) -> None:
+        several = runs and num_devices > 1
+        threads = threads_of_xla(_COLLECTIVES * num_devices)
+        with threads if several else contextlib.nullcontext():
+            self._client = cpu_client.create(num_devices)
         self._devices = tuple(self._client.devices())
         self._placements: dict[tuple[int, ...], Placement] = {}
         self._in_flight = InFlight()

@@ -52,7 +52,7 @@ from neuronjax.runtime.stress import Stress
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
 EXECUTORS: dict[str, Callable[[int, Target, Options], HostClient]] = {
-    "host": lambda devices, *_: HostClient(devices),
+    "host": lambda devices, *_: HostClient(devices, runs=True),
     "none": lambda devices, *_: ShapesClient(devices),
     "engine": EngineClient,
 }

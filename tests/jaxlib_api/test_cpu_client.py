@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from neuronjax.host.client import HostClient
 from neuronjax.jaxlib_api import compile_options, cpu_client, mlir, partitioner_dump, xla_errors
 from neuronjax.jaxlib_api.hlo import terse_text
 from neuronjax.jaxlib_api.mlir import ir
@@ -53,6 +55,18 @@ def over(devices: list[Any]) -> NamedSharding:
 def test_the_client_is_apart_from_jax(client: cpu_client.Client) -> None:
     assert len(client.devices()) == 4
     assert not set(client.devices()) & set(jax.devices("cpu"))
+
+
+def test_a_client_that_runs_has_threads_for_its_collectives() -> None:
+    tasks = Path("/proc/self/task")
+    counts = []
+    for runs in (False, True):
+        before = len(list(tasks.iterdir()))
+        client = HostClient(16, runs=runs)
+        counts.append(len(list(tasks.iterdir())) - before)
+        assert len(client) == 16
+    assert counts[1] - counts[0] >= 3 * 16
+    assert "PJRT_NPROC" not in os.environ
 
 
 def test_arrays_of_shards_that_differ(client: cpu_client.Client) -> None:

@@ -20,7 +20,7 @@ from launch import checkpoints
 from tests.launch.programs import MODEL_FLAGS, losses, start
 
 STEPS = 40
-DEADLINE = 300.0  # seconds
+DEADLINE = 1800.0  # seconds
 
 Process = subprocess.Popen[str]
 Losses = list[tuple[int, float]]
