@@ -11,7 +11,7 @@ class DeviceTime(NamedTuple):
     mfu: float  # share of the device's peak that the model's products use
 
     def __str__(self) -> str:
-        return f"{1e3 * self.seconds:.3g} ms on the device, MFU {self.mfu:.2%}"
+        return f"{1e3 * self.seconds:.3g} ms on the device, MFU {100 * self.mfu:.3g}%"
 
 
 def device_time(compiled: Any) -> DeviceTime | None:

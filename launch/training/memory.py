@@ -38,11 +38,15 @@ def memory_of(training: Training, compiled: jax.stages.Compiled) -> dict[str, in
     }
 
 
+def memory_limit(device: jax.Device) -> int | None:
+    """Bytes that programs may use of a core's memory; None if the platform does not say."""
+    return (device.memory_stats() or {}).get("bytes_limit")
+
+
 def check_memory(training: Training, compiled: jax.stages.Compiled, device: jax.Device) -> None:
     """Raises MeshError if a core of the device's kind has less memory than a step needs."""
-    statistics = device.memory_stats() or {}
-    limit, found = statistics.get("bytes_limit"), memory_of(training, compiled)
-    if not limit or found is None or sum(found.values()) <= limit:
+    limit, found = memory_limit(device), memory_of(training, compiled)
+    if limit is None or found is None or sum(found.values()) <= limit:
         return
     parts = sorted(found.items(), key=lambda item: -item[1])
     raise MeshError(

@@ -12,6 +12,7 @@ from launch.data.config import DataConfig
 from launch.monitoring.metrics_file import read_metrics
 from launch.source import byte_level
 from launch.training.optimizers import OptimizerSettings
+from launch.training.parallelism import Parallelism
 from launch.training.precision import PrecisionSettings
 from launch.training.schedules import ScheduleSettings
 from models.decoder.config import DecoderConfig
@@ -27,6 +28,7 @@ RECORDS: dict[str, Any] = {
     "schedule": ScheduleSettings,
     "optimizer": OptimizerSettings,
     "precision": PrecisionSettings,
+    "parallelism": Parallelism,
 }
 MODEL_FLAGS = [
     "--num_layers=1",

@@ -20,7 +20,7 @@ def test_a_platform_that_simulates() -> None:
     cost = {"flops": 1e9, "optimal_seconds": 0.0125, "mfu_estimated_percent": 25.0}
     found = device_time(Compiled(cost))
     assert found == DeviceTime(seconds=0.0125, mfu=0.25)
-    assert str(found) == "12.5 ms on the device, MFU 25.00%"
+    assert str(found) == "12.5 ms on the device, MFU 25%"
 
 
 @pytest.mark.parametrize(

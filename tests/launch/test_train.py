@@ -1,6 +1,7 @@
 """Training runs: resumption after damage and on other meshes, refusals."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -12,15 +13,17 @@ from launch.checkpoints.directory import LOCK
 from launch.converter import convert
 from launch.errors import LaunchError
 from launch.generator import generate_text, load_directory, load_run
+from launch.source import byte_level
 from launch.text import ByteTokenizer
 from launch.trainer import train
+from launch.training import memory
 from launch.training.objectives import next_tokens, text_batch
 from launch.training.optimizers import OptimizerSettings, make_optimizer
 from launch.training.parallelism import Parallelism
 from launch.training.schedules import ScheduleSettings, make_schedule
 from launch.training.step import Training, make_training
 from models.sampling import Sampling
-from tests.launch.programs import MODEL, SOURCE, config, losses, start
+from tests.launch.programs import CONFIG, MODEL, SOURCE, config, losses, start
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +160,19 @@ def times(directory: Path) -> dict[Path, int]:
         ({"mesh": "4x2"}, r"cannot read '4x2'\. Write it as"),
         ({"mesh": "data=1,model=8"}, "splits heads over model·kv_replica=8, which does not divide"),
         ({"batch_size": 6, "mesh": "data=8,model=1"}, "--batch_size=6 is not a multiple of data=8"),
+        ({"mesh": "data=2", "tensor_parallel_size": 2}, "--tensor_parallel_size=2 cannot be given"),
+        ({"tensor_parallel_size": 3}, "--tensor_parallel_size=3 is no multiple of the model's 2"),
+        (
+            {"mesh": "data=2", "gradient_accumulation_steps": 3},
+            "by --gradient_accumulation_steps=3",
+        ),
+        (
+            {"pipeline_parallel_size": 2},
+            "1 blocks cannot be shared out over 2 chunks of a pipeline",
+        ),
+        ({"mesh": "context=2", "seq_len": 30}, "30 positions cannot be shared by context=2"),
+        ({"mesh": "model=2", "seq_len": 31}, "sequence parallelism cannot split 31 positions"),
+        ({"mesh": "context=3"}, "training window of 32 tokens is not a multiple of context=3"),
     ],
 )
 def test_refusals_change_nothing(copy: Path, changes: dict[str, object], message: str) -> None:
@@ -164,6 +180,23 @@ def test_refusals_change_nothing(copy: Path, changes: dict[str, object], message
     with pytest.raises(LaunchError, match=message):
         train(SOURCE, config(copy, **changes))
     assert times(copy) == before
+
+
+def test_another_model_is_refused(copy: Path) -> None:
+    before = times(copy)
+    with pytest.raises(LaunchError, match="of another run: dim was 16, now 32"):
+        train(byte_level(replace(CONFIG, dim=32)), config(copy))
+    assert times(copy) == before
+
+
+def test_a_step_beyond_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "memory_limit", lambda device: 100_000)
+    with pytest.raises(LaunchError, match=r"What to change: .*: --.*--nocheck_memory starts it as"):
+        train(SOURCE, config(tmp_path, mesh="data=1"))
+    assert not times(tmp_path)
+    assert train(SOURCE, config(tmp_path, mesh="data=1", steps=1, check_memory=False)) == 0
 
 
 def test_divergence_is_an_error_and_is_not_saved(tmp_path: Path) -> None:
