@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from launch.errors import ModelError
-from launch.generator import progress
+from launch.loading import progress
 from launch.meshes import make_mesh, parse_mesh
 from launch.painter import Painter, Picture
 from launch.serving.asked import Asked

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from launch.errors import ModelError
-from launch.generator import load_with_progress, progress
+from launch.loading import load_with_progress, progress
 from launch.meshes import make_mesh, parse_mesh
 from launch.program import say
 from launch.serving.asked import Asked

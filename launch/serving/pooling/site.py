@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from launch.errors import ModelError
-from launch.generator import load_run, load_with_progress, progress
+from launch.generator import load_run
+from launch.loading import load_with_progress, progress
 from launch.meshes import make_mesh, parse_mesh
 from launch.program import say
 from launch.serving.asked import Asked
