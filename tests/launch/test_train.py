@@ -161,7 +161,7 @@ def times(directory: Path) -> dict[Path, int]:
         ({"mesh": "data=1,model=8"}, "splits heads over model·kv_replica=8, which does not divide"),
         ({"batch_size": 6, "mesh": "data=8,model=1"}, "--batch_size=6 is not a multiple of data=8"),
         ({"mesh": "data=2", "tensor_parallel_size": 2}, "--tensor_parallel_size=2 cannot be given"),
-        ({"tensor_parallel_size": 3}, "--tensor_parallel_size=3 is no multiple of the model's 2"),
+        ({"tensor_parallel_size": 3}, "groups of 3 cores, into which 8 devices cannot be divided"),
         (
             {"mesh": "data=2", "gradient_accumulation_steps": 3},
             "by --gradient_accumulation_steps=3",

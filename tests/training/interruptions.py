@@ -129,8 +129,8 @@ def interrupt(directory: Path, way: Way, delay: float = 0.0) -> None:
     if process.returncode == 0:
         return  # it had ended before
     assert process.returncode == way.exit_code, errors
-    assert way.message in errors
-    assert "Traceback" not in errors
+    assert way.message in errors, errors
+    assert "Traceback" not in errors, errors
     complete = checkpoints.steps(directory)
     assert list(checkpoints.sound_steps(directory, move_aside=False)) == complete
     assert len(complete) <= 3
@@ -139,6 +139,7 @@ def interrupt(directory: Path, way: Way, delay: float = 0.0) -> None:
 
 
 _TIMES = flags.DEFINE_integer("times", 20, "How often the run is interrupted.")
+_WAYS = flags.DEFINE_list("ways", list(WAYS), "Ways to choose from.")
 _SEED = flags.DEFINE_integer("seed", None, "Of the ways and moments.")
 
 
@@ -150,8 +151,8 @@ def main(arguments: list[str]) -> None:
         expected = finish(Path(folder, "uninterrupted"))
         directory = Path(folder, "interrupted")
         for _ in range(_TIMES.value):
-            name, way = dice.choice(list(WAYS.items()))
-            interrupt(directory, way, dice.random())
+            name = dice.choice(_WAYS.value)
+            interrupt(directory, WAYS[name], dice.random())
             print(f"{name}: {checkpoints.steps(directory)}", flush=True)
             if len(losses(directory)) >= STEPS:
                 assert finish(directory) == expected
