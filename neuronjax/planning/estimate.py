@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -160,6 +161,7 @@ def of_factory(
 ) -> Estimate:
     """The estimate of what a factory makes; of deep models from shallow ones."""
 
+    @functools.cache
     def at(depth: int | None) -> tuple[Workload, int | None]:
         return factory.build(depth, mesh=mesh, **given)
 

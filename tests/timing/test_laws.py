@@ -15,13 +15,9 @@ from neuronjax.timing.calibration import CALIBRATION
 from neuronjax.timing.network import Op, collective_time
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.schedule import schedule
-from tests.timing.programs import every, pipeline
+from tests.timing.programs import ANOMALY, every, pipeline
 
 PROGRAMS = every()
-ANOMALY = 1.1
-"""Queues in order share engines, so one thing done sooner may get in the way of another: Graham's
-anomalies of list scheduling. They stay small."""
-
 FEW = settings(max_examples=25, deadline=None)
 names = st.sampled_from(sorted(set(PROGRAMS) - {"matmul", "golden all_reduce"}))
 factors = st.floats(1.0, 8.0)

@@ -1,0 +1,90 @@
+"""More layers, more tokens, a larger batch: an estimate is never shorter for more work.
+
+Programs of other shapes are scheduled otherwise, so less data may be a little slower than more, as
+`ANOMALY` says; a deeper model has all that a shallower one has.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neuronjax
+from tests.timing.programs import ANOMALY
+
+WIDTH = 128
+Layer = Callable[..., jax.Array]
+
+
+def bf16(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+def feed_forward(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    return x + jax.nn.silu(x @ up) @ down
+
+
+def attention(x: jax.Array, query: jax.Array, out: jax.Array) -> jax.Array:
+    probabilities = jax.nn.softmax(x @ query @ x.mT, axis=-1)
+    return x + probabilities @ x @ out
+
+
+def convolution(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+    """Over tokens, of three of them at a time."""
+    convolve = functools.partial(
+        jax.lax.conv_general_dilated,
+        window_strides=(1,),
+        padding="SAME",
+        dimension_numbers=("NWC", "WIO", "NWC"),
+    )
+    return jax.nn.relu(x + convolve(jax.nn.relu(convolve(x, first)), second))
+
+
+SQUARE = bf16(WIDTH, WIDTH)
+TAPS = bf16(3, WIDTH, WIDTH)
+FAMILIES: dict[str, tuple[Layer, tuple[jax.ShapeDtypeStruct, ...]]] = {
+    "feed-forward": (feed_forward, (bf16(WIDTH, 4 * WIDTH), bf16(4 * WIDTH, WIDTH))),
+    "attention": (attention, (SQUARE, SQUARE)),
+    "convolution": (convolution, (TAPS, TAPS)),
+}
+
+
+@functools.cache
+def time(family: str, target: str, batch: int, tokens: int, layers: int) -> float:
+    """Of a forward pass, ns."""
+    layer, weights = FAMILIES[family]
+
+    def run(weights: list[tuple[jax.Array, ...]], x: jax.Array) -> jax.Array:
+        for each in weights:
+            x = layer(x, *each)
+        return x
+
+    x = bf16(batch, tokens, WIDTH)
+    return neuronjax.estimate(run, [weights] * layers, x, target=target).step_ns
+
+
+FEW = settings(max_examples=3, deadline=None)
+targets = st.sampled_from(["trn1.2xlarge", "trn2.3xlarge"])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@FEW
+@given(targets, st.integers(1, 4), st.integers(1, 3))
+def test_deeper_models_are_slower(family: str, target: str, batch: int, layers: int) -> None:
+    assert time(family, target, batch, 64, layers + 1) > time(family, target, batch, 64, layers)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@FEW
+@given(targets, st.integers(1, 4), st.integers(1, 256), st.integers(0, 4), st.integers(0, 256))
+def test_more_data_is_never_faster(
+    family: str, target: str, batch: int, tokens: int, further: int, longer: int
+) -> None:
+    more = time(family, target, batch + further, tokens + longer, 1)
+    assert time(family, target, batch, tokens, 1) <= more * ANOMALY
