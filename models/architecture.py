@@ -6,6 +6,7 @@ from typing import Any
 
 from flax import nnx
 
+from models.draws import Draws
 from models.parallel.tensor import Sharing
 from models.parameters import Parameters, split
 from models.sharding import AxisTable
@@ -41,7 +42,7 @@ class Architecture:
 
     def build(self, config: Any, seed: int = 0) -> nnx.Module:
         """The model with random weights."""
-        return self.model(config, rngs=nnx.Rngs(seed))
+        return self.model(config, rngs=Draws(seed))
 
     def abstract(self, config: Any) -> tuple[nnx.GraphDef[Any], Parameters]:
         """The model's structure, and its parameters as jax.ShapeDtypeStruct; nothing is

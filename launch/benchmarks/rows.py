@@ -8,7 +8,14 @@ from functools import partial
 
 import jax
 
-from launch.benchmarks import calls, decoding, loading, processes, training
+from launch.benchmarks import (
+    calls,
+    decoding,
+    loading,
+    processes,
+    training,
+    training_by_hand,
+)
 from launch.benchmarks.paired import Measurement, Thunk, compare, time_pairs
 from launch.benchmarks.platforms import CHIP_NUMERICS, DEVICES, STOCHASTIC, Settings, devices
 
@@ -67,6 +74,20 @@ def generation(settings: Settings, repetitions: int) -> Measurement:
     return compare(*time_pairs(subject, by_hand, repetitions, warmup=2), how="ratio")
 
 
+def step_by_hand(settings: Settings, repetitions: int) -> Measurement:
+    """Ratio of the training job's step to one written by hand, both on one baseline device."""
+    on = devices(settings.baseline, 1)
+    subject, by_hand = training.training_step(on), training_by_hand.training_by_hand(on)
+    return compare(*time_pairs(subject, by_hand, repetitions, warmup=3), how="ratio")
+
+
+def depth(settings: Settings, repetitions: int) -> Measurement:
+    """Ratio of making a deep model's training to that of a flat one, both on the platform."""
+    on = devices(settings.platform, DEVICES)
+    deep, flat = (training.compiling_scanned(on, n) for n in (training.DEEP, training.FLAT))
+    return compare(*time_pairs(deep, flat, repetitions, warmup=0), how="ratio")
+
+
 def _ratio(prepare: Callable[[Sequence[jax.Device]], Thunk], count: int, warmup: int) -> Measure:
     return partial(in_process, prepare=prepare, count=count, warmup=warmup)
 
@@ -81,6 +102,8 @@ def _in_python(row: str) -> Measure:
 
 ROWS = (
     Row("training step", 1.25, "×", 11, _ratio(training.training_step, DEVICES, 3)),
+    Row("training step, over by hand", 1.1, "×", 21, step_by_hand),
+    Row("compile 64 scanned layers, over 4", 1.3, "×", 3, depth),
     Row("tiny call", 3.0, "×", 25, _ratio(calls.tiny, 1, 3)),
     Row("unwaited call", 3.5, "×", 25, _ratio(calls.unwaited, 1, 3)),
     Row("call and device_get", 4.0, "×", 25, _ratio(calls.fetching, 1, 3)),

@@ -26,6 +26,7 @@ from models.pretrained import Described, describe_fields
 from models.weights.fields import Fields
 
 COMPILED_LAYERS = 12
+FLAT, DEEP = 4, 64  # layers of models whose blocks are compiled once
 
 
 def byte_level(config: DecoderConfig) -> Described:
@@ -46,6 +47,7 @@ def job(
     *,
     learning_rate: float = ScheduleSettings.learning_rate,
     precision: str = "fp32",
+    scan_layers: bool = False,
 ) -> Training:
     """The functions of a training run with default settings but for these."""
     schedule = ScheduleSettings(learning_rate=learning_rate)
@@ -56,7 +58,7 @@ def job(
         make_optimizer(
             config.optimizer, make_schedule(schedule, config.steps), model.architecture.axes
         ),
-        Parallelism.of(mesh.shape),
+        Parallelism.of(mesh.shape, scan_layers=scan_layers),
         PRECISIONS[precision],
         mesh=mesh,
         batch=text_batch(config.batch_size, model.config.max_seq_len),
@@ -95,5 +97,22 @@ def compiling(devices: Sequence[jax.Device]) -> Thunk:
         training = job(devices, model, learning_rate=next(rates))
         jitted: Any = training.step
         jitted.lower(training.state, training.batch).compile()
+
+    return run
+
+
+def compiling_scanned(devices: Sequence[jax.Device], layers: int) -> Thunk:
+    """Makes the job for a decoder of that many blocks under a scan, from the first trace to the
+    compiled functions of its first state and of its step."""
+    model = byte_level(DecoderConfig(num_layers=layers))
+    rates = (ScheduleSettings.learning_rate * (1 + 1e-3 * i) for i in itertools.count(1))
+
+    def run() -> None:
+        jax.clear_caches()
+        training = job(devices, model, learning_rate=next(rates), scan_layers=True)
+        init: Any = training.init
+        init.lower().compile()
+        step: Any = training.step
+        step.lower(training.state, training.batch).compile()
 
     return run

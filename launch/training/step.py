@@ -16,6 +16,7 @@ from launch.training.clipping import clip_by_global_norm
 from launch.training.combinations import check_combination
 from launch.training.core_model import CoreModel, parts_of
 from launch.training.gradients import CoreStep
+from launch.training.initialisation import initialisation
 from launch.training.layout import communicated, make_layout
 from launch.training.objectives import Batch, LanguageModelling, Loss, Objective
 from launch.training.parallelism import Parallelism
@@ -25,7 +26,7 @@ from models.layers.fp8 import next_history
 from models.layers.linear import multiply_in
 from models.parallel.context import AXIS as CONTEXT
 from models.parallel.depth import Order, stack
-from models.parameters import Parameters, amax_histories, split, statistics
+from models.parameters import Parameters, amax_histories, merge, split, statistics
 from models.pretrained import Described
 from models.sharding import TENSOR_AXES, batch_spec
 
@@ -96,8 +97,8 @@ def make_training(
     neither model nor batch, ModelError if its blocks are not alike, but are to be stacked.
     """
     build = partial(_build, model, precision, seed)
-    abstract = nnx.eval_shape(build)
-    unstacked = split(abstract)[1]
+    first = initialisation(build)
+    abstract, unstacked = merge(first.graph, first.shapes), first.shapes
     left = _left_axes(model, mesh)
     pipeline = None
     if parallelism.pipeline_parallel_size > 1:
@@ -105,6 +106,7 @@ def make_training(
     order = None if pipeline is None else _if_permuted(pipeline.order)
     stacked: Callable[[Parameters], Parameters] = dict
     if parallelism.stacks:
+        _check_alike(abstract, model)
         stacked = partial(stack, order=order)
     variables = stacked(unstacked)
     histories, running = stacked(amax_histories(abstract)), stacked(statistics(abstract))
@@ -117,7 +119,7 @@ def make_training(
         mesh, parameters, model.architecture.axes, left=left, zero=parallelism.zero_1
     )
     if parallelism.stacks:
-        _keep_one_block(abstract, model)
+        _keep_one_block(abstract)
     check_combination(model, abstract, parallelism, mesh, batch)
     if pipeline is not None and (histories or running):
         raise MeshError(
@@ -159,7 +161,7 @@ def make_training(
         )
 
     def init() -> TrainState:
-        drawn = stacked(split(build())[1])
+        drawn = first.stacked(order) if parallelism.stacks else first.parameters()
         return start({path: drawn[path] for path in parameters})
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
@@ -181,7 +183,7 @@ def make_training(
         weights = precision.quantized(state.evaluated, model.architecture.axes)
         return core.losses(weights, state.scaling, batch)
 
-    state = jax.eval_shape(init)
+    state = jax.eval_shape(start, parameters)
     by_path = {path: NamedSharding(mesh, spec) for path, spec in layout.specs.items()}
     shardings = state_shardings(mesh, state, parameters, by_path)
     rows = jax.tree.map(lambda spec: NamedSharding(mesh, spec), core.batch_specs)
@@ -222,11 +224,8 @@ def _build(model: Described, precision: Precision, seed: int) -> nnx.Module:
     return module
 
 
-def _keep_one_block(module: Any, model: Described) -> None:
-    """Takes all blocks but the first, which stands for all, out of the model.
-
-    Raises ModelError if they are not alike.
-    """
+def _check_alike(module: Any, model: Described) -> None:
+    """Raises ModelError if the blocks of a model cannot be stacked."""
     for _, part in parts_of(module):
         blocks = getattr(part, "blocks", None)
         if blocks is None or any(nnx.graphdef(each) != nnx.graphdef(blocks[0]) for each in blocks):
@@ -234,7 +233,12 @@ def _keep_one_block(module: Any, model: Described) -> None:
                 f"--scan_layers and pipelines need blocks that are alike, which those of "
                 f"{model.architecture.name} with this config are not. Leave them out."
             )
-        part.blocks = nnx.List(blocks[:1])
+
+
+def _keep_one_block(module: Any) -> None:
+    """Takes all blocks but the first, which stands for all, out of the model."""
+    for _, part in parts_of(module):
+        part.blocks = nnx.List(part.blocks[:1])
 
 
 def _as_float32(parameters: Parameters) -> Parameters:

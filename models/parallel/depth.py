@@ -2,7 +2,7 @@
 along its first axis."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,19 +27,23 @@ def unstack(tree: Any, order: Order | None = None) -> Any:
     return _map_dictionaries(partial(_unstack, order), tree)
 
 
-def _stack(order: Order | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    stacks: dict[str, dict[int, Any]] = {}
-    result = {}
-    for path, value in parameters.items():
-        match = _NUMBERED.fullmatch(path)
-        if match is None:
-            result[path] = value
-        else:
+def paths_of_stacks(parameters: Iterable[str]) -> dict[str, list[str]]:
+    """The path of each stack -> those of its blocks, in their order."""
+    stacks: dict[str, dict[int, str]] = {}
+    for path in parameters:
+        if match := _NUMBERED.fullmatch(path):
             prefix, number, rest = match.groups()
-            stacks.setdefault(f"{prefix or ''}blocks.*.{rest}", {})[int(number)] = value
-    for path, values in stacks.items():
-        numbers = range(len(values)) if order is None else order
-        result[path] = _stacked([None if n is None else values[n] for n in numbers])
+            stacks.setdefault(f"{prefix or ''}blocks.*.{rest}", {})[int(number)] = path
+    return {path: [of[n] for n in range(len(of))] for path, of in stacks.items()}
+
+
+def _stack(order: Order | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    stacks = paths_of_stacks(parameters)
+    in_blocks = {path for paths in stacks.values() for path in paths}
+    result = {path: value for path, value in parameters.items() if path not in in_blocks}
+    for path, paths in stacks.items():
+        rows = range(len(paths)) if order is None else order
+        result[path] = _stacked([None if n is None else parameters[paths[n]] for n in rows])
     return result
 
 

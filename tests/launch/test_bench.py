@@ -8,17 +8,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from launch.benchmarks import decoding, loading, processes, report
+from launch.benchmarks import decoding, loading, processes, report, training, training_by_hand
 from launch.benchmarks.paired import Measurement, compare, time_pairs
 from launch.benchmarks.platforms import Settings, devices
 from launch.benchmarks.rows import ROWS, Row
+from launch.training.objectives import next_tokens
 from models.decoder.config import DecoderConfig
 from models.decoder.families import llama_json
 from models.pretrained import describe_fields
@@ -207,3 +210,19 @@ def test_generation_by_hand_gives_the_same_tokens() -> None:
     assert tokens.shape == (1, decoding.NEW)
     assert len(set(tokens[0].tolist())) > 20
     np.testing.assert_array_equal(decoding.generating_by_hand(on, TINY)(), tokens[0])
+
+
+def test_the_step_by_hand_is_the_jobs() -> None:
+    on, config = jax.devices("cpu")[:1], replace(TINY, max_seq_len=16)
+    made = training.job(on, training.byte_level(config))
+    optimizer, step = training_by_hand.written_step(config)
+    state = made.init()
+    parameters = jax.tree.map(jnp.copy, state.parameters)
+    by_hand = (parameters, optimizer.init(parameters))
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        batch = next_tokens(rng.integers(0, config.vocab_size, (32, 17), dtype=np.int32))
+        state, reported = made.step(state, batch)
+        by_hand, loss, norm = step(by_hand, batch["tokens"], batch["targets"])
+        np.testing.assert_allclose(loss, reported["loss"], rtol=1e-5)
+        np.testing.assert_allclose(norm, reported["grad_norm"], rtol=1e-4)

@@ -3,35 +3,49 @@ collectives that belong to it."""
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import optax
 import pytest
 
+from launch.errors import LaunchError
 from launch.source import byte_level
 from launch.training.objectives import LanguageModelling, next_tokens, text_batch
 from launch.training.parallelism import Parallelism
-from launch.training.step import Training, make_training
+from launch.training.step import Training, TrainState, make_training
 from models.decoder.config import DecoderConfig
+from models.layers.moe import Experts
 from models.parallel.depth import stack
-from models.parameters import Parameters, split
+from tests.models.tiny import QUICK_COMPILE
 
 STEPS, ROWS, LENGTH = 20, 16, 16
-CONFIG = DecoderConfig(
+DENSE = DecoderConfig(
     vocab_size=32, num_layers=2, dim=32, hidden_dim=32, num_heads=8, num_kv_heads=4, head_dim=4,
     max_seq_len=LENGTH, tie_embeddings=False, initializer_range=0.1,
 )  # fmt: skip
-MODEL = byte_level(CONFIG).model
+DEEP = replace(DENSE, num_layers=4, tie_embeddings=True)
+EXPERTS = replace(DENSE, experts=Experts(8, 2, 16))
+CAPACITY = replace(DENSE, experts=Experts(4, 2, 16, capacity_factor=1.0))
 TOKENS = np.random.default_rng(0).integers(0, 32, (STEPS, ROWS, LENGTH + 1)).astype(np.int32)
 
 AR, AG, RS = "all-reduce", "all-gather", "reduce-scatter"
-KINDS = (AR, AG, RS, "all-to-all", "collective-permute", "collective-broadcast")
+A2A, CP = "all-to-all", "collective-permute"
+# Compiling takes most of the time, and half of it are these emitters.
+FAST_COMPILE = QUICK_COMPILE | {"xla_cpu_use_fusion_emitters": False}
+
+KINDS = (AR, AG, RS, A2A, CP, "collective-broadcast")
 
 DATA, SHARDED, TENSOR = "data_parallel_size", "fully_sharded_size", "tensor_parallel_size"
-MICRO = "gradient_accumulation_steps"
+CONTEXT, EXPERT, STAGES = "context_parallel_size", "expert_parallel_size", "pipeline_parallel_size"
+MICRO, IN_PIPELINE = "gradient_accumulation_steps", "pipeline_parallel_num_microbatches"
+CHUNKS, CUTS = "virtual_pipeline_parallel_size", "pipeline_cuts"
 WHOLE_STREAM = {"sequence_parallel": False}
+ULYSSES = {"context_parallel_method": "all_to_all"}
+GPIPE = {"pipeline_schedule": "gpipe"}
 ZERO, SCAN, FUSED = {"zero_1": True}, {"scan_layers": True}, {"fuse_qkv": True}
 
 
@@ -39,54 +53,108 @@ def recompute(name: str) -> dict[str, Any]:
     return {"recompute": name}
 
 
+class Case(NamedTuple):
+    """A way to share a model, and the kinds of collectives that its step has."""
+
+    config: DecoderConfig
+    settings: Mapping[str, Any]
+    kinds: set[str]
+
+
 # Loss and norm are always added up, so only one core knows no all-reduce.
-CASES: Mapping[str, tuple[dict[str, Any], set[str]]] = {
-    "scan": (SCAN, set()),
-    "selective": (recompute("selective"), set()),
-    "full": (SCAN | recompute("full"), set()),
-    "micro-batches": ({MICRO: 4}, set()),
-    "data": ({DATA: 8}, {AR}),
-    "data, micro-batches": ({DATA: 4, MICRO: 2}, {AR}),
-    "ZeRO-1": ({DATA: 8} | ZERO, {AR, RS, AG}),
-    "fully sharded": ({SHARDED: 8}, {AR, RS, AG}),
-    "fully sharded, scan, micro-batches": ({SHARDED: 4, MICRO: 2} | SCAN, {AR, RS, AG}),
-    "hybrid sharded": ({DATA: 2, SHARDED: 4} | recompute("dots"), {AR, RS, AG}),
-    "hybrid sharded, ZeRO-1": ({DATA: 4, SHARDED: 2} | ZERO | SCAN, {AR, RS, AG}),
-    "tensor": ({TENSOR: 4}, {AR, RS, AG}),
-    "tensor, whole stream": ({TENSOR: 4} | WHOLE_STREAM, {AR}),
-    "tensor, repeated keys": ({TENSOR: 8} | SCAN, {AR, RS, AG}),
-    "data, tensor": ({DATA: 2, TENSOR: 4} | FUSED, {AR, RS, AG}),
-    "data, tensor, whole stream": ({DATA: 4, TENSOR: 2} | WHOLE_STREAM | SCAN, {AR}),
-    "ZeRO-1, tensor, selective": (
-        {DATA: 2, TENSOR: 4, MICRO: 4} | ZERO | recompute("selective"),
-        {AR, RS, AG},
+CASES = {
+    "scan": Case(DENSE, SCAN, set()),
+    "selective": Case(DENSE, recompute("selective"), set()),
+    "full": Case(DENSE, SCAN | recompute("full"), set()),
+    "micro-batches": Case(DENSE, {MICRO: 4}, set()),
+    "data": Case(DENSE, {DATA: 8}, {AR}),
+    "ZeRO-1": Case(DENSE, {DATA: 8} | ZERO, {AR, RS, AG}),
+    "fully sharded": Case(DENSE, {SHARDED: 8}, {AR, RS, AG}),
+    "tensor": Case(DENSE, {TENSOR: 4}, {AR, RS, AG}),
+    "tensor, whole stream": Case(DENSE, {TENSOR: 4} | WHOLE_STREAM, {AR}),
+    "tensor, repeated keys": Case(DENSE, {TENSOR: 8} | SCAN, {AR, RS, AG}),
+    "ring": Case(DENSE, {CONTEXT: 8}, {AR, CP}),
+    "all-to-all": Case(DENSE, {CONTEXT: 4} | ULYSSES, {AR, A2A}),
+    "experts": Case(EXPERTS, {EXPERT: 8}, {AR, AG, RS}),
+    "experts, capacity": Case(CAPACITY, {EXPERT: 4}, {AR, A2A}),
+    "GPipe": Case(DEEP, {STAGES: 4} | GPIPE, {AR, CP}),
+    "1F1B": Case(DEEP, {STAGES: 4, IN_PIPELINE: 4}, {AR, CP}),
+    "interleaved": Case(DEEP, {STAGES: 2, CHUNKS: 2}, {AR, CP}),
+    # Of two
+    "data, micro-batches": Case(DENSE, {DATA: 4, MICRO: 2}, {AR}),
+    "fully sharded, scan, micro-batches": Case(DENSE, {SHARDED: 4, MICRO: 2} | SCAN, {AR, RS, AG}),
+    "hybrid sharded": Case(DENSE, {DATA: 2, SHARDED: 4} | recompute("offload"), {AR, RS, AG}),
+    "hybrid sharded, ZeRO-1": Case(DENSE, {DATA: 4, SHARDED: 2} | ZERO | SCAN, {AR, RS, AG}),
+    "data, tensor": Case(DENSE, {DATA: 2, TENSOR: 4} | FUSED, {AR, RS, AG}),
+    "data, tensor, whole stream": Case(DENSE, {DATA: 4, TENSOR: 2} | WHOLE_STREAM | SCAN, {AR}),
+    "ZeRO-1, tensor, selective": Case(
+        DENSE, {DATA: 2, TENSOR: 4, MICRO: 4} | ZERO | recompute("selective"), {AR, RS, AG}
     ),
-    "fully sharded, tensor": ({SHARDED: 2, TENSOR: 4} | recompute("full"), {AR, RS, AG}),
-    "hybrid sharded, tensor, ZeRO-1": (
+    "fully sharded, tensor": Case(DENSE, {SHARDED: 2, TENSOR: 4} | recompute("full"), {AR, RS, AG}),
+    "all-to-all, fully sharded": Case(
+        DENSE, {CONTEXT: 2, SHARDED: 4} | ULYSSES | SCAN, {AR, AG, RS, A2A}
+    ),
+    "experts, fully sharded": Case(EXPERTS, {EXPERT: 4, SHARDED: 2} | SCAN, {AR, AG, RS}),
+    "experts, tensor, selective": Case(
+        EXPERTS, {EXPERT: 4, TENSOR: 2} | recompute("selective"), {AR, AG, RS}
+    ),
+    "GPipe, fully sharded, full": Case(
+        DEEP, {STAGES: 2, SHARDED: 4} | GPIPE | recompute("full"), {AR, AG, RS, CP}
+    ),
+    "1F1B, unequal stages, tensor": Case(DEEP, {STAGES: 2, TENSOR: 4, CUTS: "3"}, {AR, AG, RS, CP}),
+    # Of three and four
+    "hybrid sharded, tensor, ZeRO-1": Case(
+        DENSE,
         {DATA: 2, SHARDED: 2, TENSOR: 2, MICRO: 2} | ZERO | SCAN | FUSED | recompute("dots"),
         {AR, RS, AG},
+    ),
+    "ring, data, tensor": Case(
+        DENSE, {CONTEXT: 2, DATA: 2, TENSOR: 2} | SCAN | recompute("full"), {AR, AG, RS, CP}
+    ),
+    "capacity, data, tensor": Case(
+        CAPACITY, {EXPERT: 2, DATA: 2, TENSOR: 2} | ZERO, {AR, AG, RS, A2A}
+    ),
+    "experts, ring, tensor": Case(
+        EXPERTS, {EXPERT: 2, CONTEXT: 2, TENSOR: 2} | SCAN, {AR, AG, RS, CP}
+    ),
+    "1F1B, ZeRO-1, tensor, micro-batches": Case(
+        DEEP, {STAGES: 2, DATA: 2, TENSOR: 2, MICRO: 2, IN_PIPELINE: 2} | ZERO, {AR, AG, RS, CP}
+    ),
+    "GPipe, all-to-all, tensor": Case(
+        DEEP,
+        {STAGES: 2, CONTEXT: 2, TENSOR: 2, IN_PIPELINE: 2} | GPIPE | ULYSSES,
+        {AR, AG, RS, A2A, CP},
+    ),
+    "interleaved, ZeRO-1, tensor": Case(
+        DEEP,
+        {STAGES: 2, CHUNKS: 2, DATA: 2, TENSOR: 2, IN_PIPELINE: 4} | ZERO | recompute("dots"),
+        {AR, AG, RS, CP},
+    ),
+    "1F1B, experts, fully sharded": Case(
+        EXPERTS, {STAGES: 2, EXPERT: 2, SHARDED: 2, IN_PIPELINE: 2}, {AR, AG, RS, CP}
     ),
 }
 
 
-@pytest.fixture(scope="module")
-def parameters() -> Parameters:
-    """The first weights, which every case begins with."""
-    _, parameters = split(MODEL.architecture.build(MODEL.config, 0))
-    return {path: np.asarray(value) for path, value in parameters.items()}
-
-
-@pytest.fixture(scope="module")
-def expected(parameters: Parameters, cpu_devices: list[jax.Device]) -> np.ndarray:
+class Reference(NamedTuple):
     """Of one device of JAX's own platform."""
-    training = make(Parallelism(), cpu_devices)
-    return curve(training, training.step, parameters)
+
+    first: TrainState  # of numpy arrays, before the first step
+    curve: np.ndarray
 
 
-def make(parallelism: Parallelism, devices: list[jax.Device]) -> Training:
-    parallelism = parallelism.fitted(CONFIG)
+@cache
+def reference(config: DecoderConfig) -> Reference:
+    training = make(config, Parallelism(), jax.devices("cpu"))
+    with jax.default_device(jax.devices("cpu")[0]):
+        first = jax.tree.map(np.asarray, training.init())
+    return Reference(first, curve(training, first))
+
+
+def make(config: DecoderConfig, parallelism: Parallelism, devices: list[jax.Device]) -> Training:
+    parallelism = parallelism.fitted(config)
     return make_training(
-        MODEL,
+        byte_level(DENSE).model._replace(config=config),
         optax.adamw(1e-2),
         parallelism,
         mesh=parallelism.mesh(devices),
@@ -97,9 +165,15 @@ def make(parallelism: Parallelism, devices: list[jax.Device]) -> Training:
     )
 
 
-def curve(training: Training, step: Any, parameters: Parameters) -> np.ndarray:
+def compiled(training: Training) -> Any:
+    lowered = training.step.lower(training.state, training.batch)
+    return lowered.compile(compiler_options=FAST_COMPILE)
+
+
+def curve(training: Training, first: TrainState, step: Any = None) -> np.ndarray:
     """Loss and gradient norm of every step [STEPS, 2]."""
-    state = training.start(jax.device_put(parameters, training.shardings.parameters))
+    step = step or compiled(training)
+    state = jax.device_put(first, training.shardings)
     values = []
     for tokens in TOKENS:
         batch = jax.device_put(next_tokens(tokens), training.batch_shardings)
@@ -110,13 +184,74 @@ def curve(training: Training, step: Any, parameters: Parameters) -> np.ndarray:
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_devices_curve_and_the_collectives_that_belong_to_it(
-    name: str, neuron_devices: list[jax.Device], parameters: Parameters, expected: np.ndarray
+    name: str, neuron_devices: list[jax.Device]
 ) -> None:
-    settings, kinds = CASES[name]
+    config, settings, kinds = CASES[name]
     parallelism = Parallelism(**settings)
-    training = make(parallelism, neuron_devices)
-    compiled = training.step.lower(training.state, training.batch).compile()
-    whole = stack(parameters) if parallelism.scan_layers else parameters
-    np.testing.assert_allclose(curve(training, compiled, whole), expected, rtol=1e-4)
-    found = re.findall(rf" ({'|'.join(KINDS)})(?:-start)?\(", compiled.as_text())
-    assert set(found) == kinds
+    training = make(config, parallelism, neuron_devices)
+    step, expected = compiled(training), reference(config)
+    first = expected.first
+    if parallelism.stacks:
+        first = jax.tree.map(np.asarray, stack(first, training.order))
+    np.testing.assert_allclose(curve(training, first, step), expected.curve, rtol=1e-4)
+    collectives = re.findall(rf" ({'|'.join(KINDS)})(?:-start)?\(", step.as_text())
+    assert set(collectives) == kinds
+
+
+@pytest.mark.parametrize("name", ["interleaved", "ring, data, tensor", "capacity, data, tensor"])
+def test_one_devices_loss_in_evaluation(name: str, neuron_devices: list[jax.Device]) -> None:
+    config, settings, _ = CASES[name]
+    first = reference(config).first
+
+    def loss(training: Training) -> np.ndarray:
+        state = jax.device_put(stack(first, training.order), training.shardings)
+        batch = jax.device_put(next_tokens(TOKENS[0]), training.batch_shardings)
+        evaluated = training.evaluate(state, batch)
+        return np.asarray((evaluated.total, evaluated.weight))
+
+    alone = make(config, Parallelism(scan_layers=True), jax.devices("cpu"))
+    shared = make(config, Parallelism(**{"scan_layers": True} | settings), neuron_devices)
+    np.testing.assert_allclose(loss(shared), loss(alone), rtol=1e-5)
+
+
+def test_first_weights_do_not_depend_on_stacks(cpu_devices: list[jax.Device]) -> None:
+    training = make(
+        DEEP, Parallelism(**CASES["1F1B, unequal stages, tensor"].settings), cpu_devices
+    )
+    expected = stack(reference(DEEP).first.parameters, training.order)
+    for path, value in training.init().parameters.items():
+        np.testing.assert_allclose(value, expected[path], rtol=1e-6, err_msg=path)
+
+
+REFUSED = {
+    "more stages than blocks": (DENSE, {STAGES: 4}, "2 blocks cannot be shared out over 4 chunks"),
+    "a cut outside": (DENSE, {STAGES: 2, CUTS: "2"}, "does not cut 2 blocks into 2 chunks"),
+    "cuts that are no numbers": (DEEP, {STAGES: 2, CUTS: "a"}, "does not cut 4 blocks into 2"),
+    "micro-batches of a pipeline": (
+        DENSE, {STAGES: 2, IN_PIPELINE: 5}, "16 rows of a core cannot be split into micro-batches",
+    ),
+    "interleaved groups": (DEEP, {STAGES: 2, CHUNKS: 2, IN_PIPELINE: 1}, "in groups of 2, and 1"),
+    "micro-batches": (DENSE, {DATA: 4, MICRO: 3}, "4 rows of a core cannot be split"),
+    "rows": (DENSE, {DATA: 3}, "batch_size=16 is not a multiple of data=3"),
+    "heads": (DENSE, {TENSOR: 3}, "model=3, which does not divide kv_heads=4"),
+    "repeated keys": (DENSE, {TENSOR: 6}, "no multiple of the model's 4"),
+    "positions of a ring": (
+        DENSE, {CONTEXT: 6} | WHOLE_STREAM, "16 positions cannot be shared by context=6",
+    ),
+    "heads of all-to-all": (
+        replace(DENSE, num_heads=4), {CONTEXT: 8} | ULYSSES, "share the 4 query heads of a core",
+    ),
+    "capacity of parts of rows": (CAPACITY, {CONTEXT: 2}, "count the tokens of whole rows"),
+    "experts": (CAPACITY, {EXPERT: 8}, "expert=8, which does not divide experts=4"),
+    "too few cores": (DENSE, {DATA: 16}, "needs 16 devices, but there are 8"),
+    "blocks that differ": (
+        replace(EXPERTS, dense_layers=(0,)), SCAN, "need blocks that are alike",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_shared_is_refused(name: str, cpu_devices: list[jax.Device]) -> None:
+    config, settings, message = REFUSED[name]
+    with pytest.raises(LaunchError, match=message):
+        make(config, Parallelism(**settings), cpu_devices)
