@@ -20,7 +20,7 @@ from launch.serving.errors import OverloadedError, RequestError, ServingError
 from launch.serving.requests import FinishReason, Logprobs, Output, Request
 from launch.serving.sampling.draw import Drawn
 from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
-from launch.serving.scheduler.sequences import Sequence
+from launch.serving.scheduler.sequences import Sequence, root_of
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Counters, Step
 
@@ -107,7 +107,7 @@ class Engine:
         Raises RequestError for one that could never be computed, OverloadedError if the queue is
         full, ServingError if the engine has stopped.
         """
-        self._scheduler.check(len(request.prompt), request.max_tokens)
+        self.check(request)
         with self._change:
             self._check_alive()
             waiting = self._scheduler.waiting + len(self._inbox)
@@ -122,6 +122,31 @@ class Engine:
             sequence = self._sequences[request.id] = Sequence.of(request, speculation=speculation)
             self._inbox.append(lambda: self._scheduler.submit(sequence))
             self._change.notify()
+
+    def check(self, request: Request) -> None:
+        """Raises RequestError for a request that could never be computed."""
+        self._scheduler.check(len(request.prompt), request.max_tokens)
+
+    def cached(self, request: Request) -> int:
+        """How many tokens of a prompt lie in the cache at the moment."""
+        return len(self.known_blocks(request.prompt, root_of(request))) * self.limits.block_size
+
+    def known_blocks(self, text: Items[int], root: int) -> list[int]:
+        """The blocks that hold the beginning of a text below a root; they stay what they are until
+        the next step is planned."""
+        return [entry.block for entry in self._scheduler.pool.prefix(text, root)]
+
+    def adopt_blocks(self, text: Items[int], root: int, count: int) -> list[int] | None:
+        """Blocks that are taken to hold the first `count` blocks of a text from now on; None if
+        there is no room. For the engine's thread."""
+        pool, size = self._scheduler.pool, self.limits.block_size
+        blocks = pool.allocate(count)
+        if blocks is None:
+            return None
+        for place, block in enumerate(blocks):
+            root = pool.publish(root, tuple(text[place * size : (place + 1) * size]), block)
+        pool.release(blocks)
+        return blocks
 
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
         """Ends a request early, if it is under way; nothing more is delivered for it."""

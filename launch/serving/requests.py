@@ -115,6 +115,7 @@ class Request:
     priority: int = 0  # lower numbers go first
     grammar: Grammar | None = None
     adapter: Adapter | None = None
+    answered: int = 0  # tokens at the end of the prompt that are the answer's first ones
 
     @property
     def can_speculate(self) -> bool:

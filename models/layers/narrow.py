@@ -192,6 +192,11 @@ class HasNarrow:
         raise NotImplementedError
 
 
+def kernel_paths(model: nnx.Module) -> list[str]:
+    """The paths of all kernels that can be narrow."""
+    return [path for path, _, _ in _kernels(model)]
+
+
 def make_narrow(model: nnx.Module, storage: Storage, paths: Collection[str]) -> None:
     """Gives a model room for narrow kernels at these paths, in place of those that it has."""
     for path, module, name in _kernels(model):

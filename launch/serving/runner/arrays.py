@@ -105,6 +105,16 @@ def make_pages(
     return jax.jit(empty, out_shardings=sharding)()
 
 
+def read_blocks(pages: Any, blocks: jax.Array) -> Any:
+    """Those blocks [M, Z, K, H] of all pages."""
+    return jax.tree.map(lambda leaf: leaf[blocks], pages)
+
+
+def write_blocks(pages: Any, blocks: jax.Array, values: Any) -> Any:
+    """The pages with other values in those blocks."""
+    return jax.tree.map(lambda leaf, new: leaf.at[blocks].set(new), pages, values)
+
+
 def shapes_of(tree: Any) -> Any:
     """The arrays of a tree as shapes with their shardings."""
     return jax.tree.map(

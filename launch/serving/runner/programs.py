@@ -13,7 +13,14 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.requests import MOST_BIASES
-from launch.serving.runner.arrays import HEADER, forward, forward_guesses, shapes_of
+from launch.serving.runner.arrays import (
+    HEADER,
+    forward,
+    forward_guesses,
+    read_blocks,
+    shapes_of,
+    write_blocks,
+)
 from launch.serving.runner.compiling import Compiled
 from launch.serving.sampling.draw import draw, settings_shapes
 from launch.serving.sampling.state import SamplerState, enter
@@ -26,6 +33,10 @@ class Guesses(NamedTuple):
     """The key of the program that checks the guesses of a bucket."""
 
     bucket: Bucket
+
+
+READ, WRITE = "read blocks", "write blocks"
+"""Keys of the programs that move blocks between caches; compiled when they are needed."""
 
 
 class Programs:
@@ -92,6 +103,8 @@ class Programs:
             return self._check(key.bucket)
         if key == "enter":
             return self._enter()
+        if key in (READ, WRITE):
+            return self._move(key)
         variant, rows = key
         return self._draw(VARIANTS[variant], rows)
 
@@ -123,6 +136,20 @@ class Programs:
             self._array((bucket.rows, HEADER + 1 + bucket.blocks), np.int32),
             self._array((bucket.rows, self._guesses), np.int32),
         ).compile()
+
+    def _move(self, key: str) -> Any:
+        pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
+        places = self._array((self._buckets.blocks[-1],), np.int32)
+        if key == READ:
+            return jax.jit(read_blocks, out_shardings=pages).lower(self._pages, places).compile()
+        values = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(
+                (*places.shape, *leaf.shape[1:]), leaf.dtype, sharding=leaf.sharding
+            ),
+            self._pages,
+        )
+        write = jax.jit(write_blocks, donate_argnums=0, out_shardings=pages)
+        return write.lower(self._pages, places, values).compile()
 
     def _draw(self, variant: Variant, rows: int) -> Any:
         settings = settings_shapes(rows, self._replicated)

@@ -1,6 +1,7 @@
 """Runs the scheduler's steps on the device."""
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Items
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.adapters.stacks import put
 from launch.serving.runner.arrays import HEADER, make_pages
-from launch.serving.runner.programs import Guesses, Programs
+from launch.serving.runner.programs import READ, WRITE, Guesses, Programs
 from launch.serving.sampling.draw import Drawn, Settings
 from launch.serving.sampling.slot_settings import SlotSettings, biases
 from launch.serving.sampling.state import SamplerState
@@ -109,6 +110,22 @@ class Runner:
     def put_adapter(self, place: int, values: Mapping[str, np.ndarray]) -> None:
         """Lays an adapter into the stacks, for steps from the next one on."""
         self._parameters = {**self._parameters, **put(self._parameters, place, values)}
+
+    def read_blocks(self, blocks: Items[int]) -> Any:
+        """Keys and values of blocks, when all steps until now have run."""
+        return self.programs.get(READ)(self._pages, self._padded(blocks))
+
+    def write_blocks(self, blocks: Items[int], values: Any) -> None:
+        """Puts what `read_blocks` of another runner gave into blocks, before the next step."""
+        places = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
+        values = jax.device_put(values, places)
+        self._pages = self.programs.get(WRITE)(self._pages, self._padded(blocks), values)
+
+    def _padded(self, blocks: Items[int]) -> np.ndarray:
+        """As many as a text may have; the rest is the scratch block."""
+        padded = np.zeros(self._limits.buckets.blocks[-1], np.int32)
+        padded[: len(blocks)] = blocks
+        return padded
 
     def reset(self) -> None:
         """Forgets who had the slots: another scheduler begins."""

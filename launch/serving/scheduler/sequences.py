@@ -43,7 +43,7 @@ class Sequence:
         """The text of a request; with speculation, one whose tokens are guessed if that can be
         done."""
         speculates = speculation and request.can_speculate
-        return cls(
+        sequence = cls(
             id=request.id,
             tokens=list(request.prompt),
             limit=len(request.prompt) + request.max_tokens,
@@ -52,8 +52,10 @@ class Sequence:
             one_by_one=request.grammar is not None or speculates,
             speculates=speculates,
             request=request,
-            root=ROOT if request.adapter is None else adapter_root(request.adapter.number),
+            root=root_of(request),
         )
+        sequence.prompt_length -= request.answered
+        return sequence
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -64,3 +66,8 @@ class Sequence:
     def answer(self) -> Items[int]:
         """The tokens that were made."""
         return self.tokens[self.prompt_length :]
+
+
+def root_of(request: Request) -> int:
+    """The node of the prefix tree below which a request's text stands."""
+    return ROOT if request.adapter is None else adapter_root(request.adapter.number)

@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from launch.quantisation.settings import WEIGHTS
 from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Bucket
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.settings import setting
 
+NARROW = ("weights", "cache_dtype")
 WORKLOAD = "launch.serving.virtual.workloads:serving_step"
 
 
@@ -24,7 +26,11 @@ class Machine:
     model: str = setting("70b", "Name of launch.workloads.MODELS.")
     target: str = setting("trn2.48xlarge", "Instance, as of NEURONJAX_TARGET.")
     mesh: str = setting("model=64", "Mesh of the instance's cores.")
-    dtype: str = setting("bfloat16", "Of weights, cache and activations.")
+    dtype: str = setting("bfloat16", "Of activations, and of weights and cache unless told below.")
+    weights: str | None = setting(
+        None, "Format of narrow weights, as of launch.quantise.", choices=WEIGHTS
+    )
+    cache_dtype: str | None = setting(None, "Of keys and values, such as float8_e4m3.")
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ def _sweep(
         "context": blocks * limits.block_size,
         "block_size": limits.block_size,
         "blocks": limits.blocks,
+        **{name: each for name in NARROW if (each := getattr(machine, name)) is not None},
     }
     done = subprocess.run(
         [

@@ -8,13 +8,17 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+from launch.quantisation.settings import WEIGHTS
 from launch.serving.runner.arrays import HEADER, forward
 from launch.workloads import MODELS, model_config
+from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
 from models.decoder.sharding import AXES
+from models.layers.narrow import Storage, kernel_paths, make_narrow
 from models.layers.paged_cache import Pages
 from models.parameters import split
 from models.sharding import parameter_shardings
+from models.weights.narrow import with_narrow_axes
 
 
 def serving_step(
@@ -27,13 +31,18 @@ def serving_step(
     block_size: int = 32,
     blocks: int = 2048,
     dtype: str = "bfloat16",
+    weights: str | None = None,
+    cache_dtype: str | None = None,
     layers: int | None = None,
 ) -> dict[str, Any]:
     """The step of the bucket of `batch` rows with `tokens` new tokens each, which look at up to
-    `context` tokens in a cache of `blocks` blocks; each row's likeliest token is drawn."""
+    `context` tokens in a cache of `blocks` blocks; each row's likeliest token is drawn. `weights`
+    is a name of `launch.quantisation`, for linear maps with narrow weights."""
     config = model_config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
-    graph, parameters = split(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
-    shardings = parameter_shardings(mesh, parameters, AXES)
+    storage = None if weights is None else WEIGHTS[weights]
+    graph, parameters = split(nnx.eval_shape(lambda: _decoder(config, storage)))
+    axes = AXES if storage is None else with_narrow_axes(AXES, storage)
+    shardings = parameter_shardings(mesh, parameters, axes)
 
     def array(shape: tuple[int, ...], dtype: Any, *spec: Any) -> jax.ShapeDtypeStruct:
         sharding = NamedSharding(mesh, PartitionSpec(*spec))
@@ -44,7 +53,7 @@ def serving_step(
         return jnp.argmax(logits, axis=-1).astype(jnp.int32), pages
 
     shape = (blocks + 1, block_size, config.num_kv_heads, config.head_dim)
-    pages = array(shape, dtype, None, None, "model")
+    pages = array(shape, cache_dtype or dtype, None, None, "model")
     width = HEADER + tokens + -(-context // block_size)
     return {
         "fn": jax.jit(step, donate_argnums=1),
@@ -61,3 +70,10 @@ def serving_step(
         "samples": batch,
         "layers": MODELS[model].num_layers,
     }
+
+
+def _decoder(config: DecoderConfig, storage: Storage | None) -> Decoder:
+    model = Decoder(config, rngs=nnx.Rngs(0))
+    if storage is not None:
+        make_narrow(model, storage, kernel_paths(model))
+    return model

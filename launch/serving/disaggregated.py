@@ -1,0 +1,138 @@
+"""Prompts on one mesh, answers on another: keys and values move between them.
+
+The first engine computes a prompt and draws one token. The blocks of the prompt then go to the
+second one's cache as a beginning that it knows, so that it computes the last, unfinished block
+alone and goes on (Zhong et al., "DistServe", 2024; Patel et al., "Splitwise", 2024).
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from launch.serving.engine import Deliver, Engine, Load, Runner
+from launch.serving.errors import ServingError
+from launch.serving.replicas import total_load
+from launch.serving.requests import FinishReason, Output, Request
+from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.sequences import root_of
+
+
+class BlockRunner(Runner, Protocol):
+    """A device whose cache can be read and written."""
+
+    def read_blocks(self, blocks: Sequence[int]) -> Any:
+        """Keys and values of blocks, when all steps until now have run."""
+
+    def write_blocks(self, blocks: Sequence[int], values: Any) -> None:
+        """Puts what `read_blocks` of another runner gave into blocks, before the next step."""
+
+
+class Disaggregated:
+    """Two engines as if they were one."""
+
+    def __init__(
+        self,
+        prefill: BlockRunner,
+        decode: BlockRunner,
+        limits: SchedulerLimits,
+        deliver: Deliver,
+        *,
+        max_waiting: int = 1024,
+        steps_ahead: int = 1,
+    ) -> None:
+        self.limits = limits
+        self._runners = prefill, decode
+        self._deliver = deliver
+        self._lock = threading.Lock()
+        self._requests: dict[str, Request] = {}  # whose prompts are under way
+        start = partial(Engine, max_waiting=max_waiting, steps_ahead=steps_ahead)
+        self._decode = start(decode, limits, deliver)
+        self._prefill = start(prefill, replace(limits, guesses=0), self._first_tokens)
+        self.moved_blocks = 0
+
+    def __enter__(self) -> "Disaggregated":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def submit(self, request: Request) -> None:
+        """As of an engine."""
+        self._decode.check(request)
+        with self._lock:
+            self._prefill.submit(replace(request, max_tokens=1))
+            self._requests[request.id] = request
+
+    def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
+        """As of an engine."""
+        with self._lock:
+            self._requests.pop(request_id, None)
+            self._prefill.cancel(request_id, reason)
+            self._decode.cancel(request_id, reason)
+
+    def load(self) -> Load:
+        """Of both engines together."""
+        return total_load([self._prefill.load(), self._decode.load()])
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request has been answered."""
+        return not self._requests and self._prefill.is_idle and self._decode.is_idle
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why one of the engines has stopped."""
+        return self._prefill.failure or self._decode.failure
+
+    def close(self) -> None:
+        """Closes both engines."""
+        self._prefill.close()
+        self._decode.close()
+
+    def between_steps(self, action: Callable[[], None]) -> Any:
+        """Refused: nothing is between the steps of two engines."""
+        raise ServingError("adapters cannot be loaded while prompts have a mesh of their own")
+
+    def _first_tokens(self, outputs: Sequence[Output]) -> None:
+        """In the first engine's thread, before it plans anything else."""
+        for output in outputs:
+            with self._lock:
+                request = self._requests.get(output.id)
+                if request is None:
+                    continue
+                if output.finished != "length" or request.max_tokens == 1:
+                    del self._requests[output.id]
+                    self._deliver([output])
+                    continue
+                self._deliver([output._replace(finished=None)])
+                try:
+                    self._go_on(request, output)
+                except ServingError as error:
+                    message = str(error)
+                    self._deliver([Output(output.id, (), (), "error", 0, message)])
+                del self._requests[output.id]
+
+    def _go_on(self, request: Request, output: Output) -> None:
+        text = [*request.prompt, *output.tokens]
+        root = root_of(request)
+        blocks = self._prefill.known_blocks(text, root)
+        if blocks:
+            values = self._runners[0].read_blocks(blocks)
+            self._decode.between_steps(lambda: self._lay_down(text, root, len(blocks), values))
+        self._decode.submit(
+            replace(
+                request,
+                prompt=text,
+                max_tokens=request.max_tokens - 1,
+                answered=1,
+            )
+        )
+
+    def _lay_down(self, text: Sequence[int], root: int, count: int, values: Any) -> None:
+        """In the second engine's thread. Where there is no room the prompt is computed again."""
+        places = self._decode.adopt_blocks(text, root, count)
+        if places is not None:
+            self._runners[1].write_blocks(places, values)
+            self.moved_blocks += count

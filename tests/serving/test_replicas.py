@@ -1,0 +1,94 @@
+"""Several engines as one: whoever computes what, answers are those of one engine."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import pytest
+
+from launch.serving.disaggregated import Disaggregated
+from launch.serving.engine import Engine
+from launch.serving.errors import OverloadedError, RequestError
+from launch.serving.replicas import Replicas
+from launch.serving.requests import Request, SamplingParameters
+from tests.serving.engines import GREEDY, LIMITS, Clients, Model, ask, random_requests, tiny_model
+from tests.serving.test_engine import FULL, VOCABULARY, greedy_tokens
+
+SMALL = replace(LIMITS, buckets=replace(LIMITS.buckets, decode_rows=(4,)))
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return tiny_model(jax.devices("neuron")[:1])
+
+
+@pytest.fixture(scope="module")
+def runners(model: Model) -> list[Any]:
+    other = tiny_model(jax.devices("neuron")[1:2])
+    return [each.runner(SMALL) for each in (model, other)]
+
+
+Make = Callable[..., Any]
+KINDS: dict[str, Make] = {
+    "replicas": Replicas,
+    "disaggregated": lambda runners, *rest, **options: Disaggregated(*runners, *rest, **options),
+}
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
+def test_answers_are_those_of_one_engine(model: Model, runners: list[Any], make: Make) -> None:
+    """Greedy ones, and drawn ones with all settings; some leave in the middle."""
+    greedy = random_requests(16, 3, VOCABULARY)
+    kinds = [SamplingParameters(), FULL]
+    drawn = [
+        replace(each, sampling=replace(kinds[index % 2], seed=index))
+        for index, each in enumerate(random_requests(8, 4, VOCABULARY))
+    ]
+    alone, clients = Clients(), Clients()
+    with Engine(runners[0], SMALL, alone.deliver) as engine:
+        expected = [each.tokens for each in ask(engine, alone, drawn)]
+    with make(runners, SMALL, clients.deliver) as engine:
+        for request in random_requests(6, 5, VOCABULARY):
+            engine.submit(request)
+            engine.cancel(request.id)
+        got = ask(engine, clients, [*greedy, *drawn])
+        load = engine.load()
+        assert engine.failure is None
+        with pytest.raises(RequestError, match="maximum context length"):
+            engine.submit(Request("long", [1] * 47, 9))
+    greedy_tokens(model, greedy, got[: len(greedy)])
+    assert [each.tokens for each in got[len(greedy) :]] == expected
+    assert engine.is_idle
+    assert (load.slots, load.blocks) == (8, 80)
+
+
+def test_a_request_goes_where_its_beginning_lies(runners: list[Any]) -> None:
+    clients = Clients()
+    stem = list(range(20))
+    with Replicas(runners, SMALL, clients.deliver) as engine:
+        ask(engine, clients, [Request("a", [*stem, 1], 3, GREEDY)])
+        later = [Request(str(index), [*stem, index], 3, GREEDY) for index in range(4)]
+        for request in later:
+            ask(engine, clients, [request])
+        assert engine.load().counters.prefix_hits == 4 * 20
+        # Many at once do not wait for one cache.
+        crowd = [Request(f"c{index}", [*stem, index], 8, GREEDY) for index in range(8)]
+        ask(engine, clients, crowd)
+        loads = [each.load().counters.generation_tokens for each in engine._engines]
+        assert min(loads) > 0
+
+
+def test_blocks_move_and_what_is_full_is_told(runners: list[Any]) -> None:
+    clients = Clients()
+    with Disaggregated(*runners, SMALL, clients.deliver) as engine:
+        ask(engine, clients, [Request("a", list(range(30)), 6, GREEDY)])
+        assert engine.moved_blocks == 30 // SMALL.block_size
+        # The second engine computed what is left of the last block, and the answer.
+        counters = engine._decode.load().counters
+        assert counters.prefix_hits == 28
+    with (
+        Disaggregated(*runners, SMALL, clients.deliver, max_waiting=0) as engine,
+        pytest.raises(OverloadedError, match="0 requests wait"),
+    ):
+        engine.submit(Request("b", [1], 1))
