@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train generate serve test parity lint bench suite ecosystem fuzz interruptions presets clean
+.PHONY: train generate serve test parity lint bench suite ecosystem fuzz interruptions presets soak clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -57,6 +57,10 @@ ecosystem: $(STAMP)
 # Random JAX programs, engines against the host (hours; goes on where it was interrupted).
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.conformance.random_programs --seeds=2000
+
+# Ten minutes of badly behaved clients, on what `make train` made.
+soak: $(STAMP)
+	$(BIN)/python -m tests.serving.soak --minutes=10 --checkpoint_dir=runs/main
 
 # A training run killed twenty times at random moments: it must reach the losses of one that was not.
 interruptions: $(STAMP)

@@ -55,8 +55,9 @@ def default_mesh(
     )
 
 
-def make_mesh(sizes: Mapping[str, int]) -> Mesh:
-    """The mesh over the first devices. Raises MeshError if the sizes need more than there are."""
+def make_mesh(sizes: Mapping[str, int], first: int = 0) -> Mesh:
+    """The mesh over devices from the `first` one on. Raises MeshError if the sizes need more than
+    there are."""
     wanted = math.prod(sizes.values())
     if wanted > jax.device_count():
         raise MeshError(
@@ -67,7 +68,10 @@ def make_mesh(sizes: Mapping[str, int]) -> Mesh:
     # Auto: XLA chooses the shardings of activations from those of weights and batch.
     auto = (AxisType.Auto,) * len(sizes)
     return jax.make_mesh(
-        tuple(sizes.values()), tuple(sizes), axis_types=auto, devices=jax.devices()[:wanted]
+        tuple(sizes.values()),
+        tuple(sizes),
+        axis_types=auto,
+        devices=jax.devices()[first : first + wanted],
     )
 
 

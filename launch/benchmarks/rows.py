@@ -13,6 +13,7 @@ from launch.benchmarks import (
     decoding,
     loading,
     processes,
+    serving,
     training,
     training_by_hand,
 )
@@ -124,5 +125,7 @@ ROWS = (
     Row("loading, over reading", 1 / 0.6, "×", 7, loading_time),
     Row("loading, peak memory", 1.3, "×", 3, processes.loading_memory),
     Row("generation, over by hand", 1.2, "×", 11, generation),
+    Row("serving: planning of 256", 1.0, "ms", 400, serving.planning),
+    Row("serving: streams, over steps", 1.05, "×", 5, serving.served_answers),
     Row("handles left", 0.0, "", 1, processes.handles),
 )

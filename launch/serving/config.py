@@ -53,6 +53,9 @@ class EngineConfig:
         'Guess tokens: JSON such as {"method": "ngram", "num_speculative_tokens": 4}, or with '
         '"method": "draft_model" or "medusa" and a "model", which is a directory.',
     )
+    disaggregated_prefill: bool = setting(
+        False, "Of two copies of the model (--mesh=data=2) the first computes prompts alone."
+    )
     prefix_caching: bool = setting(True, "Texts with the same beginning share its blocks.")
     async_scheduling: bool = setting(
         True, "The host plans a step while the device is at the one before."

@@ -7,6 +7,7 @@ alone and goes on (Zhong et al., "DistServe", 2024; Patel et al., "Splitwise", 2
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -91,7 +92,7 @@ class Disaggregated:
         self._prefill.close()
         self._decode.close()
 
-    def between_steps(self, action: Callable[[], None]) -> Any:
+    def between_steps(self, action: Callable[[], None]) -> "Future[None]":
         """Refused: nothing is between the steps of two engines."""
         raise ServingError("adapters cannot be loaded while prompts have a mesh of their own")
 

@@ -47,6 +47,32 @@ class Runner(Protocol):
         """Whether there is a guess of what follows in a text."""
 
 
+class Answering(Protocol):
+    """What a server needs of an engine, or of several."""
+
+    limits: SchedulerLimits
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing is answered any more."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request has been answered."""
+
+    def submit(self, request: Request) -> None:
+        """Queues a request; its outputs are delivered from now on."""
+
+    def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
+        """Ends a request early, if it is under way; nothing more is delivered for it."""
+
+    def between_steps(self, action: Callable[[], None]) -> "Future[None]":
+        """Does something before the next step is planned."""
+
+    def load(self) -> "Load":
+        """How busy it is."""
+
+
 class Load(NamedTuple):
     """The engine at one moment."""
 

@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from launch.errors import LaunchError
 from launch.serving.engine import Deliver, Engine, Load, Runner
@@ -99,7 +99,7 @@ class Replicas:
         for engine in self._engines:
             engine.close()
 
-    def between_steps(self, action: Callable[[], None]) -> Any:
+    def between_steps(self, action: Callable[[], None]) -> "Future[None]":
         """Refused: nothing is between the steps of several engines."""
         raise ServingError("adapters cannot be loaded into several replicas: use --mesh=data=1")
 

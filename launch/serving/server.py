@@ -2,31 +2,34 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
 from launch.generator import Writer, load_directory, load_run
 from launch.loading import progress
-from launch.meshes import parse_mesh
 from launch.program import say
 from launch.serving.adapters.host import AdapterHost
 from launch.serving.adapters.registry import Registry
 from launch.serving.adapters.stacks import ReadAdapter, Stacks
 from launch.serving.asked import Asked
 from launch.serving.config import EngineConfig, ModelNames
-from launch.serving.engine import Engine
+from launch.serving.copies import copies, split_mesh
+from launch.serving.disaggregated import Disaggregated
+from launch.serving.engine import Deliver, Engine
 from launch.serving.errors import ServingError
 from launch.serving.grammar import Grammars
 from launch.serving.http.context import Served
 from launch.serving.http.generation import generation_site
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.site import Site
+from launch.serving.replicas import Replicas
 from launch.serving.runner.runner import Runner
 from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.serving.service import Dispatcher, Service
+from launch.serving.speculation.config import read_speculative_config
 from launch.serving.speculation.make import make_proposer
 
 
@@ -36,7 +39,7 @@ class Loaded(NamedTuple):
     writer: Writer
     stacks: Stacks | None  # room for adapters, if there is any
     adapters: Mapping[str, ReadAdapter]  # those that the command line names
-    runner: Runner
+    runners: list[Runner]  # one for each copy of the model
     limits: SchedulerLimits
     files: Path  # directory with the tokenizer and the chat template, if there are any
 
@@ -47,12 +50,8 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     Raises LaunchError or ModelsError for what does not suit.
     """
     modules, adapters = config.adapters(), {}
-    others = [axis for axis, size in parse_mesh(mesh_text).items() if size > 1 and axis != "model"]
-    if others:
-        raise ServingError(
-            f"--mesh={mesh_text} splits {', '.join(others)}; one server splits the model alone. "
-            "Start a server for each part of the data."
-        )
+    mesh_text, count = split_mesh(mesh_text)
+    check_copies(config, count)
     writer = (
         load_run(checkpoint_dir, mesh_text) if model is None else load_directory(model, mesh_text)
     )
@@ -67,21 +66,25 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
         stacks = Stacks.of(served, config.max_loras, config.max_lora_rank)
         served = stacks.with_room(served, mesh)
         adapters = {name: ReadAdapter(path, stacks.read(path)) for name, path in modules.items()}
-    runner = Runner(
-        served.graph,
-        served.parameters,
-        mesh,
-        limits,
-        vocab_size=description.vocab_size,
-        cache_dtype=dtype,
-        proposer=make_proposer(config, writer, mesh_text, limits),
-    )
-    programs = runner.programs
+    runners = [
+        Runner(
+            served.graph,
+            parameters,
+            own_mesh,
+            limits,
+            vocab_size=description.vocab_size,
+            cache_dtype=dtype,
+            proposer=make_proposer(config, writer, mesh_text, limits),
+        )
+        for own_mesh, parameters in copies(served.parameters, count)
+    ]
+    programs = runners[0].programs
     keys = programs.first_keys if config.warm_up == "needed" else programs.keys
-    with progress("programs", total=len(keys)) as bar:
-        runner.warm_up(keys, lambda key: bar.update())
+    with progress("programs", total=len(keys) * count) as bar:
+        for runner in runners:
+            runner.warm_up(keys, lambda key: bar.update())
     return Loaded(
-        writer, stacks, adapters, runner, limits, checkpoint_dir if model is None else model
+        writer, stacks, adapters, runners, limits, checkpoint_dir if model is None else model
     )
 
 
@@ -96,17 +99,11 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         _template(loaded.files, names.chat_template),
         Grammars(loaded.files, vocab_size, stop_tokens),
     )
-    with Engine(
-        loaded.runner,
-        loaded.limits,
-        dispatcher.deliver,
-        max_waiting=config.max_num_waiting,
-        steps_ahead=1 if config.async_scheduling else 0,
-    ) as engine:
+    with make_engine(loaded, config, dispatcher.deliver) as engine:
         registry = Registry(config.max_loras, name)
         host = None
         if loaded.stacks is not None:
-            host = AdapterHost(loaded.stacks, registry, engine, loaded.runner)
+            host = AdapterHost(loaded.stacks, registry, engine, loaded.runners[0])
             host.load_first(loaded.adapters)
         yield Served(
             name=name,
@@ -125,15 +122,48 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
 def language_model(asked: Asked) -> Iterator[Site]:
     """A language model behind an engine; other programs are compiled meanwhile."""
     loaded = load(asked.checkpoint_dir, asked.model, asked.mesh, asked.engine)
-    programs = loaded.runner.programs
-    left = [key for key in programs.keys if not programs.compiled.is_ready(key)]
-    if left:
-        say(f"{len(left)} more programs are compiled while the first answers are made")
-    with (
-        programs.compiled.beside(left, lambda: say("programs: all are compiled")),
-        engine_of(loaded, asked.engine, asked.names) as served,
-    ):
+    with ExitStack() as stack:
+        for runner in loaded.runners:
+            programs = runner.programs
+            left = [key for key in programs.keys if not programs.compiled.is_ready(key)]
+            if left:
+                say(f"{len(left)} more programs are compiled while the first answers are made")
+            beside = programs.compiled.beside(left, lambda: say("programs: all are compiled"))
+            stack.enter_context(beside)
+        served = stack.enter_context(engine_of(loaded, asked.engine, asked.names))
         yield generation_site(served)
+
+
+def make_engine(
+    loaded: Loaded, config: EngineConfig, deliver: Deliver
+) -> Engine | Replicas | Disaggregated:
+    """One engine, or several as one."""
+    runners, limits = loaded.runners, loaded.limits
+    ahead = 1 if config.async_scheduling else 0
+    waiting = config.max_num_waiting
+    if config.disaggregated_prefill:
+        first, second = runners
+        return Disaggregated(first, second, limits, deliver, max_waiting=waiting, steps_ahead=ahead)
+    if len(runners) > 1:
+        return Replicas(runners, limits, deliver, max_waiting=waiting, steps_ahead=ahead)
+    return Engine(runners[0], limits, deliver, max_waiting=waiting, steps_ahead=ahead)
+
+
+def check_copies(config: EngineConfig, count: int) -> None:
+    """Raises ServingError for settings that do not go with so many copies of a model."""
+    if config.disaggregated_prefill and count != 2:
+        raise ServingError(
+            f"--disaggregated_prefill needs two copies of the model, not {count}: one for prompts, "
+            "one for answers. Write --mesh=data=2"
+        )
+    if count > 1 and (config.enable_lora or config.lora_modules):
+        raise ServingError(f"adapters need --mesh=data=1; there are {count} copies of the model")
+    wanted = read_speculative_config(config.speculative_config)
+    if count > 1 and wanted is not None and wanted.method != "ngram":
+        raise ServingError(
+            f"{count} copies of the model can guess by ngram alone, not by {wanted.method}: use "
+            "--mesh=data=1"
+        )
 
 
 def _template(directory: Path, choice: str | None) -> ChatTemplate:

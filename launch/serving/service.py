@@ -7,7 +7,7 @@ from contextlib import ExitStack, aclosing, suppress
 
 from launch.serving.adapters.registry import Registry
 from launch.serving.answers import Answer, Piece
-from launch.serving.engine import Engine
+from launch.serving.engine import Answering
 from launch.serving.requests import Output, Request
 from launch.text import Tokenizer
 
@@ -49,7 +49,7 @@ class Service:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Answering,
         dispatcher: Dispatcher,
         tokenizer: Tokenizer,
         registry: Registry | None = None,

@@ -10,7 +10,7 @@ import numpy as np
 
 from launch.serving.adapters.registry import Registry
 from launch.serving.adapters.stacks import ReadAdapter, Stacks
-from launch.serving.engine import Engine
+from launch.serving.engine import Answering
 
 
 class AdapterRunner(Protocol):
@@ -24,7 +24,7 @@ class AdapterHost:
     """The room for adapters of one engine."""
 
     def __init__(
-        self, stacks: Stacks, registry: Registry, engine: Engine, runner: AdapterRunner
+        self, stacks: Stacks, registry: Registry, engine: Answering, runner: AdapterRunner
     ) -> None:
         self.registry = registry
         self._stacks, self._engine, self._runner = stacks, engine, runner

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from launch.serving.answers import Piece
-from launch.serving.engine import Engine, Load
+from launch.serving.engine import Answering, Load
 
 SECONDS = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
@@ -21,7 +21,7 @@ _REASONS = {"stop": "stop", "length": "length", "cancelled": "abort", "error": "
 class _EngineCollector:
     """What the engine counts itself."""
 
-    def __init__(self, engine: Engine, model: str) -> None:
+    def __init__(self, engine: Answering, model: str) -> None:
         self._engine, self._labels = engine, [model]
 
     def collect(self) -> Iterable[Metric]:
@@ -60,7 +60,7 @@ def _counters(load: Load) -> list[tuple[str, str, float]]:
 class Metrics:
     """Everything `/metrics` tells of one model, in a registry of its own."""
 
-    def __init__(self, engine: Engine, model: str) -> None:
+    def __init__(self, engine: Answering, model: str) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_EngineCollector(engine, model))
 

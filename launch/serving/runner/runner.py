@@ -147,6 +147,19 @@ class Runner:
             return Result(None, len(step.slots))
         return self._draw(step, logits)
 
+    def settings_of_slots(self, slots: np.ndarray) -> Settings:
+        """How tokens of these slots are drawn, for answers that begin."""
+        return self._settings.rows(slots, np.zeros_like(slots))
+
+    def run_programs(
+        self, forward: Any, draw: Any, inputs: np.ndarray, settings: Settings
+    ) -> jax.Array:
+        """A step without a scheduler: the tokens that two programs draw."""
+        logits, _, self._pages = forward(self._parameters, self._pages, self._state.last, inputs)
+        drawn, self._state = draw(logits, self._state, settings, None)
+        tokens: jax.Array = drawn.tokens
+        return tokens
+
     def _enter_new(self, step: Step) -> None:
         """Tells the device of sequences that have got their slots since the last step."""
         news = np.flatnonzero(self._settings.serial[step.slots] != step.serials)

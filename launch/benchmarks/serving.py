@@ -1,0 +1,189 @@
+"""What serving costs beside the device: planning, and everything between a step and its client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from launch.benchmarks.paired import Measurement, Thunk, compare, summary, time_pairs
+from launch.benchmarks.platforms import Settings, devices
+from launch.chat_template import BUNDLED, ChatTemplate
+from launch.serving.config import ServerConfig
+from launch.serving.engine import Engine
+from launch.serving.grammar import Grammars
+from launch.serving.http.app import make_app
+from launch.serving.http.context import Served
+from launch.serving.http.generation import generation_site
+from launch.serving.http.metrics import Metrics
+from launch.serving.http.server import Server, bind
+from launch.serving.runner.arrays import HEADER
+from launch.serving.runner.runner import Runner
+from launch.serving.scheduler.buckets import Bucket, Buckets
+from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
+from launch.serving.scheduler.sequences import Sequence as Text
+from launch.serving.service import Dispatcher, Service
+from launch.source import byte_level
+from launch.text import ByteTokenizer
+from models.decoder.config import DecoderConfig
+from models.parameters import split
+from models.sharding import parameter_shardings
+
+NAME = "bench"
+MANY = 256  # sequences that are planned
+ROWS, NEW = 16, 96  # clients at once, tokens of an answer
+_PROMPT = "The "
+_CLIENTS = """
+import json, socket, sys, threading
+port, rows, body = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].encode()
+def ask():
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        head = "POST /v1/completions HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n"
+        head += f"Content-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
+        connection.sendall(head.encode() + body)
+        while connection.recv(1 << 16):
+            pass
+print("ready", flush=True)
+for line in sys.stdin:
+    threads = [threading.Thread(target=ask) for _ in range(rows)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print("done", flush=True)
+"""
+
+
+def planning(settings: Settings, repetitions: int) -> Measurement:
+    """Milliseconds of planning and completing a step of decoding of 256 sequences."""
+    buckets = Buckets((MANY,), (1,), (8,), (64,), 8)
+    scheduler = Scheduler(SchedulerLimits(2048, 1 << 14, 32, buckets, prefills_per_decode=1 << 20))
+    for index in range(MANY):
+        scheduler.submit(Text(str(index), [index % 7], 2000))
+    tokens = np.zeros(MANY, np.int32)
+    step = scheduler.plan()
+    while step is not None and not (step.is_decode and len(step.slots) == MANY):
+        scheduler.complete(step, tokens)
+        step = scheduler.plan()
+    assert step is not None
+    scheduler.complete(step, tokens)
+    milliseconds = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        step = scheduler.plan()
+        assert step is not None
+        scheduler.complete(step, tokens)
+        milliseconds.append(1e3 * (time.perf_counter() - began))
+    return summary(milliseconds)
+
+
+def served_answers(settings: Settings, repetitions: int) -> Measurement:
+    """Ratio of streaming answers to 16 clients of another process to the device's steps for them,
+    one handed over while the one before runs."""
+    (device,) = devices(settings.platform, 1)
+    runner, limits = _bundled(device)
+    steps = _steps(runner, limits)
+    with _server(runner, limits) as port, _clients(port) as ask:
+        return compare(*time_pairs(ask, steps, repetitions, warmup=1), how="ratio")
+
+
+def _bundled(device: jax.Device) -> tuple[Runner, SchedulerLimits]:
+    """The bundled model with random weights."""
+    model = byte_level(DecoderConfig()).model
+    graph, parameters = split(model.architecture.build(model.config))
+    mesh = Mesh(np.array([[device]]), ("data", "model"))
+    placed = jax.device_put(
+        parameters, parameter_shardings(mesh, parameters, model.architecture.axes)
+    )
+    buckets = Buckets((ROWS,), (ROWS,), (8,), (8,), 8 * ROWS)
+    limits = SchedulerLimits(128, 8 * ROWS, 16, buckets)
+    runner = Runner(graph, placed, mesh, limits, vocab_size=model.config.vocab_size)
+    programs = runner.programs
+    runner.warm_up([*limits.buckets, *((variant, ROWS) for variant in range(2))])
+    assert programs.compiled.is_ready(next(iter(limits.buckets)))
+    return runner, limits
+
+
+def _steps(runner: Runner, limits: SchedulerLimits) -> Thunk:
+    """The programs of all steps of decoding, without anything about them."""
+    bucket = Bucket(ROWS, 1, limits.buckets.blocks[-1])
+    forward, draw = runner.programs.get(bucket), runner.programs.get((0, ROWS))
+    inputs = np.zeros((ROWS, HEADER + 1 + bucket.blocks), np.int32)
+    inputs[:, 1] = 1
+    inputs[:, 2] = np.arange(ROWS)
+    inputs[:, HEADER + 1 :] = 1 + np.arange(ROWS * bucket.blocks).reshape(ROWS, -1)
+    rows = runner.settings_of_slots(np.arange(ROWS))
+
+    def run() -> None:
+        before: Any = None
+        for position in range(len(_PROMPT), len(_PROMPT) + NEW - 1):
+            inputs[:, 0] = position
+            drawn = runner.run_programs(forward, draw, inputs, rows)
+            if before is not None:
+                np.asarray(before)
+            before = drawn
+        np.asarray(before)
+
+    return run
+
+
+@contextmanager
+def _server(runner: Runner, limits: SchedulerLimits) -> Iterator[int]:
+    """The port of a server in this process."""
+    dispatcher = Dispatcher()
+    with Engine(runner, limits, dispatcher.deliver) as engine:
+        served = Served(
+            name=NAME,
+            service=Service(engine, dispatcher, ByteTokenizer()),
+            metrics=Metrics(engine, NAME),
+            template=ChatTemplate(BUNDLED["chatml"], NAME, {}),
+            grammars=Grammars(None, 256),
+            vocab_size=256,
+            stop_tokens=(),
+            created=1,
+        )
+        config = ServerConfig(port=0)
+        listener = bind(config.host, config.port)
+        site = generation_site(served)
+        server = Server(make_app(site, config), site.worker, grace=1)
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+        thread.start()
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()
+
+
+@contextmanager
+def _clients(port: int) -> Iterator[Thunk]:
+    """What lets all clients ask at once, and waits until they have their answers."""
+    asked = {"model": NAME, "prompt": _PROMPT, "max_tokens": NEW, "temperature": 0, "stream": True}
+    command: Sequence[str] = (sys.executable, "-c", _CLIENTS, str(port), str(ROWS))
+    with subprocess.Popen(
+        [*command, json.dumps(asked)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        source, sink = process.stdout, process.stdin
+        source.readline()
+
+        def ask() -> None:
+            sink.write("ask\n")
+            sink.flush()
+            assert source.readline() == "done\n"
+
+        try:
+            yield ask
+        finally:
+            sink.close()
