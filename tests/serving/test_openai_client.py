@@ -3,10 +3,12 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from typing import Literal
 
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel
 
 from tests.serving.http_server import NAME, Running
 
@@ -118,6 +120,20 @@ def test_a_schema(client: OpenAI) -> None:
         assert 1 <= trip["days"] <= 9
 
 
+class Trip(BaseModel):
+    city: Literal["Bern", "Oslo"]
+    days: int
+
+
+def test_a_class_is_a_schema(client: OpenAI) -> None:
+    made = client.chat.completions.parse(
+        model=NAME, messages=MESSAGES, response_format=Trip, seed=2, max_tokens=100
+    )
+    trip = made.choices[0].message.parsed
+    assert trip is not None
+    assert trip.city in ("Bern", "Oslo")
+
+
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "weather"}}]
 )
@@ -142,11 +158,17 @@ def test_many_at_once(server: Running) -> None:
                 )
                 for index in range(24)
             ]
-            return [answer.choices[0].text for answer in await asyncio.gather(*answers)]
+            whole = [answer.choices[0].text for answer in await asyncio.gather(*answers)]
+            stream = await client.completions.create(
+                model=NAME, prompt="1", max_tokens=9, temperature=0, stream=True
+            )
+            pieces = [piece.choices[0].text async for piece in stream]
+            return [*whole, "".join(pieces)]
 
-    texts = asyncio.run(ask())
+    *texts, streamed = asyncio.run(ask())
     assert len(set(texts)) == 3
     assert texts == texts[:3] * 8
+    assert streamed == texts[1]
 
 
 def test_errors_are_those_of_the_client(client: OpenAI) -> None:
