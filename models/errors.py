@@ -1,4 +1,4 @@
-"""Faults the user can act on. The message says what was asked, what was found and what to do."""
+"""Errors that the user can act on: messages give what was asked, what was there and what to do."""
 
 
 class ModelsError(ValueError):
@@ -18,7 +18,7 @@ class ShardingError(ModelsError):
 
 
 class GenerationError(ModelsError):
-    """The prompt or the length of a generation does not suit the model."""
+    """The prompt, or the length of the text to generate, does not suit the model."""
 
 
 class InputError(ModelsError):

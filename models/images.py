@@ -40,7 +40,7 @@ class Preprocessing:
         if self.size is not None and self.shortest_edge is not None:
             raise ConfigError("an image is resized to a size or to a shortest edge, not to both")
         if self.resample not in set(Image.Resampling):
-            raise ConfigError(f"resample={self.resample} is no filter of Pillow")
+            raise ConfigError(f"resample={self.resample} is not a filter of Pillow")
         if (self.mean is None) != (self.std is None):
             raise ConfigError("mean and std belong together")
 

@@ -6,13 +6,13 @@ Contents:
 * ``neuronjax.compare``: a function's error on the chip, op by op, against FP64.
 * ``neuronjax.nan_report``: the op that made the first NaN or infinity.
 * ``neuronjax.estimate``: time, memory and price of a function on a machine, without running it.
-* ``neuronjax.profile``: records what runs within it: a report, a trace, tables, findings.
+* ``neuronjax.profile``: records programs: a report, a trace, tables and findings.
 * ``neuronjax.program_text``: the engine instructions of a compiled function.
-* ``neuronjax.inject_faults``: hardware that breaks while a block runs, for tests of recovery.
+* ``neuronjax.inject_faults``: hardware faults while a block runs, for tests of recovery.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.testing``: assertions for users' tests: would a function compile for the device?
-* ``neuronjax.errors``: every exception the project raises on purpose.
+* ``neuronjax.errors``: every exception that the project raises.
 * ``neuronjax.LegalityWarning``: the category of warnings about programs that the Neuron compiler
   would refuse.
 
@@ -64,9 +64,9 @@ def __getattr__(name: str) -> Any:
 
 
 def initialize() -> None:
-    """Registers platform ``neuron``. JAX calls this in every process, when it looks for platforms.
+    """Registers platform ``neuron``. JAX calls this in every process when it discovers platforms.
 
-    Nothing but this file and ``jaxlib_api`` is loaded before somebody uses the platform.
+    Only this file and ``jaxlib_api`` are loaded before the platform is used.
     """
     importlib.import_module("neuronjax.jaxlib_api").register(
         load=lambda: importlib.import_module("neuronjax.pjrt.plugin"),

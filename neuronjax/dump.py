@@ -1,4 +1,4 @@
-"""Texts of programs on their way through the compiler, as files that people read.
+"""Dumps of programs at the stages of the compiler, as text files.
 
 A program leaves ``0001.NAME.partition.mlir`` (one core's share, with collectives),
 ``0001.NAME.legalize.mlir`` (with the chip's numerics) and ``0001.NAME.lower.neuron`` (engine
@@ -27,7 +27,7 @@ class Dump:
     _written: int = field(default=0)
 
     def next_program(self, name: str) -> ProgramDump:
-        """Where the stages of one more program go."""
+        """The files for the stages of the next program."""
         self._written += 1
         safe = re.sub(r"[^\w.-]", "_", name)
         return ProgramDump(self.folder, f"{self._written:04d}.{safe}")
@@ -41,7 +41,7 @@ class ProgramDump:
     stem: str
 
     def write(self, stage: str, text: str) -> None:
-        """Writes a stage, or what a pass left.
+        """Writes a stage, or the result of a pass.
 
         Raises:
           ConfigurationError: the folder cannot be written to.
@@ -57,7 +57,7 @@ class ProgramDump:
 
 
 def dumped(folder: Path, stage: str) -> Iterator[tuple[str, str]]:
-    """Name and text of each program of a folder at one stage, in the order of compilation."""
+    """Names and texts of a folder's programs at one stage, in the order of compilation."""
     ending = f".{stage}.{_suffix(stage)}"
     for path in sorted(folder.glob(f"*{ending}")):
         yield path.name.split(".", 1)[1].removesuffix(ending), path.read_text()

@@ -1,14 +1,14 @@
-"""Every exception neuronjax raises on purpose: one class per cause, the message carries the remedy.
+"""Every exception that neuronjax raises: one class per cause, with the remedy in the message.
 
-``status`` is the PJRT status name under which the error crosses the C API into JAX. Warnings are
-classes of their own, too, for those who filter them.
+``status`` is the PJRT status name under which the error crosses the C API into JAX. Warnings have
+their own classes, too, so that they can be filtered.
 """
 
 from __future__ import annotations
 
 
 def quoted(value: object) -> str:
-    """What somebody gave, for a message of one line: a long text without its middle."""
+    """The ``repr`` of user input for a one-line message, with the middle of long text elided."""
     shown = repr(value)
     return shown if len(shown) <= 120 else f"{shown[:80]} … {shown[-20:]}"
 
@@ -46,7 +46,7 @@ class TopologyError(NeuronError, ValueError):
 
 
 class UnknownFormatError(NeuronError, ValueError):
-    """A name or dtype that is no number format of a NeuronCore."""
+    """A name or dtype is not a number format of a NeuronCore."""
 
     status = "INVALID_ARGUMENT"
 
@@ -58,7 +58,7 @@ class BlockShapeError(NeuronError, ValueError):
 
 
 class MXOperandError(NeuronError, ValueError):
-    """A dtype or a rule for scales that MX arrays do not have."""
+    """MX arrays do not support a dtype or a rule for scales."""
 
     status = "INVALID_ARGUMENT"
 
@@ -134,7 +134,7 @@ class DeletedBufferError(NeuronError):
 
 
 class UnknownElementTypeError(NeuronError):
-    """An element type of the PJRT C API that the backend does not know."""
+    """The backend does not know an element type of the PJRT C API."""
 
     status = "INVALID_ARGUMENT"
 
@@ -150,15 +150,15 @@ class ExecutionError(NeuronError):
 
 
 class NumericalError(ExecutionError):
-    """The program made NaN of numbers (NRT status 1003, NRT_EXEC_COMPLETED_WITH_NUM_ERR)."""
+    """The program made NaN from numbers (NRT status 1003, NRT_EXEC_COMPLETED_WITH_NUM_ERR)."""
 
 
 class HardwareError(ExecutionError):
-    """Hardware failed, on purpose (NRT status 1201 to 1203)."""
+    """Hardware failed, by an injected fault (NRT status 1201 to 1203)."""
 
 
 class CollectiveTimeoutError(ExecutionError):
-    """A core never came to a collective (NRT status 5, NRT_TIMEOUT)."""
+    """A core never reached a collective (NRT status 5, NRT_TIMEOUT)."""
 
     status = "DEADLINE_EXCEEDED"
 
@@ -168,7 +168,7 @@ class OutOfBoundsError(ExecutionError):
 
 
 class MemoryAccessError(ExecutionError):
-    """An instruction reached outside of its buffer, or a buffer lies outside of its memory."""
+    """An instruction accessed memory outside its buffer, or a buffer lies outside its memory."""
 
 
 class UninitialisedError(ExecutionError):
@@ -180,11 +180,11 @@ class OverwrittenError(ExecutionError):
 
 
 class AccumulationError(ExecutionError):
-    """A product begins or ends an accumulation group in PSUM where none begins or ends."""
+    """An instruction violates the rules of accumulation groups in PSUM."""
 
 
 class RaceError(ExecutionError):
-    """Two instructions use the same bytes, and nothing says which of them is first."""
+    """Two unordered instructions access the same bytes, and at least one of them writes."""
 
 
 class DeadlockError(ExecutionError):
@@ -196,31 +196,31 @@ class CollectiveError(ExecutionError):
 
 
 class MissingHostError(ExecutionError):
-    """A program has work for the host, and nobody was named to do it."""
+    """A program calls the host, but no host function was given."""
 
     status = "UNIMPLEMENTED"
 
 
 class RecordError(NeuronError, ValueError):
-    """A record of a run is damaged, or the run it is of no longer comes out the same."""
+    """A record of a run is damaged, or its replay gives different results."""
 
     status = "DATA_LOSS"
 
 
 class NonDeterministicError(NeuronError, ValueError):
-    """Two runs of a function that is to be compared with itself differ."""
+    """Two runs of a function differ, so that its error cannot be measured."""
 
     status = "INVALID_ARGUMENT"
 
 
 class SerializationError(NeuronError):
-    """Bytes that were to become an executable or a topology are damaged or of another version."""
+    """A serialized executable or topology is damaged or of another version."""
 
     status = "DATA_LOSS"
 
 
 class PeerError(NeuronError):
-    """Another process of the job is missing, has ended, or was started for something else."""
+    """Another process of the job is missing, has ended, or was started for another job."""
 
     status = "UNAVAILABLE"
 
@@ -244,7 +244,7 @@ class ProfileError(NeuronError):
 
 
 class MonitorError(NeuronError):
-    """No process tells of itself where it was looked for."""
+    """No process serves its counters on the port, or their format needs a missing package."""
 
     status = "UNAVAILABLE"
 
@@ -256,28 +256,28 @@ class ForkedProcessError(NeuronError):
 
 
 class NotImplementedCallError(NeuronError):
-    """A PJRT call this backend does not provide."""
+    """This backend does not provide a PJRT call."""
 
     status = "UNIMPLEMENTED"
 
 
 class NeuronWarning(UserWarning):
-    """Base of all warnings that the platform gives. They never fail what they are about, also
-    where filters turn warnings into errors: see ``neuronjax.notices``."""
+    """Base of all warnings of the platform. They never make a program fail, even if filters turn
+    warnings into errors: see ``neuronjax.notices``."""
 
 
 class LegalityWarning(NeuronWarning):
-    """The program runs here, but would not compile for the device, might fail there, or has other
-    numbers. Option ``legality`` (NEURONJAX_LEGALITY) decides what is said."""
+    """The program runs here, but would not compile for the device, might fail there, or would give
+    other numbers. Option ``legality`` (NEURONJAX_LEGALITY) selects what is reported."""
 
 
 class ConfigurationWarning(NeuronWarning):
-    """A variable or a compiler flag that nobody knows, and that is ignored."""
+    """An unknown variable or compiler flag was ignored."""
 
 
 class LifetimeError(NeuronError):
-    """Somebody wrote to memory that had been given back: a defect of the backend."""
+    """Freed memory was written to: a defect of the backend."""
 
 
 class UntestedVersionWarning(NeuronWarning):
-    """The installed jaxlib is of a minor version that the project was not tested with."""
+    """The project was not tested with the minor version of the installed jaxlib."""

@@ -1,4 +1,4 @@
-"""Faults on purpose: what may break, and how it is written.
+"""Faults that can be injected, and their syntax.
 
     NEURONJAX_FAULTS="core_dies core=3 step=10 program=jit_step; slow_link axis=row factor=4"
 
@@ -20,14 +20,14 @@ from neuronjax.parsing import parse_number, parse_whole
 
 @dataclass(frozen=True, kw_only=True)
 class AtStep:
-    """What happens at one run of a program on a core."""
+    """A fault at one run of a program on a core."""
 
     core: int = 0
     """A device's id."""
     step: int = 1
-    """Which run, from 1."""
+    """Number of the run, from 1."""
     program: str = "*"
-    """Names of programs, with ``*`` and ``?``."""
+    """Pattern of program names, with ``*`` and ``?``."""
 
     @property
     def needs_others(self) -> bool:
@@ -40,7 +40,7 @@ class CoreDies(AtStep):
 
 
 class CollectiveHangs(AtStep):
-    """The core never comes to a collective: a run of several cores ends with NRT_TIMEOUT (5) after
+    """The core never reaches a collective: a run of several cores ends with NRT_TIMEOUT (5) after
     NEURON_RT_EXEC_TIMEOUT seconds."""
 
     @property
@@ -49,22 +49,22 @@ class CollectiveHangs(AtStep):
 
 
 class OutOfMemory(AtStep):
-    """The run finds no room for its results: NRT_RESOURCE (4)."""
+    """There is no memory for the results of the run: NRT_RESOURCE (4)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BitFlip(AtStep):
-    """Bits of a memory change: in HBM those of an argument, which stays so; in SBUF those of a tile
-    while the run goes on (executor ``engine``); on a link those of a result of several cores."""
+    """Bits of a memory flip: in HBM those of an argument, permanently; in SBUF those of a tile
+    during the run (executor ``engine``); on a link those of a result of several cores."""
 
     memory: str = "hbm"
     """``hbm``, ``sbuf`` or ``link``."""
     bits: int = 1
-    """How many."""
+    """Number of bits."""
     seed: int = 0
-    """Chooses them."""
+    """Seed of the choice of bits."""
     detected: bool = False
-    """``1``: the hardware notices, and the run fails with NRT_EXEC_HW_ERR_HBM_UE (1201), …_NC_UE
+    """``1``: the hardware detects it, and the run fails with NRT_EXEC_HW_ERR_HBM_UE (1201), …_NC_UE
     (1202) or …_DMA_ABORT (1203); ``0``: the values are wrong."""
 
     MEMORIES: ClassVar[tuple[str, ...]] = ("hbm", "sbuf", "link")
@@ -76,22 +76,22 @@ class BitFlip(AtStep):
 
 @dataclass(frozen=True, kw_only=True)
 class SlowCore:
-    """The engines of a core run slower: in simulated time."""
+    """The engines of a core are slower, in simulated time."""
 
     core: int = 0
     """A device's id."""
     factor: float = 2.0
-    """By which its clocks are divided, at least 1."""
+    """The factor, at least 1, by which its clocks are divided."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlowLink:
-    """A link between chips is slower, and with it its axis of the topology: in simulated time."""
+    """A link between chips, and with it its axis of the topology, is slower, in simulated time."""
 
     axis: str = "row"
-    """As ``neuronjax ls --topology`` names it."""
+    """Its name in ``neuronjax ls --topology``."""
     factor: float = 2.0
-    """By which its bandwidth is divided, at least 1."""
+    """The factor, at least 1, by which its bandwidth is divided."""
 
 
 Fault = AtStep | SlowCore | SlowLink
@@ -108,13 +108,13 @@ _NAMES = {kind: name for name, kind in FAULTS.items()}
 
 
 def parse_faults(variable: str, text: str) -> tuple[Fault, ...]:
-    """The faults of a text. ConfigurationError: unknown, or a field has no such value."""
+    """Parses faults. ConfigurationError: a fault is unknown, or a field has an invalid value."""
     parts = [part.split() for part in text.split(";")]
     return tuple(_fault(variable, words) for words in parts if words)
 
 
 def format_fault(fault: Fault) -> str:
-    """The text of a fault, without fields at their defaults."""
+    """A fault as text, without fields at their defaults."""
     words = [_NAMES[type(fault)]]
     for field in fields(fault):
         value = getattr(fault, field.name)

@@ -295,7 +295,7 @@ def format_of_element_type(element_type: str) -> Format:
     """The format of a StableHLO element type, such as ``"f8E4M3FN"``.
 
     Raises:
-      UnknownFormatError: it is no floating-point type that the chips have.
+      UnknownFormatError: it is not a floating-point type of the chips.
     """
     try:
         return _BY_ELEMENT_TYPE[element_type]
@@ -305,5 +305,5 @@ def format_of_element_type(element_type: str) -> Format:
 
 def _unknown(what: str, known: Iterable[str | None]) -> UnknownFormatError:
     return UnknownFormatError(
-        f"{what} is no number format of a NeuronCore; there are {', '.join(map(str, known))}."
+        f"{what} is not a number format of a NeuronCore; there are {', '.join(map(str, known))}."
     )

@@ -1,7 +1,7 @@
-"""When Python looks for cycles of garbage.
+"""Controls how often Python's garbage collector runs.
 
-Lowering makes many small records that live on: going through them again and again finds nothing,
-and takes a fifth of its time.
+Lowering makes many small, long-lived records. Scanning them again and again collects nothing, and
+would take a fifth of the time.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import threading
 from contextlib import AbstractContextManager
 
 SELDOM = 200_000
-"""New records after which Python looks for garbage, while somebody asks for patience."""
+"""Number of new objects between collections while they are to be rare."""
 
 
 class _Patience(AbstractContextManager[None]):
-    """The thresholds of Python's collector are one for all threads: the last to leave sets them
-    back."""
+    """Counts the threads inside the context; as all share the collector's thresholds, the last one
+    to leave restores them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,4 +39,4 @@ class _Patience(AbstractContextManager[None]):
 
 
 seldom_collected = _Patience()
-"""A context in which garbage is looked for less often, in all threads."""
+"""A context in which the garbage collector runs less often, in all threads."""

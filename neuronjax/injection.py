@@ -1,4 +1,4 @@
-"""`neuronjax.inject_faults`: hardware that breaks while a block of code runs."""
+"""`neuronjax.inject_faults`: hardware faults while a block of code runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neuronjax.runtime.injection import Active, Injector
 
 @dataclass
 class Injected:
-    """Faults that are in force."""
+    """Active faults."""
 
     _injector: Injector
     _active: list[Active]
@@ -25,11 +25,11 @@ class Injected:
 
 @contextmanager
 def inject_faults(faults: str) -> Iterator[Injected]:
-    """Lets hardware fail on purpose until the block ends, so that one can test one's recovery.
+    """Injects hardware faults until the block ends, for tests of recovery.
 
-    `faults` is what NEURONJAX_FAULTS would have (see `neuronjax.faults`), such as
-    ``"core_dies core=3 step=10 program=jit_step"``; steps are counted from here on. Errors reach
-    JAX as ``jax.errors.JaxRuntimeError`` where results are waited for.
+    `faults` has the syntax of NEURONJAX_FAULTS (see `neuronjax.faults`), such as
+    ``"core_dies core=3 step=10 program=jit_step"``; steps are counted from the call on. Waiting for
+    results raises the errors as ``jax.errors.JaxRuntimeError``.
 
     ConfigurationError: there is no such fault, core or link, or the platform is not in use.
     """

@@ -128,7 +128,7 @@ def scaled_matmul(
 
     Raises:
       MXOperandError: the result type is not supported; and what `dequantize` raises.
-      BlockShapeError: an operand is no matrix, or the contracted dimensions differ.
+      BlockShapeError: an operand is not a matrix, or the contracted dimensions differ.
     """
     name = jnp.dtype(preferred_element_type).name
     if name not in _OUTPUTS:
@@ -191,7 +191,7 @@ def interleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
     those groups: 32 neighbours of the new order.
 
     Raises:
-      BlockShapeError: the size of the axis is no multiple of 4.
+      BlockShapeError: the size of the axis is not a multiple of 4.
     """
     return _regrouped(x, axis, quarters_first=True)
 
@@ -216,7 +216,7 @@ def pack_x4(elements: jax.Array, axis: int = -1) -> jax.Array:
 
     Raises:
       UnknownFormatError: the dtype is none of MX.
-      BlockShapeError: k is no multiple of 4.
+      BlockShapeError: k is not a multiple of 4.
     """
     elements = jnp.asarray(elements)
     bits = _mx_format(elements.dtype.name).element.bits
@@ -300,7 +300,7 @@ def _mx_format(element: str) -> MXFormat:
         return MX_FORMATS[element]
     except KeyError:
         raise UnknownFormatError(
-            f"{element!r} is no element of an MX array; there are {', '.join(MX_FORMATS)}."
+            f"{element!r} is not an element of an MX array; there are {', '.join(MX_FORMATS)}."
         ) from None
 
 
@@ -337,7 +337,7 @@ def _check_quantize(x: jax.Array, element: str, scale: str) -> None:
         )
     if scale not in _HEADROOM:
         raise MXOperandError(
-            f"scale={scale!r} is no rule for scales; there are {', '.join(_HEADROOM)}."
+            f"scale={scale!r} is not a rule for scales; there are {', '.join(_HEADROOM)}."
         )
     if scale == "neuron" and element not in _NEURON_ELEMENTS:
         raise MXOperandError(

@@ -1,7 +1,7 @@
-"""Warnings that cannot fail what they are about.
+"""Warnings that cannot make a program fail.
 
-Programs are compiled in the middle of other people's calls. Projects whose tests turn warnings into
-errors would see compilations fail, and jaxlib would report an internal error.
+Programs are compiled inside calls of the user's code. If a filter turns warnings into errors, as in
+many test suites, compilations would fail, and jaxlib would report an internal error.
 """
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ DEFAULT_TARGET = "trn2.3xlarge"
 XLA_THREADS = "PJRT_NPROC"
 OLDEST_SDK = "2.20"
 LATEST_SDK = "2.32"
-"""The Neuron SDKs whose behaviour is known here: this to that version."""
+"""The first and the last Neuron SDK whose behaviour is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user chose. ``None`` means "the target's default"."""
+    """The user's settings. ``None`` means "the target's default"."""
 
     target: str = DEFAULT_TARGET
     """Instance or UltraServer to emulate, a name of ``neuronjax.machine.instances``."""
@@ -44,27 +44,27 @@ class Options:
     visible_cores: tuple[int, ...] | None = None
     """Logical cores this process may use, in order."""
     num_cores: int | None = None
-    """Use the first so many logical cores."""
+    """Number of logical cores to use, from the first on."""
     executor: str = "host"
-    """Who computes values: ``host`` is XLA on the CPU, ``engine`` the emulator of NeuronCores,
-    ``none`` nobody: results are zeros."""
+    """How values are computed: ``host`` by XLA on the CPU, ``engine`` by the emulator of
+    NeuronCores, ``none`` not at all: results are zeros."""
     engine_order: str = "program"
     """How the executor ``engine`` orders instructions: ``program`` one after the other,
-    ``dataflow`` engines and queues beside each other as semaphores allow, with races reported,
-    ``adversarial`` the same with transfers that end as late as they may."""
+    ``dataflow`` engines and queues concurrently as semaphores permit, with races reported,
+    ``adversarial`` the same with transfers that end as late as possible."""
     engine_seed: int = 0
     """Seed of the choices that a dataflow order makes."""
     record_to: str | None = None
     """Folder for a record of every run of the executor ``engine``, for ``neuronjax replay``."""
     simulate: bool = True
-    """Let cost analysis of programs that the host computes be of the device: lowered and timed when
-    it is asked for. Let traces of `jax.profiler` have the device."""
+    """Whether cost analysis of programs that the host computes is that of the device, which lowers
+    and times them on request, and whether traces of `jax.profiler` show the device."""
     dump_to: str | None = None
     """Folder for the text of every program after each stage of its compilation."""
     dump_passes: tuple[str, ...] = ()
-    """Passes below `legalize` after each of which the program is written there, too."""
+    """Passes below `legalize` after which the program is also written to that folder."""
     verify_passes: bool = False
-    """Check what each of these passes leaves; without it the finished program alone."""
+    """Verify the program after every such pass, rather than only at the end."""
     profile_to: str | None = None
     """Folder for a profile of all programs that the process runs."""
     monitor_port: int | None = None
@@ -81,8 +81,8 @@ class Options:
     flush_subnormals: bool = False
     """Replace subnormal results by zero; what the chip does is not documented."""
     legality: str = "warn"
-    """What to do about programs the real compiler would refuse: ``off``, ``log`` (to the logger
-    ``neuronjax.legality`` alone), ``warn``, ``strict``."""
+    """What to do about programs that the real compiler would refuse: ``off``, ``log`` (only to the
+    logger ``neuronjax.legality``), ``warn``, ``strict``."""
     sdk: str = LATEST_SDK
     """Version of the Neuron SDK whose compiler is emulated."""
     fail_on_nan: bool = False
@@ -90,7 +90,7 @@ class Options:
     fail_on_out_of_bounds: bool = False
     """A gather or scatter index outside its operand ends the run with status 1006."""
     faults: tuple[Fault, ...] = ()
-    """What breaks on purpose (see ``neuronjax.faults``)."""
+    """Faults to inject (see ``neuronjax.faults``)."""
     exec_timeout: int = 30
     """Seconds after which a run that hangs fails; the default is that of the Neuron runtime."""
     log_level: str = "warning"
@@ -98,16 +98,16 @@ class Options:
     process_devices: tuple[int, ...] | None = None
     """Logical cores of each process, if several run together."""
     process_index: int | None = None
-    """Which of them this is, where ``jax.distributed`` does not say it."""
+    """The number of this process, unless ``jax.distributed`` is initialised."""
     root_address: str | None = None
-    """Where process 0 meets the others then: ``host:port``."""
+    """The address ``host:port`` of process 0, unless ``jax.distributed`` is initialised."""
     peer_timeout: int = 30
-    """Seconds after which a process that is missing, or gives no sign of life, ends the others."""
+    """Seconds after which the job fails if a process is missing or gives no sign of life."""
     late_peer_timeout: int = 600
-    """Seconds after which a process that lives, but does not come to what the others wait for with
-    it, ends them. It may be compiling, or emulating something large."""
+    """Seconds after which the job fails if a live process does not reach the point at which others
+    wait for it. It may be compiling, or emulating something large."""
     emulate: bool = False
-    """Have platform ``neuron`` emulated where AWS's plugin is installed, too."""
+    """Emulate platform ``neuron`` even if AWS's plugin is installed."""
     native_stubs: bool = True
     """Answer the hottest PJRT getters from generated machine code where the host allows it."""
     stress: int | None = None
@@ -198,7 +198,7 @@ def _critical(variable: str, text: str) -> bool:
 
 
 MOST_CORES = 1 << 16
-"""More logical cores than any machine has: a list of more is refused before it is written out."""
+"""More logical cores than any machine has; longer lists are refused before they are expanded."""
 
 
 def parse_core_list(variable: str, text: str) -> tuple[int, ...]:
@@ -246,7 +246,7 @@ CC_FLAGS = frozenset({
     "--execute-repetition", "--internal-max-instruction-limit", "--cache_dir", "--no_cache",
     "--retry_failed_compilation", "--log_level", "--experimental-unsafe-fp8e4m3fn-as-fp8e4m3",
 })  # fmt: skip
-"""Flags of neuronx-cc and its wrapper that are known; any other is reported once."""
+"""Known flags of neuronx-cc and its wrapper; any other flag is reported once."""
 
 
 def parse_cc_flags(variable: str, text: str) -> tuple[tuple[str, str], ...]:
@@ -308,7 +308,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURONJAX_STRESS": ("stress", _seed),
     "NEURON_CC_FLAGS": ("cc_flags", parse_cc_flags),
 }
-"""Environment variable -> (field, parser). Earlier rows win where two name one field."""
+"""Environment variable -> (field, parser). If two rows set the same field, the earlier one wins."""
 
 _ACCEPTED_PREFIXES = (
     "NEURON_RT_", "NEURON_PJRT_", "NEURON_COMPILE_CACHE_URL", "NEURON_FORCE_PJRT_PLUGIN",
@@ -317,7 +317,7 @@ _ACCEPTED_PREFIXES = (
     "NEURON_NUM_RECENT_MODELS_TO_KEEP", "NEURON_EXTRACT_GRAPHS_ONLY", "NEURON_FSDP",
     "NEURON_LIBTORCH_REMOTE_CACHE", "NEURONJAX_CONFORMANCE_",
 )  # fmt: skip
-"""Variables of the real runtime that are accepted although nothing depends on them here."""
+"""Prefixes of the real runtime's variables that are accepted but have no effect here."""
 
 _configured: dict[str, Any] = {}
 _pinned: dict[str, Any] = {}
@@ -342,7 +342,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
 def load(environ: Mapping[str, str] | None = None, **switches: Any) -> Options:
     """Options from ``environ`` (default: the process environment) and ``configure``, which wins.
 
-    What was given to ``pin`` wins over both, ``switches``, as for ``configure``, over all.
+    Options set by ``pin`` win over both, and ``switches``, as for ``configure``, over all of them.
 
     Raises:
       ConfigurationError: a variable has a value that is not allowed; the message names both.
@@ -361,7 +361,7 @@ def load(environ: Mapping[str, str] | None = None, **switches: Any) -> Options:
 
 
 def is_emulation_asked_for() -> bool:
-    """Option ``emulate`` alone: nothing else is read of a process that may not use the platform."""
+    """Option ``emulate`` alone, so that a process without the platform reads no other variable."""
     variable = "NEURONJAX_EMULATE"
     return load({variable: os.environ[variable]} if variable in os.environ else {}).emulate
 
@@ -391,9 +391,9 @@ _OF_ONE_PROCESS: dict[str, Callable[[str, int], str]] = {
 
 
 def environment(target: str, process: int | None = None) -> dict[str, str]:
-    """The environment of a further process like this one, on the platform and a target.
+    """The environment of another process like this one, on the platform and a target.
 
-    ``process`` is its number, if it is one of several: it gets a port and folders of its own.
+    ``process`` is its number if it is one of several; it gets its own port and folders.
     """
     own = {
         variable: given(os.environ[variable], process)
@@ -438,9 +438,9 @@ def configure(**switches: Any) -> None:
 
 
 def pin(**switches: Any) -> None:
-    """Sets options for good: ``configure`` cannot change them any more.
+    """Sets options permanently: ``configure`` can no longer change them.
 
-    For programs that run somebody else's script under options of their own.
+    It is for programs that run a user's script under their own options.
     """
     for name, value in switches.items():
         _pinned[name] = _parsed(name, value, f"pin({name}=…)")
@@ -473,7 +473,7 @@ def _as_text(value: Any) -> str:
 
 
 def seal() -> None:
-    """Marks the options as in use: ``configure`` is refused until as many calls of ``unseal``."""
+    """Marks the options as in use: ``configure`` is refused until ``unseal`` is called as often."""
     _sealed.append("client")
 
 

@@ -1,14 +1,14 @@
-"""Numbers as people write them, read without surprises."""
+"""Parses numbers in user input, strictly."""
 
 from __future__ import annotations
 
 
 def parse_whole(text: str) -> int | None:
-    """The number that decimal digits stand for; ``None``: other text, or 20 digits and more."""
+    """The number in decimal digits; ``None`` for other text, or 20 digits and more."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
 
 
 def parse_number(text: str) -> float | None:
-    """A number of digits with at most one point; ``None``: other text, or too long."""
+    """A number in digits with at most one point; ``None`` for other text, or if it is too long."""
     digits = text.replace(".", "", 1)
     return float(text) if digits.isascii() and digits.isdecimal() and len(text) < 20 else None

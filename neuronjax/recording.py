@@ -1,4 +1,4 @@
-"""`neuronjax.profile`: records what runs within it, and writes what people read of it."""
+"""`neuronjax.profile`: records the programs that run in a block, and writes reports about them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from neuronjax.runtime.recording import Recording
 
 @dataclass
 class Recorded:
-    """A recording; `profile` is there when it has ended."""
+    """A recording; `profile` is set at its end."""
 
     folder: Path | None
     profile: Profile | None = None
 
     @property
     def findings(self) -> list[Finding]:
-        """What is slow, what costs most first."""
+        """What is slow, costliest first."""
         return findings(self.profile) if self.profile else []
 
     def __str__(self) -> str:
@@ -41,8 +41,8 @@ def profile(folder: str | Path | None = None) -> Iterator[Recorded]:
 
     At its end, programs are lowered and timed once, and `folder` gets ``report.html``,
     ``trace.pftrace`` and ``trace.json`` (Perfetto), ``summary.json`` (Neuron Explorer's names),
-    ``profile.json`` and, with pyarrow, ``parquet/``. None writes nothing. Times are simulated:
-    whatever computes values (option ``executor``) has no influence on them.
+    ``profile.json`` and, with pyarrow, ``parquet/``. None writes nothing. Times are simulated, and
+    do not depend on how values are computed (option ``executor``).
 
     ConfigurationError: the platform is not in use, or the folder cannot be written to.
     """

@@ -1,7 +1,7 @@
-"""For the tests of programs that are meant for the device: would they compile there?
+"""Assertions for tests of programs that target the device: would they compile there?
 
-Nothing is executed, and no neuron platform is needed: JAX may run on any platform, such as
-``JAX_PLATFORMS=cpu``, and the cores of the target are not looked for on this machine.
+Nothing is executed, and the platform ``neuron`` is not needed: JAX may run on any platform, such as
+``JAX_PLATFORMS=cpu``, and this machine need not have the cores of the target.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def assert_neuron_compatible(
       mesh: the cores to run on: a JAX mesh, or axis sizes such as ``{"data": 2, "model": 4}``,
         which are laid on the machine as ``neuronjax.make_mesh`` does.
       in_shardings: as for ``jax.jit``; PartitionSpecs are over ``mesh``.
-      severity: what counts: ``error`` (it does not compile), ``warning`` (it is documented to fail
-        at times), or ``note`` (some numbers may differ).
+      severity: the least severity that counts: ``error`` (it does not compile), ``warning`` (it is
+        documented to fail at times), or ``note`` (some numbers may differ).
 
     Raises:
       AssertionError: lists every finding with its code, the line it comes from, and a remedy.
@@ -73,7 +73,7 @@ def incompatibilities(
     mesh: AnyMesh | None = None,
     in_shardings: Any = None,
 ) -> list[Finding]:
-    """What ``assert_neuron_compatible`` looks at: findings of every severity, in program order."""
+    """The findings of every severity for ``assert_neuron_compatible``, in program order."""
     switches = {"target": target} if sdk is None else {"target": target, "sdk": sdk}
     chosen = options.load(None, **switches)
     machine = Machine.create(chosen.target, chosen.lnc)
@@ -136,7 +136,7 @@ def _compile_options(devices: int) -> Any:
 
 
 def _cores(machine: Machine, mesh: AnyMesh | None, devices: int) -> Cores:
-    """The cores that partitions run on: laid out for a mesh, else the first ones.
+    """The cores of the partitions: placed for a mesh, or else the first ones.
 
     Raises:
       TopologyError: the machine has too few.

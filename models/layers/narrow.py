@@ -26,7 +26,7 @@ _MAGNITUDES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)  # by code of t
 
 @dataclass(frozen=True)
 class Storage:
-    """How the numbers of a kernel are stored. Raises ConfigError for a format that there is not."""
+    """How the numbers of a kernel are stored. Raises ConfigError for an unknown format."""
 
     dtype: str  # a key of LARGEST
     block_in: int | None = None  # inputs that share a scale; None = all

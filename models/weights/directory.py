@@ -31,7 +31,7 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
 
 def _nothing(directory: Path) -> str:
     if not directory.is_dir():
-        return f"{directory} is no directory. Give the directory of a Hugging Face checkpoint."
+        return f"{directory} is not a directory. Give the directory of a Hugging Face checkpoint."
     pickles = sorted(file.name for pattern in PICKLES for file in directory.glob(pattern))
     if pickles:
         return (

@@ -14,7 +14,7 @@ GENERATION_FILE = "generation_config.json"
 def read_ending(directory: Path, fields: Fields) -> Ending:
     """The stop tokens and the padding token of generation_config.json, else of config.json.
 
-    Raises ConfigError if the file is no JSON object or holds no token numbers there.
+    Raises ConfigError if the file is not a JSON object or has no token numbers there.
     """
     places = [*_generation_fields(directory / GENERATION_FILE), fields]
     stops = next((place for place in places if "eos_token_id" in place), None)

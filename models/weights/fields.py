@@ -83,7 +83,7 @@ class Fields:
 def read_fields(path: Path) -> Fields:
     """The fields of a config.json, given as the file or its directory.
 
-    Raises ConfigError if there is none or it is no JSON object.
+    Raises ConfigError if there is none or it is not a JSON object.
     """
     file = path / CONFIG_FILE if path.is_dir() else path
     try:

@@ -93,7 +93,7 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
         raise WeightsError(f"cannot read {file}: {error.strerror}") from error
     if size < _LENGTH_BYTES + length or not raw.startswith(b"{"):
         raise WeightsError(
-            f"{file} ({size} bytes) is no safetensors file, or was cut off inside its header. "
+            f"{file} ({size} bytes) is not a safetensors file, or was cut off inside its header. "
             "Download it again, or convert the checkpoint to safetensors."
         )
     try:
@@ -128,7 +128,7 @@ def _tensor(file: Path, name: str, row: Mapping[str, Any], header_length: int) -
 
 def _integers(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(number) is int for number in value):
-        raise TypeError(f"{value!r} is no list of integers")
+        raise TypeError(f"{value!r} is not a list of integers")
     return tuple(value)
 
 

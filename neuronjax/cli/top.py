@@ -17,7 +17,7 @@ _GIB = 1 << 30
 
 _DESCRIPTION = """\
 Shows what a process counts: cores, memory, programs. The process must have been started with
-NEURONJAX_MONITOR_PORT. Where the output is no terminal, tables follow each other.
+NEURONJAX_MONITOR_PORT. If the output is not a terminal, the tables follow one another.
 
 Utilisation is that of the busiest engine in simulated time.
 """

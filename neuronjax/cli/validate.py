@@ -53,7 +53,7 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigurationError(
-            f"--only {quoted(text)} is no regular expression: {error}."
+            f"--only {quoted(text)} is not a regular expression: {error}."
         ) from None
 
 

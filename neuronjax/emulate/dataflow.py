@@ -225,7 +225,7 @@ class Kernel:
             if entries
         ]
         raise DeadlockError(
-            f"rank {self.rank}: {self.reader.code.path} cannot go on. {'; '.join(heads)}. Signal"
+            f"rank {self.rank}: {self.reader.code.path} cannot continue. {'; '.join(heads)}. Signal"
             " what is waited for from an instruction that does not wait for it."
         )
 

@@ -114,7 +114,7 @@ class Fabric:
                 self._fail(set(active))
 
     def _stuck(self, active: dict[int, Running]) -> bool:
-        """Whether every active rank has a side posted that nobody has met."""
+        """Whether every active rank has posted a side whose exchange has not taken place."""
         return all(any(ticket.rank == rank for ticket in self.waiting()) for rank in active)
 
     def _fail(self, active: set[int]) -> None:

@@ -62,7 +62,8 @@ def element_type_named(name: str) -> ElementType:
         return ELEMENT_TYPES[name]
     except KeyError:
         raise UnknownFormatError(
-            f"{name!r} is no element type of a NeuronCore; there are {', '.join(ELEMENT_TYPES)}."
+            f"{name!r} is not an element type of a NeuronCore; there are"
+            f" {', '.join(ELEMENT_TYPES)}."
         ) from None
 
 

@@ -26,7 +26,7 @@ def check_name(name: str) -> None:
     """Raises ``MalformedProgramError`` unless `name` is an identifier, as the text form needs."""
     if not _NAME.fullmatch(name):
         raise MalformedProgramError(
-            f"{name!r} is no name: use letters, digits and underscores, no digit first."
+            f"{name!r} is not a name: use letters, digits and underscores, no digit first."
         )
 
 

@@ -224,7 +224,7 @@ class Monitor:
             self._server = MonitorServer(port, self.answer)
         except OSError as error:
             if _is_own(port):
-                _log.warning("port %d goes on to tell of the first client of this process", port)
+                _log.warning("port %d keeps serving the first client of this process", port)
                 return
             raise ConfigurationError(
                 f"NEURONJAX_MONITOR_PORT={port} cannot be used: {error.strerror}. Each process "
@@ -264,7 +264,7 @@ def _period(query: str) -> float:
     except ValueError:
         period = math.nan
     if not 0 < period < math.inf:
-        raise ConfigurationError(f"period={quoted(text)} is no number of seconds above 0.")
+        raise ConfigurationError(f"period={quoted(text)} is not a number of seconds above 0.")
     return period
 
 

@@ -100,7 +100,7 @@ def answered(head: bytes, answer: Callable[[str], Answer]) -> Answer:
     """The response of `answer` to the path in the head of a request, or a refusal."""
     words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return refusal(http.HTTPStatus.BAD_REQUEST, "that is no request of HTTP/1")
+        return refusal(http.HTTPStatus.BAD_REQUEST, "that is not an HTTP/1 request")
     if words[0] != "GET":
         return refusal(http.HTTPStatus.METHOD_NOT_ALLOWED, "there is nothing but GET")
     return answer(words[1])

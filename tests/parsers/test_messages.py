@@ -139,7 +139,7 @@ COMMANDS = {
     "monitor --port 99999": "'99999' is not a whole number from 1 to 65535",
     "monitor --port 1 --period nan": "'nan' is not a number of seconds",
     "lint --timeout nan x.py": "'nan' is not a number of seconds",
-    "validate --only (": "'(' is no regular expression",
+    "validate --only (": "'(' is not a regular expression",
     "ls --lnc 0": "'0' is not a whole number",
     "nccom -r 8 allr --report-to-json-file /nowhere/at/all": "/nowhere/at/all: No such file",
 }

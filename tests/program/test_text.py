@@ -49,7 +49,7 @@ BUFFERS = "register $r\nhbm %x : float32[8]\n"
         (HEAD, "line 2, column 1", "expected an instruction"),
         (HEAD + "} }", "line 2, column 3", "expected the end"),
         (HEAD + "  jump }", "line 2, column 3", "there is no instruction 'jump'"),
-        (HEAD + "hbm %x : int7[8] }", "line 2, column 10", "'int7' is no element type"),
+        (HEAD + "hbm %x : int7[8] }", "line 2, column 10", "'int7' is not an element type"),
         (HEAD + "hbm %x : int8[0] }", "line 2, column 1", "sizes must be positive"),
         (HEAD + "sbuf %x : int8[] }", "line 2, column 1", "needs a partition dimension"),
         (HEAD + 'hbm %x : int8[1] data "0" }', "line 2, column 23", "hexadecimal"),

@@ -48,7 +48,7 @@ def _result_types(op: Any) -> list[Any]:
 def _tensor(type_: ir.Type) -> ir.RankedTensorType:
     """A type as a tensor's. Raises ``_Malformed``."""
     if not isinstance(type_, ir.RankedTensorType):
-        raise _Malformed(f"{type_} is no tensor")
+        raise _Malformed(f"{type_} is not a tensor")
     return type_
 
 

@@ -46,7 +46,7 @@ def test_pixels_are_those_of_the_processor(
     ("text", "message"),
     [
         ('{"image_processor_type": "SamImageProcessor"}', "supported are the processors of ViT"),
-        ('{"image_processor_type": "ViTImageProcessor", "resample": 9}', "no filter of Pillow"),
+        ('{"image_processor_type": "ViTImageProcessor", "resample": 9}', "not a filter of Pillow"),
         ('{"image_processor_type": "ViTImageProcessor", "size": {}}', "no field 'height'"),
         ("{}", "has no field 'feature_extractor_type'"),
     ],
