@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from neuronjax.emulate.checks import NO_CHECKS, Checks
-from neuronjax.emulate.choice import Favourites, Late
 from neuronjax.emulate.code import Builder, Code, Step
 from neuronjax.emulate.dataflow import DataflowRunner
 from neuronjax.emulate.element_types import PLAIN, Rounding
@@ -21,6 +20,7 @@ from neuronjax.emulate.frame import Values
 from neuronjax.emulate.hooks import Hooks, hooks_of
 from neuronjax.emulate.memory import Location, Memories
 from neuronjax.emulate.program_order import ProgramRunner
+from neuronjax.emulate.stream_choice import Favourites, Late
 from neuronjax.emulate.unit import CoreState, HostFunction
 from neuronjax.errors import ArgumentMismatchError, MemoryAccessError
 from neuronjax.program.instruction import Instruction

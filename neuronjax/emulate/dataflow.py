@@ -9,7 +9,7 @@
   order leaves, and waits for that write. A loop or condition on a register begins on all engines
   once its value is known, and all of them have then seen the write.
 
-A `Choice` decides which of the streams that can advance is next; implementations are in `choice`.
+A `Choice` decides which of the streams that can advance is next; see `stream_choice`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from neuronjax.emulate.code import (
 from neuronjax.emulate.fabric import Fabric, Running
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.hooks import Hooks
+from neuronjax.emulate.instruction_reader import Entry, Reader
 from neuronjax.emulate.races import Clock, Event, Races, join
-from neuronjax.emulate.reading import Entry, Reader
 from neuronjax.emulate.semaphore import Counter
 from neuronjax.errors import DeadlockError
 from neuronjax.program.dma import DmaInstruction

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from neuronjax.emulate.accumulation_groups import Groups, uses_psum
 from neuronjax.emulate.checks import NO_CHECKS, Checks
 from neuronjax.emulate.code import KernelCode, Step
 from neuronjax.emulate.frame import Values
-from neuronjax.emulate.groups import Groups, uses_psum
 from neuronjax.emulate.races import Event, Races
 from neuronjax.emulate.reporter import Reporter
+from neuronjax.emulate.uninitialised import Written
 from neuronjax.emulate.watchers import watcher_of
 from neuronjax.emulate.window import Watcher
-from neuronjax.emulate.written import Written
 from neuronjax.program.program import Program
 
 Observe = Callable[[int, Step, Values], None]

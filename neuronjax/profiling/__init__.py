@@ -2,8 +2,8 @@
 
 * `records`: `Profile`, everything known about a recording; all outputs are derived from it.
 * `places`: kernels by their path in the schedule; `work`: what their instructions do.
-* `detail`: a kernel's first instructions and transfers in time, and what they waited for.
-* `live`: bytes of HBM, SBUF and PSUM while a program runs.
+* `spans`: a kernel's first instructions and transfers in time, and what they waited for.
+* `memory_use`: bytes of HBM, SBUF and PSUM while a program runs.
 * `analyse`: turns a program into its profile.
 * `costs`: cost by source line and by layer.
 * `summary`, `tables`: metrics under Neuron Explorer's names, as JSON and as parquet.

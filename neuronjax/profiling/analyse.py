@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
-from neuronjax.profiling import detail
-from neuronjax.profiling.live import Live, live
+from neuronjax.profiling.memory_use import Live, live
 from neuronjax.profiling.places import Placed, placed, plain, users_first
 from neuronjax.profiling.records import (
     Collective,
@@ -19,6 +18,7 @@ from neuronjax.profiling.records import (
     Part,
     ProgramProfile,
 )
+from neuronjax.profiling.spans import simulated, spans, waits
 from neuronjax.profiling.work import queues, work_of
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.program import Kernel, Program
@@ -137,8 +137,8 @@ class _Inspection:
     ) -> None:
         self.whole = whole
         self.work, self.touched = work_of(whole, platform)
-        self.spans = detail.spans(part, result)
-        self.waits = detail.waits(self.spans)
+        self.spans = spans(part, result)
+        self.waits = waits(self.spans)
 
 
 class _Inspector:
@@ -156,7 +156,7 @@ class _Inspector:
             whole = compile_kernel(kernel, self._platform, ASSUMPTIONS)
             most = int(MOST_SPANS * self._times.get(id(kernel), 0.0) / self._whole)
             most = min(MOST_SPANS_OF_KERNEL, max(FEWEST_SPANS_OF_KERNEL, most))
-            part, result = detail.simulated(kernel, self._platform, ASSUMPTIONS, most)
+            part, result = simulated(kernel, self._platform, ASSUMPTIONS, most)
             known = _Inspection(whole, self._platform, part, result)
             self._known[id(kernel)] = known
         return known

@@ -7,6 +7,6 @@ timing model and the checks consume them.
   `collective`, `control`: the instructions; `table`: all of them by name.
 * `program`: kernels, loops and whole programs; `walk`: traversing them; `conflicts`: whether
   concurrent kernels touch the same elements of HBM.
-* `verify` with `rules/`: the limits of the hardware. `text` with `printer`, `parser`: programs as
-  text.
+* `verify` with `rules/`: the limits of the hardware. `text` with `printer`, `parser`,
+  `value_parser`, `field_types` and `tokens`: programs as text.
 """

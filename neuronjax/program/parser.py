@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from neuronjax.errors import MalformedProgramError, UnknownFormatError, quoted
 from neuronjax.program.element_types import ElementType, element_type_named
-from neuronjax.program.fields import conforms, describe, field_hints
+from neuronjax.program.field_types import conforms, describe, field_hints
 from neuronjax.program.instruction import Instruction, Semaphore
 from neuronjax.program.operand import Buffer, Kind, Memory, Register
 from neuronjax.program.program import (
@@ -27,7 +27,7 @@ from neuronjax.program.program import (
 )
 from neuronjax.program.table import INSTRUCTIONS
 from neuronjax.program.tokens import Cursor, Token
-from neuronjax.program.values import Names, parse_value
+from neuronjax.program.value_parser import Names, parse_value
 
 _T = TypeVar("_T")
 _MEMORIES = tuple(memory.value for memory in Memory)

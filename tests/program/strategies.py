@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from neuronjax.machine.chips import CHIPS
 from neuronjax.program.affine import Affine, First, Last, affine
 from neuronjax.program.element_types import ELEMENT_TYPES
-from neuronjax.program.fields import field_hints
+from neuronjax.program.field_types import field_hints
 from neuronjax.program.instruction import Instruction, Semaphore, Signal, Wait
 from neuronjax.program.operand import (
     Access,

@@ -11,7 +11,7 @@ from neuronjax.formats import FLOAT32, format_named
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import First, affine
 from neuronjax.program.dma import DmaGather
-from neuronjax.program.fields import field_hints, leaves
+from neuronjax.program.field_types import field_hints, leaves
 from neuronjax.program.instruction import Instruction, Role, Semaphore, Wait
 from neuronjax.program.operand import (
     Access,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from neuronjax.errors import MalformedProgramError, UnknownFormatError
 from neuronjax.program.affine import ZERO, Affine, First, Last, affine
 from neuronjax.program.element_types import element_type_named
-from neuronjax.program.fields import leaves
+from neuronjax.program.field_types import leaves
 from neuronjax.program.instruction import Semaphore, Signal, Wait
 from neuronjax.program.operand import Access, Buffer, Dim, Immediate, Register, RegisterOffset
 from neuronjax.program.tokens import Cursor
