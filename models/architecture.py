@@ -1,4 +1,4 @@
-"""What ties a Hugging Face architecture to its model here: one row of the registry."""
+"""A row of the registry: a Hugging Face architecture and its model."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from models.weights.table import KeyTable
 
 @dataclass(frozen=True)
 class Architecture:
-    """One supported architecture.
+    """A supported architecture.
 
     The config is a frozen dataclass with, among others, the fields `dtype` (of activations) and
     `param_dtype` (of stored weights), both names such as "float32".

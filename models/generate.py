@@ -23,7 +23,7 @@ CHUNK = 16  # tokens per jitted call: text arrives in pieces of this length
 
 
 class Decoder(Protocol):
-    """What generation needs of a model; the cache is any tree of arrays."""
+    """The interface of a model for generation; the cache is any tree of arrays."""
 
     def init_cache(self, batch: int, length: int, **inputs: jax.Array) -> Any:
         """An empty cache of `length` slots. An encoder-decoder runs its encoder over `inputs`

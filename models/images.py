@@ -26,7 +26,7 @@ _WARP_SIZE = 384  # from which ConvNeXt's processor does not crop
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What is done with an image, in this order. Raises ConfigError if it does not fit together."""
+    """The steps of preprocessing, in order. Raises ConfigError if they are inconsistent."""
 
     size: tuple[int, int] | None = None  # height and width after resizing
     shortest_edge: int | None = None  # or the shorter of both; the shape stays
@@ -47,7 +47,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a processor of transformers does where its file says nothing."""
+    """The defaults of a processor of transformers."""
 
     size: Mapping[str, int]
     resample: int
@@ -65,7 +65,7 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 def read_preprocessing(directory: Path) -> Preprocessing:
-    """What the files of a checkpoint say.
+    """The preprocessing that a checkpoint's files describe.
 
     Raises ConfigError if they cannot be read or name a processor that is not supported.
     """
@@ -120,7 +120,7 @@ def _resized(fields: Fields, kind: _Kind) -> dict[str, Any]:
 
 
 def _convnext_sizes(fields: Fields, resized: Mapping[str, Any]) -> dict[str, Any]:
-    """Small images are resized a little larger and cropped, others are warped."""
+    """Sizes of ConvNeXt: small images are resized slightly larger and cropped, others warped."""
     if "shortest_edge" not in resized:
         raise fields.fail("size", "this processor needs a shortest edge")
     edge = resized["shortest_edge"]

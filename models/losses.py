@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 class TokenLosses(NamedTuple):
-    """What targets cost, FP32 [...]."""
+    """The losses of targets, FP32 [...]."""
 
     nats: jax.Array  # -log softmax(logits)[target]
     loss: jax.Array  # the same with smoothed labels and the z-loss, if there are any

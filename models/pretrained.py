@@ -29,7 +29,7 @@ from models.weights.save import SHARD_BYTES, save_checkpoint
 
 
 class Described(NamedTuple):
-    """What a config.json says."""
+    """The contents of a config.json."""
 
     architecture: Architecture
     config: Any
@@ -59,7 +59,7 @@ def describe(path: Path, *, dtype: str | None = None, param_dtype: str | None = 
 def describe_fields(
     fields: Fields, *, dtype: str | None = None, param_dtype: str | None = None
 ) -> Described:
-    """The same for fields that were read already."""
+    """The architecture and config of fields that have been read."""
     architecture = architecture_of(fields)
     config = architecture.read_config(fields)
     config = replace(

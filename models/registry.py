@@ -1,4 +1,4 @@
-"""Every supported architecture, by its Hugging Face name."""
+"""All supported architectures, by their Hugging Face names."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""From parameter paths to shardings: the models know axes, only this knows mesh axes.
+"""From parameter paths to shardings: models name array axes, and this file maps them to mesh axes.
 
 Mesh axes: `stage` (stacked blocks), `data` (rows of the batch), `fsdp` (rows too, and the weights
 between uses), `expert` (rows too, and the experts), `context` (positions of each row), `model`
@@ -55,7 +55,7 @@ def axis_names(path: str, table: AxisTable) -> tuple[str, ...]:
 def partition_spec(
     path: str, table: AxisTable, rules: AxisRules, mesh_axes: Sequence[str] = MESH_AXES
 ) -> PartitionSpec:
-    """How the parameter at `path` is split over a mesh of these axes.
+    """The partition of the parameter at `path` over a mesh of these axes.
 
     Raises ShardingError if the table does not know it.
     """
@@ -117,7 +117,7 @@ def batch_spec(mesh_axes: Sequence[str], rank: int = 2) -> PartitionSpec:
 
 
 def batch_shards(mesh: Mesh) -> int:
-    """Into how many parts the rows of a batch are split."""
+    """The number of parts into which the rows of a batch are split."""
     size = 1
     for axis in BATCH_AXES:
         size *= mesh.shape.get(axis, 1)

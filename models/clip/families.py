@@ -1,5 +1,4 @@
-"""CLIP: how each architecture's config.json becomes the model. Defaults are those of
-transformers."""
+"""CLIP: from the architectures' config.json to the model. Defaults are those of transformers."""
 
 from dataclasses import replace
 

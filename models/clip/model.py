@@ -21,7 +21,7 @@ from models.layers.pixels import check_pixels
 
 
 class TextFeatures(NamedTuple):
-    """What the text tower makes of prompts."""
+    """The outputs of the text tower."""
 
     hidden: jax.Array  # [B, T, D] after the last norm
     penultimate: jax.Array  # [B, T, D] before the last block, not normed
@@ -29,7 +29,7 @@ class TextFeatures(NamedTuple):
 
 
 class ImageFeatures(NamedTuple):
-    """What the vision tower makes of images."""
+    """The outputs of the vision tower."""
 
     hidden: jax.Array  # [B, T, D] after the last block
     pooled: jax.Array  # [B, P], the class token, normed and projected; [B, D] without a projection
@@ -109,7 +109,7 @@ class VisionTower(nnx.Module):
 
 
 class CLIP(nnx.Module):
-    """The towers that the config has, and what brings them together."""
+    """The towers that the config has, and the projections into the common space."""
 
     def __init__(self, config: CLIPConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
@@ -138,14 +138,14 @@ class CLIP(nnx.Module):
         )
 
     def __call__(self, tokens: jax.Array, pixels: jax.Array) -> jax.Array:
-        """How well each image fits each text: logits [images, texts], FP32.
+        """The similarity of every image and every text: logits [images, texts], FP32.
 
         tokens [texts, T], pixels [images, H, W, C].
         """
         return self.similarity(self.encode(tokens).pooled, self.features(pixels).pooled)
 
     def similarity(self, texts: jax.Array, images: jax.Array) -> jax.Array:
-        """The same of pooled texts [texts, P] and pooled images [images, P]."""
+        """The similarity of pooled texts [texts, P] and pooled images [images, P]."""
         if self.logit_scale is None:
             raise _missing("text and vision towers")
         texts, images = _unit(texts), _unit(images)

@@ -1,4 +1,4 @@
-"""Which tensor of a Hugging Face checkpoint is which parameter of CLIP."""
+"""Key table of CLIP: the tensors of Hugging Face checkpoints and their parameters."""
 
 from models.clip.config import CLIPConfig
 from models.weights.table import KeyTable, Row, prefixed, row

@@ -84,11 +84,11 @@ class DecoderConfig:
                 )
 
     def window(self, layer: int) -> int | None:
-        """How many keys a query sees in that layer, itself included; None = all before it."""
+        """How many keys a query attends to in that layer, its own included; None = all earlier."""
         return self.sliding_window if layer in self.sliding_layers else None
 
     def layer_rotary(self, layer: int) -> Rotary | None:
-        """How the heads of that layer turn, if they do."""
+        """The rotary position embedding of that layer's heads, if it has one."""
         if layer in self.no_rotary_layers:
             return None
         sliding = layer in self.sliding_layers and self.sliding_rotary is not None
@@ -96,7 +96,7 @@ class DecoderConfig:
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """Text lengths beyond which every cached key turns otherwise: fill the cache anew."""
+        """Text lengths beyond which the rotation of all keys changes, so the cache is refilled."""
         if self.rotary.kind == "longrope" and self.rotary.original_length < self.max_seq_len:
             return (self.rotary.original_length,)
         return ()

@@ -1,4 +1,4 @@
-"""The families of decoders: how each one's config.json and key table become the one model.
+"""The families of decoders: from a family's config.json and key table to the common model.
 
 Defaults are those of transformers for fields that a file leaves out.
 """
@@ -53,7 +53,7 @@ def _llama(fields: Fields, **changes: Any) -> DecoderConfig:
 def llama_json(config: DecoderConfig) -> dict[str, Any]:
     """The config.json of a Llama with these dimensions.
 
-    Raises ConfigError if the config has what Llama has not.
+    Raises ConfigError if the config has a feature that Llama lacks.
     """
     values = {
         "architectures": ["LlamaForCausalLM"],

@@ -27,7 +27,7 @@ from models.parallel.context import ContextParallel
 
 
 class Positions(NamedTuple):
-    """What the layers need to know of positions: one entry per kind of layer."""
+    """The inputs of layers that depend on positions: one entry per kind of layer."""
 
     masks: Mapping[int | None, jax.Array | Visibility]  # by window
     turns: Mapping[Rotary, Turn]

@@ -1,4 +1,4 @@
-"""How the cores of a tensor-parallel group share a decoder."""
+"""How a decoder is divided among the cores of a tensor-parallel group."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which tensor of a Hugging Face checkpoint is which parameter of the decoder."""
+"""Key tables of decoders: the tensors of Hugging Face checkpoints and their parameters."""
 
 from models.decoder.config import DecoderConfig
 from models.weights.table import KeyTable, Row, row

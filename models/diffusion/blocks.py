@@ -76,5 +76,5 @@ class ResidualBlock(nnx.Module):
 
 
 def enlarged(x: jax.Array) -> jax.Array:
-    """Twice as high and wide, each pixel four times."""
+    """Nearest-neighbour upsampling by 2 in height and width."""
     return jnp.repeat(jnp.repeat(x, 2, axis=1), 2, axis=2)

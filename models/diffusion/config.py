@@ -82,7 +82,7 @@ class AutoencoderConfig:
 
     @property
     def reduction(self) -> int:
-        """How many pixels of the image one latent is high and wide."""
+        """Height and width of a latent in pixels of the image."""
         return 2 ** (len(self.channels) - 1)
 
 

@@ -29,7 +29,7 @@ TASK = "text-to-image"
 
 @dataclass(frozen=True)
 class Kind:
-    """What the pipelines of diffusers differ in.
+    """The differences between the pipelines of diffusers.
 
     Attributes:
       name: of diffusers' class.
@@ -85,14 +85,14 @@ class Pipeline(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """What the denoiser is told of a prompt."""
+    """The inputs of the denoiser that depend on a prompt."""
 
     context: jax.Array  # [B, T, context_dim]
     pooled: jax.Array | None  # [B, P]
 
 
 class Request(NamedTuple):
-    """How an image is made."""
+    """The settings of an image to make."""
 
     height: int  # in pixels
     width: int  # in pixels
@@ -101,7 +101,7 @@ class Request(NamedTuple):
 
 
 def kind_of(directory: Path) -> Kind:
-    """What the model_index.json of a directory says it is.
+    """The kind of pipeline in the model_index.json of a directory.
 
     Raises ConfigError if it cannot be read or its pipeline is not supported.
     """
@@ -160,7 +160,7 @@ def load(
 
 
 def encode(pipeline: Pipeline, tokens: Sequence[np.ndarray]) -> Prompt:
-    """What the denoiser is told of a prompt, given as the tokens [B, T] of each tokenizer."""
+    """The denoiser's inputs for a prompt, given as the tokens [B, T] of every tokenizer."""
     states = [
         _encode(encoder.graph, encoder.parameters, text)
         for encoder, text in zip(pipeline.encoders, tokens, strict=True)

@@ -34,14 +34,14 @@ class Steps(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """All that sampling needs to know."""
+    """The plan of a sampling run."""
 
     steps: Steps
     noise: float  # standard deviation of the first sample
 
 
 class State(NamedTuple):
-    """What one step hands to the next."""
+    """The state that is passed from step to step."""
 
     sample: jax.Array
     first: jax.Array  # the sample of the beginning

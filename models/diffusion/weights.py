@@ -1,4 +1,4 @@
-"""Which tensor of a diffusers checkpoint is which parameter."""
+"""Key tables of diffusion models: the tensors of diffusers checkpoints and their parameters."""
 
 from models.diffusion.config import AutoencoderConfig, UNetConfig
 from models.weights.table import KeyTable, Row, row

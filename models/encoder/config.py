@@ -62,7 +62,7 @@ class EncoderConfig:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The numbers of the blocks that a text passes, one after another."""
+        """The numbers of the blocks in order of execution; ALBERT repeats them."""
         groups = self.num_layers if self.num_groups is None else self.num_groups
         return tuple(
             layer * groups // self.num_layers * self.blocks_per_group + place

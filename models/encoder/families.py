@@ -1,4 +1,4 @@
-"""The families of encoders: how each one's config.json and key table become the one model.
+"""The families of encoders: from a family's config.json and key table to the common model.
 
 Defaults are those of transformers for fields that a file leaves out.
 """

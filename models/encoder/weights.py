@@ -1,4 +1,4 @@
-"""Which tensor of a Hugging Face checkpoint is which parameter of the encoder."""
+"""Key tables of encoders: the tensors of Hugging Face checkpoints and their parameters."""
 
 import re
 from collections.abc import Iterator, Mapping

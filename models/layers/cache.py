@@ -8,7 +8,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 
 class Cache(Protocol):
-    """What self-attention needs of a cache of one layer."""
+    """The interface of a layer's cache for self-attention."""
 
     def write(self, keys: jax.Array, values: jax.Array, start: ArrayLike) -> Self:
         """The cache with the keys and values [B, T, K, H] of new positions from `start` on."""

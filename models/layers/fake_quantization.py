@@ -1,4 +1,4 @@
-"""Numbers as a narrow format would have them, for training that gets used to it.
+"""Fake quantization: rounds numbers to a narrow format, for quantization-aware training.
 
 Values are scaled, clipped to the range of the format, rounded, and scaled back; they stay in the
 dtype they came in. Gradients pass straight through where a value was in range, and vanish where it
@@ -18,7 +18,7 @@ from models.layers.fp8 import amax_of
 
 @dataclass(frozen=True)
 class Format:
-    """What numbers are rounded to, once they are scaled."""
+    """The format to which scaled numbers are rounded."""
 
     largest: float
     rounded: Callable[[jax.Array], jax.Array]  # FP32 in range -> the nearest numbers, FP32

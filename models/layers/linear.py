@@ -15,11 +15,11 @@ from models.layers.narrow import HasNarrow, Narrow
 
 
 class Matmul(Protocol):
-    """How a linear map multiplies: a frozen record, such as `fp8.CurrentScaling`."""
+    """The multiplication of a linear map: a frozen record, such as `fp8.CurrentScaling`."""
 
     @property
     def history_length(self) -> int:
-        """Steps of largest magnitudes that it wants to know; 0 = none."""
+        """Number of past steps whose largest magnitudes it needs; 0 = none."""
         ...
 
     def __call__(self, x: jax.Array, kernel: jax.Array, axes: int, history: Any) -> jax.Array:
@@ -82,16 +82,16 @@ class Linear(nnx.Module, HasNarrow):
         return {"kernel": (self.num_in_axes, False)}
 
     def _finished(self, y: jax.Array, x: jax.Array) -> jax.Array:
-        """What follows the product y of x."""
+        """Adds the adapter's result and the bias to the product y of x."""
         if self.lora is not None and self.lora.enabled:
             y = y + self.lora(x)
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)
 
 
 def fused_linear(x: jax.Array, linears: Sequence[Linear]) -> list[jax.Array]:
-    """What each of the linear maps makes of the same x, by one product.
+    """The results of several linear maps of the same x, computed by one product.
 
-    Maps that multiply in a way of their own, with scales for each kernel, stay apart.
+    Maps with their own `matmul` or with narrow kernels are computed separately.
     """
     if any(linear.matmul is not None or linear.kernel_narrow is not None for linear in linears):
         return [linear(x) for linear in linears]
@@ -109,7 +109,7 @@ def fused_linear(x: jax.Array, linears: Sequence[Linear]) -> list[jax.Array]:
 
 
 def multiply_in(model: nnx.Module, matmul: Matmul) -> None:
-    """Lets all linear maps of a model multiply in this way."""
+    """Makes all linear maps of a model multiply in this way."""
     for _, module in nnx.iter_modules(model):
         if isinstance(module, Linear):
             module.matmul = matmul

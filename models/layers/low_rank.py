@@ -95,7 +95,7 @@ def choose_adapters(model: nnx.Module, chosen: jax.Array) -> None:
 
 
 def switch_adapters(model: nnx.Module, enabled: bool) -> None:
-    """Lets the adapters of a model count, or leaves the model as it was without them."""
+    """Enables or disables the adapters of a model."""
     for _, module in nnx.iter_modules(model):
         if isinstance(module, LowRank):
             module.enabled = enabled

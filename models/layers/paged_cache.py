@@ -1,8 +1,8 @@
-"""Keys and values in pages: blocks of slots that belong to whoever is given them.
+"""Keys and values in pages: blocks of slots that are allocated to sequences.
 
 A sequence's positions lie in the blocks of its row of a block table: position p in slot p % Z of
 block `table[p // Z]`, where Z is the block size. All shapes are static; rows and tokens that pad a
-batch write to block 0, which therefore belongs to nobody.
+batch write to block 0, which is therefore never allocated.
 
 Axis names: R rows, T new tokens of a row, C blocks of a row, N blocks, Z slots of a block,
 K key-value heads, H head_dim. Kwon et al., "PagedAttention", 2023.
@@ -36,7 +36,7 @@ class Pages(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Where the rows of a batch stand in the pages."""
+    """The positions of a batch's rows in the pages."""
 
     tables: jax.Array  # int32 [R, C]: the blocks of each row; what it does not need is the scratch
     starts: jax.Array  # int32 [R]: the position of its first new token
@@ -49,7 +49,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class PagedCache:
-    """One layer's pages as the rows of a batch see them: a cache for `Attention`."""
+    """A layer's pages for the rows of a batch, as a cache for `Attention`."""
 
     pages: Pages
     rows: Rows

@@ -1,4 +1,4 @@
-"""What every image model checks of its input."""
+"""Checks of the input of image models."""
 
 import jax
 

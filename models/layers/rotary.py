@@ -17,7 +17,7 @@ from models.errors import ConfigError
 
 @dataclass(frozen=True)
 class Rotary:
-    """How fast the pairs of a head turn. Raises ConfigError for a kind that is not known."""
+    """The frequencies of a head's pairs. Raises ConfigError for an unknown kind."""
 
     theta: float = 10_000.0  # base of the wavelengths
     kind: str = "default"  # a key of KINDS
@@ -40,7 +40,7 @@ class Rotary:
             )
 
     def width(self, head_dim: int) -> int:
-        """R: how many numbers of a head turn."""
+        """R: how many numbers of a head are rotated."""
         return int(head_dim * self.fraction)
 
 

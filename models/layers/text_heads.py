@@ -1,4 +1,4 @@
-"""What follows an encoder of text: one head for every task, switched by its config.
+"""The heads of text encoders: one per task, selected by the config.
 
 Axis names: B texts, T tokens, D width of the encoder, C choices, V vocabulary.
 """

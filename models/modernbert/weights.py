@@ -1,4 +1,4 @@
-"""Which tensor of a Hugging Face checkpoint is which parameter of ModernBERT."""
+"""Key table of ModernBERT: the tensors of Hugging Face checkpoints and their parameters."""
 
 from collections.abc import Mapping
 

@@ -1,1 +1,1 @@
-"""What models need to be split by positions and by experts; functions of one core's part."""
+"""Parallelism by positions, heads and experts; functions of one core's part."""

@@ -1,4 +1,4 @@
-"""Context parallelism: the positions of a text are shared by the cores of one mesh axis.
+"""Context parallelism: the positions of a text are divided among the cores of a mesh axis.
 
 Functions of one core's part, within a `jax.shard_map` region over the axis.
 """

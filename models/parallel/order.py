@@ -1,4 +1,4 @@
-"""In which order the positions of a text lie on the cores that share it."""
+"""The order of a text's positions on the cores among which it is divided."""
 
 import numpy as np
 

@@ -41,7 +41,7 @@ class Ring:
         return 2 if self.causal else 1
 
     def pass_on(self, tree: Tree) -> Tree:
-        """What the core before this one had."""
+        """The values of the previous core in the ring."""
         if self.other_stages:
             exchanged: Tree = jax.tree.map(self._exchanged, tree)
             return exchanged

@@ -1,4 +1,4 @@
-"""ResNet: how its config.json becomes the model. Defaults are those of transformers."""
+"""ResNet: from its config.json to the model. Defaults are those of transformers."""
 
 from dataclasses import replace
 

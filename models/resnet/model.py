@@ -93,7 +93,7 @@ def _convolutions(
 
 
 class FeatureMap(NamedTuple):
-    """What a backbone makes of images."""
+    """The outputs of a backbone."""
 
     hidden: jax.Array  # [B, H', W', C] of the last stage
     pooled: jax.Array  # [B, C], its mean over the image

@@ -1,4 +1,4 @@
-"""Which tensor of a Hugging Face checkpoint is which parameter of a ResNet."""
+"""Key table of ResNet: the tensors of Hugging Face checkpoints and their parameters."""
 
 from models.resnet.config import ResNetConfig
 from models.weights.table import KeyTable, Row, prefixed, row

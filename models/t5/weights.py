@@ -1,4 +1,4 @@
-"""Which tensor of a Hugging Face checkpoint is which parameter of T5."""
+"""Key table of T5: the tensors of Hugging Face checkpoints and their parameters."""
 
 from collections.abc import Iterator
 

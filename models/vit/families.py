@@ -1,4 +1,4 @@
-"""ViT and DeiT: how their config.json and key table become the one model.
+"""ViT and DeiT: from their config.json and key table to the common model.
 
 Defaults are those of transformers for fields that a file leaves out.
 """

@@ -20,7 +20,7 @@ from models.vit.config import ViTConfig
 
 
 class ImageFeatures(NamedTuple):
-    """What a backbone makes of images."""
+    """The outputs of a backbone."""
 
     hidden: jax.Array  # [B, T, D] after the last norm, in the order of the tokens
     pooled: jax.Array | None  # [B, P], if the model has a pooler

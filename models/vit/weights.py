@@ -1,4 +1,4 @@
-"""Which tensor of a Hugging Face checkpoint is which parameter of a vision transformer."""
+"""Key table of vision transformers: tensors of Hugging Face checkpoints and their parameters."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""When generated text ends, as the files of a checkpoint say."""
+"""The tokens that end generated text, from the files of a checkpoint."""
 
 import json
 from pathlib import Path

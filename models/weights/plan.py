@@ -1,4 +1,4 @@
-"""From a key table and a model's parameters to what is read from where."""
+"""Plans of reading and writing: which tensors hold which parameters, by a key table."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

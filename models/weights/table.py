@@ -1,4 +1,4 @@
-"""Key tables: which tensor of a checkpoint is which parameter, both ways.
+"""Key tables: the correspondence of a checkpoint's tensors and a model's parameters, both ways.
 
 Keys and parameter paths are templates: `{i}` stands for a number, the same on both sides. A number
 that only the keys have counts the places of a leading axis of the parameter: the row
@@ -36,7 +36,7 @@ class Template:
         )
 
     def match(self, text: str) -> Numbers | None:
-        """The numbers with which this template is `text`; None if there are none."""
+        """The numbers for which this template equals `text`; None if there are none."""
         match = self._pattern.fullmatch(text)
         return None if match is None else {k: int(v) for k, v in match.groupdict().items()}
 
@@ -70,7 +70,7 @@ def row(
 
 
 def prefixed(keys: str, rows: Sequence[Row], parameters: str = "") -> tuple[Row, ...]:
-    """The same rows with the texts `keys` and `parameters` in front of theirs."""
+    """The rows with the prefixes `keys` and `parameters` added to theirs."""
 
     def longer(prefix: str, templates: Sequence[Template]) -> list[str]:
         return [prefix + template.text for template in templates]

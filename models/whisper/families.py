@@ -1,4 +1,4 @@
-"""Whisper: how its config.json becomes the model. Defaults are those of transformers."""
+"""Whisper: from its config.json to the model. Defaults are those of transformers."""
 
 from models.architecture import Architecture
 from models.weights.fields import Fields, read_dtype

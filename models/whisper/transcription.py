@@ -1,5 +1,5 @@
-"""What is asked of Whisper: the tokens that open a text, those that it must not hold, and greedy
-search between them. Equal to what transformers does without timestamps."""
+"""Transcription by Whisper: the tokens that open a text, those that are suppressed, and greedy
+search. Equal to transformers without timestamps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
