@@ -92,9 +92,9 @@ class Records:
     def require_same(self) -> None:
         """Raises ``NonDeterministicError`` if the second run had other values."""
         first, second = self._first_digests or {}, self._digests
-        other = [key for key in first if second.get(key) != first[key]]
-        if other:
-            (order, index), _ = min(other)
+        differing = [key for key in first if second.get(key) != first[key]]
+        if differing:
+            (order, index), _ = min(differing)
             site = self._tallies[order, index].site
             raise NonDeterministicError(
                 f"two runs of the function differ, first at {site.op} ({site.source}), so errors "

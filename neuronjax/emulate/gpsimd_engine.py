@@ -67,8 +67,8 @@ def affine_select(instruction: AffineSelect, unit: Unit) -> Run:
 
     if instruction.on_true.element_type == instruction.dst.element_type:
         bits, move = unit.bits(instruction.on_true), unit.mover(instruction.dst)
-        other = unit.constant(instruction.on_false, instruction.dst)
-        return lambda values: move(values, np.where(chosen(values), bits(values), other))
+        constant = unit.constant(instruction.on_false, instruction.dst)
+        return lambda values: move(values, np.where(chosen(values), bits(values), constant))
     on_true, on_false = unit.numbers(instruction.on_true), unit.scalar(instruction.on_false)
     write = unit.output(instruction.dst)
     return lambda values: write(values, np.where(chosen(values), on_true(values), on_false(values)))

@@ -137,8 +137,8 @@ class Races:
             seen = self._seen(event, stream)
             if stream == event.stream or theirs.latest <= seen:
                 continue
-            here = window.granules(theirs.events, values)
-            last = int((here if where is None else here[where]).max(initial=0))
+            events = window.granules(theirs.events, values)
+            last = int((events if where is None else events[where]).max(initial=0))
             if last > seen:
                 what = window.access.buffer.name
                 self._report(event, self._events[last], does, other_does, what)

@@ -161,7 +161,7 @@ def _spills(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
 def _exposed_collectives(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
     """Time of collectives that no computation hides."""
     alone = [kernel for kernel in program.kernels if kernel.critical == "collective"]
-    others = sorted(
+    computing = sorted(
         (kernel.start_ns, kernel.end_ns)
         for kernel in program.kernels
         if kernel.critical != "collective"
@@ -169,7 +169,8 @@ def _exposed_collectives(program: ProgramProfile, machine: MachineFacts) -> _Cos
     uncovered = []
     for kernel in alone:
         hidden = sum(
-            max(0.0, min(kernel.end_ns, end) - max(kernel.start_ns, start)) for start, end in others
+            max(0.0, min(kernel.end_ns, end) - max(kernel.start_ns, start))
+            for start, end in computing
         )
         span = max(kernel.end_ns - kernel.start_ns, 1e-9)
         uncovered.append((kernel.time_ns * max(0.0, 1 - hidden / span), kernel))

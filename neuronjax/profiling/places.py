@@ -45,19 +45,19 @@ def _placed(
     scopes: tuple[str, ...] = (),
 ) -> Iterator[tuple[str, Placed]]:
     for position, node in enumerate(nodes):
-        here = f"{path}/{label(node, position)}"
+        node_path = f"{path}/{label(node, position)}"
         if isinstance(node, Kernel):
-            yield here, Placed(node.name, node, kinds, (), scopes or node.scopes)
+            yield node_path, Placed(node.name, node, kinds, (), scopes or node.scopes)
         elif isinstance(node, Split):
-            yield here, Placed(node.name, node.kernels[0], kinds, node.kernels[1:], scopes)
+            yield node_path, Placed(node.name, node.kernels[0], kinds, node.kernels[1:], scopes)
         elif isinstance(node, Call):
             called = functions[node.function]
             pairs = zip(called.parameters, node.arguments, strict=True)
             passed = {own.name: kinds.get(given.name, given.kind) for own, given in pairs}
             within = {**kinds, **passed}
-            yield from _placed(called.body, here, functions, within, node.scopes)
+            yield from _placed(called.body, node_path, functions, within, node.scopes)
         else:
-            yield from _placed(_body(node), here, functions, kinds, scopes)
+            yield from _placed(_body(node), node_path, functions, kinds, scopes)
 
 
 def _body(node: Node) -> tuple[Node, ...]:

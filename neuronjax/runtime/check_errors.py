@@ -73,8 +73,8 @@ def _numerical_error(
     reports = []
     if bad:
         result = f"result {bad[0]}, {type_text(program.signature.result_types[bad[0]])},"
-        others = f" (and results {', '.join(map(str, bad[1:]))})" if len(bad) > 1 else ""
-        reports.append(f"{result} has NaN{others}")
+        further = f" (and results {', '.join(map(str, bad[1:]))})" if len(bad) > 1 else ""
+        reports.append(f"{result} has NaN{further}")
     if nan and program.checks:
         check = program.checks.places[nan[0] - 1]
         reports.append(f"NaN reached {check.op} at {check.source} on core {nan[1]} of {cores}")

@@ -84,8 +84,8 @@ def take_part(machine: Machine, policy: Policy, options: Options, process: Proce
     )
     roster = join(process, description)
     cores_by_process = [
-        [_cores(machine, other, count)[core] for core in description.cores]
-        for other, description in enumerate(roster.descriptions)
+        [_cores(machine, number, count)[core] for core in description.cores]
+        for number, description in enumerate(roster.descriptions)
     ]
     return Job(index, devices_of(machine, cores_by_process), roster.links)
 

@@ -60,43 +60,47 @@ def _executed(step: Executed, groups: list[_Group], version: int) -> Iterator[tu
             continue
         where = key(step.place, use.operand.buffer)
         for area in areas(use.operand, step.values, step.place.trips, 1)[1]:
-            here = [group for group in groups if group.where == where and group.area.meets(area)]
+            overlapping = [
+                group for group in groups if group.where == where and group.area.meets(area)
+            ]
             if isinstance(step.instruction, Matmul | MatmulMX):
-                yield from _product(step, step.instruction, area, here, groups, version)
+                yield from _product(step, step.instruction, area, overlapping, groups, version)
             else:
-                yield from _other(step, use, area, here, groups)
+                yield from _check_use(step, use, area, overlapping, groups)
 
 
 def _product(
     step: Executed,
     product: Matmul | MatmulMX,
     area: Area,
-    here: list[_Group],
+    overlapping: list[_Group],
     groups: list[_Group],
     version: int,
 ) -> Iterator[tuple[str, str]]:
     state = _CLOSED if step.holds(product.stop) else _OPEN
     if step.holds(product.start):
-        if any(group.state == _OPEN for group in here):
+        if any(group.state == _OPEN for group in overlapping):
             yield "a group started in an unfinished one", "stop on the last product of a group"
     else:
-        if not here:
+        if not overlapping:
             yield "a product added to what no product has written", "start on the first product"
-        if version < 4 and any(group.state == _FOREIGN for group in here):
+        if version < 4 and any(group.state == _FOREIGN for group in overlapping):
             yield "a product added to what another instruction wrote", "start on the first product"
     _replace(
-        groups, here, _Group(key(step.place, product.dst.buffer), area, state, step.place.path)
+        groups,
+        overlapping,
+        _Group(key(step.place, product.dst.buffer), area, state, step.place.path),
     )
 
 
-def _other(
-    step: Executed, use: Use, area: Area, here: list[_Group], groups: list[_Group]
+def _check_use(
+    step: Executed, use: Use, area: Area, overlapping: list[_Group], groups: list[_Group]
 ) -> Iterator[tuple[str, str]]:
-    if any(group.state == _OPEN for group in here):
+    if any(group.state == _OPEN for group in overlapping):
         yield f"{use.field} meets an unfinished group", "stop on the last product of a group"
     if use.role is not Role.READ and isinstance(use.operand, Access):
         where = key(step.place, use.operand.buffer)
-        _replace(groups, here, _Group(where, area, _FOREIGN, step.place.path))
+        _replace(groups, overlapping, _Group(where, area, _FOREIGN, step.place.path))
 
 
 def _replace(groups: list[_Group], old: list[_Group], new: _Group) -> None:

@@ -63,32 +63,34 @@ def sampled(program: Program) -> Iterator[Step]:
 
 def _sampled(nodes: tuple[Node, ...], place: Place, values: Values) -> Iterator[Step]:
     for position, node in enumerate(nodes):
-        here = within(place, node, position)
+        node_place = within(place, node, position)
         if isinstance(node, Instruction):
-            yield Executed(here, node, values)
+            yield Executed(node_place, node, values)
             continue
         register = control_register(node)
         if register and isinstance(node, Loop):
-            yield Decided(here, register)
+            yield Decided(node_place, register)
         if isinstance(node, Loop):
-            yield from _sampled(node.body, here, {**values, node.variable: 0})
+            yield from _sampled(node.body, node_place, {**values, node.variable: 0})
             if node.most_trips != 1:
-                yield Passed(values, tuple(_leaves(node.body, here)))
+                yield Passed(values, tuple(_leaves(node.body, node_place)))
             if node.most_trips is not None and node.most_trips > 1:
-                yield from _sampled(node.body, here, {**values, node.variable: node.most_trips - 1})
+                yield from _sampled(
+                    node.body, node_place, {**values, node.variable: node.most_trips - 1}
+                )
         else:
-            yield from _sampled(children(node), here, values)
+            yield from _sampled(children(node), node_place, values)
             if register:
-                yield Decided(here, register)
+                yield Decided(node_place, register)
 
 
 def _leaves(nodes: tuple[Node, ...], place: Place) -> Iterator[tuple[Place, Instruction]]:
     for position, node in enumerate(nodes):
-        here = within(place, node, position)
+        node_place = within(place, node, position)
         if isinstance(node, Instruction):
-            yield here, node
+            yield node_place, node
         else:
-            yield from _leaves(children(node), here)
+            yield from _leaves(children(node), node_place)
 
 
 def extent(value: Affine, values: Values, trips: Values) -> Interval | None:

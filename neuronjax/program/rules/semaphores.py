@@ -26,7 +26,9 @@ def semaphores(program: Program) -> Iterator[Violation]:
     """Semaphores are declared, signalled and waited for, up to at most their final count."""
     for place, kernel in kernels(program):
         leaves = [
-            (here, node) for here, node in _leaves(kernel.body, place) if node.waits or node.signals
+            (node_place, node)
+            for node_place, node in _leaves(kernel.body, place)
+            if node.waits or node.signals
         ]
         yield from _declared(place, kernel, leaves)
         totals = _totals(leaves)
@@ -36,11 +38,11 @@ def semaphores(program: Program) -> Iterator[Violation]:
 
 def _leaves(nodes: tuple[Node, ...], place: Place) -> Iterator[_Leaf]:
     for position, node in enumerate(nodes):
-        here = within(place, node, position)
+        node_place = within(place, node, position)
         if isinstance(node, Instruction):
-            yield here, node
+            yield node_place, node
         else:
-            yield from _leaves(children(node), here)
+            yield from _leaves(children(node), node_place)
 
 
 def _declared(place: Place, kernel: Kernel, leaves: list[_Leaf]) -> Iterator[Violation]:
@@ -53,11 +55,11 @@ def _declared(place: Place, kernel: Kernel, leaves: list[_Leaf]) -> Iterator[Vio
         if semaphore not in signalled & waited:
             missing = "waited for" if semaphore in signalled else "signalled"
             yield Violation(place.path, f"!{semaphore.name} is never {missing}", "both")
-    for here, node in leaves:
+    for node_place, node in leaves:
         for signal in node.signals:
             if signal.by < 1:
                 actual = f"!{signal.semaphore.name} += {signal.by}"
-                yield Violation(here.path, actual, "at least 1")
+                yield Violation(node_place.path, actual, "at least 1")
 
 
 def _totals(leaves: list[_Leaf]) -> Counter[Semaphore] | None:
@@ -94,7 +96,9 @@ def deadlock(program: Program) -> Iterator[Violation]:
         if size is None or size > MOST_EVENTS:
             continue
         leaves = [
-            (here, node) for here, node in _leaves(kernel.body, place) if node.waits or node.signals
+            (node_place, node)
+            for node_place, node in _leaves(kernel.body, place)
+            if node.waits or node.signals
         ]
         totals = _totals(leaves)
         if totals is not None and not list(_unreachable(leaves, totals)):
@@ -171,6 +175,6 @@ def _expanded(nodes: tuple[Node, ...], place: Place, values: dict[str, int]) -> 
             if node.waits or node.signals:
                 yield _Event(node, place, position, values)
         elif isinstance(node, Loop):
-            here = within(place, node, position)
+            node_place = within(place, node, position)
             for step in range(node.most_trips or 0):
-                yield from _expanded(node.body, here, {**values, node.variable: step})
+                yield from _expanded(node.body, node_place, {**values, node.variable: step})
