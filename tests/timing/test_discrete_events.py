@@ -1,0 +1,104 @@
+"""One clock, two witnesses: the simulation in program order against events in the order of time.
+
+They agree to the picosecond. Where transfers compete for the DMA engines, the simulation lets
+queues take turns and fills gaps, while the events serve who is ready first: these programs are
+named, and compared without the competition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neuronjax.program.program import Kernel, Program
+from neuronjax.program.text import parse
+from neuronjax.program.walk import kernels
+from neuronjax.timing.platform import Platform
+from neuronjax.timing.simulate import simulate
+from neuronjax.timing.streams import Assumptions, Nest, Streams, compile_kernel
+from tests.timing.discrete_event import DiscreteEvents
+from tests.timing.programs import every, pipeline
+
+GOLDEN = Path(__file__).parents[1] / "lower" / "golden"
+MOST_RUNS = 3_000
+"""Instructions in all trips of a kernel; each is an event."""
+
+COMPETING = frozenset(
+    {
+        "lower add_transposed",
+        "lower convolution",
+        "lower decode_product",
+        "lower matmul",
+        "lower scan",
+    }
+)
+"""Programs whose transfers compete."""
+
+
+SHARED_QUEUE = frozenset({"golden scatter_add"})
+"""Programs whose queue two engines feed, which says nothing about whose transfer comes first."""
+
+
+def _runs(streams: Streams) -> int:
+    return sum(each.weight if isinstance(each, Nest) else 1 for each in streams)
+
+
+def _without_competition(streams: Streams) -> Streams:
+    """Transfers take as long, but of the DMA engines' time only a picosecond."""
+    return tuple(
+        each._replace(body=_without_competition(each.body))
+        if isinstance(each, Nest)
+        else each._replace(transfer=each.transfer and each.transfer._replace(work=1))
+        for each in streams
+    )
+
+
+def _cases() -> Iterator[tuple[str, Program, Kernel]]:
+    lowered = {f"lower {path.stem}": parse(path.read_text()) for path in GOLDEN.glob("*.txt")}
+    for name, program in sorted((every() | lowered).items()):
+        if name in SHARED_QUEUE:
+            continue
+        for place, kernel in kernels(program):
+            compiled = compile_kernel(kernel, Platform.of(program), Assumptions())
+            if not compiled.is_partial and _runs(compiled.streams) <= MOST_RUNS:
+                yield f"{name}: {place.path}/{kernel.name}", program, kernel
+
+
+CASES = {case: (program, kernel) for case, program, kernel in _cases()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_witnesses_give_the_same_picosecond(case: str) -> None:
+    program, kernel = CASES[case]
+    platform = Platform.of(program)
+    compiled = compile_kernel(kernel, platform, Assumptions())
+    if case.partition(":")[0] in COMPETING:
+        compiled = replace(compiled, streams=_without_competition(compiled.streams))
+    happened = DiscreteEvents(compiled, platform).duration()
+    assert happened == simulate(compiled, platform).duration
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    trips=st.integers(1, 60),
+    work=st.integers(1, 2048),
+    slots=st.integers(1, 4),
+)
+def test_both_agree_on_pipelines(trips: int, work: int, slots: int) -> None:
+    program = pipeline(trips, work=work, slots=slots)
+    platform = Platform.of(program)
+    for _, kernel in kernels(program):
+        compiled = compile_kernel(kernel, platform, Assumptions())
+        compiled = replace(compiled, streams=_without_competition(compiled.streams))
+        happened = DiscreteEvents(compiled, platform).duration()
+        assert happened == simulate(compiled, platform).duration
+
+
+def test_there_are_many() -> None:
+    assert len(CASES) >= 35
+    assert {case.partition(":")[0] for case in CASES} > COMPETING
