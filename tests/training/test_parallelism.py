@@ -125,6 +125,9 @@ CASES = {
         {STAGES: 2, CONTEXT: 2, TENSOR: 2, IN_PIPELINE: 2} | GPIPE | ULYSSES,
         {AR, AG, RS, A2A, CP},
     ),
+    "1F1B, unequal stages, ring": Case(
+        DEEP, {STAGES: 2, CONTEXT: 2, DATA: 2, CUTS: "3", IN_PIPELINE: 2}, {AR, A2A, CP}
+    ),
     "interleaved, ZeRO-1, tensor": Case(
         DEEP,
         {STAGES: 2, CHUNKS: 2, DATA: 2, TENSOR: 2, IN_PIPELINE: 4} | ZERO | recompute("dots"),
