@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
-from models.layers.paged_cache import SCRATCH_BLOCK, Rows
+from models.layers.paged_cache import SCRATCH_BLOCK, PagedCache, Pages, Rows
 from models.parameters import merge
 from tests.models.test_decoder import build, run
 
@@ -52,3 +54,26 @@ def test_rows_in_pages_see_what_whole_texts_see(
         for index, (row, start, count) in enumerate(batch):
             expected = whole[row, start + count - 1]
             np.testing.assert_allclose(got[index], expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3", "float8_e4m3fn", "float8_e5m2"])
+def test_pages_of_fp8_hold_the_nearest_scaled_numbers(dtype: str) -> None:
+    """Keys with a scale and values without: what exceeds the range becomes its largest number."""
+    rng = np.random.default_rng(5)
+    keys, values = rng.normal(size=(2, 2, 6, 1, 4)).astype(np.float32) * 30
+    values[0, 0] = 1e6
+    rows = Rows(
+        np.array([[1, 2], [4, 3]], np.int32), np.zeros(2, np.int32), np.full(2, 6, np.int32)
+    )
+    scale = jnp.full(1, 0.37, jnp.float32)
+    cache = PagedCache(Pages.empty(5, BLOCK_SIZE, 1, 4, dtype), rows, (scale, jnp.ones(1)))
+    read = cache.write(jnp.asarray(keys), jnp.asarray(values), 0).read(jnp.float32)
+    form = getattr(ml_dtypes, dtype)
+    largest = float(ml_dtypes.finfo(form).max)
+
+    def stored(x: np.ndarray) -> np.ndarray:
+        return np.clip(x, -largest, largest).astype(form).astype(np.float32)
+
+    expected = stored(keys / np.float32(0.37)) * np.float32(0.37)
+    np.testing.assert_allclose(read.keys[:, :6], expected, rtol=1e-6)
+    np.testing.assert_array_equal(read.values[:, :6], stored(values))
