@@ -105,8 +105,9 @@ class Layout:
         return jax.lax.psum(gradient, whole) if whole else gradient
 
     def _dimension(self, path: str, axis: str) -> int | None:
-        """Which dimension of the parameter the axis splits, if any."""
-        for dimension, axes in enumerate(split_axes(self.specs[path])):
+        """Which dimension of the parameter the axis splits, if any; none of what is no parameter,
+        such as a history of magnitudes."""
+        for dimension, axes in enumerate(split_axes(self.specs.get(path, PartitionSpec()))):
             if axis in axes:
                 return dimension
         return None

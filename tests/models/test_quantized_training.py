@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from flax.linen import fp8_ops
 
 from models.layers.fake_quantization import QuantizedInput, fake_quantize, fake_quantize_weights
 from models.layers.fp8 import DTYPES, DelayedScaling, next_history
@@ -48,6 +49,16 @@ def test_delayed_scaling(dtype: str, largest: tuple[float, ...]) -> None:
     after = np.asarray(next_history(history, amax))
     np.testing.assert_array_equal(after[:, 0], [np.abs(a).max() for a in (X, KERNEL, GRADIENT)])
     np.testing.assert_array_equal(after[:, 1:], history[:, :-1])
+
+
+def test_history_is_that_of_transformer_engine() -> None:
+    """Flax has its formula: the magnitudes of the last steps, of which the largest counts."""
+    found, expected = jnp.zeros((1, 4)), jnp.zeros(4)
+    for x in RNG.normal(size=(9, 5)).astype(np.float32) * np.float32([[2.0**-n] for n in range(9)]):
+        found = next_history(found, jnp.zeros((1, 4)).at[0, 0].set(np.abs(x).max()))
+        expected = fp8_ops.compute_amax_history(x, expected)
+        assert float(jnp.max(found)) == float(jnp.max(expected))
+        np.testing.assert_array_equal(np.sort(found[0]), np.sort(expected))
 
 
 def test_int8_weights() -> None:

@@ -44,6 +44,28 @@ def test_mesh_trains_like_one_device(name: str, neuron_devices: list[jax.Device]
         assert np.mean(far) <= (0.01 if name == "lion" else 0), path
 
 
+def test_fp8_scales_are_those_of_whole_tensors(neuron_devices: list[jax.Device]) -> None:
+    """Every core sees a part of each tensor, but all scale by the largest magnitude of all."""
+    histories, losses = [], []
+    for sizes in ({"data": 1, "model": 1}, THREE_AXES):
+        training = tiny_training(neuron_devices, "fp8_delayed", sizes=sizes)
+        state = first_state(training)
+        for number in range(3):
+            state, values = training.step(state, batch(number))
+            losses.append(float(values["loss"]))
+        histories.append(jax.tree.map(np.asarray, state.scaling))
+    eps = float(jnp.finfo(jnp.bfloat16).eps)
+    np.testing.assert_allclose(losses[3:], losses[:3], rtol=eps)
+    for path, alone in histories[0].items():
+        assert (alone[..., :3] > 0).all()
+        # The first step's are of the same weights: activations after several roundings to BF16,
+        # gradients after some to E5M2.
+        narrow = float(jnp.finfo(jnp.float8_e5m2).eps)
+        for kind, rtol in enumerate((4 * eps, 0, narrow)):
+            found = histories[1][path][kind, 2]
+            np.testing.assert_allclose(found, alone[kind, 2], rtol=rtol, err_msg=path)
+
+
 def test_factored_moments_are_split_like_the_axes_they_have(
     neuron_devices: list[jax.Device],
 ) -> None:
