@@ -1,5 +1,6 @@
 """What a run leaves behind is what was trained: averaged, quantized, merged, block by block."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 from launch import checkpoints
 from launch.config import TrainConfig
 from launch.converter import convert
+from launch.data.config import DataConfig
+from launch.finetuning.jobs import tuning_job
+from launch.finetuning.settings import TuningSettings
 from launch.generator import load_run
 from launch.job import Job, language_job
 from launch.meshes import choose_mesh
@@ -19,8 +23,10 @@ from launch.trainer import run_job, train
 from launch.training.parallelism import Parallelism
 from launch.training.parameter_kinds import Kind, kind_of
 from models import pretrained
+from models.decoder.families import llama_json
 from models.parameters import Parameters, merge
 from tests.launch.programs import CONFIG, SOURCE, config
+from tests.training.presets import TALKS
 
 
 def test_weights_of_quantization_aware_training(tmp_path: Path) -> None:
@@ -48,6 +54,20 @@ DEEP = replace(CONFIG, num_layers=2)
 TOKENS = np.arange(32, dtype=np.int32)[None] * 7 % 256
 
 
+def tuned(task: str, records: list[dict[str, str]], **settings: object) -> "MakeJob":
+    """A task of fine-tuning for a random model."""
+
+    def make(folder: Path, config: TrainConfig) -> Job:
+        (folder / "config.json").write_text(json.dumps(llama_json(DEEP)))
+        data = folder / "records.jsonl"
+        data.write_text("".join(json.dumps(record) + "\n" for record in records))
+        settings_of_task = TuningSettings(**settings)  # type: ignore[arg-type]
+        config = replace(config, data=DataConfig(data=str(data)))
+        return tuning_job(task, folder / "config.json", settings_of_task, config)
+
+    return make
+
+
 MakeJob = Callable[[Path, TrainConfig], Job]
 
 
@@ -61,6 +81,13 @@ class Case:
 
 CASES = {
     "stacks": Case(parallelism={"scan_layers": True, "zero_1": True}),
+    "pipeline": Case(
+        parallelism={"pipeline_parallel_size": 2, "pipeline_parallel_num_microbatches": 2}
+    ),
+    "adapters in stacks": Case(
+        tuned("sft", TALKS, lora_rank=4, target_modules="q_proj,down_proj"),
+        {"scan_layers": True},
+    ),
 }
 
 
