@@ -25,14 +25,14 @@ _policies = jax.checkpoint_policies
 
 RECOMPUTATION: Mapping[str, Any] = {
     "none": _policies.save_anything_except_these_names(GATHERED),
-    "selective": _policies.save_anything_except_these_names(GATHERED),
+    "selective": _policies.dots_with_no_batch_dims_saveable,
     "dots": _policies.dots_with_no_batch_dims_saveable,
     "full": _policies.nothing_saveable,
     "offload": _policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
 }
 """What of a block's forward pass is kept for its backward pass, by name: everything; everything but
-attention scores; results of products with weights; nothing but its input; as dots, in the memory of
-the host."""
+attention scores (where weights are gathered for use: as dots); results of products with weights;
+nothing but its input; as dots, in the memory of the host."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ class CoreBlock(nnx.Module):
             return block(x, *others)
 
         policy = RECOMPUTATION[self.run.recompute]
-        if self.run.recompute != "none" or self.run.gather is not None:
+        # Attention that makes its scores again does so itself (`keep_no_scores`): within a policy
+        # that keeps everything, they would be kept.
+        if self.run.recompute not in ("none", "selective") or self.run.gather is not None:
             # In a loop nothing can be made once for both passes.
             apply = jax.checkpoint(apply, policy=policy, prevent_cse=not self.stacked)
         if not self.stacked:
