@@ -96,14 +96,14 @@ def _reads_in_place(newer: Group, older: Group, fusion: Fusion) -> bool:
 def _alike(older: Group, newer: Group) -> bool:
     """Whether results of both have the same dimensions, each of the same operand."""
     found = translation(older, newer)
-    if found is None or kept_side(older.root) != kept_side(newer.root):
+    if found is None:
         return False
     one, other = _roles(older.root), _roles(newer.root)
     return all(other[axis] == one[own] for axis, own in found.items())
 
 
 def _may_pair(group: Group) -> bool:
-    return is_product(group) and group.other is None and kept_side(group.root) is not None
+    return is_product(group) and group.other is None and may_stay(group.root)
 
 
 def _together(older: Group, newer: Group) -> Group:
@@ -128,17 +128,15 @@ def _together(older: Group, newer: Group) -> Group:
     )
 
 
-def kept_side(op: Op) -> int | None:
-    """The operand of a product, 0 or 1, that may stay in SBUF while the other one passes."""
-    frees, deep = zip(*(_sizes(op, side) for side in (0, 1)), strict=True)
-    fitting = [
-        side
-        for side in (1, 0)
-        if deep[side] * frees[side] * op.operands[side].dtype.itemsize <= KEPT_BYTES
-        and frees[side] >= WIDE
-        and frees[1 - side] >= LONG
-    ]
-    return min(fitting, key=lambda side: frees[side], default=None)
+def may_stay(op: Op) -> bool:
+    """Whether the right operand of a product may stay in SBUF while rows of the left one pass.
+
+    The left one would leave results whose neighbours in memory lie on partitions: transfers of
+    single elements.
+    """
+    (rows, _), (columns, deep) = (_sizes(op, side) for side in (0, 1))
+    nbytes = deep * columns * op.operands[1].dtype.itemsize
+    return nbytes <= KEPT_BYTES and columns >= WIDE and rows >= LONG
 
 
 def _sizes(op: Op, side: int) -> tuple[int, int]:

@@ -134,11 +134,14 @@ def run_on_host(instruction: Host, operands: list[np.ndarray]) -> list[np.ndarra
     return [stored(result).reshape(-1) for result in results if result.size]
 
 
-def on_cpu(code: bytes, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """A StableHLO program on XLA:CPU."""
+def on_cpu(
+    code: bytes, arguments: Sequence[np.ndarray], excess_precision: bool = True
+) -> list[np.ndarray]:
+    """A StableHLO program on XLA:CPU, which may leave out roundings with `excess_precision`."""
     device = jax.devices("cpu")[0]
     options = CompileOptions()
-    options.env_option_overrides = list(QUICK_COMPILE.items())
+    overrides = {**QUICK_COMPILE, "xla_allow_excess_precision": excess_precision}
+    options.env_option_overrides = list(overrides.items())
     executable = device.client.compile_and_load(code, xla_client.DeviceList((device,)), options)
     values = [jax.device_put(np.asarray(a), device) for a in arguments]
     shards = executable.execute_sharded(values).disassemble_into_single_device_arrays()
@@ -151,10 +154,12 @@ def check(
     tolerance: Tolerance = EXACT,
     host: bool = False,
     numerics: str = "ieee",
+    excess_precision: bool = True,
 ) -> Program:
     """Asserts that a jax function gives the same on engines as on the CPU; its program.
 
-    Unless `host`, no operation may be left to the host.
+    Unless `host`, no operation may be left to the host. Without `excess_precision` the CPU makes
+    every rounding that the function asks for.
     """
     traced = jax.jit(function, keep_unused=True).trace(*arguments)
     code = sent(traced, numerics)
@@ -164,7 +169,7 @@ def check(
     arrays = [np.asarray(a) for a in jax.tree.leaves(arguments)]
     (found,) = emulated(program, code, [arrays])
     judge = traced.lower(lowering_platforms=("cpu",)).as_text().encode()
-    for got, want in zip(found, on_cpu(judge, arrays), strict=True):
+    for got, want in zip(found, on_cpu(judge, arrays, excess_precision), strict=True):
         assert_close(got, want, tolerance)
     return program
 

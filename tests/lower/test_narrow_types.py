@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from neuronjax.program.walk import count_instructions
 from tests.lower.differential import Tolerance, check
@@ -47,3 +49,33 @@ def test_a_rounding_to_fp16_is_kept_where_it_is_widened_again() -> None:
     with np.errstate(over="ignore"):
         wanted = x.astype(np.float16).astype(np.float32) * 2
     np.testing.assert_array_equal(rounded(jax.device_put(x, device)), wanted)
+
+
+_TYPES = (jnp.float32, jnp.bfloat16, jnp.float16, jnp.float8_e5m2)
+_OPERATIONS: tuple[Callable[..., Any], ...] = (
+    lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, jnp.maximum, jnp.minimum,
+)  # fmt: skip
+_Step = tuple[int, int, int]
+_STEPS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 7)), min_size=3, max_size=8
+)
+
+
+def _chain(steps: list[_Step], *inputs: jax.Array) -> list[jax.Array]:
+    """All values of a chain: each step casts the last value, or combines it with an older one."""
+    values = list(inputs)
+    for operation, dtype, other in steps:
+        last = values[-1].astype(_TYPES[dtype])
+        if operation < len(_OPERATIONS):
+            older = values[other % len(values)].astype(_TYPES[dtype])
+            last = _OPERATIONS[operation](older, last)
+        values.append(last)
+    return values[len(inputs) :]
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(steps=_STEPS, dtypes=st.tuples(*[st.sampled_from(_TYPES)] * 3))
+def test_fused_chains_make_every_rounding(steps: list[_Step], dtypes: tuple[Any, ...]) -> None:
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=(130, 3)).astype(np.float32).astype(dtype) for dtype in dtypes]
+    check(lambda *given: _chain(steps, *given), *inputs, excess_precision=False)

@@ -1,7 +1,7 @@
 """Two products in one kernel, and the operations that take the results of both.
 
-One operand of each product stays in SBUF. The others pass by, 128 rows at a time: sums of both
-products lie in PSUM side by side when what follows reads them.
+The right operand of each product stays in SBUF. The left ones pass by, 128 rows at a time: sums of
+both products lie in PSUM side by side when what follows reads them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from neuronjax.lower.families.panels import Operand, Panel, Position, blocks, mo
 from neuronjax.lower.families.product import ProductWriter
 from neuronjax.lower.families.schedule import MOVING, STATIONARY
 from neuronjax.lower.families.steps import Step
-from neuronjax.lower.pairs import kept_side
 from neuronjax.lower.scope import Epilogue, Scope, chain_name
 from neuronjax.lower.storage import storage_of
 from neuronjax.lower.tile_program import Reference
@@ -47,8 +46,6 @@ def pair(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     seen = [[scope.view(operand) for operand in each.operands] for each in ops]
     sides = [dimensions(each, views) for each, views in zip(ops, seen, strict=True)]
     version = scope.unit.target.core.version
-    kept = kept_side(op)
-    assert kept is not None
 
     def write(builder: KernelBuilder, views: list[View], made: list[Buffer]) -> None:
         buffers = [*(view.buffer for view in views[4:]), *made]
@@ -56,9 +53,9 @@ def pair(scope: Scope, op: Op, epilogue: Epilogue) -> None:
             product_writer(builder, each, side, own, epilogue, buffers, version)
             for each, side, own in zip(ops, sides, (views[:2], views[2:4]), strict=True)
         )
-        PairWriter(builder, newer, older, kept, axes).write()
+        PairWriter(builder, newer, older, axes).write()
 
-    key = ("pair", *sides, kept, axes, epilogue.program,
+    key = ("pair", *sides, axes, epilogue.program,
            tuple(str(v.dtype) for each in ops for v in (*each.operands, each.result)))  # fmt: skip
     views = [*seen[0], *seen[1], *epilogue.views]
     name = f"pair_{chain_name(epilogue.operations)}"
@@ -108,8 +105,6 @@ class PairWriter:
     builder: KernelBuilder
     newer: ProductWriter
     older: ProductWriter
-    #: Which operands stay: 0 or 1.
-    kept: int
     #: Dimension of the results -> that of the older one's.
     axes: tuple[tuple[int, int], ...]
 
@@ -122,11 +117,9 @@ class PairWriter:
 
     def _passing(self, writer: ProductWriter) -> _Passing:
         product = writer.product
-        operands, dims = (writer.left, writer.right), (product.left, product.right)
-        kept, passing = self.kept, 1 - self.kept
         return _Passing(
-            writer, writer.steps(), operands[kept], operands[passing], product.axes(dims[kept]),
-            product.axes(dims[passing]),
+            writer, writer.steps(), writer.right, writer.left, product.axes(product.right),
+            product.axes(product.left),
         )  # fmt: skip
 
     def _there(self, position: Position) -> dict[int, Affine]:
