@@ -87,6 +87,11 @@ CHOSEN: Mapping[str, tuple[str, ...]] = {
     "block sizes of the matmul, which are not published": ("K1 Vector", "K1 DMA"),
     "an engine follows close behind results that it streams": ("K14 total",),
     "software pipelining of attention, whose schedule is not published": ("K15 FP32", "K15 BF16"),
+    "the start of a transfer with descriptors in HBM": ("K17",),
+    "one ring over instances, its steps and its least size": (
+        "all-reduce-64 1 MiB", "all-reduce-64 64 MiB", "all-reduce-64 1 GiB",
+    ),
+    "a part of a torus is a ring": ("all-gather-8 1 KiB", "all-gather-8 512 KiB"),
     "collectives of programs go round rings": ("M4 token", "M5 token", "M6 token"),
     "what is lowered to which instructions, and weights loaded ahead; no number was fitted": (
         "M1", "M2", "M2 batch 8", "M3", "M3 batch 8", "M4 prefill", "M4 token", "M5 prefill",
