@@ -27,9 +27,9 @@ from neuronjax.jaxlib_api.cpu_client import Executable
 from neuronjax.options import threads_of_xla
 
 _STUCK_SECONDS = 3600
+"""Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
 _COLLECTIVES = 4
 """Collectives that a device may have under way at once: those that do not depend on each other."""
-"""Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
 
 
 @dataclass(frozen=True, eq=False)

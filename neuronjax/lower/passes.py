@@ -43,7 +43,7 @@ from neuronjax.lower.synchronise import synchronise
 from neuronjax.lower.unread import without_unread
 from neuronjax.program import text
 from neuronjax.program.program import Program, Target
-from neuronjax.program.verify import verify, verify_assembled
+from neuronjax.program.verify import Finding, verify, verify_assembled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Pass:
     contract: str
     run: Callable[[Any, Setting], Any]
     verify: Callable[[Any, Setting], Sequence[object]]
-    always: Callable[[Any], Sequence[object]] | None = None
+    always: Callable[[Any, Setting], Sequence[object]] | None = None
 
 
 def _read(module: ir.Module, setting: Setting) -> Graph:
@@ -131,10 +131,17 @@ def _graph_findings(graph: Graph, setting: Setting) -> Sequence[object]:
 
 def _findings(program: Program, setting: Setting) -> Sequence[object]:
     if not program.target.core.is_published:
-        return verify_assembled(program)
-    return [
-        finding for finding in verify(program) if setting.check_memory or finding.rule != "capacity"
-    ]
+        return _assembled_findings(program, setting)
+    return _counting(setting, verify(program))
+
+
+def _assembled_findings(program: Program, setting: Setting) -> Sequence[object]:
+    return _counting(setting, verify_assembled(program))
+
+
+def _counting(setting: Setting, findings: Sequence[Finding]) -> Sequence[object]:
+    """The findings that count where the program may be larger than the memory."""
+    return [finding for finding in findings if setting.check_memory or finding.rule != "capacity"]
 
 
 def _rewrite(name: str, contract: str, rules: Mapping[str, Rewrite]) -> Pass:
@@ -168,7 +175,7 @@ PROGRAM_PASSES = (
          _findings),
     Pass("allocate", "every buffer has an address", _allocated, _findings),
     Pass("synchronise", "engines wait for what they depend on", _synchronised, _findings,
-         verify_assembled),
+         _assembled_findings),
 )  # fmt: skip
 PASSES = (*GRAPH_PASSES, *PROGRAM_PASSES)
 """All passes, in order."""
@@ -210,7 +217,7 @@ def _run(passes: Iterable[Pass], state: Any, setting: Setting) -> Any:
         if setting.verify_passes:
             findings = each.verify(state, setting)
         elif each.always is not None:
-            findings = each.always(state)
+            findings = each.always(state, setting)
         if findings:
             raise FailedPassError(
                 f"pass {each.name!r} of the compiler ({each.contract}) left program"
