@@ -22,7 +22,7 @@ serve: $(STAMP)
 	JAX_PLATFORMS=neuron $(BIN)/python -m launch.serve --checkpoint_dir=runs/main
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
 # The models against transformers: needs torch, which nothing else here does.
 parity: $(STAMP)

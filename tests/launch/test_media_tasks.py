@@ -235,6 +235,7 @@ def write_pipeline(directory: Path, *, xl: bool) -> Path:
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("xl", [False, True])
 def test_text_to_image(tmp_path: Path, xl: bool) -> None:
     directory = write_pipeline(tmp_path / "model", xl=xl)

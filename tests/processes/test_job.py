@@ -51,7 +51,10 @@ def alone(neuron_devices: list[jax.Device]) -> dict[str, str]:
     return {name: task(neuron_devices) for name, task in job.TASKS.items()}
 
 
-@pytest.mark.parametrize(("count", "tasks"), [(2, list(job.TASKS)), (4, ["training"])])
+@pytest.mark.parametrize(
+    ("count", "tasks"),
+    [(2, list(job.TASKS)), pytest.param(4, ["training"], marks=pytest.mark.slow)],
+)
 def test_processes_compute_what_one_does(
     count: int,
     tasks: list[str],

@@ -145,6 +145,7 @@ def test_latencies_have_their_quantiles() -> None:
     assert math.isnan(Latencies().quantile(0.5))
 
 
+@pytest.mark.slow
 def test_the_times_are_those_of_the_estimate(tmp_path: Path) -> None:
     machine = Machine(model="1b", target="trn2.3xlarge", mesh="model=1")
     limits = SchedulerLimits(64, 16, 32, Buckets((2,), (1,), (32,), (2,), 32))

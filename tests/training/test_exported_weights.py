@@ -29,6 +29,7 @@ from tests.launch.programs import CONFIG, SOURCE, config
 from tests.training.presets import TALKS
 
 
+@pytest.mark.slow
 def test_weights_of_quantization_aware_training(tmp_path: Path) -> None:
     run = config(tmp_path, steps=2, precision="qat_int8", ema_decay=0.5)
     assert train(SOURCE, run) == 0
@@ -91,6 +92,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_as_safetensors(tmp_path: Path, name: str) -> None:
     case, kept, jobs = CASES[name], list[Parameters](), list[Job]()

@@ -154,6 +154,7 @@ MESHES = {
 }
 
 
+@pytest.mark.slow
 def test_the_copy_is_split_like_the_model(
     neuron_devices: list[jax.Device], models: tuple[Pretrained, Pretrained]
 ) -> None:

@@ -117,6 +117,7 @@ def test_presets_of_text_are_not_for_tuning() -> None:
         choose("hf_llama_7B", FULL, None, tunes=True)
 
 
+@pytest.mark.slow
 def test_a_twin_trains_resumes_and_goes_on_elsewhere(tmp_path: Path) -> None:
     outcome = presets.check("hf_llama3_8B_SFT", "tiny", tmp_path, environment(devices=8))
     assert not outcome.failure, outcome.failure

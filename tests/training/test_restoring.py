@@ -69,6 +69,7 @@ def logical(state: object, order: Order | None) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.slow
 def test_from_each_way_to_the_next(tmp_path: Path) -> None:
     devices = jax.devices("cpu")
     way = training(devices, WAYS[CHAIN[0]])

@@ -74,6 +74,7 @@ def worker(launcher: int, index: int) -> int:
     raise AssertionError(f"there is no process {index}")
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_with_a_run_of_one_and_one_with_theirs(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,6 +32,7 @@ def parameters_after(steps: int, devices: list[jax.Device], precision: str, **se
     return training, state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_mesh_trains_like_one_device(name: str, neuron_devices: list[jax.Device]) -> None:
     _, alone = parameters_after(2, neuron_devices, "fp32", optimizer=optimizer(name))
@@ -44,6 +45,7 @@ def test_mesh_trains_like_one_device(name: str, neuron_devices: list[jax.Device]
         assert np.mean(far) <= (0.01 if name == "lion" else 0), path
 
 
+@pytest.mark.slow
 def test_fp8_scales_are_those_of_whole_tensors(neuron_devices: list[jax.Device]) -> None:
     """Every core sees a part of each tensor, but all scale by the largest magnitude of all."""
     histories, losses = [], []
