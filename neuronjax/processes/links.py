@@ -155,9 +155,8 @@ class Links:
                 for part in parts:
                     peer.connection.send_bytes(part)
         except OSError as error:
-            if peer.ended:
-                raise self.fail(f"process {process} has ended") from None
-            raise self.fail(f"process {process} has died ({error})") from None
+            fate = "has ended" if peer.ended else "has died"
+            raise self.fail(f"process {process} {fate}") from error
 
     def _listen(self, process: int, peer: _Peer) -> None:
         try:

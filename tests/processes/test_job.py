@@ -103,7 +103,7 @@ def expected(index: int, count: int, cores: int) -> dict[str, Any]:
 
 
 DYING = """\
-import os, signal, sys
+import os, signal, sys, time
 import jax
 from jax.experimental import multihost_utils
 
@@ -111,6 +111,7 @@ jax.distributed.initialize()
 multihost_utils.sync_global_devices("begin")
 if jax.process_index() == 1:
     os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(float(sys.argv[1]))
 try:
     multihost_utils.sync_global_devices("end")
 except (jax.errors.JaxRuntimeError, ValueError) as error:  # jaxlib's, when dispatch itself fails
@@ -118,10 +119,13 @@ except (jax.errors.JaxRuntimeError, ValueError) as error:  # jaxlib's, when disp
 """
 
 
-def test_a_process_that_dies_is_named(tmp_path: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("seconds", [0, 1], ids=["seen while waiting", "seen before sending"])
+def test_a_process_that_dies_is_named(
+    seconds: float, tmp_path: Path, environment: dict[str, str]
+) -> None:
     script, logs = tmp_path / "dying.py", tmp_path / "logs"
     script.write_text(DYING)
-    done = launch("--hosts=2", f"--logs={logs}", str(script), env=environment)
+    done = launch("--hosts=2", f"--logs={logs}", str(script), str(seconds), env=environment)
     assert done.returncode == 1
     assert done.stderr == (
         "neuronjax launch: process 1 was killed by SIGKILL; the others were ended. "
