@@ -34,14 +34,14 @@ from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.report import Finding, Reporter, findings
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.lower import passes
-from neuronjax.lower.interleaving.prices import Move, Price, Prices
 from neuronjax.lower.passes import Pass, Setting
+from neuronjax.lower.schedule.prices import Move, Price, Prices
 from neuronjax.partition.spmd import partition
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Program, Target
+from neuronjax.timing.encoding import PS, Assumptions, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.simulate import simulate
-from neuronjax.timing.streams import PS, Assumptions, compile_kernel
 from neuronjax.timing.table import cost_of
 
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from neuronjax.hlo import graph as hlo_graph
-from neuronjax.lower.families.table import EPILOGUES, RULES
-from neuronjax.lower.homes import Home
 from neuronjax.lower.moves import move
-from neuronjax.lower.rebuild import on_buffers
+from neuronjax.lower.plan.homes import Home
+from neuronjax.lower.rules import EPILOGUES, RULES
 from neuronjax.lower.scope import Scope, Unit
-from neuronjax.lower.storage import storage_of
-from neuronjax.lower.view import View, whole_view
+from neuronjax.lower.values.storage import storage_of
+from neuronjax.lower.values.view import View, whole_view
+from neuronjax.lower.write.rebuild import on_buffers
 from neuronjax.program.operand import Buffer, Kind
 from neuronjax.program.program import (
     Alias,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neuronjax.lower.scope import Scope
-from neuronjax.lower.view import View, whole_view
+from neuronjax.lower.values.view import View, whole_view
 
 
 def move(scope: Scope, pairs: Sequence[tuple[View, View]]) -> None:

@@ -18,18 +18,16 @@ from neuronjax.hlo import graph as hlo_graph
 from neuronjax.hlo.graph import Graph
 from neuronjax.hlo.graph_text import malformed, printed
 from neuronjax.jaxlib_api.mlir import ir
-from neuronjax.lower import elementwise
-from neuronjax.lower.allocate import allocate
-from neuronjax.lower.composed import COMPOSED
-from neuronjax.lower.empty import EMPTY
-from neuronjax.lower.families.expansions import REWRITES
-from neuronjax.lower.families.table import RULES
-from neuronjax.lower.families.transposed import REWRITES as TRANSPOSED
-from neuronjax.lower.interleaving.interleave import interleaved
-from neuronjax.lower.interleaving.prices import Prices
-from neuronjax.lower.join import join
+from neuronjax.lower.chain import elementwise
+from neuronjax.lower.cores.split import split
+from neuronjax.lower.join.join import join
+from neuronjax.lower.join.unread import without_unread
 from neuronjax.lower.lowering import written
-from neuronjax.lower.native import (
+from neuronjax.lower.memory.allocate import allocate
+from neuronjax.lower.rewrite.composed import COMPOSED
+from neuronjax.lower.rewrite.empty import EMPTY
+from neuronjax.lower.rewrite.expansions import REWRITES
+from neuronjax.lower.rewrite.native import (
     CANONICAL,
     LATER,
     NATIVE,
@@ -37,10 +35,12 @@ from neuronjax.lower.native import (
     with_written_broadcasts,
     without_unused,
 )
-from neuronjax.lower.rewrite import Rewrite, rewrite
-from neuronjax.lower.split import split
-from neuronjax.lower.synchronise import synchronise
-from neuronjax.lower.unread import without_unread
+from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
+from neuronjax.lower.rewriter import Rewrite, rewrite
+from neuronjax.lower.rules import RULES
+from neuronjax.lower.schedule.interleave import interleaved
+from neuronjax.lower.schedule.prices import Prices
+from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.program import text
 from neuronjax.program.program import Program, Target
 from neuronjax.program.verify import Finding, verify, verify_assembled

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from neuronjax.hlo.graph import Graph, Op, Value, refuse
-from neuronjax.lower import elementwise
-from neuronjax.lower.builder import KernelBuilder, tile_access
-from neuronjax.lower.fuse import is_elementwise, is_splat
-from neuronjax.lower.storage import storage_of
-from neuronjax.lower.view import dense_strides
+from neuronjax.lower.chain import elementwise
+from neuronjax.lower.operations import is_elementwise, is_splat
+from neuronjax.lower.values.storage import storage_of
+from neuronjax.lower.values.view import dense_strides
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Immediate, Scalar
 

@@ -18,23 +18,31 @@ import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.location import common_scope
-from neuronjax.lower import elementwise
-from neuronjax.lower.absorb import absorbed
-from neuronjax.lower.across import write_chain
-from neuronjax.lower.attention import merged
-from neuronjax.lower.balance import balanced
-from neuronjax.lower.builder import KernelBuilder
-from neuronjax.lower.frames import Frame, frames
-from neuronjax.lower.fuse import VIEWS, Fusion, Group, is_splat, peel, root_of
-from neuronjax.lower.homes import Home, settled
-from neuronjax.lower.layouts import orders
-from neuronjax.lower.order import ordered
-from neuronjax.lower.pairs import paired
-from neuronjax.lower.storage import storage_of, stored
-from neuronjax.lower.tile_program import Input, Node, Output, Reference, TileProgram, simplified
-from neuronjax.lower.tiles import TileEmitter
-from neuronjax.lower.view import View, whole_view
-from neuronjax.lower.widening import widened_late
+from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.across import write_chain
+from neuronjax.lower.chain.balance import balanced
+from neuronjax.lower.chain.tile_program import (
+    Input,
+    Node,
+    Output,
+    Reference,
+    TileProgram,
+    simplified,
+)
+from neuronjax.lower.chain.tiles import TileEmitter
+from neuronjax.lower.group.absorb import absorbed
+from neuronjax.lower.group.attention_groups import merged
+from neuronjax.lower.group.fuse import Fusion, Group
+from neuronjax.lower.group.pairs import paired
+from neuronjax.lower.group.widening import widened_late
+from neuronjax.lower.operations import VIEWS, is_splat, peel, root_of
+from neuronjax.lower.plan.frames import Frame, frames
+from neuronjax.lower.plan.homes import Home, settled
+from neuronjax.lower.plan.layouts import orders
+from neuronjax.lower.plan.order import ordered
+from neuronjax.lower.values.storage import storage_of, stored
+from neuronjax.lower.values.view import View, whole_view
+from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Buffer, Immediate, Kind, Memory, Register

@@ -16,7 +16,7 @@ from neuronjax.garbage import seldom_collected
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient
 from neuronjax.legalize.policy import policy_of
-from neuronjax.lower.account import MemoryUse, account
+from neuronjax.lower.memory.account import MemoryUse, account
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.flops import model_flops
 from neuronjax.planning.memory import kind_of
@@ -25,9 +25,9 @@ from neuronjax.planning.traffic import CORES, JOINT, axes_of
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program, Target
 from neuronjax.timing.calibration import CALIBRATION, Calibration
+from neuronjax.timing.encoding import Assumptions
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.schedule import schedule
-from neuronjax.timing.streams import Assumptions
 from neuronjax.timing.timeline import KernelTime, Timeline
 
 

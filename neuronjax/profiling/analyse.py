@@ -22,11 +22,11 @@ from neuronjax.profiling.spans import simulated, spans, waits
 from neuronjax.profiling.work import queues, work_of
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.program import Kernel, Program
+from neuronjax.timing.encoding import Assumptions, Compiled, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.roofline import roofline
 from neuronjax.timing.schedule import schedule
 from neuronjax.timing.simulate import Simulated
-from neuronjax.timing.streams import Assumptions, Compiled, compile_kernel
 from neuronjax.timing.timeline import KernelTime
 
 MOST_SPANS = 12_000

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from neuronjax.lower.account import MemoryUse, account
-from neuronjax.lower.timeline import timeline
+from neuronjax.lower.memory.account import MemoryUse, account
+from neuronjax.lower.memory.occupancy import timeline
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Kernel, Program
 

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Call, Function, If, Kernel, Node, Program, Split
 from neuronjax.program.walk import children, label
-from neuronjax.timing.streams import taken
+from neuronjax.timing.encoding import taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Kind, Memory
 from neuronjax.program.tensor_engine import Matmul, MatmulMX, TensorTranspose
 from neuronjax.timing.cost import Cost
+from neuronjax.timing.encoding import Compiled
 from neuronjax.timing.platform import Platform
-from neuronjax.timing.streams import Compiled
 
 _QUEUES = {
     (Kind.ARGUMENT, "read"): "input_queue_bytes",

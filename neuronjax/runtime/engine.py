@@ -30,8 +30,8 @@ from neuronjax.errors import ConfigurationError, SerializationError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
-from neuronjax.lower.account import account
-from neuronjax.lower.storage import restored, stored
+from neuronjax.lower.memory.account import account
+from neuronjax.lower.values.storage import restored, stored
 from neuronjax.options import Options
 from neuronjax.program.control import Host
 from neuronjax.program.operand import Kind

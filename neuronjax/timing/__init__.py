@@ -5,7 +5,7 @@
 * `cost`: `Cost`, `Transfer`, `Message`, records that add; `walks`: what an access pattern costs.
 * `tensor_engine`, `vector_engine`, `scalar_engine`, `gpsimd_engine`, `random_numbers`, `dma`,
   `collective`, `control`: the rule of every instruction; `table`: all of them by type.
-* `streams`: a kernel as integers, with `overlaps`, which says what an engine waits for of its own;
+* `encoding`: a kernel as integers, with `overlaps`, which says what an engine waits for of its own;
   `simulate`: one kernel in time, loops jumped over.
 * `schedule`: whole programs: kernels, prefetch, collectives; `timeline`: the result.
 * `network`: collectives over the topology, also without a program.

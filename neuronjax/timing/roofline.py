@@ -25,8 +25,8 @@ from neuronjax.program.operators import PerformanceMode
 from neuronjax.program.program import Call, If, Loop, Node, Program, While
 from neuronjax.program.tensor_engine import Matmul, MatmulMX
 from neuronjax.program.walk import children
+from neuronjax.timing.encoding import Assumptions, taken
 from neuronjax.timing.platform import GIGA, Platform
-from neuronjax.timing.streams import Assumptions, taken
 
 FASTEST_LANES: Mapping[Engine, Mapping[int, float]] = {
     # NKI ISA 2.26: N/2 cycles at best on version 2; performance modes and N/4 later.

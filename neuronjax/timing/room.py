@@ -10,9 +10,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from neuronjax.program.operand import Access, Buffer, Memory
+from neuronjax.timing.encoding import PS, Compiled, Leaf, Nest
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.simulate import Simulated
-from neuronjax.timing.streams import PS, Compiled, Leaf, Nest
 
 
 def room(compiled: Compiled, result: Simulated, platform: Platform) -> int:

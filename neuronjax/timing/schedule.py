@@ -44,10 +44,7 @@ from neuronjax.program.program import (
     While,
 )
 from neuronjax.program.walk import kernels, label
-from neuronjax.timing.platform import Platform
-from neuronjax.timing.room import room
-from neuronjax.timing.simulate import Simulated, simulate
-from neuronjax.timing.streams import (
+from neuronjax.timing.encoding import (
     ENGINES,
     PS,
     Assumptions,
@@ -58,6 +55,9 @@ from neuronjax.timing.streams import (
     compile_kernel,
     taken,
 )
+from neuronjax.timing.platform import Platform
+from neuronjax.timing.room import room
+from neuronjax.timing.simulate import Simulated, simulate
 from neuronjax.timing.timeline import COLLECTIVE, DMA, Event, KernelTime, PartTime, Timeline
 
 _LIGHT = (CollectiveInstruction, RegisterMove, RegisterArithmetic, SemaphoreEvent)

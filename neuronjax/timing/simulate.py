@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.specs import Engine
+from neuronjax.timing.encoding import ENGINES, PS, Compiled, Leaf, Nest, Streams
 from neuronjax.timing.platform import Platform
-from neuronjax.timing.streams import ENGINES, PS, Compiled, Leaf, Nest, Streams
 
 _TENSOR = ENGINES.index(Engine.TENSOR)
 _COUNT = len(ENGINES)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from neuronjax.emulate.core import DataflowOrder, Order, ProgramOrder, run
-from neuronjax.lower.synchronise import synchronise
+from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.program.program import Program
 from tests.emulate.chain import chained
 from tests.emulate.programs import CASES, GOLDEN, assert_close, golden, on_host

@@ -25,7 +25,7 @@ from neuronjax.host.client import HostClient
 from neuronjax.jaxlib_api import mlir
 from neuronjax.legalize.policy import policy_of
 from neuronjax.lower.passes import Setting, complete, lower
-from neuronjax.lower.storage import restored, stored
+from neuronjax.lower.values.storage import restored, stored
 from neuronjax.machine.chips import CHIPS
 from neuronjax.options import Options
 from neuronjax.program.control import Host

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from neuronjax.lower.rebuild import on_buffers
+from neuronjax.lower.write.rebuild import on_buffers
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import Affine
 from neuronjax.program.collective import GroupCollective

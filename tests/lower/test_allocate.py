@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 
 from neuronjax.errors import DeviceMemoryError, PsumOverflowError, SbufOverflowError
-from neuronjax.lower.account import account
-from neuronjax.lower.allocate import allocate
-from neuronjax.lower.lifetimes import lives
-from neuronjax.lower.placement import Piece, peak, place
-from neuronjax.lower.rebuild import with_buffers
+from neuronjax.lower.memory.account import account
+from neuronjax.lower.memory.allocate import allocate
+from neuronjax.lower.memory.lifetimes import lives
+from neuronjax.lower.memory.placement import Piece, peak, place
+from neuronjax.lower.write.rebuild import with_buffers
 from neuronjax.program.operand import Buffer, Kind
 from neuronjax.program.program import Kernel, Program
 from neuronjax.program.text import format, parse

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from neuronjax.lower.allocate import allocate
+from neuronjax.lower.memory.allocate import allocate
 from neuronjax.program.operand import Kind
 from neuronjax.program.verify import verify
 from tests.lower.differential import EXACT, FUNCTION, SUM, Tolerance, check

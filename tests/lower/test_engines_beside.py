@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from neuronjax.emulate.core import DataflowOrder
-from neuronjax.lower.allocate import allocate
-from neuronjax.lower.synchronise import synchronise
+from neuronjax.lower.memory.allocate import allocate
+from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.program.verify import verify
 from tests.lower import test_control_flow, test_donation, test_gather, test_pairs, test_scatter
 from tests.lower.differential import EXACT, assert_close, emulated, lowered, sent

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 
 from neuronjax.compiler import lower_program
 from neuronjax.emulate.core import DataflowOrder, Order
-from neuronjax.lower.allocate import allocate
-from neuronjax.lower.interleaving.interleave import interleaved
-from neuronjax.lower.interleaving.prices import Move, Price
-from neuronjax.lower.join import join
-from neuronjax.lower.split import split
-from neuronjax.lower.synchronise import synchronise
+from neuronjax.lower.cores.split import split
+from neuronjax.lower.join.join import join
+from neuronjax.lower.memory.allocate import allocate
+from neuronjax.lower.schedule.interleave import interleaved
+from neuronjax.lower.schedule.prices import Move, Price
+from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from neuronjax.emulate.core import run
-from neuronjax.lower.join import join, segments
-from neuronjax.lower.once import Walk, fill_once
+from neuronjax.lower.join.join import join, segments
+from neuronjax.lower.join.once import Walk, fill_once
 from neuronjax.program.operand import Access, Memory
 from neuronjax.program.program import Call, Kernel, Node, Program
 from neuronjax.program.text import format, parse

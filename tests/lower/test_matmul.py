@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from neuronjax.lower.allocate import allocate
+from neuronjax.lower.memory.allocate import allocate
 from neuronjax.program.program import Program
 from neuronjax.program.verify import verify
 from neuronjax.program.walk import count_instructions, instructions, kernels

@@ -15,7 +15,7 @@ from neuronjax.errors import FailedPassError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower import passes
-from neuronjax.lower.allocate import allocate
+from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.passes import PASSES, Pass, Setting
 from neuronjax.program.program import Kernel, Node, Program, Split, Target
 from tests.lower.differential import CHIP, sent

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neuronjax.formats import FLOAT32
-from neuronjax.lower.resident import moved
+from neuronjax.lower.join.resident import moved
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.operand import Access, Buffer, Dim, Memory
 

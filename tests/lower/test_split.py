@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from neuronjax.compiler import lower_program
 from neuronjax.emulate.core import DataflowOrder, Order
 from neuronjax.formats import FORMATS
-from neuronjax.lower.split import split
+from neuronjax.lower.cores.split import split
 from neuronjax.program.affine import affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Access, Buffer, Dim, Memory

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from neuronjax.lower.synchronise import synchronise
+from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Loop, Node, Program
 from neuronjax.program.rules.semaphores import deadlock, semaphores

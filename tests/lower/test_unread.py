@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neuronjax.lower.unread import without_unread
+from neuronjax.lower.join.unread import without_unread
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.text import parse
 from neuronjax.program.verify import verify

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from neuronjax.machine.specs import Engine
+from neuronjax.timing.encoding import ENGINES, PS, Compiled, Leaf, Nest, Streams
 from neuronjax.timing.platform import Platform
-from neuronjax.timing.streams import ENGINES, PS, Compiled, Leaf, Nest, Streams
 
 TENSOR = ENGINES.index(Engine.TENSOR)
 

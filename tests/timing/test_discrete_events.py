@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from neuronjax.program.program import Kernel, Program
 from neuronjax.program.text import parse
 from neuronjax.program.walk import kernels
+from neuronjax.timing.encoding import Assumptions, Nest, Streams, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.simulate import simulate
-from neuronjax.timing.streams import Assumptions, Nest, Streams, compile_kernel
 from tests.timing.discrete_event import DiscreteEvents
 from tests.timing.programs import every, pipeline
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from neuronjax.lower.synchronise import synchronise
+from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.program.program import Program, Target
 from neuronjax.timing import simulate as simulation
 from neuronjax.timing.roofline import roofline

@@ -12,10 +12,10 @@ from neuronjax.program.program import Program
 from neuronjax.program.text import parse
 from neuronjax.program.walk import count_instructions
 from neuronjax.timing.calibration import CALIBRATION
+from neuronjax.timing.encoding import Assumptions
 from neuronjax.timing.network import collective_time
 from neuronjax.timing.platform import Platform, smallest_machine
 from neuronjax.timing.schedule import kernel_time, profile, schedule
-from neuronjax.timing.streams import Assumptions
 from neuronjax.timing.timeline import Timeline
 from tests.timing.programs import every, golden
 

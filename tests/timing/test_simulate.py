@@ -12,10 +12,10 @@ from neuronjax.program.text import parse
 from neuronjax.program.walk import kernels
 from neuronjax.timing import simulate as simulation
 from neuronjax.timing.calibration import CALIBRATION
+from neuronjax.timing.encoding import PS, Assumptions, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.schedule import profile, schedule
 from neuronjax.timing.simulate import Simulated, simulate
-from neuronjax.timing.streams import PS, Assumptions, compile_kernel
 from tests.timing.programs import Stage, every, loop_of, pipeline, run_ahead, unsynchronised
 
 PROGRAMS = every()

@@ -22,10 +22,10 @@ from neuronjax.program.tensor_engine import Matmul
 from neuronjax.program.vector_engine import TensorTensor
 from neuronjax.timing.calibration import CALIBRATION, Calibration
 from neuronjax.timing.cost import Cost, Transfer
+from neuronjax.timing.encoding import Assumptions
 from neuronjax.timing.network import Op, collective_time
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.schedule import profile, schedule
-from neuronjax.timing.streams import Assumptions
 from neuronjax.timing.table import cost_of
 from neuronjax.timing.tensor_engine import load_stationary
 from neuronjax.timing.timeline import KernelTime, Timeline

@@ -1,0 +1,137 @@
+"""Sharing the element-wise work of a kernel between the Vector and the Scalar engine.
+
+Copies, squares and operations with scalars run on either. They are written for Vector; those that
+bring it and the Scalar engine into balance move there, first what empties PSUM: its producer is
+another engine anyway. Prices are rough, in elements of a partition: only their order matters.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
+from neuronjax.lower.chain.compose import CONSTANT_BIAS
+from neuronjax.machine.specs import CoreSpec, Engine
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Immediate, Memory, Scalar
+from neuronjax.program.operators import Activation, AluOp
+from neuronjax.program.program import Kernel, Loop, Node
+from neuronjax.program.scalar_engine import ONE_SCALAR, Activate
+from neuronjax.program.vector_engine import (
+    ScalarTensorTensor,
+    TensorCopy,
+    TensorScalar,
+    TensorTensor,
+)
+
+_TYPES = (FLOAT32, BFLOAT16, FLOAT16)
+_LEAST = 32
+"""Elements from which on moving pays: another engine has to be told."""
+_FIXED = 64
+"""What an instruction costs beside its elements."""
+_WAKING = 100
+"""What it costs to wait for another engine, about."""
+_FAST_COPIES = 3
+"""Generation from which on Vector copies several narrow elements per cycle."""
+
+
+def balanced(kernel: Kernel, core: CoreSpec) -> Kernel:
+    """The kernel with instructions of Vector moved to the Scalar engine where that helps."""
+    clocks = {engine: core.clock_hz(engine) for engine in (Engine.VECTOR, Engine.SCALAR)}
+    busy = dict.fromkeys(clocks, 0.0)
+    flexible: list[tuple[int, Instruction, int]] = []
+    for number, (each, runs) in enumerate(_instructions(kernel.body, 1)):
+        if each.engine in busy:
+            busy[each.engine] += runs * _cost(each) / clocks[each.engine]
+        if _is_flexible(each, core.version):
+            flexible.append((number, each, runs))
+    moved: set[int] = set()
+    for number, each, runs in sorted(flexible, key=lambda found: not _reads_psum(found[1])):
+        leaves = runs * _cost(each) / clocks[Engine.VECTOR]
+        comes = runs * _cost(_on_scalar(each) or each) / clocks[Engine.SCALAR]
+        waits = runs * _WAKING / clocks[Engine.SCALAR]
+        if busy[Engine.SCALAR] + comes + waits <= busy[Engine.VECTOR] - leaves:
+            busy[Engine.VECTOR] -= leaves
+            busy[Engine.SCALAR] += comes
+            moved.add(number)
+    return replace(kernel, body=_rewritten(kernel.body, itertools.count(), moved))
+
+
+def _instructions(nodes: Sequence[Node], runs: int) -> Iterator[tuple[Instruction, int]]:
+    """Instructions within plain loops, with how often they run."""
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _instructions(node.body, runs * (node.most_trips or 1))
+        elif isinstance(node, Instruction):
+            yield node, runs
+
+
+def _rewritten(
+    nodes: Sequence[Node], numbers: Iterator[int], moved: Collection[int]
+) -> tuple[Node, ...]:
+    """The same nodes, instructions of these numbers on the Scalar engine."""
+    found: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            found.append(replace(node, body=_rewritten(node.body, numbers, moved)))
+        elif isinstance(node, Instruction):
+            other = _on_scalar(node) if next(numbers) in moved else None
+            found.append(other or node)
+        else:
+            found.append(node)
+    return tuple(found)
+
+
+def _on_scalar(each: Instruction) -> Activate | None:
+    """The same as an activation: op(data * scale + bias); None: there is none."""
+    if isinstance(each, TensorCopy):
+        return Activate(dst=each.dst, op=Activation.COPY, data=each.src)
+    if isinstance(each, TensorTensor) and each.op is AluOp.MULTIPLY and each.data1 == each.data2:
+        return Activate(dst=each.dst, op=Activation.SQUARE, data=each.data1)
+    if not isinstance(each, TensorScalar):
+        return None
+    steps = [(each.op0, each.operand0), (each.op1, each.operand1)]
+    if each.op1 is None:
+        steps.pop()
+    function = Activation.COPY
+    scale: Scalar = ONE_SCALAR
+    bias: Scalar | None = None
+    if steps[-1] == (AluOp.MAXIMUM, Immediate(0.0)):
+        function = Activation.RELU
+        steps.pop()
+    if steps and steps[0][0] is AluOp.MULTIPLY:
+        scale = steps.pop(0)[1] or ONE_SCALAR
+    if steps and steps[0][0] is AluOp.ADD:
+        bias = steps.pop(0)[1]
+    if steps:
+        return None
+    return Activate(dst=each.dst, op=function, data=each.data, scale=scale, bias=bias)
+
+
+def _is_flexible(each: Instruction, version: int) -> bool:
+    """Whether it is written for Vector, and the Scalar engine does the same as fast."""
+    other = _on_scalar(each)
+    if each.engine is not Engine.VECTOR or other is None:
+        return False
+    if isinstance(other.bias, Immediate) and version < CONSTANT_BIAS:
+        return False
+    if any(access.element_type not in _TYPES for access in each.accesses()):
+        return False
+    streams = [access for access in each.accesses() if access.free_elements > 1]
+    if max((access.free_elements for access in streams), default=0) < _LEAST:
+        return False
+    narrow = all(access.element_type is not FLOAT32 for access in streams)
+    return version < _FAST_COPIES or not narrow
+
+
+def _reads_psum(each: Instruction) -> bool:
+    return any(access.memory is Memory.PSUM for access in each.accesses())
+
+
+def _cost(each: Instruction) -> float:
+    accesses = each.accesses()
+    elements = max((access.free_elements for access in accesses), default=0)
+    pair = isinstance(each, TensorTensor | ScalarTensorTensor) and not _reads_psum(each)
+    return _FIXED + (2 if pair else 1) * elements

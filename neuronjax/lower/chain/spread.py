@@ -1,0 +1,59 @@
+"""One row of memory in all partitions, such as a bias: read once, and spread by the Tensor engine.
+
+A transfer with a stride of 0 over partitions would read and write the row once for each of them.
+The product of a column of ones with the row is exact.
+"""
+
+from __future__ import annotations
+
+from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import Engine
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.element_types import ElementType, bytes_of
+from neuronjax.program.operand import Access, Buffer, Immediate, Memory
+from neuronjax.program.tensor_engine import Matmul
+from neuronjax.program.vector_engine import Memset
+
+_TYPES = (FLOAT32, BFLOAT16, FLOAT16)
+_LEAST_PARTITIONS = 32
+_LEAST_BYTES = 512
+"""Bytes of a row from which on it is worth while."""
+
+
+_MOST_IN_PSUM = 1024
+"""Elements of a row that may stay in PSUM: a few of them, and sums of products, fit."""
+_MOST_AT_ONCE = 2048
+"""Elements of a row that lie in PSUM at once."""
+_FAST_PAIRS = 3
+"""Generation from which on Vector reads two tensors of SBUF at full speed."""
+
+
+def is_spread(partitions: int, elements: int, dtype: ElementType) -> bool:
+    """Whether the Tensor engine spreads a row of so many elements over so many partitions."""
+    if dtype not in _TYPES or partitions < _LEAST_PARTITIONS:
+        return False
+    return elements * bytes_of(dtype) >= _LEAST_BYTES and elements <= _MOST_AT_ONCE
+
+
+def spread(builder: KernelBuilder, src: Access, partitions: int) -> Buffer:
+    """A tile in PSUM, in float32, that has all elements of src, a row in HBM, in all partitions."""
+    elements, dtype = src.elements, src.element_type
+    row = builder.tile((1, elements), dtype, name="row")
+    ones = builder.tile((1, partitions), dtype, name="ones")
+    one = tile_access(ones, [partitions], [1])
+    builder.emit(Memset(dst=one, value=Immediate(1.0), engine=Engine.GPSIMD))
+    builder.emit(DmaCopy(dst=tile_access(row, [elements], [1]), src=src))
+    most = builder.core.psum.bank_bytes // bytes_of(FLOAT32)
+    total = builder.tile((partitions, elements), FLOAT32, Memory.PSUM, name="spread")
+    for first in range(0, elements, most):
+        count = min(most, elements - first)
+        moving = tile_access(row, [count], [1], offset=first)
+        dst = tile_access(total, [count], [1], offset=first)
+        builder.emit(Matmul(dst=dst, stationary=one, moving=moving))
+    return total
+
+
+def stays_in_psum(builder: KernelBuilder, elements: int) -> bool:
+    """Whether operations read a row where it is: two tensors of SBUF take them twice the time."""
+    return builder.core.version < _FAST_PAIRS and elements <= _MOST_IN_PSUM

@@ -1,0 +1,166 @@
+"""Walking over values of one shape: rows of some dimensions in tiles, all others around them.
+
+A sweep numbers its values: those that are read and those that are written. What lies on partitions,
+what on the free axes of a tile and what is looped over is decided as it is for fused chains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from neuronjax.lower.chain.tile_program import Input, Node, TileProgram, simplified
+from neuronjax.lower.chain.tiles import Axis, Region, boxes, regions
+from neuronjax.lower.values.view import View, dense_strides, walk
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.element_types import ElementType
+from neuronjax.program.operand import Access
+
+Position = dict[int, Affine]
+"""Where a tile begins in each dimension."""
+
+WORDS = 12
+"""Words of a partition that a sweep may take for an element of a row, where it says nothing."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A value of a sweep: where it lies, and the dimension of the domain for each of its own."""
+
+    view: View
+    dims: tuple[int, ...]
+
+
+@dataclass
+class Sweep:
+    """One walk. `inner` dimensions lie within partitions, in chunks if they are long."""
+
+    builder: KernelBuilder
+    shape: tuple[int, ...]
+    inner: frozenset[int]
+    values: Sequence[Swept]
+    words: int = WORDS
+
+    def __post_init__(self) -> None:
+        everything = frozenset(range(len(self.shape)))
+        word = Node("", (), everything, np.dtype(np.uint64), np.dtype(np.uint64))
+        self.program = simplified(
+            TileProgram(
+                self.shape,
+                self.inner,
+                tuple(self._input(number, each) for number, each in enumerate(self.values)),
+                (word,) * (self.words // 2),
+                (),
+            )
+        )
+
+    def _input(self, number: int, each: Swept) -> Input:
+        strides = [0] * len(self.shape)
+        for dim, stride in zip(each.dims, each.view.strides, strict=True):
+            strides[dim] = stride
+        return Input(
+            number, tuple(strides), each.view.offset, np.dtype(np.uint8), frozenset(each.dims)
+        )
+
+    def regions(self) -> list[Region]:
+        """The boxes of the domain."""
+        return regions(self.program)
+
+    def lanes(self) -> list[Region]:
+        """Boxes with nothing but partitions, within loops."""
+        kept = [Axis(dim, size) for dim, size in enumerate(self.program.domain)]
+        return list(boxes(kept, 1, 0, ()))
+
+    def start(self, base: Sequence[tuple[int, int]]) -> Position:
+        """Where a box begins."""
+        position = dict.fromkeys(range(len(self.program.domain)), ZERO)
+        for dim, first in base:
+            position[dim] = position[dim] + first
+        return position
+
+    def nest(
+        self, loops: Sequence[Axis], position: Position, body: Callable[[Position], None]
+    ) -> None:
+        """`body` within loops."""
+        if not loops:
+            body(position)
+            return
+        axis, *rest = loops
+        with self.builder.loop(axis.size) as variable:
+            at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
+            self.nest(rest, at, body)
+
+    def hbm(
+        self,
+        number: int,
+        axes: Sequence[Axis],
+        position: Position,
+        sizes: Sequence[int] = (),
+        strides: Sequence[int] = (),
+    ) -> Access:
+        """The elements of a value along `axes`, then along dimensions that are not swept."""
+        each = self.program.inputs[number]
+        offset = Affine(each.offset)
+        for dim, at in position.items():
+            offset = offset + at * each.strides[dim]
+        return walk(
+            self.values[number].view.buffer,
+            offset,
+            [*(axis.size for axis in axes), *sizes],
+            [*(each.strides[axis.dim] * axis.step for axis in axes), *strides],
+        )
+
+    def load(self, number: int, region: Region, free: Sequence[Axis], position: Position) -> Access:
+        """A tile with the elements of a value."""
+        axes = [*region.partitions, *free]
+        src = self.hbm(number, axes, position)
+        slot = turn(position)
+        dst = self.tile(region, [axis.size for axis in free], src.element_type, slot)
+        self.builder.emit(DmaCopy(dst=dst, src=src))
+        return dst
+
+    def store(
+        self,
+        number: int,
+        region: Region,
+        free: Sequence[Axis],
+        position: Position,
+        tile: Access,
+    ) -> None:
+        """The elements of a tile go where the value lies."""
+        dst = self.hbm(number, [*region.partitions, *free], position)
+        self.builder.emit(DmaCopy(dst=dst, src=tile))
+
+    def tile(
+        self, region: Region, sizes: Sequence[int], dtype: ElementType, slot: Affine = ZERO
+    ) -> Access:
+        """A new tile, dense."""
+        return tile(self.builder, lanes(region), sizes, dtype, slot)
+
+
+def lanes(region: Region) -> int:
+    """Partitions that a region uses."""
+    return math.prod(axis.size for axis in region.partitions)
+
+
+def turn(position: Position) -> Affine:
+    """What decides which of two tiles is used: the loop variables."""
+    variables = sorted({name for at in position.values() for name in at.variables})
+    return Affine(0, tuple((name, 1) for name in variables))
+
+
+def tile(
+    builder: KernelBuilder,
+    partitions: int,
+    sizes: Sequence[int],
+    dtype: ElementType,
+    slot: Affine = ZERO,
+) -> Access:
+    """A new dense tile; two of them in turn if `slot` varies."""
+    buffer = builder.tile((partitions, *sizes), dtype, slots=1 if slot == ZERO else 2)
+    return tile_access(buffer, sizes, dense_strides(sizes), slot=slot)

@@ -1,0 +1,192 @@
+"""`while`, `case` and `if`: bodies are lowered as graphs of their own.
+
+What a loop carries has buffers that keep their place; a body's results are copied there unless they
+were made there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower.control.trips import trip_count
+from neuronjax.lower.filling import filled
+from neuronjax.lower.moves import is_same, move
+from neuronjax.lower.operations import root_of
+from neuronjax.lower.plan.homes import Home
+from neuronjax.lower.scope import Scope
+from neuronjax.lower.values.view import View, whole_view
+from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.program.control import RegisterArithmetic, RegisterLoad
+from neuronjax.program.operand import Immediate, Register
+from neuronjax.program.operators import AluOp
+from neuronjax.program.program import If, Kernel, Loop, Node, While
+
+
+def while_(scope: Scope, op: Op) -> None:
+    """A loop that asks its condition first; one that counts to a constant asks nothing."""
+    condition, body = op.regions
+    carried = _carry(scope, op, body)
+    inner = _inner(scope, body, carried)
+    inner.homes = [
+        Home(parameter, value, place)
+        for parameter, value, place in zip(body.parameters, body.results, carried, strict=True)
+        if place is not None and value is not parameter
+    ]
+    _return(inner, body, inner.run(), carried)
+    trips = trip_count(op)
+    if trips is not None:
+        if trips:
+            variable = scope.unit.name("trip")
+            scope.nodes.append(Loop(variable=variable, trips=trips, body=tuple(inner.nodes)))
+    else:
+        asked = _inner(scope, condition, carried)
+        (answer,) = asked.run()
+        assert answer is not None
+        register = scope.unit.register(1, "going")
+        asked.inline(load(scope, answer, register, op))
+        scope.nodes.append(
+            While(condition=tuple(asked.nodes), register=register, body=tuple(inner.nodes))
+        )
+    for result, view in zip(op.results, carried, strict=True):
+        if view is not None:
+            scope.views[result] = view
+
+
+def load(scope: Scope, view: View, register: Register, op: Op) -> Kernel:
+    """A kernel that loads one element into a register."""
+    builder = KernelBuilder(
+        name=scope.unit.name("load"), core=scope.unit.target.core, operations=(op.name,),
+        sources=(op.source,),
+    )  # fmt: skip
+    builder.emit(RegisterLoad(dst=register, src=view.access()))
+    return builder.kernel()
+
+
+def _carry(scope: Scope, op: Op, body: Graph) -> list[View | None]:
+    """Where the loop's values lie: what never changes stays, what changes gets a buffer."""
+    carried: list[View | None] = []
+    taken: set[str] = set()
+    captured = {root_of(value) for region in op.regions for value in region.captured()}
+    for index, value in enumerate(op.operands):
+        if value.is_empty:
+            carried.append(None)
+            continue
+        view = scope.view(value)
+        if body.results[index] is body.parameters[index]:
+            _share(scope, value)
+            carried.append(view)
+            continue
+        free = view.is_dense and scope.dies(value, scope.current) and view.buffer.name not in taken
+        once = sum(root_of(each) is root_of(value) for each in op.operands) == 1
+        if not (free and once and root_of(value) not in captured):
+            target = whole_view(scope.new(op.results[index], "carry"), value.shape)
+            if not filled(scope, target, value, op):
+                scope.copy(view, target, op)
+            view = target
+        taken.add(view.buffer.name)
+        carried.append(view)
+    return carried
+
+
+def _share(scope: Scope, value: Value) -> None:
+    """What a loop keeps is seen as its result too: no longer may either be overwritten."""
+    view = scope.view(value)
+    if not scope.dies(value, scope.current):
+        scope.owned.discard(view.buffer.name)
+
+
+def _inner(scope: Scope, graph: Graph, views: Sequence[View | None]) -> Scope:
+    inner = Scope(scope.unit, graph, scope)
+    for parameter, result, view in zip(graph.parameters, _padded(graph), views, strict=True):
+        if view is None:
+            continue
+        inner.views[parameter] = view
+        if result is not parameter:
+            inner.owned.add(view.buffer.name)
+    return inner
+
+
+def _padded(graph: Graph) -> tuple[Value | None, ...]:
+    """The results of a body, one for each parameter; a condition has others."""
+    same = len(graph.results) == len(graph.parameters) and all(
+        r.spec == p.spec for r, p in zip(graph.results, graph.parameters, strict=True)
+    )
+    return graph.results if same else graph.parameters
+
+
+def _return(
+    inner: Scope, body: Graph, results: Sequence[View | None], carried: Sequence[View | None]
+) -> None:
+    """Copies results to where the next iteration looks for them, all at once in effect."""
+    rows = zip(body.parameters, body.results, results, carried, strict=True)
+    move(
+        inner,
+        [
+            (view, home)
+            for parameter, value, view, home in rows
+            if home is not None and view is not None and value is not parameter
+        ],
+    )
+
+
+def case(scope: Scope, op: Op) -> None:
+    """The branch of an index; the last one of an index out of range."""
+    index = scope.view(op.operands[0])
+    targets = [
+        None if value.is_empty else whole_view(scope.result(value), value.shape)
+        for value in op.results
+    ]
+    branches = [_branch(scope, region, targets) for region in op.regions]
+    register = scope.unit.register(None, "branch")
+    scope.inline(load(scope, index, register, op))
+    scope.nodes += _choose(scope, op, register, branches)
+
+
+def _choose(
+    scope: Scope, op: Op, register: Register, branches: list[list[Node]], first: int = 0
+) -> list[Node]:
+    if len(branches) == 1:
+        return branches[0]
+    chosen = scope.unit.register(1, "chosen")
+    builder = KernelBuilder(
+        name=scope.unit.name("choose"), core=scope.unit.target.core, operations=(op.name,),
+        sources=(op.source,),
+    )  # fmt: skip
+    builder.emit(
+        RegisterArithmetic(dst=chosen, op=AluOp.EQUAL, left=register, right=Immediate(first))
+    )
+    rest = _choose(scope, op, register, branches[1:], first + 1)
+    return [
+        builder.kernel(),
+        If(register=chosen, then=tuple(branches[0]), otherwise=tuple(rest)),
+    ]
+
+
+def if_(scope: Scope, op: Op) -> None:
+    """The first branch of a true predicate, else the second."""
+    predicate = scope.view(op.operands[0])
+    targets = [
+        None if value.is_empty else whole_view(scope.result(value), value.shape)
+        for value in op.results
+    ]
+    then, otherwise = (_branch(scope, region, targets) for region in op.regions)
+    register = scope.unit.register(1, "chosen")
+    scope.inline(load(scope, predicate, register, op))
+    scope.nodes.append(If(register=register, then=tuple(then), otherwise=tuple(otherwise)))
+
+
+def _branch(scope: Scope, region: Graph, targets: Sequence[View | None]) -> list[Node]:
+    inner = Scope(scope.unit, region, scope)
+    made = {value for op in region.operations for value in op.results}
+    for value, target in zip(region.results, targets, strict=True):
+        if target is not None and value in made and root_of(value) is value:
+            inner.preferred.setdefault(value, target.buffer)
+    for view, target in zip(inner.run(), targets, strict=True):
+        if view is not None and target is not None and not is_same(view, target):
+            inner.copy(view, target)
+    return inner.nodes
+
+
+RULES = {"while": while_, "case": case, "if": if_}
+"""Operation -> rule."""

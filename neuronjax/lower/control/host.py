@@ -1,0 +1,149 @@
+"""Operations that no engine can do: a `host` instruction with the operation as text.
+
+A real core could not run such a program; the legality report says so. Here the rest of the program
+runs on engines all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from neuronjax.hlo import module as hlo
+from neuronjax.hlo.graph import Op, Value
+from neuronjax.hlo.module import TOKEN
+from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
+from neuronjax.lower.control.printing import created, tensor_type
+from neuronjax.lower.operations import is_constant
+from neuronjax.lower.scope import Scope
+from neuronjax.lower.values.view import View, whole_view
+from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.program.control import Host
+from neuronjax.program.operand import Buffer
+
+
+def lower(scope: Scope, op: Op) -> None:
+    """The operation as it is, on dense values; empty ones are not passed."""
+    present = [value for value in _needed(op) if _is_given(op, value) and not value.is_empty]
+    results = [value for value in op.results if not value.is_empty]
+    views = [whole_view(scope.dense(value), value.shape) for value in present]
+    buffers = [scope.result(value) for value in results]
+    text = module_text(op)
+
+    def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
+        builder.emit(
+            Host(
+                function=op.name,
+                dsts=tuple(whole_view(b, b.shape).access() for b in made),
+                srcs=tuple(whole_view(v.buffer, v.buffer.shape).access() for v in seen),
+                attributes=text,
+            )
+        )
+
+    scope.kernel(op.name.replace(".", "_"), [op], ("host", text), views, buffers, write)
+
+
+def _needed(op: Op) -> list[Value]:
+    """The operands, and values from around that regions use."""
+    captured = (value for region in op.regions for value in region.captured())
+    return list(dict.fromkeys((*op.operands, *captured)))
+
+
+def module_text(op: Op) -> str:
+    """A module whose `main` is this operation of its operands, as MLIR text.
+
+    Tokens are neither taken nor returned: they order nothing within one operation. Constants that
+    regions use stay constants.
+    """
+    twin = op.mlir
+    with twin.context if twin is not None else hlo.context(), ir.Location.unknown():
+        module = ir.Module.create()
+        module.operation.attributes["sym_name"] = ir.StringAttr.get(op.name)
+        with ir.InsertionPoint(module.body):
+            operands = _needed(op)
+            given = [value for value in operands if _is_given(op, value)]
+            function = func.FuncOp("main", ([tensor_type(each) for each in given], []))
+            with ir.InsertionPoint(function.add_entry_block()):
+                stands = dict(zip(given, function.arguments, strict=True))
+                for value in operands:
+                    if value not in stands:
+                        stands[value] = _made_inside(value)
+                made = _elements(_placed(op, stands), len(op.results))
+                results = [
+                    new for new, old in zip(made, op.results, strict=True) if old.dtype != TOKEN
+                ]
+                func.ReturnOp(results)
+            types = [value.type for value in function.arguments], [each.type for each in results]
+            kind = ir.FunctionType.get(*types)
+            function.operation.attributes["function_type"] = ir.TypeAttr.get(kind)
+        return str(module)
+
+
+def _is_given(op: Op, value: Value) -> bool:
+    """Whether `main` takes a value."""
+    return value.dtype != TOKEN and (value in op.operands or not is_constant(value))
+
+
+def _made_inside(value: Value) -> ir.Value:
+    """A token, or a constant."""
+    if value.dtype == TOKEN:
+        return stablehlo.CreateTokenOp().result
+    assert value.producer is not None
+    return created(value.producer, ()).results[0]
+
+
+def _placed(op: Op, stands: Mapping[Value, ir.Value]) -> ir.Operation:
+    """The operation, at the insertion point, with what stands for its operands."""
+    if op.mlir is None:
+        return created(op, [stands[value] for value in op.operands])
+    clone = op.mlir.clone()
+    _strip(clone)
+    for old, value in zip(_outer_values(op.mlir), _needed(op), strict=True):
+        _replace(clone, old, stands[value])
+    return clone
+
+
+_SHARDINGS = ("sdy.sharding", "mhlo.sharding")
+
+
+def _strip(operation: ir.Operation) -> None:
+    """Removes shardings, which name a mesh of the module that the operation came from."""
+    for name in _SHARDINGS:
+        if name in operation.attributes:
+            del operation.attributes[name]
+
+
+def _elements(operation: ir.Operation, count: int) -> list[ir.Value]:
+    """The results of an operation, or the elements of its tuple."""
+    if not any(isinstance(result.type, ir.TupleType) for result in operation.results):
+        return list(operation.results)
+    return [stablehlo.get_tuple_element(operation.results[0], index) for index in range(count)]
+
+
+def _outer_values(twin: ir.Operation) -> list[ir.Value]:
+    """MLIR values from outside that an operation and its regions use, each once, in order."""
+    found: list[ir.Value] = []
+    inside: set[ir.Value] = set()
+
+    def visit(operation: ir.Operation) -> None:
+        for operand in operation.operands:
+            if operand not in inside and operand not in found:
+                found.append(operand)
+        for region in operation.regions:
+            for block in region.blocks:
+                inside.update(block.arguments)
+                for each in block.operations:
+                    visit(each.operation)
+                    inside.update(each.operation.results)
+
+    visit(twin)
+    return found
+
+
+def _replace(operation: ir.Operation, old: ir.Value, new: ir.Value) -> None:
+    for index, operand in enumerate(operation.operands):
+        if operand == old:
+            operation.operands[index] = new
+    for region in operation.regions:
+        for block in region.blocks:
+            for each in block.operations:
+                _replace(each.operation, old, new)

@@ -1,0 +1,146 @@
+"""Nodes in two halves: a loop by its trips, a copy within HBM by its elements.
+
+The second half of a loop counts from 0 again; what depends on its variable is moved instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.program.affine import Affine, First, Last
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access, Dim, Memory, RegisterOffset
+from neuronjax.program.program import Loop, Node
+from neuronjax.program.walk import leaves
+
+LEAST_COPIED = 1 << 14
+"""Bytes from which a copy is halved: less takes a DMA no longer than its start."""
+
+
+def halves(node: Node) -> tuple[Node, Node] | None:
+    """Both halves of a node; None: it has none."""
+    if isinstance(node, Loop):
+        return _halves_of_loop(node)
+    if isinstance(node, DmaCopy) and node.dst.nbytes >= LEAST_COPIED:
+        return _halves_of_copy(node)
+    return None
+
+
+# Loops
+
+
+def _halves_of_loop(loop: Loop) -> tuple[Loop, Loop] | None:
+    if not isinstance(loop.trips, int) or loop.trips < 2:
+        return None
+    if any(_is_flagged(leaf, loop.variable) for leaf in leaves((loop,))):
+        return None
+    half = -(-loop.trips // 2)
+
+    def change(node: Node) -> Node | None:
+        return _moved(node, loop.variable, half) if isinstance(node, Instruction) else None
+
+    return (
+        dataclasses.replace(loop, trips=half),
+        dataclasses.replace(loop, trips=loop.trips - half, body=rebuilt(loop.body, change)),
+    )
+
+
+def _is_flagged(instruction: Instruction, variable: str) -> bool:
+    """Whether a flag asks for the first or last iteration."""
+    values = (getattr(instruction, each.name) for each in dataclasses.fields(instruction))
+    return any(isinstance(each, First | Last) and variable in each.variables for each in values)
+
+
+def _moved(instruction: Instruction, variable: str, by: int) -> Instruction:
+    """The instruction `by` iterations later."""
+    changed: dict[str, Any] = {}
+    for each in dataclasses.fields(instruction):
+        old = getattr(instruction, each.name)
+        new = _later(old, variable, by)
+        if new is not old:
+            changed[each.name] = new
+    return dataclasses.replace(instruction, **changed) if changed else instruction
+
+
+def _later(value: Any, variable: str, by: int) -> Any:
+    """A field's value with `variable` counting from `by`."""
+    mover = _MOVERS.get(type(value))
+    return value if mover is None else mover(value, variable, by)
+
+
+def _later_affine(value: Affine, variable: str, by: int) -> Affine:
+    factor = dict(value.terms).get(variable, 0)
+    return value + factor * by if factor else value
+
+
+def _later_access(value: Access, variable: str, by: int) -> Access:
+    if variable not in value.variables:
+        return value
+    names = ("offset", "partition", "slot")
+    moved = {name: _later(getattr(value, name), variable, by) for name in names}
+    return dataclasses.replace(value, **moved)
+
+
+def _later_offset(value: RegisterOffset, variable: str, by: int) -> RegisterOffset:
+    return dataclasses.replace(value, base=_later_affine(value.base, variable, by))
+
+
+def _later_tuple(value: tuple[Any, ...], variable: str, by: int) -> tuple[Any, ...]:
+    found = tuple(_later(each, variable, by) for each in value)
+    return value if all(a is b for a, b in zip(found, value, strict=True)) else found
+
+
+_MOVERS: Mapping[type, Callable[[Any, str, int], Any]] = {
+    Affine: _later_affine,
+    Access: _later_access,
+    RegisterOffset: _later_offset,
+    tuple: _later_tuple,
+}
+
+
+# Copies
+
+
+def _halves_of_copy(copy: DmaCopy) -> tuple[DmaCopy, DmaCopy] | None:
+    """A copy within HBM, cut where the outermost dimensions of both walks let it."""
+    if copy.dst.memory is not Memory.HBM or copy.src.memory is not Memory.HBM:
+        return None
+    for access in (copy.dst, copy.src):
+        if not access.dims:
+            return None
+        cut = -(-access.dims[0].size // 2) * math.prod(access.sizes[1:])
+        dst, src = _cut(copy.dst, cut), _cut(copy.src, cut)
+        if dst is not None and src is not None:
+            first, second = zip(dst, src, strict=True)
+            return (
+                dataclasses.replace(copy, dst=first[0], src=first[1]),
+                dataclasses.replace(copy, dst=second[0], src=second[1]),
+            )
+    return None
+
+
+def _cut(access: Access, elements: int) -> tuple[Access, Access] | None:
+    """The first so many elements of a walk, and the others; None: a row would be cut."""
+    outer, *inner = access.dims
+    steps, rest = divmod(elements, math.prod(dim.size for dim in inner))
+    if rest or not 0 < steps < outer.size:
+        return None
+    return (
+        dataclasses.replace(access, dims=(Dim(outer.stride, steps), *inner)),
+        dataclasses.replace(
+            access,
+            offset=_further(access.offset, steps * outer.stride),
+            dims=(Dim(outer.stride, outer.size - steps), *inner),
+        ),
+    )
+
+
+def _further(offset: Affine | RegisterOffset, by: int) -> Affine | RegisterOffset:
+    if isinstance(offset, Affine):
+        return offset + by
+    return dataclasses.replace(offset, base=offset.base + by)

@@ -1,0 +1,285 @@
+"""Kernels taken apart for the physical cores of a logical one.
+
+What counts is what a kernel leaves in HBM. Each of its outermost nodes that writes there goes to
+one core, and a core runs whatever its nodes need: those before them that fill tiles or registers
+which they find filled. So both cores may load the same tile; neither ever asks the other for one. A
+loop is divided if its iterations are independent: none reads a tile that another one wrote, and
+nobody else needs the loop. Each core then runs one half of the trips. So is a copy within HBM.
+
+Cores share nothing but HBM, where none may write what the other one touches. A kernel that does
+not come apart so, or would hardly gain by it, stays on the first core.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from neuronjax.lower.cores.halving import halves
+from neuronjax.lower.memory.lifetimes import carried
+from neuronjax.lower.sync.dependences import Overlap
+from neuronjax.lower.sync.overlap import Overlaps
+from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.program.collective import CollectiveInstruction
+from neuronjax.program.conflicts import Same, conflicts, touches
+from neuronjax.program.control import Host
+from neuronjax.program.dma import SendReceive
+from neuronjax.program.gpsimd_engine import CoreBarrier
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access, Buffer, Register
+from neuronjax.program.program import Function, Kernel, Loop, Node, Program, Split
+from neuronjax.program.random_numbers import INSTRUCTIONS as RANDOM_NUMBERS
+from neuronjax.program.walk import children, leaves
+
+CORES = 2
+"""Physical cores that a kernel is split over."""
+
+WORTH = 0.9
+"""A kernel is split if no core has more than this part of its work."""
+
+_WHOLE = (CollectiveInstruction, Host, SendReceive, CoreBarrier, *RANDOM_NUMBERS)
+"""What makes a kernel one core's: it concerns both, or draws from what an engine holds."""
+
+Nodes = tuple[Node, ...]
+Share = Mapping[int, Node]
+"""What a core runs at positions of a kernel."""
+
+
+def split(program: Program) -> Program:
+    """The program with kernels on both cores of a logical core, as far as they come apart.
+
+    Call it before `allocate`. Programs of one core for each logical one stay as they are.
+    """
+    if program.target.lnc != CORES:
+        return program
+    finished: dict[int, Node] = {}
+    roots = {alias.buffer: alias.of for alias in program.aliases}
+    on_chip = frozenset(buffer.name for buffer in program.buffers if buffer.on_chip)
+
+    overlaps = Overlaps(program)
+
+    def body(nodes: Nodes, function: Function | None) -> Nodes:
+        same = _same(overlaps.within(function), roots)
+
+        def change(node: Node) -> Node | None:
+            if isinstance(node, Split):
+                return node
+            if not isinstance(node, Kernel):
+                return None
+            if id(node) not in finished:
+                finished[id(node)] = _split(node, same, on_chip)
+            return finished[id(node)]
+
+        return rebuilt(nodes, change)
+
+    functions = tuple(
+        dataclasses.replace(each, body=body(each.body, each)) for each in program.functions
+    )
+    return dataclasses.replace(program, functions=functions, body=body(program.body, None))
+
+
+def _same(overlap: Overlap, roots: Mapping[str, str]) -> Same:
+    """Whether buffers begin at one place: aliases do, other buffers must not meet at all."""
+
+    def same(one: Buffer, other: Buffer) -> bool | None:
+        if roots.get(one.name, one.name) == roots.get(other.name, other.name):
+            return True
+        return False if overlap(one, other) is False else None
+
+    return same
+
+
+def _split(kernel: Kernel, same: Same, on_chip: frozenset[str]) -> Node:
+    """A kernel on two cores; the kernel itself, if it does not come apart."""
+    if not _is_plain(kernel.body, on_chip):
+        return kernel
+    flow = _flow(kernel)
+    if flow.is_written_for_all:
+        return kernel
+    most = WORTH * _work(kernel.body, 1)
+    units = _units(flow)
+    for find in (lambda: units, lambda: _together(flow, units, same)):
+        bodies = _shared_out(flow, [_divided(flow, unit, same) for unit in find()])
+        if any(not body or _work(body, 1) > most for body in bodies):
+            continue
+        first, second = map(touches, bodies)
+        if conflicts(first, second, same) is False:
+            parts = (_part(kernel, core, body) for core, body in enumerate(bodies))
+            return Split(name=kernel.name, kernels=tuple(parts))
+    return kernel
+
+
+def _part(kernel: Kernel, core: int, body: Nodes) -> Kernel:
+    used = {access.buffer.name for leaf in leaves(body) for access in leaf.accesses()}
+    tiles = tuple(buffer for buffer in kernel.buffers if buffer.name in used)
+    return dataclasses.replace(kernel, name=f"{kernel.name} core {core}", body=body, buffers=tiles)
+
+
+def _is_plain(nodes: Nodes, on_chip: frozenset[str]) -> bool:
+    """Whether all of it is known now, and concerns one core only."""
+    return all(
+        _is_of_one_core(node, on_chip)
+        if isinstance(node, Instruction)
+        else isinstance(node, Loop)
+        and isinstance(node.trips, int)
+        and _is_plain(node.body, on_chip)
+        for node in nodes
+    )
+
+
+def _is_of_one_core(node: Instruction, on_chip: frozenset[str]) -> bool:
+    return not isinstance(node, _WHOLE) and not any(
+        access.buffer.name in on_chip for access in node.accesses()
+    )
+
+
+# What needs what
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """A kernel's outermost nodes, and the positions of what each needs to have run before."""
+
+    nodes: Nodes
+    needs: tuple[frozenset[int], ...]
+    #: Positions of nodes that write HBM, and of those that set registers, which all cores hold.
+    stores: tuple[int, ...]
+    setters: frozenset[int]
+    #: Positions of loops of which an iteration needs another one.
+    chains: frozenset[int]
+
+    @property
+    def is_written_for_all(self) -> bool:
+        """Whether registers need what only one core may write."""
+        return not self.setters.isdisjoint(self.stores)
+
+    def body(self, share: Share) -> Nodes:
+        """A core's share, and what that needs."""
+        needed = self.setters.union(share, *(self.needs[each] for each in share))
+        return tuple(share.get(each, self.nodes[each]) for each in sorted(needed))
+
+
+def _flow(kernel: Kernel) -> _Flow:
+    writers: dict[str, list[int]] = {}
+    needs: list[frozenset[int]] = []
+    chains, setters = set(), set()
+    for position, node in enumerate(kernel.body):
+        found, written = _found(kernel, node), _written(node)
+        before = [each for name in found for each in writers.get(name, ())]
+        needs.append(frozenset(before).union(*(needs[each] for each in before)))
+        if found & written:
+            chains.add(position)
+        if any(name.startswith("$") for name in written):
+            setters |= {position, *needs[position]}
+        for name in written:
+            writers.setdefault(name, []).append(position)
+    stores = tuple(
+        position
+        for position, node in enumerate(kernel.body)
+        if any(touch.is_write for touch in touches((node,)))
+    )
+    return _Flow(kernel.body, tuple(needs), stores, frozenset(setters), frozenset(chains))
+
+
+def _written(node: Node) -> set[str]:
+    """Names of the tiles and registers that a node writes."""
+    return {_name(each) for leaf in leaves((node,)) for each in leaf.writes() if _is_local(each)}
+
+
+def _found(kernel: Kernel, node: Node) -> set[str]:
+    """What a node, or an iteration of a loop, reads before it has written it."""
+    loop = node if isinstance(node, Loop) else Loop(variable="_", trips=1, body=(node,))
+    read = [each for leaf in leaves((node,)) for each in leaf.reads() if _is_local(each)]
+    registers = {_name(each) for each in read if isinstance(each, Register)}
+    names = {_name(each) for each in read}
+    tiles = [buffer for buffer in kernel.buffers if buffer.name in names]
+    return registers | {buffer.name for buffer in carried(loop, tiles)}
+
+
+def _is_local(operand: Access | Register) -> bool:
+    return isinstance(operand, Register) or operand.buffer.on_chip
+
+
+def _name(operand: Access | Register) -> str:
+    return f"${operand.name}" if isinstance(operand, Register) else operand.buffer.name
+
+
+# Units: what one core runs, or both run half of
+
+
+def _units(flow: _Flow) -> list[tuple[int, ...]]:
+    """Positions of nodes that write HBM, together where one needs another."""
+    pairs = [(each, other) for each in flow.stores for other in flow.stores
+             if other in flow.needs[each]]  # fmt: skip
+    return _joined(flow.stores, pairs)
+
+
+def _together(flow: _Flow, units: Sequence[tuple[int, ...]], same: Same) -> list[tuple[int, ...]]:
+    """Units, together where they meet in HBM."""
+    known = [touches(flow.body({each: flow.nodes[each] for each in unit})) for unit in units]
+    pairs = [
+        (units[one][0], units[other][0])
+        for one in range(len(units))
+        for other in range(one)
+        if conflicts(known[one], known[other], same) is not False
+    ]
+    pairs += [(unit[0], each) for unit in units for each in unit]
+    return _joined(flow.stores, pairs)
+
+
+def _joined(positions: Iterable[int], pairs: Iterable[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """Positions in groups, such that both of each pair are in one."""
+    group = {each: each for each in positions}
+    for one, other in pairs:
+        old, new = group[one], group[other]
+        if old != new:
+            group = {each: new if at == old else at for each, at in group.items()}
+    found: dict[int, list[int]] = {}
+    for each, at in group.items():
+        found.setdefault(at, []).append(each)
+    return [tuple(each) for each in found.values()]
+
+
+def _divided(flow: _Flow, unit: tuple[int, ...], same: Same) -> tuple[Share, Share]:
+    """What each core runs of a unit: a half, or one of them everything."""
+    whole = {each: flow.nodes[each] for each in unit}
+    (only, *others) = unit
+    needed = any(only in needs for needs in flow.needs)
+    if others or needed or only in flow.chains:
+        return whole, {}
+    parts = halves(flow.nodes[only])
+    if parts is None:
+        return whole, {}
+    first, second = ({only: each} for each in parts)
+    meet = conflicts(touches(flow.body(first)), touches(flow.body(second)), same)
+    return (first, second) if meet is False else (whole, {})
+
+
+# Sharing out
+
+
+def _shared_out(flow: _Flow, units: Iterable[tuple[Share, Share]]) -> tuple[Nodes, Nodes]:
+    """Both cores' nodes: halves of what is divided, then each unit to the less busy core."""
+    cores: tuple[dict[int, Node], dict[int, Node]] = ({}, {})
+    work = [0, 0]
+    for first, second in sorted(units, key=lambda unit: not unit[1]):
+        way = (first, second) if second or work[0] <= work[1] else (second, first)
+        for core, share in enumerate(way):
+            cores[core].update(share)
+            work[core] += _work(share.values(), 1)
+    return flow.body(cores[0]), flow.body(cores[1])
+
+
+def _work(nodes: Iterable[Node], times: int) -> int:
+    """Elements that are touched."""
+    return sum(
+        times * sum(access.elements for access in node.accesses())
+        if isinstance(node, Instruction)
+        else _work(children(node), times * _trips(node))
+        for node in nodes
+    )
+
+
+def _trips(node: Node) -> int:
+    return node.trips if isinstance(node, Loop) and isinstance(node.trips, int) else 1

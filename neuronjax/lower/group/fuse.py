@@ -1,0 +1,282 @@
+"""Which operations share a kernel.
+
+Operations are taken in order. An element-wise operation or row reduction joins the newest group
+that one of its operands comes from, if its dimensions are dimensions of that group's domain; else
+it begins a group. As groups run in order of their numbers and only the newest is joined, no cycle
+can arise. Every other operation is a group of its own; some of them (products) take element-wise
+operations on their result in, as their epilogue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower.chain.tiles import is_resident
+from neuronjax.lower.operations import VIEWS, Map, is_elementwise, is_row_reduction, peel, root_of
+from neuronjax.lower.values.storage import is_native, storage_of
+from neuronjax.program.element_types import bytes_of
+
+MAX_OPERATIONS = 96
+"""Operations of a group: a kernel that people can still read, and tiles that fit."""
+
+SMALL = 1 << 16
+"""Elements of a value that may be made long before it is read."""
+
+
+@dataclass(eq=False)
+class Group:
+    """Operations of one kernel. `domain` has the sizes of its dimensions, if it is a chain."""
+
+    number: int
+    operations: list[Op]
+    domain: list[int] | None = None
+    reduced: frozenset[int] = frozenset()
+    maps: dict[Value, Map] = field(default_factory=dict)
+    #: Values from outside, with every way in which they are walked.
+    inputs: dict[tuple[Value, Map], None] = field(default_factory=dict)
+    #: Whether row reductions may join.
+    takes_reductions: bool = True
+    #: Of attention: scores and softmax, the weights among their values, and the last product.
+    inner: Group | None = None
+    link: Value | None = None
+    last: Group | None = None
+    #: Of a pair of products: the older one, and the dimension of its results for each own one.
+    other: Op | None = None
+    axes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def root(self) -> Op:
+        return self.operations[0]
+
+
+@dataclass
+class Fusion:
+    """Assigns the operations of one graph to groups."""
+
+    epilogues: frozenset[str]
+    groups: list[Group] = field(default_factory=list)
+    of: dict[Value, Group] = field(default_factory=dict)
+
+    def run(self, graph: Graph) -> list[Group]:
+        """The groups, in an order in which they can run."""
+        for op in _early_first(graph.operations):
+            if op.name in VIEWS or op.name == "constant":
+                continue
+            if op.results and all(value.is_empty for value in op.results) and not _acts(op):
+                continue  # nothing to compute
+            if is_elementwise(op):
+                self._chain(op, _identity(op.result.shape), None)
+            elif is_row_reduction(op):
+                self._reduction(op)
+            else:
+                self._alone(op)
+        return [group for group in self.groups if group.operations]
+
+    def _new(self, op: Op) -> Group:
+        group = Group(len(self.groups), [op])
+        self.groups.append(group)
+        for value in op.results:
+            self.of[value] = group
+        return group
+
+    def _alone(self, op: Op) -> None:
+        group = self._new(op)
+        values = (*op.operands, *op.results)
+        if op.name in self.epilogues and all(is_native(value.dtype) for value in values):
+            shape = op.result.shape
+            group.domain = list(shape)
+            group.maps[op.result] = _identity(shape)
+            group.takes_reductions = False
+
+    def _reduction(self, op: Op) -> None:
+        source = op.operands[0]
+        shape = source.shape
+        kept = [axis for axis in range(len(shape)) if axis not in op.attributes["dimensions"]]
+        self._chain(op, _identity(shape), kept)
+
+    def _chain(self, op: Op, own: Map, kept: Sequence[int] | None) -> None:
+        """Places an operation over dimensions `own`, all or (a reduction) some of them kept."""
+        shape = op.operands[0].shape if kept is not None else op.result.shape
+        group, placed = self._joinable(op, shape, kept)
+        if group is None:
+            group = self._new(op)
+            group.domain = list(shape)
+            placed = own
+        else:
+            group.operations.append(op)
+            self.of[op.result] = group
+        walked = op.operands[:1] if kept is not None else op.operands
+        for operand in walked:
+            self._note(group, operand, placed)
+        for operand in op.operands[len(walked) :]:
+            self._note(group, operand, ())
+        if kept is None:
+            group.maps[op.result] = placed
+        else:
+            group.maps[op.result] = tuple(placed[axis] for axis in kept)
+            group.reduced = frozenset(
+                axis for dim, axis in enumerate(placed) if axis is not None and dim not in kept
+            )
+
+    def _note(self, group: Group, operand: Value, placed: Map) -> None:
+        base, relation = peel(operand)
+        if self.of.get(base) is group and base in group.maps:
+            return
+        group.inputs[base, through(relation, placed, base)] = None
+
+    def _joinable(
+        self, op: Op, shape: tuple[int, ...], kept: Sequence[int] | None
+    ) -> tuple[Group | None, Map]:
+        newest = max((self._source(operand) for operand in op.operands), default=-1)
+        if newest < 0:
+            return None, ()
+        group = self.groups[newest]
+        if group.domain is None or len(group.operations) >= MAX_OPERATIONS:
+            return None, ()
+        for operand in op.operands:
+            base, _ = peel(operand)
+            if self._source(operand) == newest and base not in group.maps:
+                return None, ()  # seen through a view that needs it in memory
+        placed = self._placed(group, op, shape, kept is not None)
+        if placed is None or not self._fits(group, op, placed, kept):
+            return None, ()
+        return group, placed
+
+    def _source(self, operand: Value) -> int:
+        group = self.of.get(root_of(operand))
+        return group.number if group is not None else -1
+
+    def _placed(
+        self, group: Group, op: Op, shape: tuple[int, ...], is_reduction: bool
+    ) -> Map | None:
+        """The dimension of the domain for each dimension; None if they do not agree."""
+        assert group.domain is not None
+        placed: list[int | None] = [None] * len(shape)
+        operands = op.operands[:1] if is_reduction else op.operands
+        for operand in operands:
+            base, relation = peel(operand)
+            inside = base in group.maps and self.of.get(base) is group
+            if inside and not _merge(placed, relation, group.maps[base]):
+                return None
+        for operand in operands:
+            base, relation = peel(operand)
+            ways = [way for value, way in group.inputs if value is base]
+            if len(ways) == 1:
+                _merge(placed, relation, ways[0])
+        used = [axis for axis in placed if axis is not None]
+        if len(set(used)) != len(used):
+            return None
+        for dim, size in enumerate(shape):
+            axis = placed[dim]
+            if size == 1:
+                placed[dim] = None
+            elif axis is None or group.domain[axis] != size:
+                return None
+        return tuple(placed)
+
+    def _fits(self, group: Group, op: Op, placed: Map, kept: Sequence[int] | None) -> bool:
+        assert group.domain is not None
+        axes = {axis for axis in placed if axis is not None}
+        domain = {axis for axis, size in enumerate(group.domain) if size != 1}
+        if kept is None:
+            return domain - group.reduced <= axes and self._row_fits(group, op, axes)
+        if not group.takes_reductions or axes != domain:
+            return False
+        reduced = {a for d, a in enumerate(placed) if a is not None and d not in kept}
+        if group.reduced and reduced != group.reduced:
+            return False
+        return self._row_fits(group, op, axes, frozenset(reduced))
+
+    def _row_fits(
+        self, group: Group, op: Op, axes: set[int], reduced: frozenset[int] | None = None
+    ) -> bool:
+        """Long rows pass in chunks: then no tensor may depend on a reduction."""
+        assert group.domain is not None
+        reduced = group.reduced or reduced or frozenset()
+        if not reduced:
+            return True
+        row = math.prod(group.domain[axis] for axis in reduced)
+        if len(reduced) < 3 and is_resident(row, 24):
+            return True
+        is_tensor = bool(axes & reduced)
+        return not is_tensor or not any(
+            self._depends_on_reduction(group, operand) for operand in op.operands
+        )
+
+    def _depends_on_reduction(self, group: Group, value: Value) -> bool:
+        todo = [value]
+        seen: set[Value] = set()
+        while todo:
+            base, _ = peel(todo.pop())
+            if base in seen or self.of.get(base) is not group or base.producer is None:
+                continue
+            seen.add(base)
+            if is_row_reduction(base.producer):
+                return True
+            todo += base.producer.operands
+        return False
+
+
+def _early_first(operations: Sequence[Op]) -> list[Op]:
+    """The operations, but small ones that only what is there from the start decides come first:
+    a bias that is converted between two operations of a chain does not cut it."""
+    early: set[Op] = set()
+    for op in operations:
+        if is_elementwise(op) and math.prod(op.result.shape) <= SMALL:
+            roots = [root_of(operand).producer for operand in op.operands]
+            if all(each is None or each.name == "constant" or each in early for each in roots):
+                early.add(op)
+    return [
+        *(op for op in operations if op in early),
+        *(op for op in operations if op not in early),
+    ]
+
+
+def _acts(op: Op) -> bool:
+    """Whether an operation does something beyond its results."""
+    inside = (_acts(each) for region in op.regions for each in region.operations)
+    return bool(op.attributes.get("has_side_effect")) or any(inside)
+
+
+def _identity(shape: Sequence[int]) -> Map:
+    return tuple(axis if size != 1 else None for axis, size in enumerate(shape))
+
+
+def _merge(placed: list[int | None], relation: Map, base: Map) -> bool:
+    """Adds what an operand says about dimensions; whether it agrees."""
+    for dim, axis in enumerate(relation):
+        target = None if axis is None else base[axis]
+        if target is None:
+            continue
+        if placed[dim] is None:
+            placed[dim] = target
+        elif placed[dim] != target:
+            return False
+    return True
+
+
+def through(relation: Map, placed: Map, base: Value) -> Map:
+    """Dimension of the base -> dimension of the domain."""
+    found: list[int | None] = [None] * len(base.shape)
+    for dim, axis in enumerate(relation):
+        if axis is not None:
+            found[axis] = placed[dim]
+    return tuple(found)
+
+
+def outputs(group: Group, uses: dict[Value, list[Op | None]]) -> Iterator[Value]:
+    """Values of a chain that others need in memory."""
+    inside = set(group.operations)
+    for op in group.operations:
+        for value in op.results:
+            if any(user is None or user not in inside for user in uses.get(value, ())):
+                yield value
+
+
+def value_bytes(value: Value) -> int:
+    """Bytes of a value in memory."""
+    storage = storage_of(value.dtype)
+    return math.prod(value.shape) * storage.words * bytes_of(storage.dtype)

@@ -1,0 +1,184 @@
+"""`gather`: windows that index vectors name, by transfers that take row numbers from SBUF.
+
+A single window, or a few great ones, are plain transfers from an address in a register.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from neuronjax.hlo.graph import Op, Value
+from neuronjax.lower.index import addresses, gather_table
+from neuronjax.lower.index.gather_table import Batch, GatherTable, Part, Starts
+from neuronjax.lower.scope import Scope
+from neuronjax.lower.values.storage import storage_of
+from neuronjax.lower.values.view import View, dense_strides, walk, whole_view
+from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.program.affine import Affine
+from neuronjax.program.dma import DmaCopy, DmaGather
+from neuronjax.program.operand import Access, Buffer, Dim
+
+
+def gather(scope: Scope, op: Op) -> None:
+    """Windows in the order of index vectors; the result is that, its dimensions in another order.
+
+    The dimensions are those of the index vectors, then those of the window.
+    """
+    operand, indices = op.operands
+    numbers = op.attributes["dimension_numbers"]
+    sizes = op.attributes["slice_sizes"]
+    view = forward(scope, operand)
+    batch_shape, index = vectors(scope, indices, numbers["index_vector_dim"])
+    table = gather_table.table_of(
+        view, sizes, numbers["start_index_map"], shared_dimensions(numbers, "operand"),
+        batch_shape, indices.dtype,
+    )  # fmt: skip
+    target = _target(scope, op.result, numbers, batch_shape, sizes)
+
+    def write(builder: KernelBuilder, views: list[View], buffers: list[Buffer]) -> None:
+        if addresses.are_better(table, buffers[0].dtype):
+            _by_address(scope, builder, table, views, buffers[0])
+        else:
+            _by_row(builder, table, views, buffers[0])
+
+    scope.kernel("gather", [op], ("gather", table), [view, index], [target], write)
+
+
+def forward(scope: Scope, value: Value) -> View:
+    """A view without negative strides."""
+    view = scope.view(value)
+    if min(view.strides, default=0) >= 0:
+        return view
+    return whole_view(scope.dense(value), value.shape)
+
+
+def vectors(scope: Scope, indices: Value, dimension: int) -> tuple[tuple[int, ...], View]:
+    """The shape of the index vectors, and all of them as [vectors, components]."""
+    view = scope.view(indices)
+    shape = list(indices.shape)
+    if dimension == len(shape):
+        view = View(view.buffer, (*view.shape, 1), (*view.strides, 0), view.offset)
+        shape.append(1)
+    count = shape.pop(dimension)
+    order = [axis for axis in range(len(view.shape)) if axis != dimension]
+    return tuple(shape), flat(
+        scope, view.transposed([*order, dimension]), (math.prod(shape), count)
+    )
+
+
+def flat(scope: Scope, view: View, shape: tuple[int, ...]) -> View:
+    """A view in another shape; copied if no strides express it."""
+    seen = view.reshaped(shape)
+    if seen is None:
+        buffer = scope.scratch(shape, view.buffer.dtype)
+        scope.copy(view, whole_view(buffer, view.shape))
+        seen = whole_view(buffer, shape)
+    return seen
+
+
+def shared_dimensions(numbers: Mapping[str, Any], side: str) -> list[tuple[int, int]]:
+    """Pairs of dimensions of the operand and of the index vectors that run together."""
+    own, other = {
+        "operand": ("operand_batching_dims", "start_indices_batching_dims"),
+        "input": ("input_batching_dims", "scatter_indices_batching_dims"),
+    }[side]
+    vector = numbers["index_vector_dim"]
+    return [(d, b - (b > vector)) for d, b in zip(numbers[own], numbers[other], strict=True)]
+
+
+def _target(
+    scope: Scope,
+    result: Value,
+    numbers: Mapping[str, Any],
+    batch_shape: Sequence[int],
+    sizes: Sequence[int],
+) -> Buffer:
+    """A buffer of [index vectors, window]; the result is seen in it."""
+    dropped = {*numbers["collapsed_slice_dims"], *numbers["operand_batching_dims"]}
+    window = [size for d, size in enumerate(sizes) if d not in dropped]
+    offsets = list(numbers["offset_dims"])
+    others = [d for d in range(len(result.shape)) if d not in offsets]
+    order = [*others, *offsets]
+    lying = (*batch_shape, *window)
+    if [d for d in order if result.shape[d] != 1] == [
+        d for d in range(len(order)) if result.shape[d] != 1
+    ]:
+        return scope.result(result)
+    buffer = scope.scratch(lying, storage_of(result.dtype).dtype, "v")
+    back = [order.index(d) for d in range(len(order))]
+    scope.views[result] = whole_view(buffer, lying).transposed(back)
+    return buffer
+
+
+def _by_row(
+    builder: KernelBuilder, table: GatherTable, views: Sequence[View], target: Buffer
+) -> None:
+    source, index = views
+    starts = Starts(builder, table, index)
+    most = gather_table.most_elements(builder.core, target.dtype, tiles=2)
+    for batch in gather_table.batches(table.vectors):
+        with builder.loop(batch.trips) as trip:
+            base = trip * (batch.columns * batch.partitions) + batch.base
+            found = starts.emit(batch, base)
+            with builder.loop(batch.columns) as column:
+                first = column * batch.partitions + base
+                for part in gather_table.parts(table.window, most):
+                    with gather_table.walked(builder, part) as at:
+                        tile = _tile(builder, target, batch, part, first, at)
+                        where = starts.column(found, column)
+                        seen = gather_table.rows_access(source, table, part, at)
+                        builder.emit(DmaGather(dst=tile, table=seen, index=where))
+                        dst = windows_access(target, table, batch, part, first, at)
+                        builder.emit(DmaCopy(dst=dst, src=tile))
+
+
+def _tile(
+    builder: KernelBuilder,
+    target: Buffer,
+    batch: Batch,
+    part: Part,
+    first: Affine,
+    at: dict[int, Affine],
+) -> Access:
+    slot = gather_table.slot_of(first, *at.values())
+    buffer = builder.tile(
+        (batch.partitions, part.elements), target.dtype, slots=2 if slot.terms else 1, name="w"
+    )
+    dims = (Dim(1, part.elements),)
+    return Access(buffer=buffer, partitions=batch.partitions, dims=dims, slot=slot)
+
+
+def windows_access(
+    buffer: Buffer,
+    table: GatherTable,
+    batch: Batch,
+    part: Part,
+    first: Affine,
+    at: dict[int, Affine],
+) -> Access:
+    """Parts of windows that lie in order in a buffer, for the vectors from `first` on."""
+    strides = dense_strides(table.window)
+    return walk(
+        buffer,
+        first * table.elements + gather_table.moved(at, strides),
+        (batch.partitions, *part.sizes),
+        (table.elements, *strides),
+    )
+
+
+def _by_address(
+    scope: Scope, builder: KernelBuilder, table: GatherTable, views: Sequence[View], target: Buffer
+) -> None:
+    source, index = views
+    strides = dense_strides(table.window)
+    with addresses.positions(builder, table) as at:
+        start = addresses.start(scope, builder, table, index, at)
+        part = View(source.buffer, table.window, table.strides, source.offset)
+        dst = walk(target, at.number * table.elements, table.window, strides)
+        addresses.copy(builder, dst, part.access(start))
+
+
+RULES = {"gather": gather}
+"""Operation -> rule."""

@@ -1,0 +1,221 @@
+"""Operations that move elements: iota, concatenate, pad, dynamic slices and updates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from neuronjax.hlo.graph import Op, Value
+from neuronjax.lower.filling import filled
+from neuronjax.lower.index import addresses
+from neuronjax.lower.operations import root_of
+from neuronjax.lower.scope import Scope
+from neuronjax.lower.values.view import View, whole_view
+from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.program.control import RegisterArithmetic, RegisterLoad, RegisterMove
+from neuronjax.program.operand import Access, Buffer, Immediate, Register, RegisterOffset
+from neuronjax.program.operators import AluOp
+
+
+def iota(scope: Scope, op: Op) -> None:
+    """Numbers are a constant of one dimension, seen in all others."""
+    value = op.result
+    axis = op.attributes["iota_dimension"]
+    numbers = np.arange(value.shape[axis]).astype(value.dtype)
+    view = whole_view(scope.unit.constant(numbers), numbers.shape)
+    scope.views[value] = view.broadcast(value.shape, (axis,))
+
+
+def concatenate(scope: Scope, op: Op) -> None:
+    """One transfer for each operand, into its part of the result."""
+    axis = op.attributes["dimension"]
+    target = whole_view(scope.result(op.result), op.result.shape)
+    start = 0
+    for operand in op.operands:
+        size = operand.shape[axis]
+        if not operand.is_empty:
+            starts = [start if d == axis else 0 for d in range(len(operand.shape))]
+            limits = [s + n for s, n in zip(starts, operand.shape, strict=True)]
+            scope.copy(scope.view(operand), target.sliced(starts, limits, [1] * len(starts)), op)
+        start += size
+
+
+def pad(scope: Scope, op: Op) -> None:
+    """The padding value everywhere, then the operand over it; negative padding cuts."""
+    a = op.attributes
+    low, high, interior = a["edge_padding_low"], a["edge_padding_high"], a["interior_padding"]
+    source, filler = op.operands
+    if source in scope.framed:
+        scope.views[op.result] = scope.framed[source]
+        return
+    target = whole_view(scope.result(op.result), op.result.shape)
+    if any(low) or any(high) or any(interior):
+        fill(scope, target, filler, op)
+    if source.is_empty:
+        return
+    first, count, start = [], [], []
+    for axis, size in enumerate(source.shape):
+        step = interior[axis] + 1
+        begin = max(0, -(low[axis] // step)) if low[axis] < 0 else 0
+        end = size - 1
+        limit = op.result.shape[axis] - 1
+        while begin <= end and low[axis] + end * step > limit:
+            end -= 1
+        if begin > end:
+            return
+        first.append(begin)
+        count.append(end - begin + 1)
+        start.append(low[axis] + begin * step)
+    steps = [each + 1 for each in interior]
+    seen = scope.view(source).sliced(
+        first, [f + n for f, n in zip(first, count, strict=True)], [1] * len(first)
+    )
+    limits = [s + (n - 1) * d + 1 for s, n, d in zip(start, count, steps, strict=True)]
+    scope.copy(seen, target.sliced(start, limits, steps), op)
+
+
+def fill(scope: Scope, target: View, filler: Value, op: Op) -> None:
+    """One number, a value of rank 0, into all elements of a view.
+
+    A number that is known is spread over a tile first: transfers move it in long runs.
+    """
+    known = root_of(filler)
+    if filled(scope, target, known, op):
+        return
+    view = scope.view(filler)
+    scope.copy(View(view.buffer, target.shape, (0,) * len(target.shape), view.offset), target, op)
+
+
+def dynamic_slice(scope: Scope, op: Op) -> None:
+    """A transfer from an address that registers hold."""
+    source = scope.view(op.operands[0])
+    indices = [scope.view(index) for index in op.operands[1:]]
+    result = scope.result(op.result)
+    sizes = op.result.shape
+    limits = [n - s for n, s in zip(op.operands[0].shape, sizes, strict=True)]
+    dtypes = [index.dtype for index in op.operands[1:]]
+
+    def write(builder: KernelBuilder, views: list[View], buffers: list[Buffer]) -> None:
+        seen, *places = views
+        start = start_offset(scope, builder, places, dtypes, limits, seen.strides)
+        part = View(seen.buffer, sizes, seen.strides, seen.offset)
+        _move(builder, whole_view(buffers[0], sizes).access(), part, start, source=True)
+
+    key = ("dynamic_slice", sizes, tuple(limits))
+    scope.kernel("dynamic_slice", [op], key, [source, *indices], [result], write)
+
+
+def dynamic_update_slice(scope: Scope, op: Op) -> None:
+    """The update goes into the operand's memory if nobody else needs that, else into a copy."""
+    operand, update, *starts = op.operands
+    result = in_place(scope, op, operand)
+    indices = [scope.view(index) for index in starts]
+    dtypes = [index.dtype for index in starts]
+    limits = [n - s for n, s in zip(operand.shape, update.shape, strict=True)]
+
+    def write(builder: KernelBuilder, views: list[View], _: list[Buffer]) -> None:
+        target, source, *places = views
+        start = start_offset(scope, builder, places, dtypes, limits, target.strides)
+        part = View(target.buffer, update.shape, target.strides, target.offset)
+        _move(builder, source.access(), part, start, source=False)
+
+    key = ("dynamic_update_slice", update.shape, tuple(limits))
+    scope.kernel(
+        "dynamic_update_slice", [op], key, [result, scope.view(update), *indices], [], write
+    )
+
+
+def in_place(scope: Scope, op: Op, operand: Value, result: Value | None = None) -> View:
+    """The view of an operation's result in the memory of an operand, or in a copy of it.
+
+    `result` says which result, of several.
+    """
+    result = result or op.result
+    alone = sum(root_of(each) is root_of(operand) for each in op.operands) == 1
+    if alone and scope.dies(operand, scope.current) and result not in scope.preferred:
+        view = scope.view(operand)
+        if view.is_dense:
+            scope.views[result] = view
+            return view
+    source = scope.view(operand)
+    target = whole_view(scope.result(result), result.shape)
+    if source.buffer is not target.buffer:
+        scope.copy(source, target, op)
+    return target
+
+
+def start_offset(
+    scope: Scope,
+    builder: KernelBuilder,
+    places: Sequence[View],
+    dtypes: Sequence[np.dtype],
+    limits: Sequence[int],
+    strides: Sequence[int],
+) -> RegisterOffset | None:
+    """Σ clamp(index, 0, limit) · stride in a register; None if every limit is 0."""
+    moving = [axis for axis, limit in enumerate(limits) if limit > 0 and strides[axis]]
+    if not moving:
+        return None
+    if len(moving) == 1:
+        (axis,) = moving
+        register = clamped(scope, builder, places[axis], dtypes[axis], limits[axis])
+        return RegisterOffset(register, strides[axis])
+    total = scope.unit.register(sum(limits[axis] * abs(strides[axis]) for axis in moving), "at")
+    sign = 1 if all(strides[axis] > 0 for axis in moving) else 0
+    if not sign:
+        raise NotImplementedError("dynamic slices of reversed values lie dense first")
+    builder.emit(RegisterMove(dst=total, src=Immediate(0)))
+    for axis in moving:
+        register = clamped(scope, builder, places[axis], dtypes[axis], limits[axis])
+        scaled = scope.unit.register(limits[axis] * strides[axis], "at")
+        stride = Immediate(strides[axis])
+        builder.emit(RegisterArithmetic(dst=scaled, op=AluOp.MULTIPLY, left=register, right=stride))
+        builder.emit(RegisterArithmetic(dst=total, op=AluOp.ADD, left=total, right=scaled))
+    return RegisterOffset(total)
+
+
+def clamped(
+    scope: Scope, builder: KernelBuilder, place: View, dtype: np.dtype, limit: int
+) -> Register:
+    """The one element of a view in a register, between 0 and `limit`."""
+    register = scope.unit.register(limit, "at")
+    builder.emit(RegisterLoad(dst=register, src=place.access()))
+    if not np.issubdtype(dtype, np.unsignedinteger):
+        builder.emit(
+            RegisterArithmetic(dst=register, op=AluOp.MAXIMUM, left=register, right=Immediate(0))
+        )
+    builder.emit(
+        RegisterArithmetic(dst=register, op=AluOp.MINIMUM, left=register, right=Immediate(limit))
+    )
+    return register
+
+
+def _move(
+    builder: KernelBuilder,
+    other: Access,
+    part: View,
+    start: RegisterOffset | None,
+    *,
+    source: bool,
+) -> None:
+    """A transfer between `other` and a part of a buffer that begins at `start`."""
+    moved = part.access(start)
+    src, dst = (moved, other) if source else (other, moved)
+    addresses.copy(builder, dst, src)
+
+
+def nothing(scope: Scope, op: Op) -> None:
+    """Tokens order what stands in order anyway."""
+
+
+RULES = {
+    "after_all": nothing,
+    "create_token": nothing,
+    "iota": iota,
+    "concatenate": concatenate,
+    "pad": pad,
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update_slice": dynamic_update_slice,
+}
+"""Operation -> rule."""

@@ -1,0 +1,334 @@
+"""Addresses for the buffers of a program that have none yet.
+
+Arguments, results and constants lie side by side in HBM, scratch behind them, where what is not
+wanted any more makes room. The tiles of a kernel share memory only if they do not fit otherwise,
+and those of one loop last: sharing makes an iteration wait for another. A product's result must not
+cross a bank of PSUM, so tiles there begin at banks, or, if those do not suffice, at multiples of
+their size rounded up to a power of two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from neuronjax.errors import (
+    DeviceMemoryError,
+    OnChipMemoryError,
+    PsumOverflowError,
+    SbufOverflowError,
+)
+from neuronjax.lower.memory.lifetimes import Life, lives, outermost, with_loops
+from neuronjax.lower.memory.occupancy import Lives, Timeline, meet, timeline
+from neuronjax.lower.memory.placement import Piece, Placed, place, place_sparingly
+from neuronjax.lower.write.rebuild import with_buffers
+from neuronjax.program.element_types import bytes_of
+from neuronjax.program.operand import Buffer, Kind, Memory
+from neuronjax.program.program import Kernel, Program
+from neuronjax.program.walk import kernels
+
+HBM_ALIGNMENT = 64
+"""Bytes: the least that a DMA element should have (Neuron docs, "NKI DMA bandwidth guide")."""
+_FOREVER: Lives = ((0, 1 << 62),)
+_ERRORS: dict[Memory, type[OnChipMemoryError]] = {
+    Memory.SBUF: SbufOverflowError,
+    Memory.PSUM: PsumOverflowError,
+}
+_SHOWN = 5
+
+
+@dataclass(slots=True)
+class _Group:
+    """Buffers that lie in one place: one, or aliases of each other."""
+
+    buffers: list[Buffer]
+    lives: Lives
+
+    @property
+    def address(self) -> int | None:
+        """The address that one of them has already."""
+        return next((each.address for each in self.buffers if each.address is not None), None)
+
+
+def allocate(program: Program, *, check: bool = True) -> Program:
+    """The program with an address for every buffer; parameters of functions have those of calls.
+
+    Raises ``SbufOverflowError`` or ``PsumOverflowError`` if the tiles of a kernel do not fit, and
+    with `check` ``DeviceMemoryError`` if the program does not fit into its core's HBM.
+    """
+    times = timeline(program)
+    outer = {buffer.name: buffer for buffer in _on_chip(program, times)}
+    outer |= {buffer.name: buffer for buffer in _in_hbm(program, times)}
+    if check:
+        check_hbm(program, outer.values())
+    seen: dict[int, dict[str, Buffer]] = {}
+    for _, kernel in kernels(program):
+        if id(kernel) not in seen:
+            residents = _residents(kernel, program, outer, times)
+            seen[id(kernel)] = {each.name: each for each in _tiles(kernel, program, residents)}
+    return with_buffers(program, outer, seen)
+
+
+def fits(kernel: Kernel, program: Program) -> bool:
+    """Whether a kernel's tiles find room, those of a loop side by side if that is possible."""
+    try:
+        list(_tiles(kernel, program, (), is_apart=True))
+    except OnChipMemoryError:
+        return False
+    return True
+
+
+def check_hbm(program: Program, buffers: Iterable[Buffer]) -> None:
+    """Raises ``DeviceMemoryError`` if buffers end behind the logical core's share of HBM."""
+    limit = program.target.chip_spec.logical_core_hbm_bytes(program.target.lnc)
+    held = [buffer for buffer in buffers if not buffer.on_chip]
+    end = max(((buffer.address or 0) + buffer.extent for buffer in held), default=0)
+    if end > limit:
+        names = ", ".join(map(_described, _largest(held)))
+        raise DeviceMemoryError(
+            f"program {program.name} needs {end} bytes of HBM, a logical core of"
+            f" {program.target.chip} at LNC {program.target.lnc} has {limit}; the largest tensors"
+            f" are {names}. Use more cores, a smaller batch, donated arguments or"
+            " rematerialisation."
+        )
+
+
+def _described(buffer: Buffer) -> str:
+    shape = ", ".join(map(str, buffer.shape))
+    slots = f" x {buffer.slots} slots" if buffer.slots > 1 else ""
+    kind = f"{buffer.kind.value} " if not buffer.on_chip else ""
+    return f"{kind}{buffer.name} {buffer.dtype.name}[{shape}]{slots} ({buffer.extent} bytes)"
+
+
+def _largest(buffers: Iterable[Buffer]) -> list[Buffer]:
+    return sorted(buffers, key=lambda each: -each.extent)[:_SHOWN]
+
+
+# HBM
+
+
+def _in_hbm(program: Program, times: Timeline) -> Iterator[Buffer]:
+    """The program's HBM buffers, with addresses."""
+    known = [buffer for buffer in program.buffers if not buffer.on_chip]
+    groups = list(_groups(known, program, times))
+    fixed: Placed = []
+    rest: list[_Group] = []
+    for group in groups:
+        if group.address is None:
+            rest.append(group)
+        else:
+            fixed.append((group.address, _piece(group)))
+    lasting = [group for group in rest if group.lives == _FOREVER]
+    passing = [group for group in rest if group.lives != _FOREVER]
+    end = max((at + piece.size for at, piece in fixed), default=0)
+    for group in lasting:
+        at = _aligned(end, HBM_ALIGNMENT)
+        end = at + _piece(group).size
+        fixed.append((at, _piece(group)))
+        yield from _moved(group, at)
+    pieces = [_piece(group) for group in passing]
+    found = place(pieces, _merged(fixed), 1 << 62, reuse=True) or []
+    for group, at in zip(passing, found, strict=True):
+        yield from _moved(group, at)
+    for group in groups:
+        if group.address is not None:
+            yield from _moved(group, group.address)
+
+
+def _merged(fixed: Placed) -> Placed:
+    """What lies there for good as few pieces: those that touch each other are one."""
+    found: list[list[int]] = []
+    lasting = sorted((at, at + piece.size) for at, piece in fixed if piece.lives == _FOREVER)
+    for at, end in lasting:
+        if found and at <= found[-1][1] + HBM_ALIGNMENT:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append([at, end])
+    whole = [(at, Piece(end - at, 1, (0, 0), _FOREVER)) for at, end in found]
+    return whole + [each for each in fixed if each[1].lives != _FOREVER]
+
+
+def _groups(known: Sequence[Buffer], program: Program, times: Timeline) -> Iterator[_Group]:
+    """Buffers with those that they share memory with on purpose."""
+    names = {buffer.name: buffer for buffer in known}
+    root = {name: name for name in names}
+    for alias in program.aliases:
+        if alias.buffer in names and alias.of in names:
+            old, new = root[alias.buffer], root[alias.of]
+            root = {name: new if at == old else at for name, at in root.items()}
+    members: dict[str, list[Buffer]] = {}
+    for name, buffer in names.items():
+        members.setdefault(root[name], []).append(buffer)
+    for each in members.values():
+        yield _Group(each, _lives_of(each, times))
+
+
+def _lives_of(buffers: Sequence[Buffer], times: Timeline) -> Lives:
+    if any(buffer.kind is not Kind.SCRATCH for buffer in buffers):
+        return _FOREVER
+    found = [times.lives(buffer.name) for buffer in buffers]
+    if len(found) == 1:
+        return found[0]
+    ends = [end for life in found for interval in life for end in interval]
+    return ((min(ends), max(ends)),) if ends else ()
+
+
+def _piece(group: _Group) -> Piece:
+    size = max(buffer.extent for buffer in group.buffers)
+    lanes = [(each.partition, each.partition + each.partitions - 1) for each in group.buffers]
+    align = max(bytes_of(buffer.dtype) for buffer in group.buffers)
+    if not group.buffers[0].on_chip:
+        return Piece(size, max(align, HBM_ALIGNMENT), (0, 0), group.lives)
+    return Piece(size, align, (min(lanes)[0], max(high for _, high in lanes)), group.lives)
+
+
+def _moved(group: _Group, address: int) -> Iterator[Buffer]:
+    for buffer in group.buffers:
+        at = address if buffer.address is None else buffer.address
+        yield dataclasses.replace(buffer, address=at)
+
+
+def _aligned(address: int, alignment: int) -> int:
+    return -(-address // alignment) * alignment
+
+
+# On chip
+
+
+def _on_chip(program: Program, times: Timeline) -> Iterator[Buffer]:
+    """Buffers that live in SBUF or PSUM between kernels, with addresses."""
+    for memory in (Memory.SBUF, Memory.PSUM):
+        known = [buffer for buffer in program.buffers if buffer.memory is memory]
+        if known:
+            groups = list(_groups(known, program, times))
+            yield from _placed(groups, [], memory, program, f"program {program.name}")
+
+
+def _residents(
+    kernel: Kernel, program: Program, outer: dict[str, Buffer], times: Timeline
+) -> list[Buffer]:
+    """On-chip buffers of the program that hold something while the kernel runs."""
+    here: Lives = tuple((position, position) for position in times.kernels.get(id(kernel), ()))
+    own = [outer[buffer.name] for buffer in program.buffers if buffer.on_chip]
+    return [buffer for buffer in own if _is_held(buffer, here, times)]
+
+
+def _is_held(buffer: Buffer, here: Lives, times: Timeline) -> bool:
+    life = times.lives(buffer.name)
+    return any(first <= position <= last for position, _ in here for first, last in life)
+
+
+def _tiles(
+    kernel: Kernel, program: Program, residents: Sequence[Buffer], *, is_apart: bool = False
+) -> Iterator[Buffer]:
+    """The kernel's tiles, with addresses; if `is_apart`, those of a roomy loop share none."""
+    if all(buffer.address is not None for buffer in kernel.buffers):
+        return
+    used, loops = lives(kernel.body, kernel.buffers), outermost(kernel.body)
+    times = Timeline()
+    where = f"kernel {kernel.name}"
+    if kernel.sources:
+        where += f" (from {', '.join(kernel.sources)})"
+    for memory in (Memory.SBUF, Memory.PSUM):
+        known = [buffer for buffer in kernel.buffers if buffer.memory is memory]
+        groups = list(_groups(known, program, times))
+        for group in groups:
+            ends = [end for each in group.buffers if each in used for end in used[each]]
+            group.lives = ((min(ends), max(ends)),) if ends else ()
+        held = [buffer for buffer in residents if buffer.memory is memory]
+        roomy = _roomy(loops, groups, memory, program)
+        apart = [
+            _Group(each.buffers, tuple(with_loops(span, roomy) for span in each.lives))
+            for each in groups
+        ]
+        try:
+            found = list(_placed(apart, held, memory, program, where))
+        except OnChipMemoryError:
+            if is_apart:
+                raise
+            found = list(_placed(groups, held, memory, program, where))
+        yield from found
+
+
+def _roomy(
+    loops: Sequence[Life], groups: Sequence[_Group], memory: Memory, program: Program
+) -> list[Life]:
+    """The loops whose tiles have room side by side."""
+    core = program.target.core
+    spec = core.sbuf if memory is Memory.SBUF else core.psum
+    sizes = [
+        (each.lives, _spaced(each, _WAYS[memory][-1], spec.bank_bytes)[1].size) for each in groups
+    ]
+    return [
+        loop
+        for loop in loops
+        if sum(size for spans, size in sizes if meet(spans, (loop,))) <= spec.usable_partition_bytes
+    ]
+
+
+def _placed(
+    groups: list[_Group], held: list[Buffer], memory: Memory, program: Program, where: str
+) -> Iterator[Buffer]:
+    """Groups with addresses in an on-chip memory; `held` is taken by others."""
+    core = program.target.core
+    spec = core.sbuf if memory is Memory.SBUF else core.psum
+    fixed: Placed = [(each.address or 0, _piece(_Group([each], _FOREVER))) for each in held]
+    fixed += [(group.address, _piece(group)) for group in groups if group.address is not None]
+    for units in _WAYS[memory]:
+        new = [_spaced(group, units, spec.bank_bytes) for group in groups if group.address is None]
+        pieces = [piece for _, piece in new]
+        found = place_sparingly(pieces, fixed, spec.usable_partition_bytes)
+        if found is not None:
+            for (group, _), at in zip(new, found, strict=True):
+                yield from _moved(group, at)
+            return
+    raise _overflow(groups, held, memory, spec.usable_partition_bytes, where)
+
+
+def _dense(slot_bytes: int, bank: int) -> int:
+    """Slots anywhere."""
+    return 1
+
+
+def _whole_banks(slot_bytes: int, bank: int) -> int:
+    """Every slot begins a bank."""
+    return bank
+
+
+def _parts_of_banks(slot_bytes: int, bank: int) -> int:
+    """No slot that fits into a bank crosses one."""
+    return min(bank, 1 << (slot_bytes - 1).bit_length())
+
+
+_WAYS = {Memory.SBUF: (_dense,), Memory.PSUM: (_whole_banks, _parts_of_banks)}
+"""Memory -> what slots begin at multiples of: ways to try, the best first."""
+
+
+def _spaced(group: _Group, units: Callable[[int, int], int], bank: int) -> tuple[_Group, Piece]:
+    """The group with room between its slots, and what is to be placed."""
+    unit = max(units(buffer.slot_bytes, bank) for buffer in group.buffers)
+    buffers = []
+    for buffer in group.buffers:
+        stride = _aligned(buffer.slot_bytes, unit)
+        if buffer.slots > 1 and buffer.slot_stride is None and stride > buffer.slot_bytes:
+            buffer = dataclasses.replace(buffer, slot_stride=stride)
+        buffers.append(buffer)
+    spaced = _Group(buffers, group.lives)
+    piece = _piece(spaced)
+    return spaced, dataclasses.replace(piece, alignment=max(piece.alignment, unit))
+
+
+def _overflow(
+    groups: list[_Group], held: list[Buffer], memory: Memory, limit: int, where: str
+) -> OnChipMemoryError:
+    buffers = [buffer for group in groups for buffer in group.buffers]
+    least = sum(max(buffer.extent for buffer in group.buffers) for group in groups)
+    resident = sum(buffer.extent for buffer in held)
+    taken = f", {resident} of them taken by values that outlive kernels" if held else ""
+    return _ERRORS[memory](
+        f"the tiles of {where} do not fit into {memory.name}: they ask for {least} bytes in each"
+        f" partition, of which those of the same time find no room in {limit}{taken}. The"
+        f" largest are {', '.join(map(_described, _largest(buffers)))}. Use smaller tiles, fewer"
+        " slots, or split the kernel."
+    )

@@ -1,0 +1,219 @@
+"""When a buffer holds something that is still wanted, in positions of program order.
+
+Within a kernel, positions are instructions. A life goes from the first to the last use; a use in a
+loop that the rest of the life is not in counts as the whole loop, and so does every loop that
+carries the buffer: an iteration of it reads what it has not written itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from neuronjax.lower.memory.coverage import Filled, filled, touched
+from neuronjax.program.affine import Affine, First
+from neuronjax.program.instruction import Instruction, Use
+from neuronjax.program.operand import Access, Buffer
+from neuronjax.program.program import If, Loop, Node, While
+from neuronjax.program.walk import children, leaves
+
+Life = tuple[int, int]
+"""First and last position, both included."""
+
+
+@dataclass(eq=False, slots=True)
+class Cycle:
+    """A loop in program order; `variable` is None where nobody counts: while, or a condition."""
+
+    variable: str | None
+    trips: int | None
+    first: int
+    last: int = 0
+
+
+Cycles = tuple[Cycle, ...]
+
+
+class Touch(NamedTuple):
+    """One use of a buffer; `cycles` are the loops about it, outermost first."""
+
+    position: int
+    cycles: tuple[Cycle, ...]
+    use: Use
+
+
+def lives(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, Life]:
+    """The lives of those of the buffers `known` that the instructions below `nodes` use."""
+    return {buffer: life(touches) for buffer, touches in _touches(nodes, known).items()}
+
+
+def outermost(nodes: tuple[Node, ...]) -> list[Life]:
+    """The positions within each of the loops and conditions among `nodes`."""
+    found: list[Life] = []
+    position = 0
+    for node in nodes:
+        count = 1 if isinstance(node, Instruction) else sum(1 for _ in leaves(children(node)))
+        if not isinstance(node, Instruction) and count:
+            found.append((position, position + count - 1))
+        position += count
+    return found
+
+
+def with_loops(span: Life, loops: Iterable[Life]) -> Life:
+    """A life that lasts as long as those of some loops that it touches."""
+    first, last = span
+    touched = [loop for loop in loops if loop[0] <= last and first <= loop[1]]
+    return min((first, *(loop[0] for loop in touched))), max((last, *(loop[1] for loop in touched)))
+
+
+def life(touches: list[Touch]) -> Life:
+    """From the first to the last position at which a buffer with these uses holds something."""
+    depth = 0
+    while True:
+        about = {touch.cycles[depth : depth + 1] for touch in touches}
+        if len(about) > 1 or about == {()}:
+            break
+        (cycle,) = next(iter(about))
+        if _is_carried(cycle, depth, touches):
+            return cycle.first, cycle.last
+        depth += 1
+    spans = [
+        (touch.cycles[depth].first, touch.cycles[depth].last)
+        if len(touch.cycles) > depth
+        else (touch.position, touch.position)
+        for touch in touches
+    ]
+    return min(first for first, _ in spans), max(last for _, last in spans)
+
+
+def carried(loop: Loop, known: Iterable[Buffer]) -> list[Buffer]:
+    """Those of `known` of which an iteration of the loop reads what it has not written."""
+    found = _touches((loop,), known)
+    return [each for each, uses in found.items() if _is_carried(uses[0].cycles[0], 0, uses)]
+
+
+def _is_carried(cycle: Cycle, depth: int, touches: list[Touch]) -> bool:
+    """Whether an iteration of the loop `cycle`, at `depth`, reads what it has not written."""
+    if cycle.variable is None:
+        return True
+    written = _Written()
+    for touch in touches:
+        access = touch.use.operand
+        assert isinstance(access, Access)
+        inner = touch.cycles[depth + 1 :]
+        if not _begins(touch.use, _trips(inner)) and not written.has(access, inner):
+            return True
+        if touch.use.role.is_write and all(each.variable is not None for each in inner):
+            written.add(access, inner)
+    return False
+
+
+@dataclass(slots=True)
+class _Written:
+    """What an iteration has written of a tile so far."""
+
+    writes: list[tuple[Cycles, Access]] = field(default_factory=list)
+    walks: set[tuple[object, ...]] = field(default_factory=set)
+    #: Loops about a read, and how many stand still -> what is filled then, by so many writes.
+    known: dict[tuple[Cycles, int], tuple[Filled, int]] = field(default_factory=dict)
+
+    def add(self, access: Access, cycles: Cycles) -> None:
+        """Takes note of a write within loops."""
+        self.writes.append((cycles, access))
+        if isinstance(access.offset, Affine):
+            self.walks.add((cycles, *_walk(access)))
+
+    def has(self, access: Access, cycles: Cycles) -> bool:
+        """Whether all that is read within loops has been written before.
+
+        Just these elements may have been, in the same iteration of all loops about the write. Else
+        some of the loops stand still, the outermost ones, while the read goes through the others.
+        """
+        walk = _walk(access)
+        if any((cycles[:count], *walk) in self.walks for count in range(len(cycles) + 1)):
+            return True
+        return any(
+            self.filled(cycles, still).has(touched(access, _trips(cycles[still:])))
+            for still in range(len(cycles), -1, -1)
+        )
+
+    def filled(self, cycles: Cycles, still: int) -> Filled:
+        """What is written while so many of the loops stand still.
+
+        A write may be in those, and has gone through all other loops about it by then.
+        """
+        found, count = self.known.get((cycles, still), (Filled(), 0))
+        for others, write in self.writes[count:]:
+            both = _shared(cycles, others)
+            if both <= still:
+                found.add(filled(write, _trips(others[both:])))
+        self.known[cycles, still] = found, len(self.writes)
+        return found
+
+
+def _walk(access: Access) -> tuple[object, ...]:
+    """Which elements it is, of one buffer."""
+    return access.slot, access.partition, access.partitions, access.offset, access.dims
+
+
+def _trips(cycles: Cycles) -> dict[str, int | None]:
+    return {each.variable: each.trips for each in cycles if each.variable is not None}
+
+
+def _shared(one: Cycles, other: Cycles) -> int:
+    """How many loops, from the outermost, are about both."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a is not b), min(len(one), len(other)))
+
+
+def _begins(use: Use, inner: Iterable[str]) -> bool:
+    """Whether a use overwrites, at least in the first of the iterations of the loops `inner`."""
+    if not use.role.is_read:
+        return True
+    return isinstance(use.unless, First) and set(use.unless.variables) <= set(inner)
+
+
+def _touches(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, list[Touch]]:
+    names = {buffer.name: buffer for buffer in known}
+    found: dict[Buffer, list[Touch]] = defaultdict(list)
+    _collect(nodes, 0, (), names, found)
+    return found
+
+
+def _collect(
+    nodes: tuple[Node, ...],
+    position: int,
+    cycles: tuple[Cycle, ...],
+    names: dict[str, Buffer],
+    found: dict[Buffer, list[Touch]],
+) -> int:
+    """Adds all uses below `nodes`; the position after them."""
+    for node in nodes:
+        if isinstance(node, Instruction):
+            for use in _in_order(node):
+                buffer = names.get(use.operand.buffer.name)  # type: ignore[union-attr]
+                if buffer is not None and buffer.memory is use.operand.memory:  # type: ignore[union-attr]
+                    found[buffer].append(Touch(position, cycles, use))
+            position += 1
+            continue
+        inner = cycles
+        if isinstance(node, Loop | While | If):
+            counted = isinstance(node, Loop) and isinstance(node.trips, int)
+            cycle = Cycle(
+                variable=node.variable if counted and isinstance(node, Loop) else None,
+                trips=node.most_trips if isinstance(node, Loop) else None,
+                first=position,
+            )
+            inner = (*cycles, cycle)
+        position = _collect(children(node), position, inner, names, found)
+        if inner is not cycles:
+            inner[-1].last = position - 1
+    return position
+
+
+def _in_order(instruction: Instruction) -> list[Use]:
+    """Its uses of memory, reads first."""
+    uses = [use for use in instruction.uses() if isinstance(use.operand, Access)]
+    return sorted(uses, key=lambda use: not use.role.is_read)

@@ -1,0 +1,472 @@
+"""Attention as one kernel: rows of scores and weights stay in SBUF.
+
+For 128 queries at a time, the scores of all keys are computed, the chain of operations on their
+rows runs, and the weights are transposed through the array to be multiplied with the values.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from neuronjax.formats import FLOAT32
+from neuronjax.hlo.graph import Op
+from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.compose import inverse
+from neuronjax.lower.chain.tile_program import Reference
+from neuronjax.lower.chain.tiles import Axis, Box, TileEmitter, is_from_identity
+from neuronjax.lower.operations import peel
+from neuronjax.lower.product.blocking import MOVING, STATIONARY
+from neuronjax.lower.product.matmul import Sides, dimensions, multiplied
+from neuronjax.lower.product.panels import Panel, Position, blocks, moved, tiles
+from neuronjax.lower.product.product import ProductWriter
+from neuronjax.lower.product.steps import Batch, Step
+from neuronjax.lower.scope import Epilogue, Scope, chain_name
+from neuronjax.lower.values.storage import storage_of
+from neuronjax.lower.values.view import View
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.element_types import ElementType, bytes_of
+from neuronjax.program.operand import Access, Buffer, Immediate, Memory
+from neuronjax.program.operators import AluOp
+from neuronjax.program.tensor_engine import Matmul, TensorTranspose
+from neuronjax.program.vector_engine import TensorCopy, TensorReduce, TensorScalarReduce
+
+BANKS = 2
+"""Banks of PSUM that take turns."""
+_SCALES = frozenset({"multiply", "divide"})
+"""Operations that may come first, while scores leave PSUM."""
+
+
+_TOGETHER = (4, 3, 2)
+"""Batches of few queries whose scores are made before anything waits for a softmax."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How the weights are an operand of the last product."""
+
+    #: Whether keys are columns of the first product, weights the left operand of the last one.
+    keys_are_right: bool
+    is_left: bool
+    #: Dimension of the last product -> dimension of the first one.
+    dims: tuple[tuple[int, int], ...]
+    reference: Reference
+
+
+def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
+    """A product of which one operand is made from the rows of another product."""
+    rows = epilogue.rows
+    assert rows is not None
+    side = next(n for n, operand in enumerate(op.operands) if peel(operand)[0] is rows.value)
+    first_views = [scope.view(operand) for operand in rows.op.operands]
+    value_view = scope.view(op.operands[1 - side])
+    shape = op.operands[side].shape
+    unseen = View(value_view.buffer, shape, (0,) * len(shape))
+    last_views = [unseen, value_view] if side == 0 else [value_view, unseen]
+    first, last = dimensions(rows.op, first_views), dimensions(op, last_views)
+    _, relation = peel(op.operands[side])
+    axes = [None if axis is None else rows.placed[axis] for axis in relation]
+    dims = [(last.placed[side][d], axis) for d, axis in enumerate(axes) if axis is not None]
+    keys = {axis for dim, axis in dims if dim in last.product.contracted}
+    weights = Weights(keys <= set(first.product.right), side == 0, tuple(dims), rows.reference)
+    inner = rows.epilogue
+    counts = [len(inner.views), len(inner.buffers)]
+    operations = (*inner.operations, *epilogue.operations)
+    version = scope.unit.target.core.version
+
+    def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
+        pair = seen[:2]
+        others = [seen[2], seen[2]]
+        inner_views, outer_views = seen[3 : 3 + counts[0]], seen[3 + counts[0] :]
+        inner_buffers = [*(v.buffer for v in inner_views), *made[: counts[1]]]
+        outer_buffers = [*(v.buffer for v in outer_views), *made[counts[1] :]]
+        one = product_writer(builder, rows.op, first, pair, inner, inner_buffers, version)
+        one.emitter.wanted = frozenset({weights.reference})
+        two = product_writer(builder, op, last, others, epilogue, outer_buffers, version)
+        AttentionWriter(builder, one, two, weights).write()
+
+    key = ("attention", first, last, weights, inner.program, epilogue.program,
+           tuple(str(each.dtype) for each in (*rows.op.operands, *op.operands, *op.results)),
+           str(rows.op.result.dtype))  # fmt: skip
+    views = [*first_views, value_view, *inner.views, *epilogue.views]
+    buffers = [*inner.buffers, *epilogue.buffers]
+    name = f"attention_{chain_name(operations)}"
+    scope.kernel(name, operations, key, views, buffers, write)
+
+
+def product_writer(
+    builder: KernelBuilder,
+    op: Op,
+    sides: Sides,
+    views: Sequence[View],
+    epilogue: Epilogue,
+    buffers: Sequence[Buffer],
+    version: int,
+) -> ProductWriter:
+    """What writes a product whose sums an epilogue reads."""
+    dtypes = [operand.dtype for operand in op.operands]
+    depth = sides.product.count(sides.product.contracted)
+    types = multiplied(dtypes, op.result.dtype, depth, version)
+    assert types is not None
+    left, right = sides.operands(views, types)
+    emitter = TileEmitter(builder, epilogue.program, buffers)
+    return ProductWriter(builder, sides.product, left, right, emitter, op.result.dtype)
+
+
+@dataclass(frozen=True)
+class Work:
+    """At most 128 queries, where they are, and the keys and values of their batch."""
+
+    tile: tuple[Axis, ...]
+    position: dict[int, Affine]
+    keys: list[Panel]
+    values: list[Panel]
+
+
+@dataclass
+class AttentionWriter:
+    """Writes the kernel: `first` makes scores, `last` multiplies what becomes of them."""
+
+    builder: KernelBuilder
+    first: ProductWriter
+    last: ProductWriter
+    weights: Weights
+
+    def __post_init__(self) -> None:
+        self.last.stack = self.first.stack
+        product, last = self.first.product, self.last.product
+        by_right = self.weights.keys_are_right
+        self.keys = product.axes(product.right if by_right else product.left)
+        self.queries = product.axes(product.left if by_right else product.right)
+        self.key_operand = self.first.right if by_right else self.first.left
+        self.query_operand = self.first.left if by_right else self.first.right
+        self.value_operand = self.last.right if self.weights.is_left else self.last.left
+        self.columns = last.axes(last.right if self.weights.is_left else last.left)
+        self.first_steps, self.last_steps = self.first.steps(), self.last.steps()
+
+    def write(self) -> None:
+        """The kernel."""
+        product = self.first.product
+        position = dict.fromkeys(range(len(product.sizes)), ZERO)
+        batches = product.batches
+        count = next((n for n in _TOGETHER if batches and batches[-1].size % n == 0), 1)
+        if _size(self.queries) <= STATIONARY and count > 1:
+            step = batches[-1].steps
+            fewer = Batch(batches[-1].size // count, tuple((dim, count * n) for dim, n in step))
+            some = functools.partial(self._batches, step, count)
+            self.first.batches((*batches[:-1], fewer), position, some)
+        else:
+            self.first.batches(batches, position, self._one)
+
+    def _batches(
+        self, step: tuple[tuple[int, int], ...], count: int, position: dict[int, Affine]
+    ) -> None:
+        """Some batches of few queries."""
+        works = []
+        for number in range(count):
+            at = moved(position, tuple((dim, number * n) for dim, n in step))
+            keys, values = self._panels(at)
+            works.append(Work(tuple(self.queries), at, keys, values))
+        self._together(works)
+
+    def _panels(self, position: Position) -> tuple[list[Panel], list[Panel]]:
+        """All keys and values of one batch."""
+        keys = self.first.panels(self.key_operand, self.keys, self.first_steps, position)
+        there = self._beyond(position)
+        return keys, self.last.panels(self.value_operand, self.columns, self.last_steps, there)
+
+    def _one(self, position: Position) -> None:
+        """All queries of one batch: keys and values stay."""
+        keys, values = self._panels(position)
+        for block in blocks(self.queries, STATIONARY):
+            *around, last = block.loops or (None,)
+            start = moved(position, block.base)
+            if last is None:
+                self._together([Work(block.tile, start, keys, values)])
+                continue
+            step, odd = last.step, last.size % 2
+
+            def pair(at: dict[int, Affine], tile: tuple[Axis, ...] = block.tile,
+                     places: tuple[tuple[int, int], ...] = (
+                         (last.dim, 0), (last.dim, step))) -> None:  # fmt: skip
+                works = [Work(tile, moved(at, (place,)), keys, values) for place in places]
+                self._together(works)
+
+            if last.size > 1:
+                halves = Axis(last.dim, last.size // 2, 2 * step)
+                self.first.loops((*around, halves), start, pair)
+            if odd:
+                end = ((last.dim, (last.size - 1) * step),)
+                self.first.loops(around, moved(start, end), functools.partial(
+                    pair, tile=block.tile, places=((last.dim, 0),)))  # fmt: skip
+
+    def _together(self, works: Sequence[Work]) -> None:
+        """Scores of all of them before anything waits for what becomes of the first."""
+        given = [self._begun(work) for work in works]
+        for work, scores in zip(works, given, strict=True):
+            self._finish(work, scores)
+
+    def _beyond(self, position: Position) -> dict[int, Affine]:
+        """The position in the last product."""
+        found = dict.fromkeys(range(len(self.last.product.sizes)), ZERO)
+        for dim, axis in self.weights.dims:
+            found[dim] = position[axis]
+        return found
+
+    def _begun(self, work: Work) -> dict[Reference, Access]:
+        """Scores, or what their first operation makes of them."""
+        queries = self.first.panels(self.query_operand, work.tile, self.first_steps, work.position)
+        return self._scores(work.tile, (queries, work.keys), work.position)
+
+    def _is_scaled(self) -> bool:
+        """Whether the first operation, and nothing else, reads scores and takes a constant."""
+        program, scores = self.first.emitter.program, Reference(0, is_input=True)
+        users = [node for node in program.nodes if scores in node.operands]
+        return (
+            users == list(program.nodes[:1])
+            and storage_of(self.first.result).dtype == FLOAT32
+            and users[0].name in _SCALES
+            and any(isinstance(each, Immediate) for each in users[0].operands)
+            and all(output.value != scores for output in program.outputs)
+            and 0 not in self.first.emitter.shortcuts.narrowed
+        )
+
+    def _finish(self, work: Work, given: dict[Reference, Access]) -> None:
+        emitter = self.first.emitter
+        domain = range(len(emitter.program.domain))
+        box = Box(work.tile, tuple(self.keys), {dim: work.position[dim] for dim in domain})
+        values = emitter.values(box, given)
+        weights = values.in_sbuf(self.weights.reference)
+        known = {outer: values.node_of(inner) for outer, inner in self.shared.items()}
+        self._multiply(work, weights, known)
+
+    @functools.cached_property
+    def shared(self) -> dict[Reference, Reference]:
+        """Inputs of what follows the last product that are rows' results: they lie in tiles.
+
+        Sums of weights, for instance, one for each query.
+        """
+        inner, outer = self.first.emitter, self.last.emitter
+        contracted = self.last.product.contracted
+        dims = [(dim, axis) for dim, axis in self.weights.dims if dim not in contracted]
+        found: dict[Reference, Reference] = {}
+        for number, each in enumerate(outer.program.inputs):
+            if each.buffer is None or not each.axes <= {dim for dim, _ in dims}:
+                continue
+            for output in inner.program.outputs:
+                if (
+                    outer.buffers[each.buffer] == inner.buffers[output.buffer]
+                    and each.offset == output.offset
+                    and not output.value.is_input
+                    and inner.program.nodes[output.value.number].dtype == each.dtype
+                    and all(each.strides[d] == output.strides[a] for d, a in dims)
+                ):
+                    found[Reference(number, is_input=True)] = output.value
+        return found
+
+    def _scores(
+        self,
+        tile: tuple[Axis, ...],
+        panels: tuple[list[Panel], list[Panel]],
+        position: dict[int, Affine],
+    ) -> dict[Reference, Access]:
+        """Scores of all keys, in the type of the first product, and their greatest if wanted."""
+        rows, count = _size(tile), _size(self.keys)
+        dtype = storage_of(self.first.result).dtype
+        scores = self.builder.tile((rows, count), dtype, name="scores")
+        pitch = pitches(self.keys)
+        columns = list(tiles(self.keys, MOVING))
+        tops = self._tops(rows, len(columns))
+        total = self._ring(rows, max(_size(column) for column, _ in columns), FLOAT32)
+        for index, (column, at) in enumerate(columns):
+            there = moved(position, tuple(at.items()))
+            dst = tile_access(total, [_size(column)], [1], slot=Affine(index % BANKS))
+            for number, step in enumerate(self.first_steps):
+                ends = (number == 0, number == len(self.first_steps) - 1)
+                pair = (panels[0][number], panels[1][number])
+                add = functools.partial(self._add, step, pair, (tile, column), there, dst, ends)
+                self.first.loops(step.loops, moved(there, step.base), add)
+            start = sum(pitch[dim] * index for dim, index in at.items())
+            part = tile_access(scores, [_size(column)], [1], offset=start)
+            top = None if tops is None else tile_access(tops, [1], [1], offset=index)
+            self._evict(part, dst, top)
+        found = {self._seen(): tile_access(scores, [count], [1])}
+        if tops is not None:
+            greatest = tile_access(tops, [1], [1])
+            if len(columns) > 1:
+                greatest = tile_access(self._column(rows), [1], [1])
+                data = tile_access(tops, [len(columns)], [1])
+                self.builder.emit(TensorReduce(dst=greatest, op=AluOp.MAXIMUM, data=data))
+            assert self.greatest is not None
+            found[self.greatest] = greatest
+        return found
+
+    def _seen(self) -> Reference:
+        """What leaves PSUM: scores, or what their first operation makes of them."""
+        return Reference(0) if self._is_scaled() else Reference(0, is_input=True)
+
+    @functools.cached_property
+    def greatest(self) -> Reference | None:
+        """The maximum of each row of what leaves PSUM, if the chain asks for it."""
+        program, seen = self.first.emitter.program, self._seen()
+        if storage_of(self.first.result).dtype != FLOAT32 or self._factor() is None:
+            return None
+        for number, node in enumerate(program.nodes):
+            data, *_ = node.operands
+            if node.name == "reduce_maximum" and data == seen and is_from_identity(node):
+                return Reference(number)
+        return None
+
+    def _factor(self) -> Immediate | None:
+        """The number that scores are multiplied by while they leave PSUM."""
+        if not self._is_scaled():
+            return Immediate(1.0)
+        node = self.first.emitter.program.nodes[0]
+        left, right = node.operands
+        if node.name == "divide":
+            return inverse(right) if isinstance(right, Immediate) else None
+        return (
+            left if isinstance(left, Immediate) else right if isinstance(right, Immediate) else None
+        )
+
+    def _tops(self, rows: int, columns: int) -> Buffer | None:
+        """A tile for the greatest of each row in every part of the keys."""
+        if self.greatest is None:
+            return None
+        return self.builder.tile((rows, columns), FLOAT32, name="tops")
+
+    def _column(self, rows: int) -> Buffer:
+        return self.builder.tile((rows, 1), FLOAT32, name="top")
+
+    def _ring(self, rows: int, columns: int, dtype: ElementType) -> Buffer:
+        """Banks of PSUM that are used in turn."""
+        width = self.builder.core.psum.bank_bytes // bytes_of(dtype)
+        assert columns <= width
+        return self.builder.tile((rows, width), dtype, Memory.PSUM, slots=BANKS, name="ring")
+
+    def _evict(self, part: Access, total: Access, top: Access | None) -> None:
+        """Takes scores out of PSUM; the greatest of each row goes to `top`."""
+        if top is not None:
+            self.builder.emit(
+                TensorScalarReduce(
+                    dst=part, data=total, op0=AluOp.MULTIPLY, operand0=self._factor(),
+                    reduce_op=AluOp.MAXIMUM, reduce_res=top,
+                )
+            )  # fmt: skip
+            return
+        if not self._is_scaled():
+            self.builder.emit(TensorCopy(dst=part, src=total))
+            return
+        node = self.first.emitter.program.nodes[0]
+        srcs = tuple(each if isinstance(each, Immediate) else total for each in node.operands)
+        elementwise.emit(
+            elementwise.Work(
+                builder=self.builder,
+                name=node.name,
+                attributes=dict(node.attributes),
+                dst=part,
+                srcs=srcs,
+                operand=node.operand_dtype,
+                result=node.dtype,
+            )
+        )
+
+    def _add(
+        self,
+        step: Step,
+        pair: tuple[Panel, Panel],
+        tile: tuple[tuple[Axis, ...], tuple[Axis, ...]],
+        around: Position,
+        dst: Access,
+        ends: tuple[bool, bool],
+        position: dict[int, Affine],
+    ) -> None:
+        self.first.accumulate(step, pair, tile, position, around, dst, ends)
+
+    def _multiply(self, work: Work, weights: Access, known: Mapping[Reference, Access]) -> None:
+        """Weights times values, and what follows."""
+        rows, values = _size(work.tile), work.values
+        parts = self._turned(rows, weights)
+        there = self._beyond(work.position)
+        back = {axis: dim for dim, axis in self.weights.dims}
+        row = tuple(Axis(back[axis.dim], axis.size, axis.step) for axis in work.tile)
+        for column, at in tiles(self.columns, MOVING):
+            here = moved(there, tuple(at.items()))
+            total = self.builder.tile((rows, _size(column)), FLOAT32, Memory.PSUM, name="sum")
+            dst = tile_access(total, [_size(column)], [1])
+            for index, (number, place, turned) in enumerate(parts):
+                moving = values[number].access(column, moved(here, place))
+                self.builder.emit(
+                    Matmul(
+                        dst=dst, stationary=turned, moving=moving,
+                        start=index == 0, stop=index == len(parts) - 1,
+                    )
+                )  # fmt: skip
+            self.last.finish(row, column, here, dst, known)
+
+    def _turned(
+        self, rows: int, weights: Access
+    ) -> list[tuple[int, tuple[tuple[int, int], ...], Access]]:
+        """Weights with keys on partitions: number of the step, position of the keys, tile."""
+        found = []
+        dtype = weights.element_type
+        axis_of = dict(self.weights.dims)
+        pitch = pitches(self.keys)
+        room = max(1, self.builder.core.psum.bank_bytes // (rows * bytes_of(dtype)))
+        ring = self._ring(STATIONARY, rows, dtype)
+        turn = 0
+        for number, step in enumerate(self.last_steps):
+            count = _size(step.partitions)
+            places = [at for _, at in tiles((*step.loops, *step.inner), 1)]
+            for first in range(0, len(places), room):
+                some = places[first : first + room]
+                shape = (count, len(some) * rows)
+                slot, turn = Affine(turn % BANKS), turn + 1
+                sbuf = self.builder.tile(shape, dtype, name="weights")
+                for index, at in enumerate(some):
+                    place = tuple(moved(_origin(step), tuple(at.items())).items())
+                    indices = tuple((dim, start.base) for dim, start in place)
+                    start = sum(pitch.get(axis_of.get(d, -1), 0) * n for d, n in indices)
+                    data = tile_access(
+                        weights.buffer,
+                        [axis.size for axis in step.partitions],
+                        [pitch[axis_of[axis.dim]] * axis.step for axis in step.partitions],
+                        offset=start,
+                        slot=weights.slot,
+                    )
+                    start = index * rows
+                    dst = tile_access(ring, [rows], [1], offset=start, partitions=count, slot=slot)
+                    self.builder.emit(TensorTranspose(dst=dst, data=data))
+                    part = tile_access(sbuf, [rows], [1], offset=start)
+                    found.append((number, indices, part))
+                total = len(some) * rows
+                src = tile_access(ring, [total], [1], partitions=count, slot=slot)
+                dst = tile_access(sbuf, [total], [1])
+                self.builder.emit(TensorCopy(dst=dst, src=src))
+        return found
+
+
+def _origin(step: Step) -> dict[int, Affine]:
+    """Where the elements of a step begin, in the dimensions that it runs along."""
+    axes = (*step.partitions, *step.inner, *step.loops)
+    origin = dict.fromkeys([axis.dim for axis in axes] + [dim for dim, _ in step.base], ZERO)
+    return moved(origin, step.base)
+
+
+def pitches(axes: Sequence[Axis]) -> dict[int, int]:
+    """Elements of a dense row per index of each dimension."""
+    found = {}
+    for index, axis in enumerate(axes):
+        found[axis.dim] = math.prod(each.size for each in axes[index + 1 :])
+    return found
+
+
+def _size(axes: Sequence[Axis]) -> int:
+    return math.prod(axis.size for axis in axes)
+
+
+EPILOGUES = {"attention": attention}
+"""Operation -> rule."""

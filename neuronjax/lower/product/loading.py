@@ -1,0 +1,299 @@
+"""Loading panels: loops, tiles of several slots, transposes on the way."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from neuronjax.lower.chain.tiles import Axis
+from neuronjax.lower.product.blocking import (
+    CHUNK_BYTES,
+)
+from neuronjax.lower.product.panels import (
+    Block,
+    Extent,
+    Operand,
+    Panel,
+    Position,
+    blocks,
+    extents,
+    moved,
+    scaled,
+)
+from neuronjax.lower.product.steps import Batch, Product, Step, is_turned
+from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.program.affine import ZERO, Affine, affine
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of
+from neuronjax.program.operand import Access, Buffer, Memory
+from neuronjax.program.tensor_engine import TensorTranspose
+from neuronjax.program.vector_engine import TensorCopy
+
+IN_FLIGHT = 1 << 20
+"""Bytes that transfers move while one of them arrives, about."""
+MOST_SLOTS = 8
+_INT16 = 1 << 15
+
+
+@dataclass
+class Loader:
+    """Brings panels of the operands of a product into SBUF."""
+
+    builder: KernelBuilder
+    product: Product
+    #: Loops around what is being written, with their trips.
+    stack: list[tuple[str, int]] = field(default_factory=list, kw_only=True)
+
+    def loops(
+        self,
+        loops: Sequence[Axis],
+        position: Position,
+        body: Callable[[dict[int, Affine]], None],
+    ) -> None:
+        """`body` at every position that loops lead to."""
+        if not loops:
+            body(dict(position))
+            return
+        axis, *inner = loops
+        with self.builder.loop(axis.size) as variable:
+            self.stack += [(name, axis.size) for name in variable.variables]
+            at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
+            self.loops(inner, at, body)
+            del self.stack[len(self.stack) - len(variable.variables) :]
+
+    def slot(self, slots: int = 2) -> Affine:
+        """Which of several tiles is used: the number of the iteration."""
+        factor, terms = 1, {}
+        for name, trips in reversed(self.stack):
+            terms[name] = factor
+            factor = factor * trips % slots
+            if not factor:
+                break
+        return affine(0, **terms)
+
+    def deep(self, partitions: int, nbytes: int) -> int:
+        """Slots of a tile that is loaded again and again: transfers take time to arrive."""
+        if not self.stack:
+            return 1
+        wanted = math.ceil(IN_FLIGHT / (partitions * nbytes))
+        trips = math.prod(trips for _, trips in self.stack)
+        return min(max(2, min(MOST_SLOTS, wanted, 2 * CHUNK_BYTES // nbytes)), trips)
+
+    def batches(
+        self,
+        batches: Sequence[Batch],
+        position: Position,
+        body: Callable[[dict[int, Affine]], None],
+    ) -> None:
+        """`body` for every product of a batch."""
+        if not batches:
+            body(dict(position))
+            return
+        batch, *inner = batches
+        with self.builder.loop(batch.size) as variable:
+            self.stack += [(name, batch.size) for name in variable.variables]
+            at = dict(position)
+            for dim, step in batch.steps:
+                at[dim] = at[dim] + variable * step
+            self.batches(inner, at, body)
+            del self.stack[len(self.stack) - len(variable.variables) :]
+
+    def panel(
+        self, operand: Operand, free: Sequence[Axis], step: Step, at: Position, slots: int
+    ) -> Panel:
+        """An empty panel for all contracted elements of a step, loops included."""
+        axes = (*step.loops, *step.inner, *free)
+        turned = is_turned(operand, step, free)
+        contracted = frozenset(self.product.contracted)
+        found = extents(operand, axes, contracted, turned=turned)
+        slot = self.slot(slots) if slots > 1 else ZERO
+        count = math.prod(axis.size for axis in step.partitions)
+        size = math.prod(each.size for each in found)
+        buffer = self.builder.tile(
+            (count, size), operand.dtype, slots=1 if slot == ZERO else slots, name="panel"
+        )
+        return Panel(operand, buffer, step.partitions, found, moved(at, step.base), slot)
+
+    def panel_bytes(self, operand: Operand, free: Sequence[Axis], step: Step) -> int:
+        axes = (*step.loops, *step.inner, *free)
+        found = extents(operand, axes, frozenset(self.product.contracted), turned=False)
+        return math.prod(each.size for each in found) * bytes_of(operand.dtype)
+
+    def panels(
+        self,
+        operand: Operand,
+        free: Sequence[Axis],
+        steps: list[Step],
+        at: Position,
+        slots: int = 2,
+    ) -> list[Panel]:
+        """Panels of all steps, loaded part by part."""
+        panels = []
+        for step in steps:
+            panel = self.panel(operand, free, step, at, slots)
+            panels.append(panel)
+            fill = functools.partial(self.load, panel, (*step.inner, *free), step, free)
+            self.loops(step.loops, panel.position, fill)
+        return panels
+
+    def load(
+        self, panel: Panel, axes: Sequence[Axis], step: Step, free: Sequence[Axis], at: Position
+    ) -> None:
+        """Fills the part of a panel over `axes`."""
+        sub = panel.within(axes)
+        if is_turned(panel.operand, step, free):
+            self._load_turned(panel, sub, at)
+            return
+        queue = self.builder.queue(0)
+        src = _source(panel, (), sub, at)
+        self.builder.emit(DmaCopy(dst=panel.part(sub, at), src=src, queue=queue))
+
+    def _load_turned(self, panel: Panel, sub: Sequence[Extent], at: Position) -> None:
+        """Rows of memory, transposed through the array."""
+        own = [(n, each) for n, each in enumerate(sub) if not each.contracted]
+        deep = [each for each in sub if each.contracted]
+        rows = [Axis(n, each.size) for n, each in own]
+        size = panel.buffer.partitions * math.prod(each.size for each in deep)
+        nbytes = size * bytes_of(panel.operand.dtype)
+        for block in blocks(rows, PARTITIONS):
+            start = dict.fromkeys(range(len(sub)), ZERO)
+            *around, last = block.loops or (Axis(0, 1),)
+            most = min(CHUNK_BYTES, IN_FLIGHT // 2 // block.size) // nbytes
+            many = max((n for n in range(1, most + 1) if last.size % n == 0), default=1)
+            together = Axis(last.dim, many, last.step)
+            loops = [*around, Axis(last.dim, last.size // many, last.step * many)]
+            rest = functools.partial(self._load_rows, panel, sub, deep, block, together, at)
+            self.loops([axis for axis in loops if axis.size > 1], moved(start, block.base), rest)
+
+    def _load_rows(
+        self,
+        panel: Panel,
+        sub: Sequence[Extent],
+        deep: Sequence[Extent],
+        block: Block,
+        together: Axis,
+        at: Position,
+        place: Position,
+    ) -> None:
+        """Tiles of rows, in one transfer: `place` says where in the box, in its own steps."""
+        dtype, count = panel.operand.dtype, panel.buffer.partitions
+        depth = math.prod(each.size for each in deep)
+        width = together.size * depth * count
+        slots = self.deep(block.size, width * bytes_of(dtype))
+        slot = self.slot(slots) if slots > 1 else ZERO
+        tile = self.builder.tile((block.size, width), dtype, slots=slots, name="row")
+        rows = [replace(sub[axis.dim], size=axis.size) for axis in block.tile]
+        across = sub[together.dim] if sub else Extent(0, 0, 1)
+        stride = across.stride * together.step
+        rows_of_all = [*rows, replace(across, size=together.size, stride=stride)]
+        moves = ZERO
+        for index, each in enumerate(sub):
+            moves = moves + place[index] * each.stride
+        src = _source(panel, rows_of_all, deep, at, moves, columns=True)
+        dst = tile_access(tile, [width], [1], slot=slot)
+        self.builder.emit(DmaCopy(dst=dst, src=src, queue=self.builder.queue(0)))
+
+        def turn(here: dict[int, Affine]) -> None:
+            start = ZERO
+            if together.size > 1:
+                steps = here[together.dim] + place[together.dim] * -1
+                start = scaled(steps, depth * count, together.step)
+            self._turn(panel, sub, deep, block, at, here, tile_access(
+                tile, [depth * count], [1], offset=start, slot=slot))  # fmt: skip
+
+        self.loops([together] if together.size > 1 else [], place, turn)
+
+    def _turn(
+        self,
+        panel: Panel,
+        sub: Sequence[Extent],
+        deep: Sequence[Extent],
+        block: Block,
+        at: Position,
+        place: Position,
+        tile: Access,
+    ) -> None:
+        """One tile of rows through the array, into its place in the panel."""
+        dtype, count = panel.operand.dtype, panel.buffer.partitions
+        depth = math.prod(each.size for each in deep)
+        rows = [replace(sub[axis.dim], size=axis.size) for axis in block.tile]
+        target = panel.offset(at)
+        for index, each in enumerate(sub):
+            target = target + place[index] * each.pitch
+        pair = 2 if self.stack else 1
+        assert isinstance(tile.offset, Affine)
+        wide = dtype if dtype.storage_bits > 8 else INTEGERS["uint16"]
+        bank = self.builder.core.psum.bank_bytes
+        room = max(1, bank // (block.size * bytes_of(wide)))
+        if len(deep) > 1 or len(rows) > 3 or any(each.pitch >= _INT16 for each in deep):
+            room = 1
+        for first in range(0, depth, room):
+            many = min(room, depth - first)
+            turned = self.psum(count, many * block.size, wide, pair, "turn")
+            beside = self.slot(pair) if pair > 1 else ZERO
+            for index in range(many):
+                start = tile.offset + (first + index) * count
+                part = tile_access(tile.buffer, [count], [1], offset=start, slot=tile.slot)
+                dst = tile_access(turned, [block.size], [1], offset=index * block.size, slot=beside)
+                self.builder.emit(TensorTranspose(dst=dst, data=part))
+            seen = tile_access(turned, [many * block.size], [1], slot=beside)
+            pitch = deep[0].pitch if deep else 0
+            dst = tile_access(
+                panel.buffer,
+                [many, *(each.size for each in rows)],
+                [pitch, *(each.pitch for each in rows)],
+                offset=target + _deep_offset(deep, first),
+                slot=panel.slot,
+            )
+            if wide is not dtype:
+                dst = replace(dst, dtype=INTEGERS["uint8"])
+            self.builder.emit(TensorCopy(dst=dst, src=seen))
+
+    def psum(self, rows: int, columns: int, dtype: ElementType, slots: int, name: str) -> Buffer:
+        """A tile in PSUM; several slots have a size of which banks are multiples."""
+        if slots > 1:
+            columns = 1 << (columns - 1).bit_length()
+        return self.builder.tile((rows, columns), dtype, Memory.PSUM, slots=slots, name=name)
+
+
+def _deep_offset(deep: Sequence[Extent], index: int) -> int:
+    total = 0
+    for each in reversed(deep):
+        index, part = divmod(index, each.size)
+        total += part * each.pitch
+    return total
+
+
+def _source(
+    panel: Panel,
+    rows: Sequence[Extent],
+    deep: Sequence[Extent],
+    at: Position,
+    moves: Affine = ZERO,
+    *,
+    columns: bool = False,
+) -> Access:
+    """A box of an operand in HBM: rows, partitions of the panel (or `columns`), the rest."""
+    operand = panel.operand
+    partitions = [(axis.size, operand.strides[axis.dim] * axis.step) for axis in panel.partitions]
+    around = [(each.size, each.stride) for each in deep]
+    inner = [*around, *partitions] if columns else [*partitions, *around]
+    walked = [*((each.size, each.stride) for each in rows), *inner]
+    return _walk(operand, operand.start(at) + moves, walked)
+
+
+def _walk(operand: Operand, start: Affine, walked: Sequence[tuple[int, int]]) -> Access:
+    view = replace(
+        operand.view,
+        shape=tuple(n for n, _ in walked),
+        strides=tuple(s for _, s in walked),
+        offset=0,
+    )
+    return view.access(start)
+
+
+def size_of(axes: Sequence[Axis]) -> int:
+    """Elements of all axes."""
+    return math.prod(axis.size for axis in axes)

@@ -1,0 +1,266 @@
+"""`dot_general`: products on the Tensor engine, with what follows while PSUM is emptied.
+
+Types that the Tensor engine does not have, but whose values a type has that it does have, are cast
+while they are loaded. What it cannot multiply exactly is multiplied on GpSimd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from neuronjax.formats import BFLOAT16, FLOAT32, FORMATS, Format
+from neuronjax.hlo.graph import Op
+from neuronjax.lower.chain.tile_program import Reference
+from neuronjax.lower.chain.tiles import Axis, Box, TileEmitter
+from neuronjax.lower.filling import spread
+from neuronjax.lower.product.blocking import MOVING
+from neuronjax.lower.product.panels import Operand, Position, blocks, moved
+from neuronjax.lower.product.product import ProductWriter
+from neuronjax.lower.product.steps import Batch, Product
+from neuronjax.lower.scope import Epilogue, Scope, chain_name
+from neuronjax.lower.values.storage import storage_of
+from neuronjax.lower.values.view import View
+from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.element_types import ElementType
+from neuronjax.program.gpsimd_engine import CustomOp
+from neuronjax.program.operand import Access, Buffer, Immediate
+from neuronjax.program.operators import CustomFunction
+
+_COMMON = ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2")
+_OPERANDS: Mapping[int, frozenset[Format]] = {
+    2: frozenset(FORMATS[name] for name in (*_COMMON, "float8_e3m4")),
+    3: frozenset(FORMATS[name] for name in (*_COMMON, "float8_e3m4")),
+    4: frozenset(FORMATS[name] for name in (*_COMMON, "float8_e4m3fn")),
+}
+"""Generation -> types that the Tensor engine multiplies."""
+_EXACT = 1 << 24
+"""Integers up to here are exact in FP32, in which products are added up."""
+_LARGEST: Mapping[str, int] = {
+    "bool": 1, "int2": 2, "uint2": 3, "int4": 8, "uint4": 15, "int8": 128, "uint8": 255,
+}  # fmt: skip
+"""Integer type -> greatest magnitude; all have at most 8 bits, which BF16 represents."""
+
+
+def multiplied(
+    dtypes: Sequence[np.dtype], result: np.dtype, depth: int, version: int
+) -> tuple[ElementType, ElementType] | None:
+    """The types in which the Tensor engine multiplies operands; None: it cannot, exactly."""
+    if not all(dtype.name in _LARGEST or _is_format(dtype) for dtype in dtypes):
+        return None
+    sizes = [_LARGEST.get(dtype.name, 0) for dtype in dtypes]
+    if all(sizes) and (not _is_format(result) and result.itemsize < 4):
+        return None
+    if all(sizes) and sizes[0] * sizes[1] * depth > _EXACT:
+        return None
+    left, right = (_native(dtype, version) for dtype in dtypes)
+    if FLOAT32 in (left, right):
+        return FLOAT32, FLOAT32
+    if {left.name, right.name} == {"float8_e4m3", "float8_e4m3fn"}:
+        return BFLOAT16, BFLOAT16
+    return left, right
+
+
+def _is_format(dtype: np.dtype) -> bool:
+    return isinstance(storage_of(dtype).dtype, Format) and dtype.name in FORMATS
+
+
+def _native(dtype: np.dtype, version: int) -> ElementType:
+    """The type itself, or BF16, which has all values of types of at most 8 bits."""
+    stored = storage_of(dtype).dtype
+    return stored if stored in _OPERANDS.get(version, ()) else BFLOAT16
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A product, and the strides of its operands along its dimensions."""
+
+    product: Product
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    #: Dimension of memory of the left operand that each dimension runs along; None: its own.
+    memory: tuple[int, ...] | None = None
+    #: The dimension of the product for each dimension of the operands of a `dot_general`.
+    placed: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+
+    def operands(
+        self, views: Sequence[View], dtypes: tuple[ElementType, ElementType]
+    ) -> tuple[Operand, Operand]:
+        """Both operands over views."""
+        own = tuple(range(len(self.product.sizes)))
+        return (
+            Operand(views[0], self.left, self.memory or own, dtypes[0]),
+            Operand(views[1], self.right, own, dtypes[1]),
+        )
+
+
+def dot_general(scope: Scope, op: Op, epilogue: Epilogue) -> None:
+    """A product with its epilogue as one kernel."""
+    views = [scope.view(operand) for operand in op.operands]
+    write_product(scope, op, epilogue, views, dimensions(op, views))
+
+
+def write_product(
+    scope: Scope, op: Op, epilogue: Epilogue, views: Sequence[View], sides: Sides
+) -> None:
+    """The kernel of a product over views of its operands."""
+    dtypes = tuple(operand.dtype for operand in op.operands[:2])
+    depth = sides.product.count(sides.product.contracted)
+    version = scope.unit.target.core.version
+    types = multiplied(dtypes, op.result.dtype, depth, version)
+
+    for whole, number in scope.unfilled:
+        spread(scope, whole, number, op)
+    scope.unfilled.clear()
+
+    def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
+        buffers = [*(view.buffer for view in seen[2:]), *made]
+        emitter = TileEmitter(builder, epilogue.program, buffers)
+        if types is None:
+            stored = (storage_of(dtypes[0]).dtype, storage_of(dtypes[1]).dtype)
+            left, right = sides.operands(seen, stored)
+            _OnGpSimd(builder, sides.product, left, right, emitter, op.result.dtype).write()
+            return
+        left, right = sides.operands(seen, types)
+        ProductWriter(builder, sides.product, left, right, emitter, op.result.dtype).write()
+
+    key = (op.name, sides, epilogue.program, tuple(map(str, dtypes)), str(op.result.dtype))
+    scope.kernel(
+        chain_name(epilogue.operations), epilogue.operations, key,
+        [*views, *epilogue.views], epilogue.buffers, write,
+    )  # fmt: skip
+
+
+def dimensions(op: Op, views: Sequence[View]) -> Sides:
+    """The product: batch, left, right and contracted dimensions, in this order."""
+    numbers = op.attributes["dot_dimension_numbers"]
+    lhs, rhs = (operand.shape for operand in op.operands)
+    lhs_batch, rhs_batch = numbers["lhs_batching_dimensions"], numbers["rhs_batching_dimensions"]
+    lhs_k, rhs_k = numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"]
+    m = [axis for axis in range(len(lhs)) if axis not in (*lhs_batch, *lhs_k)]
+    n = [axis for axis in range(len(rhs)) if axis not in (*rhs_batch, *rhs_k)]
+    order = sorted(range(len(lhs_k)), key=lambda i: -abs(_least(views, lhs_k[i], rhs_k[i])))
+    lhs_k, rhs_k = [lhs_k[i] for i in order], [rhs_k[i] for i in order]
+    first = len(lhs_batch)
+    second = first + len(m)
+    third = second + len(n)
+    batch = (lhs[axis] for axis in lhs_batch)
+    sizes = (*(1 for _ in lhs_batch), *(lhs[a] for a in m), *(rhs[a] for a in n),
+             *(lhs[a] for a in lhs_k))  # fmt: skip
+    product = Product(
+        sizes,
+        tuple(Batch(size, ((dim, 1),)) for dim, size in enumerate(batch)),
+        tuple(range(first, second)),
+        tuple(range(second, third)),
+        tuple(range(third, len(sizes))),
+    )
+    of_left = {
+        a: d for d, a in (*enumerate(lhs_batch), *enumerate(m, first), *enumerate(lhs_k, third))
+    }
+    of_right = {
+        a: d for d, a in (*enumerate(rhs_batch), *enumerate(n, second), *enumerate(rhs_k, third))
+    }
+    left, right = [0] * len(sizes), [0] * len(sizes)
+    for axis, dim in of_left.items():
+        left[dim] = views[0].strides[axis]
+    for axis, dim in of_right.items():
+        right[dim] = views[1].strides[axis]
+    placed = (
+        tuple(of_left[axis] for axis in range(len(lhs))),
+        tuple(of_right[axis] for axis in range(len(rhs))),
+    )
+    return Sides(product, tuple(left), tuple(right), placed=placed)
+
+
+def _least(views: Sequence[View], left: int, right: int) -> int:
+    """How far apart neighbours along a contracted dimension lie, where they are closest."""
+    return min(abs(views[0].strides[left]), abs(views[1].strides[right]))
+
+
+@dataclass
+class _OnGpSimd:
+    """Element by element of the contraction: exact in integers of every width."""
+
+    builder: KernelBuilder
+    product: Product
+    left: Operand
+    right: Operand
+    emitter: TileEmitter
+    result: np.dtype
+
+    def write(self) -> None:
+        """The kernel."""
+        position = dict.fromkeys(range(len(self.product.sizes)), ZERO)
+        self._batches(self.product.batches, position)
+
+    def _batches(self, batches: Sequence[Batch], position: Position) -> None:
+        if not batches:
+            self._one(position)
+            return
+        batch, *inner = batches
+        with self.builder.loop(batch.size) as variable:
+            at = dict(position)
+            for dim, step in batch.steps:
+                at[dim] = at[dim] + variable * step
+            self._batches(inner, at)
+
+    def _one(self, position: Position) -> None:
+        product = self.product
+        for m in blocks(product.axes(product.left), PARTITIONS):
+            for n in blocks(product.axes(product.right), MOVING):
+                start = moved(moved(position, m.base), n.base)
+                self._loops(
+                    (*m.loops, *n.loops), start, lambda at, m=m, n=n: self._tile(m.tile, n.tile, at)
+                )
+
+    def _loops(self, loops: Sequence[Axis], position: Position, body: object) -> None:
+        if not loops:
+            body(dict(position))  # type: ignore[operator]
+            return
+        axis, *inner = loops
+        with self.builder.loop(axis.size) as variable:
+            at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
+            self._loops(inner, at, body)
+
+    def _tile(self, m: tuple[Axis, ...], n: tuple[Axis, ...], position: dict[int, Affine]) -> None:
+        storage = storage_of(self.result).dtype
+        rows, columns = (int(np.prod([axis.size for axis in axes])) for axes in (m, n))
+        total, part = (self.builder.tile((rows, columns), storage, name="acc") for _ in range(2))
+        dst, product = tile_access(total, [columns], [1]), tile_access(part, [columns], [1])
+        convert = CustomFunction.CONVERT
+        self.builder.emit(CustomOp(dst=dst, function=convert, srcs=(Immediate(0, storage),)))
+
+        def step(at: dict[int, Affine]) -> None:
+            left = self.builder.tile((rows, 1), self.left.dtype, name="left")
+            right = self.builder.tile((rows, columns), self.right.dtype, name="right")
+            column, row = tile_access(left, [1], [1]), tile_access(right, [columns], [1])
+            self.builder.emit(DmaCopy(dst=column, src=self.left.access(m, at)))
+            self.builder.emit(DmaCopy(dst=row, src=self.right.access([*m, *n], at)))
+            one, other = (self._wide(each, storage) for each in (column, row))
+            repeated = tile_access(one.buffer, [columns], [0])
+            multiply, add = CustomFunction.MULTIPLY, CustomFunction.ADD
+            self.builder.emit(CustomOp(dst=product, function=multiply, srcs=(repeated, other)))
+            self.builder.emit(CustomOp(dst=dst, function=add, srcs=(dst, product)))
+
+        self._loops(self.product.axes(self.product.contracted), position, step)
+        domain = range(len(self.emitter.program.domain))
+        box = Box(m, n, {dim: position[dim] for dim in domain})
+        self.emitter.box(box, {Reference(0, is_input=True): dst})
+
+    def _wide(self, access: Access, storage: ElementType) -> Access:
+        """In the type of the sum."""
+        if access.element_type == storage:
+            return access
+        columns = access.free_elements
+        tile = self.builder.tile((access.partitions, columns), storage, name="wide")
+        dst = tile_access(tile, [columns], [1])
+        self.builder.emit(CustomOp(dst=dst, function=CustomFunction.CONVERT, srcs=(access,)))
+        return dst
+
+
+EPILOGUES = {"dot_general": dot_general}
+"""Operation -> rule."""

@@ -1,0 +1,284 @@
+"""Two products in one kernel, and the operations that take the results of both.
+
+The right operand of each product stays in SBUF. The left ones pass by, 128 rows at a time: sums of
+both products lie in PSUM side by side when what follows reads them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from neuronjax.formats import FLOAT32
+from neuronjax.hlo.graph import Op
+from neuronjax.lower.chain.tile_program import Reference
+from neuronjax.lower.chain.tiles import SLOTS, Axis, Box, TileEmitter, Values
+from neuronjax.lower.product.attention import pitches, product_writer
+from neuronjax.lower.product.blocking import MOVING, STATIONARY
+from neuronjax.lower.product.loading import size_of
+from neuronjax.lower.product.matmul import dimensions
+from neuronjax.lower.product.panels import Operand, Panel, Position, blocks, moved, tiles
+from neuronjax.lower.product.product import ProductWriter
+from neuronjax.lower.product.steps import Step
+from neuronjax.lower.scope import Epilogue, Scope, chain_name
+from neuronjax.lower.values.storage import storage_of
+from neuronjax.lower.values.view import View
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.element_types import bytes_of
+from neuronjax.program.operand import Access, Buffer, Memory
+
+TOGETHER = 4
+"""Tiles of sums of each product that lie in PSUM at once."""
+SHARED_BYTES = 48 * 1024
+"""Most bytes of a partition for what is loaded for all columns of some rows."""
+_SUMS = 4
+"""Steps that make sums of both products."""
+
+
+def pair(scope: Scope, op: Op, epilogue: Epilogue) -> None:
+    """The newer product `op`, and the older one of the epilogue."""
+    other, axes = epilogue.other, epilogue.axes
+    assert other is not None
+    ops = (op, other)
+    seen = [[scope.view(operand) for operand in each.operands] for each in ops]
+    sides = [dimensions(each, views) for each, views in zip(ops, seen, strict=True)]
+    version = scope.unit.target.core.version
+
+    def write(builder: KernelBuilder, views: list[View], made: list[Buffer]) -> None:
+        buffers = [*(view.buffer for view in views[4:]), *made]
+        newer, older = (
+            product_writer(builder, each, side, own, epilogue, buffers, version)
+            for each, side, own in zip(ops, sides, (views[:2], views[2:4]), strict=True)
+        )
+        PairWriter(builder, newer, older, axes).write()
+
+    key = ("pair", *sides, axes, epilogue.program,
+           tuple(str(v.dtype) for each in ops for v in (*each.operands, each.result)))  # fmt: skip
+    views = [*seen[0], *seen[1], *epilogue.views]
+    name = f"pair_{chain_name(epilogue.operations)}"
+    scope.kernel(name, epilogue.operations, key, views, epilogue.buffers, write)
+
+
+@dataclass(frozen=True)
+class _Passing:
+    """One product: the operand that stays, the one that passes, and how the contracted is cut."""
+
+    writer: ProductWriter
+    steps: Sequence[Step]
+    kept: Operand
+    passing: Operand
+    kept_axes: Sequence[Axis]
+    passing_axes: Sequence[Axis]
+
+    def sums(
+        self, panels: Sequence[Sequence[Panel]], tile: Sequence[tuple[Axis, ...]], at: Position,
+        dst: Access,
+    ) -> None:  # fmt: skip
+        """One tile of sums over all contracted elements."""
+        row, column = tile
+        for number, step in enumerate(self.steps):
+            ends = (number == 0, number == len(self.steps) - 1)
+            both = (panels[0][number], panels[1][number])
+            add = functools.partial(self._add, step, both, (row, column), at, dst, ends)
+            self.writer.loops(step.loops, moved(at, step.base), add)
+
+    def _add(
+        self,
+        step: Step,
+        pair: tuple[Panel, Panel],
+        tile: tuple[tuple[Axis, ...], tuple[Axis, ...]],
+        around: Position,
+        dst: Access,
+        ends: tuple[bool, bool],
+        position: dict[int, Affine],
+    ) -> None:
+        self.writer.accumulate(step, pair, tile, position, around, dst, ends)
+
+
+@dataclass
+class PairWriter:
+    """Writes the kernel."""
+
+    builder: KernelBuilder
+    newer: ProductWriter
+    older: ProductWriter
+    #: Dimension of the results -> that of the older one's.
+    axes: tuple[tuple[int, int], ...]
+
+    def write(self) -> None:
+        """The kernel."""
+        self.older.stack = self.newer.stack
+        product = self.newer.product
+        position = dict.fromkeys(range(len(product.sizes)), ZERO)
+        self.newer.batches(product.batches, position, self._one)
+
+    def _passing(self, writer: ProductWriter) -> _Passing:
+        product = writer.product
+        return _Passing(
+            writer, writer.steps(), writer.right, writer.left, product.axes(product.right),
+            product.axes(product.left),
+        )  # fmt: skip
+
+    def _there(self, position: Position) -> dict[int, Affine]:
+        """A position in the older product."""
+        found = dict.fromkeys(range(len(self.older.product.sizes)), ZERO)
+        for dim, own in self.axes:
+            found[own] = position[dim]
+        return found
+
+    def _axes_there(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        own = dict(self.axes)
+        return tuple(Axis(own[axis.dim], axis.size, axis.step) for axis in axes)
+
+    def _one(self, position: Position) -> None:
+        """One product of a batch."""
+        one, other = self._passing(self.newer), self._passing(self.older)
+        there = self._there(position)
+        kept = (
+            self.newer.panels(one.kept, one.kept_axes, list(one.steps), position, 1),
+            self.older.panels(other.kept, other.kept_axes, list(other.steps), there, 1),
+        )
+        for block in blocks(one.passing_axes, STATIONARY):
+
+            def body(at: dict[int, Affine], tile: tuple[Axis, ...] = block.tile) -> None:
+                self._rows((one, other), kept, tile, at)
+
+            self.newer.loops(block.loops, moved(position, block.base), body)
+
+    def _rows(
+        self,
+        products: tuple[_Passing, _Passing],
+        kept: tuple[list[Panel], list[Panel]],
+        row: tuple[Axis, ...],
+        at: dict[int, Affine],
+    ) -> None:
+        """All columns of up to 128 rows."""
+        one, other = products
+        row_there = self._axes_there(row)
+        passing = (
+            self.newer.panels(one.passing, row, list(one.steps), at),
+            self.older.panels(other.passing, row_there, list(other.steps), self._there(at)),
+        )
+        wide = self._row_values(row, one.kept_axes, at)
+        columns = list(tiles(one.kept_axes, MOVING))
+        width = max(size_of(column) for column, _ in columns)
+        rings = [self._ring(size_of(row), width) for _ in products]
+        boxes: list[tuple[Callable[[], None], ...]] = []
+        for index, (column, beside) in enumerate(columns):
+            here = moved(at, tuple(beside.items()))
+            totals = [
+                tile_access(ring, [size_of(column)], [1], slot=Affine(index % TOGETHER))
+                for ring in rings
+            ]
+            column_there, there = self._axes_there(column), self._there(here)
+            known = {each: self._part(each, wide[each], column, beside) for each in wide}
+            boxes.append((
+                functools.partial(one.sums, (passing[0], kept[0]), (row, column), here, totals[0]),
+                functools.partial(
+                    other.sums, (passing[1], kept[1]), (row_there, column_there), there, totals[1]
+                ),
+                *self._following(row, column, here, totals, known),
+            ))  # fmt: skip
+        # A box takes the place of another one in PSUM, whose last reader must come before.
+        until = _SUMS + _last_reader(self.newer.emitter) + 1
+        _staggered(boxes, -(-until // TOGETHER))
+
+    def _following(
+        self, row: tuple[Axis, ...], column: tuple[Axis, ...], at: Position,
+        totals: Sequence[Access], known: Mapping[Reference, Access],
+    ) -> Iterator[Callable[[], None]]:  # fmt: skip
+        """What follows from two tiles of sums, operation by operation."""
+        emitter = self.newer.emitter
+        box = Box(row, column, {dim: at[dim] for dim in range(len(emitter.program.domain))})
+        values = Values(emitter, box, dict(known), is_whole=True)
+        for number, writer in enumerate((self.newer, self.older)):
+            yield functools.partial(self._given, values, number, writer, totals[number])
+        for number in range(len(emitter.program.nodes)):
+            if number not in emitter.shortcuts.absorbed:
+                yield functools.partial(values.node, number)
+        for output in emitter.program.outputs:
+            yield functools.partial(values.store, output)
+
+    @staticmethod
+    def _given(values: Values, number: int, writer: ProductWriter, total: Access) -> None:
+        """Sums in the type of a product's result, as what follows finds them."""
+        box = values.box
+        if storage_of(writer.result).dtype != FLOAT32:
+            total = writer.evicted(box.partitions, box.free, total)
+        values.known[Reference(number, is_input=True)] = total
+
+    def _row_values(
+        self, row: tuple[Axis, ...], columns: Sequence[Axis], at: Position
+    ) -> dict[Reference, Access]:
+        """Inputs of what follows that are loaded for all columns at once."""
+        emitter = self.newer.emitter
+        domain = range(len(emitter.program.domain))
+        values = Values(emitter, Box(row, tuple(columns), {dim: at[dim] for dim in domain}), {})
+        found = {}
+        room = SHARED_BYTES
+        for number, each in enumerate(emitter.program.inputs):
+            if each.buffer is None or not each.axes:
+                continue
+            count = math.prod(axis.size for axis in columns if axis.dim in each.axes)
+            room -= SLOTS * count * bytes_of(storage_of(each.dtype).dtype)
+            if room >= 0:
+                found[Reference(number, is_input=True)] = values.load(number)
+        return found
+
+    def _part(
+        self, reference: Reference, whole: Access, column: tuple[Axis, ...], beside: dict[int, int]
+    ) -> Access:
+        """What a tile of columns takes of an input for all of them."""
+        axes = self.newer.emitter.program.inputs[reference.number].axes
+        own = [axis for axis in self._passing(self.newer).kept_axes if axis.dim in axes]
+        pitch = pitches(own)
+        part = tile_access(
+            whole.buffer,
+            [axis.size for axis in column if axis.dim in axes],
+            [pitch[axis.dim] * axis.step for axis in column if axis.dim in axes],
+            offset=sum(pitch[dim] * index for dim, index in beside.items() if dim in axes),
+            slot=whole.slot,
+        )
+        return replace(part, partitions=whole.partitions)
+
+    def _ring(self, rows: int, columns: int) -> Buffer:
+        """Banks of PSUM that are used in turn."""
+        width = self.builder.core.psum.bank_bytes // 4
+        assert columns <= width
+        return self.builder.tile((rows, width), FLOAT32, Memory.PSUM, slots=TOGETHER, name="ring")
+
+
+def _last_reader(emitter: TileEmitter) -> int:
+    """How many of what follows, nodes and then outputs, come before the last that reads sums."""
+    program, cuts = emitter.program, emitter.shortcuts
+    sums = {Reference(number, is_input=True) for number in range(2)}
+    last = count = 0
+    for number, node in enumerate(program.nodes):
+        reads = not sums.isdisjoint(each for each in node.operands if isinstance(each, Reference))
+        if number in cuts.absorbed or number in cuts.widened:
+            sums |= {Reference(number)} if reads else set()
+        last = count if reads else last
+        count += number not in cuts.absorbed
+    for output in program.outputs:
+        last = count if output.value in sums else last
+        count += 1
+    return last
+
+
+def _staggered(boxes: Sequence[Sequence[Callable[[], None]]], behind: int) -> None:
+    """Does the steps of all boxes, each box so many steps behind the one before it: no engine waits
+    for the box that it has just worked on."""
+    order = sorted(
+        (number + index * behind, index, number)
+        for index, steps in enumerate(boxes)
+        for number in range(len(steps))
+    )
+    for _, index, number in order:
+        boxes[index][number]()
+
+
+EPILOGUES = {"pair": pair}
+"""Operation -> rule."""

@@ -1,0 +1,230 @@
+"""Parts of a product's operands in SBUF, with contracted dimensions on partitions.
+
+A panel holds the box of an operand's memory that some dimensions of the product reach. Several
+dimensions may run along the same memory: the positions and the taps of a window overlap, and lie
+once in the panel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from neuronjax.lower.chain.tiles import Axis
+from neuronjax.lower.values.view import View, walk
+from neuronjax.lower.write.builder import tile_access
+from neuronjax.program.affine import ZERO, Affine, affine
+from neuronjax.program.element_types import ElementType
+from neuronjax.program.operand import Access, Buffer
+
+Position = Mapping[int, Affine]
+"""Dimension of a product -> index."""
+
+
+NEAR = 4
+"""Elements from one to the next up to which a transfer takes what lies between along."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Part of some dimensions: loops around the axes of a tile, from `base` on."""
+
+    loops: tuple[Axis, ...]
+    tile: tuple[Axis, ...]
+    base: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def size(self) -> int:
+        return math.prod(axis.size for axis in self.tile)
+
+
+def blocks(axes: Sequence[Axis], most: int) -> Iterator[Block]:
+    """Axes cut into tiles of at most `most` elements, remainders as blocks of their own."""
+    rest = [axis for axis in axes if axis.size > 1]
+    tile: list[Axis] = []
+    size = 1
+    while rest:
+        axis = rest[-1]
+        if size * axis.size <= most:
+            tile.insert(0, rest.pop())
+            size *= axis.size
+            continue
+        part = most // size
+        if part > 1:
+            left = axis.size % part
+            rest[-1] = Axis(axis.dim, axis.size // part, axis.step * part)
+            loops = tuple(each for each in rest if each.size > 1)
+            yield Block(loops, (Axis(axis.dim, part, axis.step), *tile))
+            if left:
+                start = (axis.dim, (axis.size - left) * axis.step)
+                tail = [*rest[:-1], Axis(axis.dim, left, axis.step), *tile]
+                for each in blocks(tail, most):
+                    yield Block(each.loops, each.tile, (start, *each.base))
+            return
+        break
+    yield Block(tuple(rest), tuple(tile))
+
+
+def moved(position: Position, base: Sequence[tuple[int, int]]) -> dict[int, Affine]:
+    """A position some indices further."""
+    found = dict(position)
+    for dim, start in base:
+        found[dim] = found[dim] + start
+    return found
+
+
+def tiles(axes: Sequence[Axis], most: int) -> Iterator[tuple[tuple[Axis, ...], dict[int, int]]]:
+    """All tiles of at most `most` elements, one by one, each with its distance in indices."""
+    for block in blocks(axes, most):
+        for step in range(math.prod(axis.size for axis in block.loops)):
+            at: dict[int, int] = {}
+            for dim, start in block.base:
+                at[dim] = at.get(dim, 0) + start
+            for axis in reversed(block.loops):
+                step, index = divmod(step, axis.size)
+                at[axis.dim] = at.get(axis.dim, 0) + index * axis.step
+            yield block.tile, at
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A side of a product: strides along its dimensions, and the type it is multiplied in.
+
+    `memory` numbers the dimension of the operand's memory that each dimension runs along.
+    """
+
+    view: View
+    strides: tuple[int, ...]
+    memory: tuple[int, ...]
+    dtype: ElementType
+
+    def start(self, position: Position) -> Affine:
+        """The element of its buffer at a position."""
+        start = Affine(self.view.offset)
+        for dim, at in position.items():
+            start = start + at * self.strides[dim]
+        return start
+
+    def access(self, axes: Sequence[Axis], position: Position) -> Access:
+        """The elements of `axes`, from `position` on, in HBM."""
+        return walk(
+            self.view.buffer,
+            self.start(position),
+            [axis.size for axis in axes],
+            [self.strides[axis.dim] * axis.step for axis in axes],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A free dimension of a panel: `size` steps of `stride` elements in HBM, `pitch` in SBUF."""
+
+    memory: int
+    stride: int
+    size: int
+    pitch: int = 1
+    #: Whether only contracted dimensions run along it.
+    contracted: bool = False
+
+
+def extents(
+    operand: Operand, axes: Sequence[Axis], contracted: frozenset[int], *, turned: bool
+) -> tuple[Extent, ...]:
+    """The free dimensions of a panel over `axes`, contracted ones outermost if it is `turned`."""
+    groups: dict[int, list[Axis]] = {}
+    for axis in axes:
+        if axis.size > 1 and operand.strides[axis.dim]:
+            groups.setdefault(operand.memory[axis.dim], []).append(axis)
+    found = [_extent(operand, memory, each, contracted) for memory, each in groups.items()]
+    found.sort(key=lambda each: (not each.contracted if turned else 0, -abs(each.stride)))
+    pitch = 1
+    placed: list[Extent] = []
+    for each in reversed(found):
+        placed.insert(0, Extent(each.memory, each.stride, each.size, pitch, each.contracted))
+        pitch *= each.size
+    return tuple(placed)
+
+
+def _extent(
+    operand: Operand, memory: int, axes: Sequence[Axis], contracted: frozenset[int]
+) -> Extent:
+    strides = [operand.strides[axis.dim] * axis.step for axis in axes]
+    unit = math.gcd(*strides)
+    if unit <= NEAR:  # what lies between is loaded as well: long runs
+        unit = 1
+    unit *= 1 if strides[0] > 0 else -1
+    size = 1 + sum((axis.size - 1) * s // unit for axis, s in zip(axes, strides, strict=True))
+    return Extent(memory, unit, size, contracted=all(axis.dim in contracted for axis in axes))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A tile in SBUF: `partitions` axes of the operand, and the box of its free dimensions."""
+
+    operand: Operand
+    buffer: Buffer
+    partitions: tuple[Axis, ...]
+    extents: tuple[Extent, ...]
+    #: Where it begins.
+    position: Position
+    slot: Affine = ZERO
+
+    def _pitch(self, dim: int) -> tuple[int, int]:
+        """Elements of the panel per index of a dimension, as a fraction."""
+        for each in self.extents:
+            if each.memory == self.operand.memory[dim]:
+                return each.pitch * self.operand.strides[dim], each.stride
+        return 0, 1
+
+    def offset(self, position: Position) -> Affine:
+        """The element of a partition at a position of the product."""
+        total = ZERO
+        for dim, at in position.items():
+            over, under = self._pitch(dim)
+            if over and self.operand.strides[dim]:
+                total = total + scaled(at + self.position[dim] * -1, over, under)
+        return total
+
+    def access(self, axes: Sequence[Axis], position: Position) -> Access:
+        """The elements of free `axes`, from `position` on."""
+        strides = []
+        for axis in axes:
+            over, under = self._pitch(axis.dim)
+            strides.append(over * axis.step // under if self.operand.strides[axis.dim] else 0)
+        return tile_access(
+            self.buffer,
+            [axis.size for axis in axes],
+            strides,
+            offset=self.offset(position),
+            slot=self.slot,
+        )
+
+    def part(self, sub: Sequence[Extent], position: Position) -> Access:
+        """A box of it, from `position` on."""
+        pitches = {each.memory: each.pitch for each in self.extents}
+        return tile_access(
+            self.buffer,
+            [each.size for each in sub],
+            [pitches[each.memory] for each in sub],
+            offset=self.offset(position),
+            slot=self.slot,
+        )
+
+    def within(self, axes: Sequence[Axis]) -> tuple[Extent, ...]:
+        """The box over some of its axes, in the panel's steps and order."""
+        found = []
+        for each in self.extents:
+            size = 1
+            for axis in axes:
+                if self.operand.memory[axis.dim] == each.memory:
+                    stride = self.operand.strides[axis.dim] * axis.step
+                    size += (axis.size - 1) * stride // each.stride
+            found.append(Extent(each.memory, each.stride, size, each.pitch, each.contracted))
+        return tuple(found)
+
+
+def scaled(value: Affine, over: int, under: int) -> Affine:
+    """value * over / under, which is integer."""
+    terms = {name: factor * over // under for name, factor in value.terms}
+    return affine(value.base * over // under, **terms)

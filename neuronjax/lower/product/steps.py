@@ -1,0 +1,135 @@
+"""What products multiply: their dimensions, and contracted elements cut into steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neuronjax.lower.chain.tiles import Axis
+from neuronjax.lower.product.blocking import CHUNK_BYTES, WIDTH
+from neuronjax.lower.product.panels import Block, Operand, blocks
+from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.program.element_types import bytes_of
+
+NARROW = 16
+"""Columns of an operand that are loaded where they must lie, whatever that costs."""
+RUN_BYTES = 512
+"""Contiguous bytes from which on a transfer is efficient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Products side by side: `size` of them, each so many indices further in some dimensions."""
+
+    size: int
+    steps: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Dimensions of a product, by their role, with the sizes that it has in one batch."""
+
+    sizes: tuple[int, ...]
+    batches: tuple[Batch, ...]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    contracted: tuple[int, ...]
+
+    def axes(self, dims: Sequence[int]) -> list[Axis]:
+        return [Axis(dim, self.sizes[dim]) for dim in dims if self.sizes[dim] > 1]
+
+    def count(self, dims: Sequence[int]) -> int:
+        return math.prod(self.sizes[dim] for dim in dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Contracted elements that are multiplied together: on partitions, in panels, in loops."""
+
+    partitions: tuple[Axis, ...]
+    #: Within a panel.
+    inner: tuple[Axis, ...]
+    #: Panels, or parts of one that are loaded one by one.
+    loops: tuple[Axis, ...]
+    base: tuple[tuple[int, int], ...]
+    #: Whether neighbours in memory lie in one partition.
+    is_major: bool = False
+
+
+def is_turned(operand: Operand, step: Step, free: Sequence[Axis]) -> bool:
+    """Whether memory runs along the partitions of a panel: it is loaded by rows and transposed."""
+    if not step.partitions or step.is_major:
+        return False
+    along = step.partitions[-1]
+    if abs(operand.strides[along.dim] * along.step) != 1:
+        return False
+    width = math.prod(axis.size for axis in free if operand.strides[axis.dim])
+    return width > 1 or math.prod(axis.size for axis in step.partitions) > NARROW
+
+
+MOST_TAPS = 64
+"""Taps of a window whose panels are loaded in one: they overlap in memory."""
+
+
+def steps(
+    product: Product, left: Operand, right: Operand, most_taps: int = MOST_TAPS
+) -> list[Step]:
+    """The contracted elements, cut up; `most_taps` of a window lie in one panel.
+
+    With fewer of them than usual, room is short: then neighbours lie on partitions, too, which
+    needs less of it than whole runs in one partition.
+    """
+    axes = product.axes(product.contracted)
+    found = []
+    for block in blocks(axes, PARTITIONS):
+        major = _major(product, left, right, block)
+        if major is not None and most_taps == MOST_TAPS:
+            found.append(major)
+            continue
+        loops = sorted(block.loops, key=lambda axis: _is_shared(left, right, axis))
+        nbytes = max(bytes_of(left.dtype), bytes_of(right.dtype))
+        taps = math.prod(axis.size for axis in loops if _is_shared(left, right, axis))
+        room = CHUNK_BYTES // (WIDTH * nbytes)
+        room = max(room, min(taps, most_taps)) if most_taps >= room else most_taps
+        for chunk in blocks(loops, room):
+            base = (*block.base, *chunk.base)
+            found.append(Step(block.tile, chunk.tile, chunk.loops, base))
+    return found
+
+
+def _is_shared(left: Operand, right: Operand, axis: Axis) -> bool:
+    """Whether it runs along the same memory as another dimension."""
+    return any(
+        operand.memory.count(operand.memory[axis.dim]) > 1 and operand.strides[axis.dim] != 0
+        for operand in (left, right)
+    )
+
+
+def _major(product: Product, left: Operand, right: Operand, block: Block) -> Step | None:
+    """Neighbours in one partition, if that spares transposes and transfers stay efficient."""
+    if len(block.tile) != 1 or len(block.loops) != 1 or block.loops[0].dim != block.tile[0].dim:
+        return None
+    (inner,), (outer,) = block.tile, block.loops
+    pairs = ((left, product.left), (right, product.right))
+    along = [(o, dims) for o, dims in pairs if abs(o.strides[inner.dim] * inner.step) == 1]
+    if not along or _is_shared(left, right, inner):
+        return None
+    wide = [o for o, dims in along if product.count(dims) > NARROW]
+    for operand, dims in along:
+        run = outer.size * bytes_of(operand.view.buffer.dtype)
+        if run < RUN_BYTES and product.count(dims) > NARROW:
+            return None
+    part = Axis(inner.dim, inner.size, inner.step * outer.size)
+    rest = Axis(inner.dim, outer.size, inner.step)
+    nbytes = max(bytes_of(operand.dtype) for operand in (left, right))
+    room = CHUNK_BYTES // (WIDTH * nbytes)
+    for operand in wide:
+        room = max(room, RUN_BYTES // bytes_of(operand.view.buffer.dtype))
+    if outer.size % room:
+        room = next((n for n in range(room, 2 * room) if outer.size % n == 0), outer.size)
+    if room >= outer.size:
+        return Step((part,), (rest,), (), block.base, is_major=True)
+    chunk = Axis(inner.dim, room, inner.step)
+    around = Axis(inner.dim, outer.size // room, inner.step * room)
+    return Step((part,), (chunk,), (around,), block.base, is_major=True)

@@ -1,0 +1,177 @@
+"""`select_and_scatter`: the gradient of pooling. Each window picks one of its elements."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from neuronjax.formats import FLOAT32
+from neuronjax.hlo.graph import Graph, Op
+from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.sweep import Position
+from neuronjax.lower.chain.tiles import Region
+from neuronjax.lower.control import host
+from neuronjax.lower.reduction.reduce import immediate
+from neuronjax.lower.reduction.slide import MOST_DIMS, Slide, Windows, windows_of
+from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
+from neuronjax.lower.scope import Scope
+from neuronjax.lower.values.view import View, dense_strides, whole_view
+from neuronjax.lower.write.builder import KernelBuilder, room_of, tile_access
+from neuronjax.program.element_types import INTEGERS
+from neuronjax.program.gpsimd_engine import CustomOp
+from neuronjax.program.operand import Access, Buffer, Immediate
+from neuronjax.program.operators import AluOp, CustomFunction
+from neuronjax.program.vector_engine import CopyPredicated, Memset, TensorScalar, TensorTensor
+
+_TRUTH = INTEGERS["uint8"]
+
+
+def select_and_scatter(scope: Scope, op: Op) -> None:
+    """Each window picks an element; what belongs to the window is added where that lies."""
+    select, scatter = op.regions
+    operand, source, init = op.operands
+    windows = windows_of(op)
+    sliding = windows.sliding
+    area = math.prod(operand.shape[dim] for dim in sliding)
+    places = math.prod(source.shape[dim] for dim in sliding)
+    width = operand.dtype.itemsize
+    small = 2 * area * width + places * (5 * width + 8) <= room_of(scope.unit.target.core)
+    emittable = is_emittable(select) and is_emittable(scatter) and len(sliding) <= MOST_DIMS
+    first = immediate(init)
+    if not small or not emittable or first is None:
+        host.lower(scope, op)
+        return
+    views = [scope.view(operand), scope.view(source)]
+    result = whole_view(scope.result(op.result), op.result.shape)
+
+    def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
+        _Unpooling(Slide(builder, sliding, seen), select, scatter, windows, first).run()
+
+    key = ("select_and_scatter", fingerprint(select), fingerprint(scatter), windows, repr(first))
+    scope.kernel(op.name, [op], key, [*views, result], [], write)
+
+
+@dataclass(frozen=True)
+class _Offset:
+    """One element of every window: its number, and for each dimension the windows that have it.
+
+    `spans` are, by dimension, the first such window, their number and the place of the element.
+    """
+
+    number: int
+    spans: tuple[tuple[int, int, int], ...]
+
+
+@dataclass
+class _Unpooling:
+    """Values: operand, source, result."""
+
+    slide: Slide
+    select: Graph
+    scatter: Graph
+    windows: Windows
+    first: Immediate
+
+    def run(self) -> None:
+        sweep = self.slide.sweep
+        for region in sweep.lanes():
+            sweep.nest(region.loops, sweep.start(region.base), partial(self._box, region))
+
+    def _box(self, region: Region, position: Position) -> None:
+        builder = self.slide.builder
+        operand, source = (self.slide.load(number, region, position) for number in (0, 1))
+        chosen = self._choose(operand, source)
+        result = scratch(builder, operand)
+        elementwise.fill(builder, result, self.first)
+        for offset in reversed(list(self._offsets())):
+            with builder.recycling():
+                self._add(offset, chosen, source, result)
+        self.slide.store(2, region, position, result)
+
+    def _offsets(self) -> Iterator[_Offset]:
+        sliding = self.slide.sliding
+        sizes, counts = self.slide.sizes(0), self.slide.sizes(1)
+        numbers = itertools.product(*(range(self.windows.sizes[dim]) for dim in sliding))
+        for number, within in enumerate(numbers):
+            spans = []
+            for dim, inside, size, count in zip(sliding, within, sizes, counts, strict=True):
+                step, shift = self.windows.strides[dim], inside - self.windows.padding[dim][0]
+                low = max(0, -(shift // step)) if shift < 0 else 0
+                high = min(count - 1, (size - 1 - shift) // step)
+                spans.append((low, high - low + 1, low * step + shift))
+            if all(count > 0 for _, count, _ in spans):
+                yield _Offset(number, tuple(spans))
+
+    def _places(self, access: Access, offset: _Offset) -> Access:
+        """The windows of an offset, in a tile with one element for each window."""
+        steps = dense_strides(self.slide.sizes(1))
+        start = sum(low * step for (low, _, _), step in zip(offset.spans, steps, strict=True))
+        counts = [count for _, count, _ in offset.spans]
+        return tile_access(access.buffer, counts, steps, offset=start)
+
+    def _elements(self, access: Access, offset: _Offset) -> Access:
+        """Their elements, in a tile like the operand's."""
+        steps = dense_strides(self.slide.sizes(0))
+        start = sum(place * step for (_, _, place), step in zip(offset.spans, steps, strict=True))
+        strides = [
+            step * self.windows.strides[dim]
+            for step, dim in zip(steps, self.slide.sliding, strict=True)
+        ]
+        counts = [count for _, count, _ in offset.spans]
+        return tile_access(access.buffer, counts, strides, offset=start)
+
+    def _choose(self, operand: Access, source: Access) -> Access:
+        """The number of the element that each window selects, -1 if it has none."""
+        builder = self.slide.builder
+        best = scratch(builder, source, operand.element_type)
+        elementwise.fill(builder, elementwise.as_bits(best), Immediate(0))
+        chosen = scratch(builder, source, FLOAT32)
+        builder.emit(Memset(dst=chosen, value=Immediate(-1.0)))
+        for offset in self._offsets():
+            with builder.recycling():
+                current, number = self._places(best, offset), self._places(chosen, offset)
+                element = self._elements(operand, offset)
+                better = self._better(current, element, number)
+                choose(builder, current, element, better)
+                here = Immediate(float(offset.number))
+                builder.emit(CopyPredicated(dst=number, src=here, predicate=better))
+        return chosen
+
+    def _better(self, current: Access, element: Access, number: Access) -> Access:
+        """Where `select` prefers the element, or there is none yet."""
+        builder = self.slide.builder
+        stays, none, better = (scratch(builder, current, _TRUTH) for _ in range(3))
+        apply(builder, self.select, (current, element), [stays])
+        less = AluOp.LESS
+        builder.emit(TensorScalar(dst=none, data=number, op0=less, operand0=Immediate(0.0)))
+        builder.emit(TensorTensor(dst=better, data1=none, data2=stays, op=AluOp.GREATER_EQUAL))
+        return better
+
+    def _add(self, offset: _Offset, chosen: Access, source: Access, result: Access) -> None:
+        builder = self.slide.builder
+        number, given = self._places(chosen, offset), self._places(source, offset)
+        target = self._elements(result, offset)
+        hit, total = scratch(builder, number, _TRUTH), scratch(builder, target)
+        here = Immediate(float(offset.number))
+        builder.emit(TensorScalar(dst=hit, data=number, op0=AluOp.EQUAL, operand0=here))
+        apply(builder, self.scatter, (target, given), [total])
+        choose(builder, target, total, hit)
+
+
+def choose(builder: KernelBuilder, dst: Access, src: Access, where: Access) -> None:
+    """dst = src, bit by bit, where a predicate holds."""
+    dst, src = elementwise.as_bits(dst), elementwise.as_bits(src)
+    if dst.element_type.storage_bits > 32:
+        kept = scratch(builder, dst)
+        srcs = (where, src, dst)
+        builder.emit(CustomOp(dst=kept, function=CustomFunction.SELECT, srcs=srcs))
+        elementwise.copy(builder, dst, kept)
+    else:
+        builder.emit(CopyPredicated(dst=dst, src=src, predicate=where))
+
+
+RULES = {"select_and_scatter": select_and_scatter}
+"""Operation -> rule."""

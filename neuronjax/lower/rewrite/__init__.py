@@ -1,0 +1,6 @@
+"""Operations in terms of others, before anything is grouped.
+
+* `empty`: values without elements; `expansions`: bits, narrow integers, batch norms; `random`:
+  counters of Threefry and Philox; `transposed`: convolutions of dilated inputs.
+* `composed`, `gelu`, `native`: what XLA spelled out becomes what the engines do by themselves.
+"""

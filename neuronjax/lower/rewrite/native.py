@@ -1,0 +1,339 @@
+"""What the engines do by themselves, where a program spells it out for other processors.
+
+* Products of numbers that were widened to FP32 are the same as of the narrow numbers, which the
+  Tensor engine adds up in FP32: products of numbers of at most 12 significant bits are exact.
+* An engine's NaN is the canonical one: nothing has to choose it.
+* Rounding what was widened is nothing; GELU and its derivative are activations.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.hlo.module import TensorSpec
+from neuronjax.lower.operations import PACKED, is_splat, is_widening, number_of, peel, reducer
+from neuronjax.lower.reduction.slide import windows_of
+from neuronjax.lower.rewrite import gelu
+from neuronjax.lower.rewrite.composed import expanded
+from neuronjax.lower.rewrite.gelu import unrounded
+from neuronjax.lower.rewriter import Rewrite, Writer
+from neuronjax.lower.values.storage import is_native
+
+_EXACT: Mapping[str, frozenset[str]] = {
+    "float32": frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e5m2", "int8"}),
+    "bfloat16": frozenset({"float8_e4m3", "float8_e5m2", "int8"}),
+}
+"""Type -> narrow types that are multiplied natively and all of whose values it has."""
+_SEEN = ("broadcast_in_dim", "reshape", "transpose", "slice")
+
+
+def _made_by(value: Value, *names: str) -> Op | None:
+    op = value.producer
+    return op if op is not None and op.name in names else None
+
+
+def _narrow(value: Value) -> tuple[Value, list[Op]] | None:
+    """The narrow value that a value was widened from, and the views between, last one first.
+
+    All types between have all of its values.
+    """
+    found: tuple[Value, list[Op]] | None = None
+    views: list[Op] = []
+    passed = [value.dtype]
+    while value.producer is not None and value.producer.name in (*_SEEN, "convert"):
+        if value.producer.name != "convert":
+            views.append(value.producer)
+        value = value.producer.operands[0]
+        if value.dtype != passed[-1]:
+            if all(_has(dtype, value.dtype) for dtype in passed):
+                found = value, list(views)
+            passed.append(value.dtype)
+    return found
+
+
+def _has(wide: np.dtype, narrow: np.dtype) -> bool:
+    """Whether a type has all values of another one, which the Tensor engine multiplies."""
+    return wide == narrow or narrow.name in _EXACT.get(wide.name, ())
+
+
+def _again(writer: Writer, source: Value, views: Sequence[Op]) -> Value:
+    """The views on a value of another type."""
+    for view in reversed(views):
+        source = writer.add(
+            view.name, source, shape=view.result.shape, dtype=source.dtype, **view.attributes
+        )
+    return source
+
+
+def product(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """A product of narrow numbers, if both operands were."""
+    if op.result.dtype != np.float32 or len(op.operands) != 2:
+        return None
+    found = [_narrow(operand) for operand in op.operands]
+    if not all(found) or all(each[0].dtype == np.int8 for each in found if each):
+        return None
+    operands = [_again(writer, *each) for each in found if each]
+    return [
+        writer.add(
+            op.name, *operands, shape=op.result.shape, dtype=op.result.dtype, **op.attributes
+        )
+    ]
+
+
+def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Back to the narrow type that a value was widened from."""
+    widened = _made_by(op.operands[0], "convert")
+    if widened is None:
+        return _narrow_collective(writer, op)
+    (source,) = widened.operands
+    wide = widened.result.dtype.name
+    if source.dtype == op.result.dtype and source.dtype.name in _EXACT.get(wide, ()):
+        return [source]
+    return None
+
+
+def select(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """x where it is a number, else NaN."""
+    test, value, other = op.operands
+    compared = _made_by(test, "compare")
+    if compared is None or compared.attributes["comparison_direction"] != "EQ":
+        return None
+    if compared.operands != (value, value):
+        return None
+    number = number_of(other)
+    return [value] if number is not None and np.isnan(number) else None
+
+
+def divide(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """1 / (1 + exp(-x))."""
+    one, total = op.operands
+    added = _made_by(unrounded(total), "add")
+    if added is None or number_of(one) != 1:
+        return None
+    for left, right in (added.operands, added.operands[::-1]):
+        power = _made_by(unrounded(left), "exponential")
+        inverse = _made_by(unrounded(power.operands[0]), "negate") if power is not None else None
+        if inverse is not None and number_of(right) == 1:
+            value = unrounded(inverse.operands[0])
+            return [writer.add("logistic", writer.convert(value, op.result.dtype))]
+    return None
+
+
+_LEAST_SQUARES = 1024
+"""Squares from which adding them up on the Tensor engine pays: below, one partition is as fast."""
+
+
+def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """A sum of squares of all numbers of a tensor is the product of a vector with itself.
+
+    On one partition a Vector engine would go through all numbers; the Tensor engine adds them up
+    over all partitions.
+    """
+    if len(op.results) != 1 or reducer(op) != "add":
+        return None
+    square = _made_by(op.operands[0], "multiply")
+    if square is None or math.prod(op.result.shape) != 1:
+        return _sum_of_rows(writer, op)
+    value = square.operands[0]
+    count = math.prod(value.shape)
+    if square.operands != (value, value) or value.dtype != np.float32:
+        return None
+    if math.prod(op.result.shape) != 1 or count < _LEAST_SQUARES or not _is_zero(op.operands[1]):
+        return None
+    flat = writer.reshape(value, (count,))
+    numbers = {
+        "lhs_batching_dimensions": (),
+        "rhs_batching_dimensions": (),
+        "lhs_contracting_dimensions": (0,),
+        "rhs_contracting_dimensions": (0,),
+    }
+    total = writer.add("dot_general", flat, flat, shape=(), dot_dimension_numbers=numbers)
+    return [writer.reshape(total, op.result.shape)]
+
+
+def _sum_of_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """The sum of all rows of a matrix: ones times the matrix.
+
+    Rows lie on partitions, over which only the Tensor engine adds up as fast as it reads.
+    """
+    value, zero = op.operands
+    dimensions = sorted(op.attributes["dimensions"])
+    count = len(dimensions)
+    rows, columns = math.prod(value.shape[:count]), math.prod(value.shape[count:])
+    if dimensions != list(range(count)) or min(rows, columns) < _LEAST_SIDE:
+        return None
+    if value.dtype != np.float32 or not _is_zero(zero):
+        return None
+    made = _made_by(value, "convert")
+    if made is not None and is_widening(made):
+        (value,) = made.operands  # ones are exact in any type, and sums are FP32
+    matrix = writer.reshape(value, (rows, columns))
+    like = Value(TensorSpec((rows,), value.dtype))
+    numbers = {
+        "lhs_batching_dimensions": (),
+        "rhs_batching_dimensions": (),
+        "lhs_contracting_dimensions": (0,),
+        "rhs_contracting_dimensions": (0,),
+    }
+    ones = writer.constant(1.0, like)
+    total = writer.add(
+        "dot_general", ones, matrix, shape=(columns,), dtype=op.result.dtype,
+        dot_dimension_numbers=numbers,
+    )  # fmt: skip
+    return [writer.reshape(total, op.result.shape)]
+
+
+_LEAST_SIDE = 128
+"""Rows and columns from which adding up rows on the Tensor engine pays."""
+
+
+def _is_zero(value: Value) -> bool:
+    return number_of(value) == 0
+
+
+_REDUCING = ("all_reduce", "reduce_scatter")
+
+
+def _narrow_collective(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Collectives add up narrow numbers in FP32 and round once: nothing has to be widened."""
+    wide = _made_by(op.operands[0], *_REDUCING)
+    if wide is None or len(wide.results) != 1 or reducer(wide) is None:
+        return None
+    source = _made_by(wide.operands[0], "convert")
+    if source is None or wide.result.dtype != np.float32:
+        return None
+    (narrow,) = source.operands
+    if narrow.dtype != op.result.dtype or not _has(wide.result.dtype, narrow.dtype):
+        return None
+    parameters = tuple(Value(TensorSpec((), narrow.dtype)) for _ in range(2))
+    inner = Writer(op.source)
+    total = inner.add(reducer(wide) or "", *parameters)
+    region = Graph(parameters, inner.operations, (total,))
+    spec = TensorSpec(op.result.shape, narrow.dtype)
+    return writer.several(wide.name, [narrow], [spec], (region,), wide.attributes)
+
+
+_MOST_PLACES = 9
+"""Elements of a window whose extremum is taken place by place."""
+_LEAST_RUN = 16
+"""Neighbours in memory that make transfers of places worth while."""
+
+
+def reduce_window(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """The extremum of small windows, none along the last dimension: place by place.
+
+    Otherwise what lies side by side would lie on partitions, and arrive one by one.
+    """
+    name = reducer(op) if len(op.results) == 1 else None
+    windows = windows_of(op)
+    sizes, rank = windows.sizes, len(windows.sizes)
+    if name not in ("maximum", "minimum") or math.prod(sizes) > _MOST_PLACES or not rank:
+        return None
+    if sizes[-1] > 1 or windows.strides[-1] > 1 or op.result.shape[-1] < _LEAST_RUN:
+        return None
+    if any(low or high for low, high in windows.padding) or set(windows.base_dilations) != {1}:
+        return None
+    source, init = op.operands
+    shape = op.result.shape
+    total = writer.broadcast(init, shape, ())
+    for place in itertools.product(*map(range, sizes)):
+        starts = tuple(at * step for at, step in zip(place, windows.dilations, strict=True))
+        limits = tuple(
+            start + (count - 1) * step + 1
+            for start, count, step in zip(starts, shape, windows.strides, strict=True)
+        )
+        part = writer.add(
+            "slice", source, shape=shape, start_indices=starts, limit_indices=limits,
+            strides=tuple(windows.strides),
+        )  # fmt: skip
+        total = writer.add(name, total, part)
+    return [total]
+
+
+NATIVE: Mapping[str, Rewrite] = {
+    "reduce_window": reduce_window,
+    "convert": convert,
+    "reduce": reduce,
+    "convolution": product,
+    "dot_general": product,
+    "divide": divide,
+    "multiply": gelu.forward,
+    "add": gelu.derivative,
+}
+"""Operation -> what the engines do instead."""
+
+CANONICAL: Mapping[str, Rewrite] = {"select": select}
+"""Selections of an engine's own NaN; they stand between the operations of others."""
+
+
+def erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """In terms of StableHLO, where it is no part of anything that engines have."""
+    (x,) = op.operands
+    wide = writer.convert(x, np.float32)
+    return [writer.convert(expanded(writer, op.name, wide), op.result.dtype)]
+
+
+LATER: Mapping[str, Rewrite] = {"chlo.erfc": erfc}
+"""Operation -> what is done where nothing of `NATIVE` has taken it."""
+
+
+def with_own_widenings(graph: Graph) -> None:
+    """Gives every user of a value widened to FP32 its own conversion of it; in place.
+
+    Engines widen what they read. A value that kernels share is shared as narrow as it is.
+    """
+    operations: list[Op] = []
+    for op in graph.operations:
+        for region in op.regions:
+            with_own_widenings(region)
+        operands = []
+        for value in op.operands:
+            made = _made_by(value, "convert")
+            if made is not None and is_widening(made):
+                writer = Writer(made.source)
+                value = writer.convert(made.operands[0], value.dtype)
+                operations += writer.operations
+            operands.append(value)
+        op.operands = tuple(operands)
+        operations.append(op)
+    graph.operations[:] = operations
+
+
+def with_written_broadcasts(graph: Graph) -> None:
+    """Lets engines write results that repeat numbers side by side; in place.
+
+    Transfers would read, and write, every one of them by itself.
+    """
+    results = []
+    for value in graph.results:
+        base, relation = peel(value)
+        inner = [axis for axis, size in zip(relation, value.shape, strict=True) if size != 1][-1:]
+        repeats = (is_splat(base) and value.shape != ()) or inner == [None]
+        if repeats and not value.is_empty and is_native(value.dtype) and value.dtype not in PACKED:
+            writer = Writer(value.producer.source if value.producer else "")
+            value = writer.add("convert", value)
+            graph.operations += writer.operations
+        results.append(value)
+    graph.results = tuple(results)
+
+
+def without_unused(graph: Graph) -> None:
+    """Removes what nobody uses; in place."""
+    used = set(graph.results)
+    kept: list[Op] = []
+    for op in reversed(graph.operations):
+        for region in op.regions:
+            without_unused(region)
+        acts = bool(op.attributes.get("has_side_effect")) or not op.results
+        acts = acts or bool(op.regions and op.name not in (*_REDUCING, "reduce"))
+        if acts or any(value in used for value in op.results):
+            kept.append(op)
+            used.update(op.operands)
+            for region in op.regions:
+                used.update(region.captured())
+    graph.operations[:] = kept[::-1]

@@ -1,0 +1,275 @@
+"""A core's engines and queues while nodes run one after the other, and how long that takes.
+
+The same picture as `timing` has, in less detail: engines run in order, transfers keep the order of
+their queue and share the DMA engines, results are there a latency after the instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from neuronjax.lower.schedule.precedence import Before, Footprint, Shared, footprint, precedence
+from neuronjax.lower.schedule.prices import Price, Prices
+from neuronjax.machine.specs import Engine
+from neuronjax.program.dma import DmaInstruction
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.program import Loop, Node
+
+_TRIPS = 3
+"""Iterations of a loop that are looked at, but one less of a long one; others are like the last."""
+_LONG = 64
+"""Nodes of a long loop."""
+
+_NEVER = (-1e9, 0.0)
+"""Start and end of a transfer of a queue that has had none."""
+
+Line = Engine | None
+"""The stream of instructions of an engine; None: the host's."""
+
+
+class Span(NamedTuple):
+    """Busy time of a line, and from when to when after the beginning of a node it is taken."""
+
+    line: Line
+    busy: float
+    first: float
+    last: float
+
+
+class Job(NamedTuple):
+    """A node as clocks see it.
+
+    The line of the first of `spans` decides when it begins. `price` and `queue` are those of a
+    single instruction, `duration` is that of a loop.
+    """
+
+    spans: tuple[Span, ...]
+    price: Price | None
+    queue: int | None
+    duration: float
+    #: Work on the DMA engines.
+    moved: float
+    #: What one more iteration of a loop takes.
+    period: float = 0.0
+
+    @property
+    def line(self) -> Line:
+        """The line that decides when it begins."""
+        return self.spans[0].line
+
+
+@dataclass(slots=True)
+class Clocks:
+    """When lines, queues and the DMA engines are free, in ns."""
+
+    prices: Prices
+    lines: dict[Line, float] = field(default_factory=dict)
+    #: Queue -> start and end of its newest transfer.
+    queues: dict[int, tuple[float, float]] = field(default_factory=dict)
+    dma: float = 0.0
+    tables: str | None = None
+
+    def free(self, job: Job) -> float:
+        """When all lines have time for a job."""
+        return max(self.lines.get(span.line, 0.0) - span.first for span in job.spans)
+
+    def idlest(self, queue: int, rings: int) -> int:
+        """The queue that has had nothing to do for the longest time, of every other one.
+
+        Even numbers are those of loads, odd ones of stores: what waits for results holds up no
+        load.
+        """
+        return min(range(queue % 2, rings, 2), key=lambda each: self.queues.get(each, _NEVER))
+
+    def run(self, job: Job, start: float) -> float:
+        """Runs a job from `start` on; returns when its results are there."""
+        price = job.price
+        if price is None:
+            start = max(start, self.free(job))
+            for span in job.spans:
+                self.lines[span.line] = start + span.last
+            self.dma = max(self.dma, start) + job.moved
+            return start + job.duration
+        line = job.line
+        issued = start + price.issue
+        if price.tables is not None and price.tables != self.tables:
+            self.tables = price.tables
+            issued += self.prices.tables_ns
+        self.lines[line] = issued
+        if price.move is None or job.queue is None:
+            return issued + price.latency
+        move = price.move
+        begun, ended = self.queues.get(job.queue, _NEVER)
+        begin = max(issued + move.generator + move.start, begun + move.interval)
+        served = max(self.dma, begin) + move.work
+        self.dma = served
+        end = max(served, begin + move.duration, ended)
+        self.queues[job.queue] = (begin, end)
+        return end + move.completion
+
+
+class Iteration(NamedTuple):
+    """The end of an iteration, and when lines were first taken and are free after it."""
+
+    end: float
+    firsts: dict[Line, float]
+    lines: dict[Line, float]
+
+
+class Timer:
+    """Jobs of nodes, and times of lists of them."""
+
+    def __init__(self, prices: Prices, shared: Shared) -> None:
+        self.prices = prices
+        self.shared = shared
+        self._jobs: dict[int, tuple[Node, Job]] = {}
+        self._prints: dict[int, tuple[Node, Footprint]] = {}
+        self._loops: dict[tuple[int, str, int], tuple[tuple[Node, ...], Job]] = {}
+        self._ties: dict[tuple[int, str | None, int], tuple[tuple[Node, ...], Before]] = {}
+
+    def job(self, node: Node) -> Job:
+        """A node as clocks see it."""
+        known = self._jobs.get(id(node))
+        if known is None:
+            known = self._jobs[id(node)] = (node, self._job(node))
+        return known[1]
+
+    def footprint(self, node: Node) -> Footprint:
+        """What a node touches."""
+        known = self._prints.get(id(node))
+        if known is None:
+            known = self._prints[id(node)] = (node, footprint(node))
+        return known[1]
+
+    def before(self, nodes: tuple[Node, ...], loop: Loop | None) -> Before:
+        """What orders nodes, in as many iterations of the loop about them as are looked at."""
+        variable, trips = _first_trips(nodes, loop)
+        known = self._ties.get((id(nodes), variable, trips))
+        if known is None:
+            prints = [self.footprint(each) for each in nodes]
+            later = [each.later(variable, index) for index in range(trips) for each in prints]
+            known = (nodes, precedence(later, self.shared))
+            self._ties[id(nodes), variable, trips] = known
+        return known[1]
+
+    def reorder(
+        self,
+        nodes: tuple[Node, ...],
+        order: Sequence[int],
+        jobs: Sequence[Job],
+        before: Before,
+        loop: Loop | None,
+    ) -> None:
+        """Takes note of nodes that are others in another order, with the jobs of those.
+
+        `before` is what orders the others: orders among iterations are the same for both.
+        """
+        self._jobs.update(
+            (id(node), (node, jobs[each])) for node, each in zip(nodes, order, strict=True)
+        )
+        size = len(nodes)
+        place = [0] * size
+        for index, each in enumerate(order):
+            place[each] = index
+        places = [first + at for first in range(0, len(before), size) for at in place]
+        ties = [
+            {places[one]: reads for one, reads in before[first + each].items()}
+            for first in range(0, len(before), size)
+            for each in order
+        ]
+        self._ties[id(nodes), *_first_trips(nodes, loop)] = (nodes, ties)
+
+    def _job(self, node: Node) -> Job:
+        if isinstance(node, Instruction):
+            price = self.prices.of(node)
+            queue = node.queue if isinstance(node, DmaInstruction) else None
+            span = Span(node.engine, price.issue, 0.0, price.issue)
+            moved = price.move.work if price.move is not None else 0.0
+            return Job((span,), price, queue, 0.0, moved)
+        assert isinstance(node, Loop)
+        assert isinstance(node.trips, int)
+        key = (id(node.body), node.variable, node.trips)
+        if key not in self._loops:
+            self._loops[key] = (node.body, self._loop(node))
+        return self._loops[key][1]
+
+    def _loop(self, loop: Loop) -> Job:
+        """A loop: some iterations, and so on as the last of them."""
+        assert isinstance(loop.trips, int)
+        few = self._iterations(loop.body, loop)
+        left = loop.trips - len(few)
+        busy: dict[Line, float] = {}
+        moved = 0.0
+        for each in loop.body:
+            job = self.job(each)
+            moved += loop.trips * job.moved
+            for span in job.spans:
+                busy[span.line] = busy.get(span.line, 0.0) + loop.trips * span.busy
+        spans = []
+        for line, time in sorted(busy.items(), key=lambda item: -item[1]):
+            last, period = few[-1].lines[line], 0.0
+            if left:
+                period = last - few[-2].lines[line]
+            spans.append(Span(line, time, few[0].firsts[line], last + left * period))
+        period = few[-1].end - few[-2].end if len(few) > 1 else few[0].end
+        return Job(tuple(spans), None, None, few[-1].end + left * period, moved, period)
+
+    def work(self, nodes: Sequence[Node]) -> float:
+        """What the busiest engine, or all DMA engines together, have to do for nodes."""
+        busy: dict[Line, float] = {}
+        moved = 0.0
+        for node in nodes:
+            job = self.job(node)
+            moved += job.moved
+            for span in job.spans:
+                busy[span.line] = busy.get(span.line, 0.0) + span.busy
+        return max(moved, *busy.values(), 0.0)
+
+    def time(self, nodes: tuple[Node, ...]) -> float:
+        """How long nodes take, run in order."""
+        return self._iterations(nodes, None)[0].end
+
+    def _iterations(self, body: tuple[Node, ...], loop: Loop | None) -> list[Iteration]:
+        """The first iterations of a body, run in order."""
+        before = self.before(body, loop)
+        jobs = [self.job(each) for each in body] * (len(before) // len(body))
+        clocks = Clocks(self.prices)
+        ends: list[float] = []
+        firsts: dict[Line, float] = {}
+        found: list[Iteration] = []
+        end = 0.0
+        for index, job in enumerate(jobs):
+            start = clocks.free(job)
+            for each, reads in before[index].items():
+                start = max(start, self.ready(jobs[each], job, ends[each], reads))
+            for span in job.spans:
+                firsts.setdefault(span.line, start + span.first)
+            ends.append(clocks.run(job, start))
+            end = max(end, ends[-1])
+            if (index + 1) % len(body) == 0:
+                found.append(Iteration(end, firsts, dict(clocks.lines)))
+        return found
+
+    def ready(self, earlier: Job, job: Job, end: float, reads: bool) -> float:
+        """When a job may begin because of an earlier one that ends at `end`."""
+        if earlier.price is None or job.price is None:
+            return end
+        if earlier.queue is not None:
+            is_same = earlier.queue == job.queue and earlier.line is job.line
+            return 0.0 if is_same else end + self.prices.wake_ns
+        if job.line is not earlier.line:
+            return end + self.prices.wake_ns
+        if not reads or job.queue is not None:
+            return 0.0
+        spread = min(earlier.price.spread, job.price.spread)
+        return end - spread + self.prices.wake_ns
+
+
+def _first_trips(body: Sequence[Node], loop: Loop | None) -> tuple[str | None, int]:
+    """The variable of the loop about a body, and how many of its iterations are looked at."""
+    if loop is None:
+        return None, 1
+    assert isinstance(loop.trips, int)
+    return loop.variable, min(loop.trips, _TRIPS - (len(body) > _LONG))

@@ -1,0 +1,363 @@
+"""Kernels in an order that keeps engines busy: independent chains beside each other.
+
+Engines run their instructions in order, and lowering writes one chain after the other: what waits
+for another engine keeps everything behind it waiting. So loops whose iterations leave engines idle
+are written out (`unroll`), tiles that hold several values one after the other become several
+(`webs`), and the nodes of each list come in the order in which a simulated core takes them
+(`greedy`). What is not faster by that in the simulation stays as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from neuronjax.errors import OnChipMemoryError
+from neuronjax.lower.memory.allocate import allocate
+from neuronjax.lower.memory.lifetimes import carried, lives
+from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of
+from neuronjax.lower.schedule.clocks import Timer
+from neuronjax.lower.schedule.greedy import Room
+from neuronjax.lower.schedule.precedence import Shared
+from neuronjax.lower.schedule.prices import Prices
+from neuronjax.lower.schedule.unroll import unrolled
+from neuronjax.lower.schedule.worthwhile import NO_PROSPECT, Prospect, worthwhile
+from neuronjax.lower.sync.dependences import Overlap
+from neuronjax.lower.sync.overlap import Overlaps
+from neuronjax.lower.sync.synchronise import synchronised
+from neuronjax.lower.write.rebuild import rebuilt, same, with_body
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Buffer, Memory
+from neuronjax.program.program import Kernel, Loop, Node, Program
+from neuronjax.program.walk import kernels, leaves
+
+MOST_FACTOR = 8
+"""Iterations that are written out at most, unless all of them are."""
+MOST_MOVED = 300
+"""Instructions of a kernel up to which loops change places with what is about them."""
+MOST_UNROLLED = 320
+"""Instructions of a list up to which loops are written out."""
+WORTH = 0.99
+"""Part of the time before that a new order takes at most."""
+IDLE = 1.2
+"""Times the busiest engine's work from which a kernel or a loop is worth looking at."""
+
+Nodes = tuple[Node, ...]
+
+
+def interleaved(program: Program, prices: Prices) -> Program:
+    """The program with kernels in a faster order. Values stay the same bit by bit.
+
+    Call it before `allocate`; tiles of PSUM in kernels that it changes get addresses.
+    """
+    if any(buffer.on_chip for buffer in program.buffers):
+        return program
+    overlaps = Overlaps(program)
+    roots = {alias.buffer: alias.of for alias in program.aliases}
+    overlap_of = {each.name: overlaps.within(each) for each in program.functions}
+    outside = overlaps.within(None)
+    candidates: dict[int, _Candidate] = {}
+    for place, kernel in kernels(program):
+        if id(kernel) not in candidates and _is_plain(kernel.body):
+            overlap = overlap_of[place.function.name] if place.function else outside
+            timer = Timer(prices, _shared(roots, overlap))
+            candidates[id(kernel)] = _Candidate(kernel, program, timer, overlap)
+
+    def prospect(kernel: Kernel) -> Prospect:
+        known = candidates.get(id(kernel))
+        return NO_PROSPECT if known is None else known.prospect()
+
+    faster = {key: candidates[key].faster() for key in worthwhile(program, prospect)}
+
+    def change(node: Node) -> Node | None:
+        return faster.get(id(node), node) if isinstance(node, Kernel) else None
+
+    functions = tuple(
+        dataclasses.replace(each, body=rebuilt(each.body, change)) for each in program.functions
+    )
+    return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
+
+
+def _shared(roots: Mapping[str, str], overlap: Overlap) -> Shared:
+    """Whether two buffers of HBM begin at one place."""
+
+    def shared(one: Buffer, other: Buffer) -> bool | None:
+        if roots.get(one.name, one.name) == roots.get(other.name, other.name):
+            return True
+        return False if overlap(one, other) is False else None
+
+    return shared
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A kernel of instructions and loops that may be faster in another order."""
+
+    kernel: Kernel
+    program: Program
+    timer: Timer
+    overlap: Overlap
+
+    @property
+    def short(self) -> float:
+        """A time that leaves nothing to look for, in ns."""
+        return IDLE * self.timer.work(self.kernel.body)
+
+    def prospect(self) -> Prospect:
+        """What clocks promise."""
+        body = self.kernel.body
+        time = self.timer.time(body)
+        gain = time - self.timer.work(body) if time > self.short else 0.0
+        return Prospect(time, gain, sum(1 for _ in leaves(body)))
+
+    def faster(self) -> Kernel:
+        """The kernel in another order, if it is faster then."""
+        best, least = self.kernel, self.time(self.kernel)
+        if least is None or least < self.short:
+            return best
+        work = _Work(self.kernel, self.program, self.timer)
+        is_small = sum(1 for _ in leaves(self.kernel.body)) < MOST_MOVED
+        for moves_loops in (False, True) if is_small else (False,):
+            changed = work.run(moves_loops)
+            after = self.time(changed) if work.has_gained else None
+            if after is not None and after < WORTH * least:
+                best, least = changed, after
+            if least < self.short:
+                break
+        return best
+
+    def time(self, kernel: Kernel) -> float | None:
+        """How long a kernel takes, in ns; None: its tiles do not fit."""
+        alone = dataclasses.replace(
+            self.program, functions=(), buffers=(), aliases=(), body=(kernel,)
+        )
+        try:
+            allocated = allocate(alone, check=False)
+        except OnChipMemoryError:
+            return None
+        (placed,) = allocated.body
+        assert isinstance(placed, Kernel)
+        return self.timer.prices.time(synchronised(placed, self.overlap))
+
+
+def _is_plain(nodes: Iterable[Node]) -> bool:
+    return all(
+        isinstance(node, Instruction)
+        or (isinstance(node, Loop) and isinstance(node.trips, int) and _is_plain(node.body))
+        for node in nodes
+    )
+
+
+class _Found(NamedTuple):
+    """A loop in some order, how long it takes, and what happened to tiles.
+
+    `left` are in PSUM and have no banks yet, `gone` are not used any more, `tiles` are new.
+    """
+
+    time: float
+    loop: Loop
+    left: set[str]
+    gone: set[str]
+    tiles: dict[str, Buffer]
+
+
+class _Work:
+    """One kernel. Lists with loops in them keep their order unless it `moves_loops`."""
+
+    def __init__(self, kernel: Kernel, program: Program, timer: Timer) -> None:
+        self.kernel, self.timer = kernel, timer
+        self.moves_loops = self.has_gained = False
+        self.arranger = Arranger(timer, program.target.core)
+        self.tiles = {each.name: each for each in kernel.buffers if each.address is None}
+        self.nodes = self.written_out(kernel.body)
+        #: id of a list of nodes -> tiles that are used there only.
+        self.owned: dict[int, set[str]] = {}
+        for name, owner in _owners(self.nodes, self.tiles).items():
+            self.owned.setdefault(id(owner), set()).add(name)
+        self.rooms = _rooms(self.nodes, self.tiles, self.owned, self.arranger)
+        #: id of a loop without loops in it -> that in a faster order.
+        self.straight: dict[int, _Found] = {}
+
+    def run(self, moves_loops: bool) -> Kernel:
+        """The kernel in another order; it `has_gained` if no earlier run has found as much."""
+        tiles = self.tiles
+        self.moves_loops, self.has_gained = moves_loops, False
+        nodes, _ = self.line(self.nodes, None, id(self.nodes))
+        names = {access.buffer.name for leaf in leaves(nodes) for access in leaf.accesses()}
+        fixed = [each for each in self.kernel.buffers if each.address is not None]
+        used = [each for name, each in self.tiles.items() if name in names]
+        self.tiles = tiles
+        return dataclasses.replace(self.kernel, body=nodes, buffers=(*fixed, *used))
+
+    def is_idle(self, loop: Loop) -> bool:
+        """Whether iterations leave all engines idle for a while."""
+        return self.timer.job(loop).period > IDLE * self.timer.work(loop.body)
+
+    def written_out(self, nodes: Nodes) -> Nodes:
+        """Nodes without the loops that are short and leave engines idle."""
+        inner = tuple(
+            with_body(node, self.written_out(node.body)) if isinstance(node, Loop) else node
+            for node in nodes
+        )
+        room = MOST_UNROLLED - sum(isinstance(node, Instruction) for node in inner)
+        found: list[Node] = []
+        for node in inner:
+            size = node.trips * len(node.body) if isinstance(node, Loop) else 0  # type: ignore[operator]
+            if (
+                isinstance(node, Loop)
+                and size <= room
+                and _is_straight(node)
+                and self.is_idle(node)
+            ):
+                assert isinstance(node.trips, int)
+                found += unrolled(node, node.trips)
+                room -= size
+            else:
+                found.append(node)
+        return same(nodes, found)
+
+    # Lists
+
+    def line(self, nodes: Nodes, loop: Loop | None, key: int) -> tuple[Nodes, set[str]]:
+        """A list in a faster order, and its tiles of PSUM that have no banks yet.
+
+        `loop` is the loop about it, `key` what its tiles and its room are known by.
+        """
+        own = self.owned.get(key, set())
+        found: list[Node] = []
+        for node in nodes:
+            if isinstance(node, Loop):
+                node, left = self.loop(node)
+                own = own | left
+            found.append(node)
+        return self.arranged(same(nodes, found), loop, own, self.rooms[key])
+
+    def in_psum(self, names: Iterable[str]) -> set[str]:
+        """Those of some tiles that are in PSUM."""
+        return {name for name in names if self.tiles[name].memory is Memory.PSUM}
+
+    def loop(self, loop: Loop) -> tuple[Loop, set[str]]:
+        """A loop in a faster order, and its tiles of PSUM that have no banks yet."""
+        if not _is_straight(loop):
+            body, left = self.line(loop.body, loop, id(loop.body))
+            return with_body(loop, body), left
+        found = self.straight.get(id(loop))
+        if found is None:
+            found = self.straight[id(loop)] = self.fastest(loop)
+        kept = {name: each for name, each in self.tiles.items() if name not in found.gone}
+        self.tiles = {**kept, **found.tiles}
+        return found.loop, found.left
+
+    def fastest(self, loop: Loop) -> _Found:
+        """A loop without loops in it, with as many iterations in one as is best."""
+        before = self.tiles
+        enough = ENOUGH * self.arranger.least(loop.body, loop)
+        best: _Found | None = None
+        for factor in self.factors(loop):
+            (longer,) = unrolled(loop, factor)
+            assert isinstance(longer, Loop)
+            body, left = self.line(longer.body, longer, id(loop.body))
+            changed = with_body(longer, body)
+            time = self.timer.job(changed).duration
+            if best is None or time < WORTH * best.time:
+                new = {name: each for name, each in self.tiles.items() if each != before.get(name)}
+                best = _Found(time, changed, left, before.keys() - self.tiles.keys(), new)
+            self.tiles = before
+            if best.time < enough:
+                break
+        assert best is not None
+        return best
+
+    def factors(self, loop: Loop) -> list[int]:
+        """How many iterations in one are tried."""
+        assert isinstance(loop.trips, int)
+        if not self.is_idle(loop):
+            return [1]
+        most = min(MOST_FACTOR, MOST_UNROLLED // len(loop.body), loop.trips // 2)
+        fitting = [each for each in range(2, most + 1) if loop.trips % each == 0]
+        return [1, *fitting[-1:]]
+
+    # Arranging
+
+    def arranged(
+        self, nodes: Nodes, loop: Loop | None, own: set[str], room: Room
+    ) -> tuple[Nodes, set[str]]:
+        """The nodes in a faster order, and tiles of PSUM that have no banks yet."""
+        left = self.in_psum(own)
+        has_loops = any(isinstance(node, Loop) for node in nodes)
+        if (has_loops and not self.moves_loops) or (len(nodes) < 2 and not left):
+            return nodes, left
+        tiles = {name: self.tiles[name] for name in sorted(own)}
+        lasting: dict[str, Buffer] = {}
+        if loop is not None:
+            about = with_body(loop, nodes)
+            lasting = {each.name: each for each in carried(about, tiles.values())}
+        free = {name: each for name, each in tiles.items() if name not in lasting}
+        spare = self.arranger.room.nbytes - sum(map(nbytes_of, self.tiles.values()))
+        best = self.arranger.arranged(nodes, loop, free, lasting, room, spare)
+        before = self.arranger.time(nodes, loop)
+        if best is None or best.time > before:
+            return nodes, left
+        self.has_gained = self.has_gained or best.time < WORTH * before
+        kept = {name: each for name, each in self.tiles.items() if name not in best.gone}
+        self.tiles = {**kept, **best.tiles}
+        return best.nodes, set()
+
+
+def _rooms(
+    nodes: Nodes, tiles: Mapping[str, Buffer], owned: Mapping[int, set[str]], arranger: Arranger
+) -> dict[int, Room]:
+    """By list: what tiles that are not its own leave to it."""
+    found: dict[int, Room] = {}
+    held = lives(nodes, tiles.values())
+
+    def visit(some: Nodes, first: int) -> tuple[int, set[str]]:
+        position = first
+        own = set(owned.get(id(some), ()))
+        for node in some:
+            if isinstance(node, Loop):
+                position, inner = visit(node.body, position)
+                own |= inner
+            else:
+                position += 1
+        others = [
+            tile
+            for tile, (begin, end) in held.items()
+            if tile.name not in own and begin < position and first <= end
+        ]
+        found[id(some)] = Room(
+            arranger.room.banks - sum(map(arranger.banks, others)),
+            arranger.room.nbytes - sum(map(nbytes_of, others)),
+            arranger.room.rings,
+        )
+        return position, own
+
+    visit(nodes, 0)
+    return found
+
+
+def _is_straight(loop: Loop) -> bool:
+    return all(isinstance(node, Instruction) for node in loop.body)
+
+
+def _owners(nodes: Nodes, tiles: Mapping[str, Buffer]) -> dict[str, Nodes]:
+    """Tile -> the innermost list that has all of its uses."""
+    found: dict[str, tuple[Nodes, ...]] = {}
+
+    def visit(some: Nodes, lists: tuple[Nodes, ...]) -> None:
+        for node in some:
+            if isinstance(node, Loop):
+                visit(node.body, (*lists, node.body))
+            elif isinstance(node, Instruction):
+                for name in {access.buffer.name for access in node.accesses()} & tiles.keys():
+                    found[name] = _common(found.get(name, lists), lists)
+
+    visit(nodes, (nodes,))
+    return {name: lists[-1] for name, lists in found.items()}
+
+
+def _common(one: tuple[Nodes, ...], other: tuple[Nodes, ...]) -> tuple[Nodes, ...]:
+    pairs = zip(one, other, strict=False)
+    return tuple(left for left, right in itertools.takewhile(lambda p: p[0] is p[1], pairs))

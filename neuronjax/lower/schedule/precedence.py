@@ -1,0 +1,158 @@
+"""Which nodes of a list must stay before which others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from neuronjax.lower.schedule.reach import Contact, Reach, contacts
+from neuronjax.program.collective import CollectiveInstruction
+from neuronjax.program.control import Host
+from neuronjax.program.dma import SendReceive
+from neuronjax.program.gpsimd_engine import CoreBarrier
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Buffer
+from neuronjax.program.operators import ReduceCommand
+from neuronjax.program.program import Node
+from neuronjax.program.random_numbers import INSTRUCTIONS as RANDOM_NUMBERS
+from neuronjax.program.scalar_engine import ActivateReduce
+from neuronjax.program.walk import leaves
+
+BARRIERS = (CollectiveInstruction, Host, SendReceive, CoreBarrier)
+"""What nothing passes."""
+_ALONE = (ReduceCommand.RESET_REDUCE, ReduceCommand.RESET)
+
+Shared = Callable[[Buffer, Buffer], bool | None]
+"""Whether two different buffers of HBM begin at one place; None: they may share memory somehow."""
+
+Before = list[dict[int, bool]]
+"""By node: those that it must come after, and whether it reads what they write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a node touches; a barrier touches everything."""
+
+    contacts: tuple[Contact, ...]
+    is_barrier: bool
+
+    def later(self, variable: str | None, by: int) -> Footprint:
+        """The same so many iterations of a loop later."""
+        if variable is None or not by:
+            return self
+        moved = (
+            each if each.reach is None else each._replace(reach=each.reach.later(variable, by))
+            for each in self.contacts
+        )
+        return Footprint(tuple(moved), self.is_barrier)
+
+
+def footprint(node: Node) -> Footprint:
+    """What a node touches, registers and states of engines among it."""
+    states: dict[tuple[str, bool], None] = {}
+    is_barrier = False
+    for leaf in leaves((node,)):
+        is_barrier = is_barrier or isinstance(leaf, BARRIERS)
+        if isinstance(leaf, RANDOM_NUMBERS):
+            states["!random", True] = None
+        elif isinstance(leaf, ActivateReduce) or hasattr(leaf, "reduce_cmd"):
+            states[f"!{leaf.engine}", _keeps_result(leaf)] = None
+    found = (Contact(place, is_write, None) for place, is_write in states)
+    return Footprint((*contacts(node), *found), is_barrier)
+
+
+def precedence(footprints: Sequence[Footprint], shared: Shared) -> Before:
+    """What orders nodes: one of them writes what the other one touches, or both have a state."""
+    finder = _Finder(shared)
+    return [finder.node(index, each) for index, each in enumerate(footprints)]
+
+
+@dataclass(slots=True)
+class _Users:
+    """Nodes that touched a place so far, and what they touched, oldest first."""
+
+    writers: list[tuple[int, Reach | None]] = field(default_factory=list)
+    readers: list[tuple[int, Reach | None]] = field(default_factory=list)
+
+
+class _Finder:
+    """Goes through a list once."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._users: dict[str, _Users] = {}
+        self._buffers: dict[str, Buffer] = {}
+        #: Buffer of HBM -> others that may share memory, and whether they begin at one place.
+        self._near: dict[str, list[tuple[str, bool]]] = {}
+        self._barrier: int | None = None
+
+    def node(self, index: int, footprint: Footprint) -> dict[int, bool]:
+        """What the next node comes after."""
+        found: dict[int, bool] = {}
+        if self._barrier is not None:
+            found[self._barrier] = True
+        if footprint.is_barrier:
+            found.update((each, True) for each in range(index))
+            self._barrier = index
+        for contact in footprint.contacts:
+            self._declare(contact)
+            self._follow(contact, found)
+        for contact in footprint.contacts:
+            self._note(contact, index)
+        return found
+
+    def _declare(self, contact: Contact) -> None:
+        """Finds out which buffers a new one shares memory with."""
+        if contact.place in self._users:
+            return
+        self._users[contact.place] = _Users()
+        new = contact.buffer
+        if new is None or new.on_chip:
+            return
+        self._near[new.name] = []
+        for name, buffer in self._buffers.items():
+            answer = self._shared(new, buffer)
+            if answer is not False:
+                self._near[new.name].append((name, answer is True))
+                self._near[name].append((new.name, answer is True))
+        self._buffers[new.name] = new
+
+    def _follow(self, contact: Contact, found: dict[int, bool]) -> None:
+        places = [(contact.place, True), *self._near.get(contact.place, ())]
+        for place, together in places:
+            users = self._users[place]
+            _meet(contact, users.writers, together, not contact.is_write, found)
+            if contact.is_write:
+                _meet(contact, users.readers, together, False, found)
+
+    def _note(self, contact: Contact, index: int) -> None:
+        users = self._users[contact.place]
+        if contact.is_write:
+            # Whoever meets one of these meets the new one, too.
+            for known in (users.writers, users.readers):
+                known[:] = [each for each in known if each[1] != contact.reach]
+            users.writers.append((index, contact.reach))
+        else:
+            users.readers.append((index, contact.reach))
+
+
+def _meet(
+    contact: Contact,
+    users: Sequence[tuple[int, Reach | None]],
+    together: bool,
+    reads: bool,
+    found: dict[int, bool],
+) -> None:
+    reach = contact.reach
+    for index, other in users:
+        if found.get(index, False) or (index in found and not reads):
+            continue
+        if reach is None or other is None or not together or reach.meets(other):
+            found[index] = reads
+
+
+def _keeps_result(leaf: Instruction) -> bool:
+    """Whether it leaves something in accumulator registers, or goes on with what is there."""
+    command = getattr(leaf, "reduce_cmd", ReduceCommand.RESET_REDUCE)
+    is_idle = command is ReduceCommand.IDLE and getattr(leaf, "reduce_res", None) is None
+    return not is_idle and command not in _ALONE

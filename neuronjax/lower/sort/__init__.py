@@ -1,0 +1,1 @@
+"""Bitonic networks: `sort`, and the first of sorted rows in `top_k`."""

@@ -1,0 +1,160 @@
+"""Kernels whose control no register decides about: what is so comes about kernels instead.
+
+Semaphores count; how far they get must be known when a program is written. Behind a condition, a
+while or a loop of unknown length it is not, so there a kernel ends, and the next one begins with
+semaphores at 0. A tile that several of the new kernels use becomes one of the program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from neuronjax.lower.write.rebuild import with_buffers
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Buffer, Register
+from neuronjax.program.program import If, Kernel, Loop, Node, Program, While
+from neuronjax.program.walk import buffers, children, control_register, kernels, leaves
+
+_Change = Callable[[tuple[Node, ...]], tuple[Node, ...]]
+
+
+def segmented(program: Program) -> Program:
+    """The program with such kernels taken apart."""
+    if all(_is_static(kernel.body) for _, kernel in kernels(program)):
+        return program
+    splitter = _Splitter(program)
+    functions = tuple(
+        dataclasses.replace(each, body=splitter.nodes(each.body)) for each in program.functions
+    )
+    body = splitter.nodes(program.body)
+    return dataclasses.replace(
+        program,
+        functions=functions,
+        body=body,
+        buffers=(*program.buffers, *splitter.promoted),
+    )
+
+
+def _is_static(nodes: tuple[Node, ...]) -> bool:
+    """Whether the number of all iterations is known."""
+    return all(
+        isinstance(node, Instruction)
+        or (isinstance(node, Loop) and isinstance(node.trips, int) and _is_static(node.body))
+        for node in nodes
+    )
+
+
+@dataclass(slots=True)
+class _Splitter:
+    program: Program
+    promoted: list[Buffer] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
+    _finished: dict[int, tuple[Node, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._names = {buffer.name for _, buffer in buffers(self.program)}
+
+    def nodes(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Nodes about kernels, with kernels taken apart."""
+        return tuple(new for node in nodes for new in self._node(node))
+
+    def _node(self, node: Node) -> tuple[Node, ...]:
+        if isinstance(node, Kernel):
+            if _is_static(node.body):
+                return (node,)
+            if id(node) not in self._finished:
+                self._finished[id(node)] = self._split(node)
+            return self._finished[id(node)]
+        return (_about(node, self.nodes),)
+
+    def _split(self, kernel: Kernel) -> tuple[Node, ...]:
+        """What takes the place of a kernel."""
+        kernel = self._renamed(kernel)
+        parts = _parts(kernel, kernel.body)
+        used = Counter(name for part in _kernels(parts) for name in _used(part.body))
+        outside = {name for name, count in used.items() if count > 1}
+        self.promoted += [buffer for buffer in kernel.buffers if buffer.name in outside]
+        return _with_tiles(parts, kernel, outside)
+
+    def _renamed(self, kernel: Kernel) -> Kernel:
+        """The kernel with names for its tiles that nothing else in the program has."""
+        new = {}
+        for buffer in kernel.buffers:
+            number = len(self._names)
+            while f"{buffer.name}_{number}" in self._names:
+                number += 1
+            self._names.add(f"{buffer.name}_{number}")
+            new[buffer.name] = dataclasses.replace(buffer, name=f"{buffer.name}_{number}")
+        whole = dataclasses.replace(self.program, functions=(), body=(kernel,))
+        (renamed,) = with_buffers(whole, {}, {id(kernel): new}).body
+        assert isinstance(renamed, Kernel)
+        return renamed
+
+
+def _about(node: Node, change: _Change) -> Node:
+    """A control node with its bodies changed."""
+    if isinstance(node, Loop):
+        return dataclasses.replace(node, body=change(node.body))
+    if isinstance(node, While):
+        return dataclasses.replace(node, condition=change(node.condition), body=change(node.body))
+    if isinstance(node, If):
+        return dataclasses.replace(node, then=change(node.then), otherwise=change(node.otherwise))
+    return node
+
+
+def _parts(kernel: Kernel, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Kernels of what is known, in control that is not."""
+    found: list[Node] = []
+    open_: list[Node] = []
+
+    def close() -> None:
+        if open_:
+            found.append(dataclasses.replace(kernel, body=tuple(open_)))
+            open_.clear()
+
+    for node in nodes:
+        if _is_static((node,)):
+            open_.append(node)
+        elif isinstance(node, Loop) and _is_static(node.body):
+            if control_register(node) in _written(tuple(open_)):
+                close()
+            open_.append(node)
+            close()
+        else:
+            close()
+            found.append(_about(node, lambda inner: _parts(kernel, inner)))
+    close()
+    return tuple(found)
+
+
+def _written(nodes: tuple[Node, ...]) -> set[Register]:
+    found = {each for node in leaves(nodes) for each in node.writes()}
+    return {each for each in found if isinstance(each, Register)}
+
+
+def _kernels(nodes: tuple[Node, ...]) -> Iterator[Kernel]:
+    for node in nodes:
+        if isinstance(node, Kernel):
+            yield node
+        else:
+            yield from _kernels(children(node))
+
+
+def _used(nodes: tuple[Node, ...]) -> set[str]:
+    return {access.buffer.name for leaf in leaves(nodes) for access in leaf.accesses()}
+
+
+def _with_tiles(nodes: tuple[Node, ...], kernel: Kernel, outside: set[str]) -> tuple[Node, ...]:
+    """The new kernels with the tiles that each of them has for itself."""
+    found: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Kernel):
+            wanted = _used(node.body) - outside
+            own = tuple(buffer for buffer in kernel.buffers if buffer.name in wanted)
+            found.append(dataclasses.replace(node, buffers=own))
+        else:
+            found.append(_about(node, lambda inner: _with_tiles(inner, kernel, outside)))
+    return tuple(found)

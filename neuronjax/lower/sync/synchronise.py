@@ -1,0 +1,154 @@
+"""Semaphores for a program without any.
+
+Each stream of a kernel has a semaphore that its instructions add to, one for each outermost loop;
+an instruction waits until those streams that conflict with it have come far enough. What decides
+is what instructions read and write, byte by byte and iteration by iteration (`distance`), and which
+of the waits follow from others (`knowledge`). Counts are linear in loop variables, so loops stay
+loops; early iterations wait for 0 or less, that is, for nothing.
+
+An engine goes on while a DMA transfer or a collective that it has started runs. Registers in
+addresses count as read until the transfer is over.
+
+Conditions and loops whose trips registers decide have no such counts: `segments` puts them about
+kernels before, and kernels are separated by barriers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter as Tally
+
+from neuronjax.lower.sync.dependences import Overlap, Uses, counted, sources, uses_of
+from neuronjax.lower.sync.distance import Source
+from neuronjax.lower.sync.knowledge import Engines, Facts, needed
+from neuronjax.lower.sync.overlap import Overlaps
+from neuronjax.lower.sync.segments import segmented
+from neuronjax.lower.sync.streams import Counter, Event, Item, Stream, Turn, count, events
+from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.program.affine import affine
+from neuronjax.program.instruction import Instruction, Semaphore, Signal, Wait
+from neuronjax.program.program import Kernel, Node, Program
+
+Waits = dict[int, list[Source]]
+"""Position of an item -> what it waits for."""
+
+
+def synchronise(program: Program) -> Program:
+    """The program with semaphores in every kernel, in place of those it has.
+
+    Buffers that share memory must have addresses, or be declared aliases. Kernels with conditions
+    or loops of unknown length come apart into several.
+    """
+    program = segmented(program)
+    overlaps = Overlaps(program)
+    finished: dict[int, Node] = {}
+
+    def body(nodes: tuple[Node, ...], overlap: Overlap) -> tuple[Node, ...]:
+        def change(node: Node) -> Node | None:
+            if not isinstance(node, Kernel):
+                return None
+            if id(node) not in finished:
+                finished[id(node)] = synchronised(node, overlap)
+            return finished[id(node)]
+
+        return rebuilt(nodes, change)
+
+    functions = tuple(
+        dataclasses.replace(each, body=body(each.body, overlaps.within(each)))
+        for each in program.functions
+    )
+    return dataclasses.replace(
+        program, functions=functions, body=body(program.body, overlaps.within(None))
+    )
+
+
+def synchronised(kernel: Kernel, overlap: Overlap) -> Kernel:
+    """A kernel with its semaphores; it consists of instructions and loops."""
+    order = events(kernel.body)
+    items = [event for event in order if isinstance(event, Item)]
+    uses = uses_of(items, overlap)
+    signalling = counted(items, uses)
+    count(order, signalling)
+    waits = _waits(order, uses)
+    semaphores = _semaphores({each.counter for found in waits.values() for each in found})
+    changed = {
+        item.position: _with_semaphores(
+            item, waits[item.position], semaphores, item.position in signalling
+        )
+        for item in items
+    }
+    position = iter(range(len(items)))
+
+    def change(node: Node) -> Node | None:
+        return changed[next(position)] if isinstance(node, Instruction) else None
+
+    return dataclasses.replace(
+        kernel, semaphores=tuple(semaphores.values()), body=rebuilt(kernel.body, change)
+    )
+
+
+def _semaphores(counters: set[Counter]) -> dict[Counter, Semaphore]:
+    """A semaphore for each counter, called after its stream, with a number if there are more."""
+    streams = Tally(counter.stream for counter in counters)
+    return {
+        counter: Semaphore(
+            counter.stream.name
+            if streams[counter.stream] == 1
+            else f"{counter.stream.name}_{counter.loop}"
+        )
+        for counter in sorted(counters, key=lambda each: (each.stream.name, each.loop))
+    }
+
+
+def _waits(order: list[Event], uses: Uses) -> Waits:
+    """What each item has to wait for: found in a first look, thinned out in a second one."""
+    waits: Waits = {}
+    begun: dict[int, Facts] = {}
+    ends = _look(order, waits, begun, {}, uses)
+    _look(order, waits, begun, ends, None)
+    return waits
+
+
+def _look(
+    order: list[Event],
+    waits: Waits,
+    begun: dict[int, Facts],
+    ends: dict[Turn, dict[Stream, Facts]],
+    uses: Uses | None,
+) -> dict[Turn, dict[Stream, Facts]]:
+    """Goes through a kernel once; what engines know at the ends of its loops.
+
+    `begun` gets what is known when an item begins. `uses` says where to look for conflicts; None:
+    only those of `waits` are looked at again.
+    """
+    engines = Engines()
+    for event in order:
+        if isinstance(event, Item):
+            known = engines.known.setdefault(event.engine, {})
+            wanted = waits[event.position] if uses is None else sources(event, uses, known)
+            kept, facts = needed(event, wanted, known, begun)
+            waits[event.position] = kept
+            engines.known[event.engine] = facts
+            begun[event.position] = facts
+        elif event.is_end:
+            engines.leave()
+        else:
+            engines.enter(event.turn, ends.get(event.turn))
+    return engines.ends
+
+
+def _with_semaphores(
+    item: Item, found: list[Source], semaphores: dict[Counter, Semaphore], is_signalling: bool
+) -> Instruction:
+    names = [turn.variable for turn in item.loops]
+    waits = []
+    for source in sorted(
+        found, key=lambda each: (each.counter.stream.name, each.counter.loop, each.count)
+    ):
+        base, *steps = (source.counter.stream.unit * each for each in source.count)
+        reached = affine(base, **dict(zip(names, steps, strict=True)))
+        waits.append(Wait(semaphores[source.counter], reached))
+    signals = []
+    if is_signalling and item.counter in semaphores:
+        signals.append(Signal(semaphores[item.counter], item.stream.unit))
+    return dataclasses.replace(item.instruction, waits=tuple(waits), signals=tuple(signals))
