@@ -46,7 +46,7 @@ class Initialisation:
         """What blocks have of a parameter, along a new first axis.
 
         The programs of blocks that are alike differ in the counts of their keys alone, so that of
-        the first is mapped over counts.
+        the first is mapped over counts: in a loop, since compilers take longer for larger arrays.
         """
         rows = range(len(paths)) if order is None else order
         slices = [self._slice([self._result(path)]) for path in paths]
@@ -58,7 +58,7 @@ class Initialisation:
         def draw(counts: jax.Array) -> Any:
             return self._run(slices[0], [self._result(paths[0])], iter(counts))[0]
 
-        drawn: jax.Array = jax.vmap(draw)(counts)
+        drawn: jax.Array = jax.lax.map(draw, counts)
         used = np.array([n is not None for n in rows])
         return drawn if used.all() else jax.vmap(jnp.where)(used, drawn, jnp.zeros_like(drawn))
 
