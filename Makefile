@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train generate serve test parity lint bench suite ecosystem fuzz interruptions presets soak clean
+.PHONY: train generate serve test parity lint docs bench suite ecosystem fuzz interruptions presets soak clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -33,6 +33,11 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documentation as a site, in runs/docs.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet -e ".[docs]"
+	$(BIN)/sphinx-build -q -W --keep-going docs runs/docs
 
 # Ratios against JAX's own cpu platform, both sides in one run.
 bench: $(STAMP)

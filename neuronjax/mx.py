@@ -1,7 +1,7 @@
 """Microscaling (MX) arrays: elements of FP8 or FP4 whose blocks of 32 share a power of two.
 
 An MX array is a pair: elements, and scales of dtype float8_e8m0fnu with one entry for each 32
-consecutive elements along one axis, the one that a matmul contracts.
+consecutive elements along one axis, the one that a matmul contracts::
 
     elements, scales = quantize(x, "float8_e4m3fn")
     y = scaled_matmul(*quantize(x, axis=-1), *quantize(w, axis=-2))
@@ -9,13 +9,13 @@ consecutive elements along one axis, the one that a matmul contracts.
 Two rules make a scale from a block's largest magnitude, Emax being the exponent of the largest
 element (8 for float8_e4m3fn, 15 for float8_e5m2, 2 for float4_e2m1fn):
 
-* "ocp": 2**(floor(log2(amax)) - Emax). What then exceeds the largest element becomes that
+* "ocp": ``2**(floor(log2(amax)) - Emax)``. What then exceeds the largest element becomes that
   (OCP Microscaling Formats 1.0, 6.3).
-* "neuron": 2**(floor(log2(amax)) - (Emax - 1)), FP8 only: what the instruction quantize_mx does
+* "neuron": ``2**(floor(log2(amax)) - (Emax - 1))``, FP8 only: what the instruction quantize_mx does
   (NKI ISA). Nothing saturates, and one bit of range stays unused.
 
-A block of zeros has the scale 2**-127, the smallest there is. A block with NaN or infinity, which
-neither source describes, has the scale NaN.
+A block of zeros has the scale ``2**-127``, the smallest there is. A block with NaN or infinity,
+which neither source describes, has the scale NaN.
 """
 
 from __future__ import annotations

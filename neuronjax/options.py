@@ -38,11 +38,11 @@ class Options:
     """The user's settings. ``None`` means "the target's default"."""
 
     target: str = DEFAULT_TARGET
-    """Instance or UltraServer to emulate, a name of ``neuronjax.machine.instances``."""
+    """The machine to emulate: an instance or UltraServer of the table of targets."""
     lnc: int | None = None
     """Physical cores per logical core (1 or 2)."""
     visible_cores: tuple[int, ...] | None = None
-    """Logical cores this process may use, in order."""
+    """Logical cores this process may use, in order, such as ``0-3`` or ``0,2``."""
     num_cores: int | None = None
     """Number of logical cores to use, from the first on."""
     executor: str = "host"
@@ -57,18 +57,21 @@ class Options:
     record_to: str | None = None
     """Folder for a record of every run of the executor ``engine``, for ``neuronjax replay``."""
     simulate: bool = True
-    """Whether cost analysis of programs that the host computes is that of the device, which lowers
-    and times them on request, and whether traces of `jax.profiler` show the device."""
+    """Whether ``compiled.cost_analysis()`` of programs that the host computes is that of the device
+    (``flops``, ``bytes accessed``, ``optimal_seconds``, ``mfu_estimated_percent``), which lowers
+    and times them when it is asked for, and whether traces of ``jax.profiler`` show the device."""
     dump_to: str | None = None
     """Folder for the text of every program after each stage of its compilation."""
     dump_passes: tuple[str, ...] = ()
-    """Passes below `legalize` after which the program is also written to that folder."""
+    """Passes below ``legalize`` after which the program is also written to that folder, with commas
+    between them; ``neuronjax lower --stop_after=help`` lists them."""
     verify_passes: bool = False
     """Verify the program after every such pass, rather than only at the end."""
     profile_to: str | None = None
     """Folder for a profile of all programs that the process runs."""
     monitor_port: int | None = None
-    """Port on 127.0.0.1 where the process serves its counters, for ``neuronjax monitor``."""
+    """Port on 127.0.0.1 where the process serves its counters, for ``neuronjax monitor``,
+    ``neuronjax top`` and Prometheus."""
     numerics: str = "chip"
     """Which arithmetic: ``chip`` is the NeuronCore's, ``ieee`` is plain XLA on the CPU."""
     stochastic_rounding: bool = False
@@ -86,17 +89,17 @@ class Options:
     sdk: str = LATEST_SDK
     """Version of the Neuron SDK whose compiler is emulated."""
     fail_on_nan: bool = False
-    """A NaN computed from numbers ends the run with status 1003."""
+    """An operation that makes NaN of numbers ends the run with status 1003."""
     fail_on_out_of_bounds: bool = False
     """A gather or scatter index outside its operand ends the run with status 1006."""
     faults: tuple[Fault, ...] = ()
-    """Faults to inject (see ``neuronjax.faults``)."""
+    """Faults to inject, separated by semicolons, such as ``core_dies core=3 step=10``."""
     exec_timeout: int = 30
     """Seconds after which a run that hangs fails; the default is that of the Neuron runtime."""
     log_level: str = "warning"
     """Least severity of messages on logger ``neuronjax``."""
     process_devices: tuple[int, ...] | None = None
-    """Logical cores of each process, if several run together."""
+    """Logical cores of each process, such as ``64,64``, if several run together."""
     process_index: int | None = None
     """The number of this process, unless ``jax.distributed`` is initialised."""
     root_address: str | None = None
@@ -113,7 +116,8 @@ class Options:
     stress: int | None = None
     """Seed of delays and watched memory, for tests of the backend itself."""
     cc_flags: tuple[tuple[str, str], ...] = ()
-    """NEURON_CC_FLAGS as (flag, value) pairs; a flag without a value has the value ``""``."""
+    """Flags of the compiler, in Python as (flag, value) pairs; ``--logical-nc-config`` must agree
+    with the runtime's variable."""
 
 
 def _choice(*allowed: str) -> Callable[[str, str], str]:
@@ -269,7 +273,7 @@ def parse_cc_flags(variable: str, text: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-_VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURONJAX_TARGET": ("target", _text),
     "NEURON_LOGICAL_NC_CONFIG": ("lnc", _logical_cores),
     "NEURON_RT_VIRTUAL_CORE_SIZE": ("lnc", _logical_cores),
@@ -335,7 +339,7 @@ def _warn_unknown(message: str) -> None:
 def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
     for name in environ:
         ours = name.startswith(("NEURON_", "NEURONJAX_"))
-        if ours and name not in _VARIABLES and not name.startswith(_ACCEPTED_PREFIXES):
+        if ours and name not in VARIABLES and not name.startswith(_ACCEPTED_PREFIXES):
             yield name
 
 
@@ -349,11 +353,11 @@ def load(environ: Mapping[str, str] | None = None, **switches: Any) -> Options:
     """
     environ = os.environ if environ is None else environ
     chosen: dict[str, Any] = {}
-    for variable, (field, parse) in _VARIABLES.items():
+    for variable, (field, parse) in VARIABLES.items():
         if variable in environ and field not in chosen:
             chosen[field] = parse(variable, environ[variable])
     for name in _unknown_variables(environ):
-        _warn_unknown(f"unknown variable {name} is ignored; see the list in the README.")
+        _warn_unknown(f"unknown variable {name} is ignored; docs/options.md lists them.")
     chosen |= _configured | _pinned
     for name, value in switches.items():
         chosen[name] = _parsed(name, value, f"{name}=…")
@@ -455,7 +459,7 @@ def _known(name: str) -> str:
 
 def _parsed(name: str, value: Any, asked: str) -> Any:
     """The value of an option given from Python; ``asked`` names it in messages."""
-    parsers = dict(reversed(_VARIABLES.values()))
+    parsers = dict(reversed(VARIABLES.values()))
     return parsers[_known(name)](asked, _as_text(value))
 
 

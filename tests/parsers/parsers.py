@@ -72,7 +72,7 @@ VALUES = {
     "NEURON_RT_NUM_CORES": "2",
     "NEURONJAX_FAULTS": "core_dies core=3 step=10 program=jit_*; slow_link axis=row factor=1.5",
 }
-NAMES = st.sampled_from([*options._VARIABLES, "NEURONJAX_NOTHING", "NEURON_RT_LOG_LEVEL"])
+NAMES = st.sampled_from([*options.VARIABLES, "NEURONJAX_NOTHING", "NEURON_RT_LOG_LEVEL"])
 FIELDS = st.sampled_from([*options.Options.__dataclass_fields__, "nothing"])
 
 

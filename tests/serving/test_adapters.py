@@ -26,7 +26,7 @@ from models.sampling import Sampling
 from tests.launch.checkpoint_files import FIELDS, VOCAB, write_directory
 from tests.models.tiny import random_model
 from tests.serving.http_server import Listening, listening
-from tests.serving.readme_examples import examples, run_example
+from tests.serving.page_examples import examples, run_example
 
 TOKENS = 10  # of an answer
 ADAPTERS = {

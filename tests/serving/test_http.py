@@ -19,7 +19,7 @@ from launch.serving.runner.runner import Result, Runner
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Step
 from tests.serving.http_server import CONTEXT, NAME, Running, running
-from tests.serving.readme_examples import LINES, PATHS, examples, path_of, run_example
+from tests.serving.page_examples import LINES, PATHS, examples, path_of, run_example
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 LONG = {"model": NAME, "prompt": "a", "max_tokens": CONTEXT - 1, "temperature": 0}

@@ -25,7 +25,7 @@ from models.whisper.transcription import read_instructions, transcribe
 from tests.launch.test_media_tasks import RATE, write, write_pipeline
 from tests.models.parity.media_cases import WHISPER
 from tests.serving.http_server import Listening, listening
-from tests.serving.readme_examples import examples, run_example
+from tests.serving.page_examples import examples, run_example
 
 INSTRUCTIONS = {
     "decoder_start_token_id": 91,

@@ -24,7 +24,7 @@ from models.pretrained import Pretrained
 from tests.launch.checkpoint_files import write_directory
 from tests.launch.test_text_tasks import LABELS, WORDS, write
 from tests.serving.http_server import Listening, listening
-from tests.serving.readme_examples import examples, run_example
+from tests.serving.page_examples import examples, run_example
 
 TEXTS = ["the cat sat", "on a mat", "where is it", "it is on a mat", "the cat is a cat"]
 ENGINE = EngineConfig(

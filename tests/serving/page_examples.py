@@ -1,4 +1,4 @@
-"""The examples of README.md for curl, and the servers that they are for."""
+"""The examples of docs/serving.md for curl, and the servers that they are for."""
 
 import re
 import subprocess
@@ -8,9 +8,10 @@ from pathlib import Path
 from tests.conftest import PROJECT
 from tests.serving.http_server import Listening
 
+PAGE = PROJECT / "docs" / "serving.md"
 LINES = [
     line
-    for block in re.findall(r"```bash\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
+    for block in re.findall(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL)
     for line in block.splitlines()
     if line.startswith("curl localhost:8000/")
 ]

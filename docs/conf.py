@@ -1,0 +1,37 @@
+"""Sphinx makes the site of these pages: ``make docs``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+project = "neuronjax"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["generated"]
+html_theme = "furo"
+html_title = "neuronjax"
+myst_heading_anchors = 3
+suppress_warnings = ["myst.xref_missing", "myst.header"]
+autodoc_typehints = "description"
+default_role = "code"
+
+
+def write_validation(app: Sphinx) -> None:
+    """The table of predictions beside measurements, as the checkout predicts them."""
+    folder = Path(app.srcdir) / "generated"
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "neuronjax.cli", "validate"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (folder / "validation.md").write_text(f"```text\n{done.stdout}```\n")
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("builder-inited", write_validation)

@@ -1,0 +1,165 @@
+"""The tables of the documentation that are made from the code.
+
+python -m tests.documentation.tables    # renews them
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from models.registry import ARCHITECTURES
+from neuronjax import options
+from neuronjax.machine.chips import CHIPS
+from neuronjax.machine.instances import INSTANCES
+from neuronjax.machine.specs import GIB, GIGA, MIB, TERA, ChipSpec
+from tests.conftest import PROJECT
+from tests.models.parity.cases import CASES
+
+DOCS = PROJECT / "docs"
+END = "<!-- end of table -->\n"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table, a line each row."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def described(record: type) -> dict[str, str]:
+    """Field -> the string that stands below it in the source of a class, as one line."""
+    (tree,) = ast.parse(inspect.getsource(record)).body
+    assert isinstance(tree, ast.ClassDef)
+    texts = {}
+    for field, text in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            texts[field.target.id] = " ".join(ast.literal_eval(text.value).split())
+    return texts
+
+
+def option_rows() -> Iterable[Sequence[str]]:
+    """A row for each option: its variables, its name in Python, its default and what it means."""
+    texts = described(options.Options)
+    for field in fields(options.Options):
+        names = [name for name, (target, _) in options.VARIABLES.items() if target == field.name]
+        if field.name == "fail_on_nan":
+            names = ["NEURON_FAIL_ON_NAN", "NEURON_RT_NUMERICAL_ERRORS_VERBOSITY=critical"]
+        variables = ", ".join(f"`{name}`" for name in names)
+        text = texts[field.name].replace("``", "`")
+        yield variables, f"`{field.name}`", default_of(field.default), text
+
+
+def default_of(value: Any) -> str:
+    """A default as the environment would write it."""
+    if value is None or value == ():
+        return ""
+    return f"`{int(value) if isinstance(value, bool) else value}`"
+
+
+CHIP_ROWS: Mapping[str, Callable[[ChipSpec], str]] = {
+    "core": lambda chip: chip.core.name,
+    "cores": lambda chip: str(chip.cores),
+    "logical-core configurations": lambda chip: ", ".join(
+        f"{lnc}{' (default)' * (lnc == chip.default_lnc)}" for lnc in chip.allowed_lncs
+    ),
+    "HBM": lambda chip: f"{chip.hbm.capacity_bytes / GIB:g} GiB",
+    "HBM bandwidth": lambda chip: f"{chip.hbm.bandwidth / GIGA:,.0f} GB/s",
+    "SBUF of a core": lambda chip: size(chip.core.sbuf.size_bytes),
+    "usable of a partition": lambda chip: size(chip.core.sbuf.usable_partition_bytes),
+    "PSUM of a core": lambda chip: size(chip.core.psum.size_bytes),
+    "DMA engines of a core": lambda chip: str(chip.core.dma.engines or "–"),
+    "Tensor engine clock": lambda chip: f"{chip.core.tensor.clock_hz / GIGA:g} GHz",
+    "BF16 peak": lambda chip: peak(chip, "bfloat16"),
+    "FP32 peak": lambda chip: peak(chip, "float32"),
+    "FP8 (E4M3) peak": lambda chip: peak(chip, "float8_e4m3"),
+    "MXFP8 peak": lambda chip: peak(chip, "float8_e4m3fn_x4"),
+    "NeuronLink": lambda chip: f"{chip.neuronlink_bandwidth / GIGA:,.0f} GB/s",
+}
+"""Row of the table of chips -> what stands in it."""
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that fits."""
+    if not count:
+        return "–"
+    return f"{count / MIB:g} MiB" if count >= MIB else f"{count:,} bytes"
+
+
+def peak(chip: ChipSpec, dtype: str) -> str:
+    """The dense peak of all cores, from their clocks."""
+    if dtype not in chip.core.tensor.rates:
+        return "–"
+    return f"{chip.flops(dtype) / TERA:,.0f} TFLOPS"
+
+
+def chip_rows() -> Iterable[Sequence[str]]:
+    """A row for each property, a column for each chip."""
+    for name, text in CHIP_ROWS.items():
+        yield name, *map(text, CHIPS.values())
+
+
+def target_rows() -> Iterable[Sequence[str]]:
+    """A row for each machine."""
+    for name, instance in INSTANCES.items():
+        cores = [f"{instance.logical_cores(lnc)} (LNC {lnc})" for lnc in instance.chip.allowed_lncs]
+        yield (
+            f"`{name}`",
+            f"{instance.chips} × {instance.chip.name}",
+            str(instance.hosts),
+            ", ".join(cores),
+            f"{instance.hbm_bytes / GIB:,.0f} GiB",
+        )
+
+
+def support_rows() -> Iterable[Sequence[str]]:
+    """A row for each architecture of the registry."""
+    for name, architecture in ARCHITECTURES.items():
+        variants = [case.variant or "plain" for case in CASES if case.architecture == name]
+        yield name, architecture.task, "; ".join(variants) or "not yet"
+
+
+TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "options": (
+        "options.md",
+        lambda: markdown(["variable", "in Python", "default", "meaning"], option_rows()),
+    ),
+    "chips": (
+        "chips.md",
+        lambda: markdown(["", *CHIPS], chip_rows()),
+    ),
+    "targets": (
+        "chips.md",
+        lambda: markdown(["target", "chips", "hosts", "logical cores", "HBM"], target_rows()),
+    ),
+    "support": (
+        "models.md",
+        lambda: markdown(["architecture", "task", "compared with"], support_rows()),
+    ),
+}
+"""Table -> its page, and its text."""
+
+
+def renewed(page: str, name: str, table: str) -> str:
+    """A page with the table of today between its marks. Raises `ValueError`: there are none."""
+    begin = f"<!-- table: {name} -->\n"
+    before, mark, rest = page.partition(begin)
+    _, end, after = rest.partition(END)
+    if not mark or not end:
+        raise ValueError(f"the page lacks the lines {begin!r} and {END!r}")
+    return before + begin + "\n" + table + "\n" + END + after
+
+
+def renew() -> None:
+    """Writes all tables anew."""
+    for name, (file, table) in TABLES.items():
+        page: Path = DOCS / file
+        page.write_text(renewed(page.read_text(), name, table()))
+
+
+if __name__ == "__main__":
+    renew()

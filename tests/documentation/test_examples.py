@@ -1,0 +1,67 @@
+"""The Python examples of README.md and docs/ run, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT, RunPython
+
+PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")])
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+EXAMPLES = {
+    f"{page.name}-{number}": example
+    for page in PAGES
+    for number, example in enumerate(PYTHON.findall(page.read_text()))
+}
+COMMANDS = re.findall(r"^neuronjax .*", (PROJECT / "README.md").read_text(), re.MULTILINE)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
+    assert len(COMMANDS) >= 3
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name: str, run_python: RunPython) -> None:
+    done = run_python(
+        EXAMPLES[name],
+        {
+            "JAX_PLATFORMS": "neuron",
+            "NEURON_LOGICAL_NC_CONFIG": None,
+            "NEURONJAX_TARGET": None,
+            "XLA_FLAGS": None,
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+TRAIN = """
+import jax
+import jax.numpy as jnp
+
+step = jax.jit(lambda w, x: w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w))
+w, x = jnp.ones((64, 64), jnp.bfloat16), jnp.ones((32, 64), jnp.bfloat16)
+for _ in range(3):
+    w = step(w, x)
+print(w.sum())
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command(command: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = subprocess.run(
+        [sys.executable, "-m", "neuronjax.cli", *shlex.split(command)[1:]],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
