@@ -164,7 +164,7 @@ class Scope:
         fusion = Fusion(frozenset(self.unit.epilogues))
         groups = paired(merged(fusion.run(self.graph), fusion), fusion)
         groups = widened_late(absorbed(groups, fusion), fusion, self.graph)
-        groups = self._groups = ordered(groups, fusion, self.homes)
+        groups = self._groups = ordered(groups, fusion, self.homes, self.graph.results)
         needed = self._needed(groups, fusion)
         self.preferred |= settled(self.homes, self.graph, fusion, self._last_use)
         for group in groups:

@@ -186,6 +186,14 @@ def test_what_a_loop_carries_keeps_its_place() -> None:
     assert carried["one"] not in (carried["two"], carried["three"])
 
 
+def test_what_an_iteration_makes_is_free_once_it_is_read() -> None:
+    """Also where it is not filled whole: nothing was there before the loop."""
+    half = COPY.replace("8192", "4096")
+    chain = [half.format("one", "x"), half.format("two", "one"), half.format("three", "two")]
+    found = places("loop round in 3 {", *chain, half.format("y", "three"), "}")
+    assert found["one"] == found["three"] != found["two"]
+
+
 def test_a_program_too_large_for_hbm_says_what_is_large() -> None:
     text = GOLDEN[-1].read_text().replace("@0", "").replace("@512000", "")
     program = parse(text.replace("[128, 1000] result", "[128000, 1000000] result"))

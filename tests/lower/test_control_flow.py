@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from jax import lax
 
+from neuronjax.lower.account import account
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Kind
 from neuronjax.program.program import Kernel, Loop, Node, Program, While
 from neuronjax.program.verify import verify
 from neuronjax.program.walk import children, instructions
-from tests.lower.differential import FUNCTION, SUM, check
+from tests.lower.differential import FUNCTION, SUM, check, completed, lowered_function
 
 SQUARE = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
 CACHE = np.zeros((100, 16, 16), np.float32)
@@ -203,3 +205,33 @@ def test_stacks_of_a_loop_begin_as_fills() -> None:
         dim.size for src in sources if not src.buffer.on_chip for dim in src.dims if not dim.stride
     ]
     assert math.prod(repeated) == 1
+
+
+ROWS, WIDTH = 1024, 64
+WEIGHTS = np.random.default_rng(0).standard_normal((8, WIDTH, WIDTH)).astype(np.float32)
+
+
+def accumulated(depth: int) -> int:
+    """Bytes between kernels of gradients that are added up over micro-batches; those of weights are
+    asked for last, as XLA's partitioner writes programs."""
+
+    def add(sums: Any, x: Any) -> Any:
+        inputs, outer = [], []
+        for weight in WEIGHTS[:depth]:
+            inputs.append(x)
+            x = x @ weight
+        for weight in reversed(WEIGHTS[:depth]):
+            outer.insert(0, x)
+            x = x @ weight.T
+        return [s + x.T @ g for s, x, g in zip(sums, inputs, outer, strict=True)], None
+
+    zeros = [np.zeros((WIDTH, WIDTH), np.float32)] * depth
+    batches = np.zeros((3, ROWS, WIDTH), np.float32)
+    program, _ = lowered_function(lambda sums, x: lax.scan(add, sums, x)[0], zeros, batches)
+    return account(completed(program)).hbm_by_kind[Kind.SCRATCH]
+
+
+def test_gradients_are_added_up_as_soon_as_they_can_be() -> None:
+    """A layer more takes the memory of its sum and of its input, not of a gradient too."""
+    layer = 4 * ROWS * WIDTH + 4 * WIDTH * WIDTH
+    assert accumulated(8) - accumulated(4) <= 4 * layer

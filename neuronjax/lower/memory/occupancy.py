@@ -2,7 +2,9 @@
 
 Calls are followed, so a function that is called twice has two stretches of positions. A kernel is
 one position: what it reads and what it writes do not share memory. A buffer that a kernel fills
-anew holds nothing before; inside of loops, that ends the life of the last iteration's value.
+anew holds nothing before; inside of loops, that ends the life of the last iteration's value. Nor
+does a buffer live from one iteration to the next that nothing outside of the loop uses: what a loop
+carries is there before it.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Timeline:
     def lives(self, name: str) -> Lives:
         """The intervals in which the program's buffer of that name holds something."""
         events = self.events.get(name)
-        return _intervals(events, 0)[0] if events else ()
+        return _intervals(events, 0, is_own=True)[0] if events else ()
 
 
 def timeline(program: Program) -> Timeline:
@@ -151,18 +153,20 @@ def _is_full(buffer: Buffer, parts: Filled | None) -> bool:
     return parts.has(_Reached((ZERO, (), ()), lanes, Interval(0, buffer.elements - 1)))
 
 
-def _intervals(events: list[Event], depth: int) -> tuple[Lives, bool]:
-    """The intervals of some events, and whether the first one fills the buffer."""
+def _intervals(events: list[Event], depth: int, *, is_own: bool) -> tuple[Lives, bool]:
+    """The intervals of some events, and whether the first one fills the buffer; `is_own`: nothing
+    outside of the blocks above `depth` uses it."""
     found: list[Life] = []
     groups = _groups(events, depth)
+    is_own = is_own and len(groups) == 1
     first_fills = False
     for index, (block, inner) in enumerate(groups):
         if block is None:
             parts: Lives = tuple((event.position, event.position) for event in inner)
             fills = inner[0].fills
         else:
-            parts, fills = _intervals(inner, depth + 1)
-            if not fills or not (block.is_sure or len(groups) == 1):
+            parts, fills = _intervals(inner, depth + 1, is_own=is_own)
+            if not is_own and not (fills and (block.is_sure or len(groups) == 1)):
                 parts, fills = ((block.first, block.last),), False
         if not index:
             first_fills = fills

@@ -1,4 +1,5 @@
-"""Groups in an order that saves copies: what overwrites a value comes after what reads it."""
+"""Groups in an order that saves copies and memory: what overwrites a value comes after what reads
+it, and what takes no memory of its own, such as a sum that a loop carries, as soon as it can."""
 
 from __future__ import annotations
 
@@ -10,17 +11,50 @@ from neuronjax.lower.operations import root_of
 from neuronjax.lower.plan.homes import Home, overwritten
 
 
-def ordered(groups: Sequence[Group], fusion: Fusion, homes: Sequence[Home]) -> list[Group]:
-    """The groups, those that overwrite a value moved behind its readers if nobody waits for them.
+def ordered(
+    groups: Sequence[Group], fusion: Fusion, homes: Sequence[Home], results: Sequence[Value]
+) -> list[Group]:
+    """The groups of a graph with these results.
 
-    Numbers are given anew.
+    Those that make nothing but what takes the place of another value follow what they read, which
+    may make room then; those that overwrite a value are moved behind its readers if nobody waits
+    for them. Numbers are given anew.
     """
-    line = _Line(list(groups), fusion, {group: _claims(group, fusion, homes) for group in groups})
+    claims = {group: _claims(group, fusion, homes) for group in groups}
+    line = _Line(_risen(groups, fusion, homes, results), fusion, claims)
     for group in groups:
         line.sink(group)
     for number, group in enumerate(line.order):
         group.number = number
     return line.order
+
+
+def _risen(
+    groups: Sequence[Group], fusion: Fusion, homes: Sequence[Home], results: Sequence[Value]
+) -> list[Group]:
+    """Groups that make nothing but values at home, behind the last one whose results they read,
+    and behind those that read what they overwrite."""
+    reads = {group: set(_reads(group)) for group in groups}
+    readers: dict[Value, list[Group]] = {}
+    for group in groups:
+        for value in reads[group]:
+            if fusion.of.get(value) is not group:
+                readers.setdefault(value, []).append(group)
+    wanted: dict[Group, set[Value]] = {}
+    for value in (*readers, *map(root_of, results)):
+        if (group := fusion.of.get(value)) is not None:
+            wanted.setdefault(group, set()).add(value)
+    parameter = {root_of(home.result): home.parameter for home in homes}
+    place: dict[Group, int] = {}
+    for at, group in enumerate(groups):
+        made = wanted.get(group, set())
+        place[group] = at
+        if made <= parameter.keys() and not any(map(overwritten, group.operations)):
+            taken = (each for value in made for each in readers.get(parameter[value], ()))
+            before = {*taken, *map(fusion.of.get, reads[group])} - {group, None}
+            if before <= place.keys():
+                place[group] = max((place[each] for each in before), default=at)
+    return sorted(groups, key=place.__getitem__)
 
 
 class _Line:
