@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from neuronjax.profiling.phases import one_off
 from neuronjax.profiling.records import KernelProfile, MachineFacts, Profile, ProgramProfile
 from neuronjax.profiling.summary import percentages, ratio
 
@@ -32,7 +33,10 @@ _ELEMENTWISE = ("vector", "scalar")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A cause of lost time. `cost_ns` is the most that removing it saves, over all runs."""
+    """A cause of lost time. `cost_ns` is the most that removing it saves, over all runs.
+
+    `is_one_off` says that the program only prepares others.
+    """
 
     rule: str
     program: str
@@ -41,6 +45,7 @@ class Finding:
     cost_ns: float
     kernel: str = ""
     source: str = ""
+    is_one_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,12 @@ _Rule = Callable[[ProgramProfile, MachineFacts], _Cost | None]
 
 def _percent(part: float, whole: float) -> str:
     return f"{100 * ratio(part, whole):.0f} %"
+
+
+def _kernels(count: int, share: str = "") -> str:
+    """The subject and verb of a finding about some kernels."""
+    of_run = f" ({share} of the run)" if share else ""
+    return f"1 kernel{of_run} is" if count == 1 else f"{count} kernels{of_run} are"
 
 
 def _costliest(kernels: list[tuple[float, KernelProfile]]) -> KernelProfile | None:
@@ -81,7 +92,7 @@ def _small_dmas(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
     why = "start-up" if size < SMALL_DMA_BYTES else "short contiguous runs"
     return _Cost(
         taken - ideal,
-        f"{len(waiting)} kernels are bound by DMA at {_percent(ideal, taken)} of its rate, which "
+        f"{_kernels(len(waiting))} bound by DMA at {_percent(ideal, taken)} of its rate, which "
         f"{why} costs: transfers are {size / 1024:.1f} KiB on average.",
         _costliest(waiting),
     )
@@ -192,9 +203,7 @@ def _gpsimd(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
     if time <= _GPSIMD_SHARE * program.total_ns:
         return None
     share = _percent(time, program.total_ns)
-    return _Cost(
-        time, f"{len(bound)} kernels ({share} of the run) are bound by GpSimd.", _costliest(bound)
-    )
+    return _Cost(time, f"{_kernels(len(bound), share)} bound by GpSimd.", _costliest(bound))
 
 
 def _elementwise(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
@@ -207,7 +216,7 @@ def _elementwise(program: ProgramProfile, machine: MachineFacts) -> _Cost | None
     share = _percent(time, program.total_ns)
     return _Cost(
         time,
-        f"{len(bound)} kernels ({share} of the run) are bound by the Vector or Scalar engine.",
+        f"{_kernels(len(bound), share)} bound by the Vector or Scalar engine.",
         _costliest(bound),
     )
 
@@ -301,10 +310,12 @@ _RULES: dict[str, tuple[_Rule, str]] = {
 
 
 def findings(profile: Profile) -> list[Finding]:
-    """All findings above `LEAST_SHARE`, costliest first."""
+    """All findings above `LEAST_SHARE`, costliest first; those of one-off programs come last."""
     results: list[Finding] = []
     least = LEAST_SHARE * profile.total_ns
-    for program, count in zip(profile.programs, profile.counts, strict=True):
+    aside = one_off(profile)
+    pairs = zip(profile.programs, profile.counts, strict=True)
+    for number, (program, count) in enumerate(pairs):
         if program.error or not program.total_ns:
             continue
         for rule, (look, remedy) in _RULES.items():
@@ -319,6 +330,7 @@ def findings(profile: Profile) -> list[Finding]:
                         cost_ns=cost.ns * count,
                         kernel=cost.kernel.name if cost.kernel else "",
                         source=cost.kernel.source if cost.kernel else "",
+                        is_one_off=number in aside,
                     )
                 )
-    return sorted(results, key=lambda finding: -finding.cost_ns)
+    return sorted(results, key=lambda finding: (finding.is_one_off, -finding.cost_ns))

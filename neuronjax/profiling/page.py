@@ -12,6 +12,7 @@ from typing import Any
 from neuronjax.profiling.compare import Comparison, compare
 from neuronjax.profiling.costs import Cost, by_layer, by_line
 from neuronjax.profiling.findings import findings
+from neuronjax.profiling.phases import one_off, ranked
 from neuronjax.profiling.records import KernelProfile, Profile, ProgramProfile
 from neuronjax.profiling.summary import names_of, percentages
 
@@ -56,17 +57,15 @@ def _asset(name: str) -> str:
 
 
 def _data(profile: Profile) -> dict[str, Any]:
-    order = sorted(
-        range(len(profile.programs)),
-        key=lambda number: -profile.programs[number].total_ns * profile.counts[number],
-    )[:MOST_PROGRAMS]
+    order = ranked(profile)[:MOST_PROGRAMS]
+    aside = one_off(profile)
     names = names_of(profile)
     return {
         "machine": asdict(profile.machine),
         "total": profile.total_ns,
         "executions": sum(profile.counts),
         "programs": [
-            {"name": names[number], "count": profile.counts[number],
+            {"name": names[number], "count": profile.counts[number], "once": number in aside,
              **_program(profile.programs[number], profile)}
             for number in order
         ],

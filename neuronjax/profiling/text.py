@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neuronjax.profiling.findings import findings
+from neuronjax.profiling.phases import one_off, ranked
 from neuronjax.profiling.records import Profile, ProgramProfile
 from neuronjax.profiling.summary import percentages
 
@@ -20,6 +21,11 @@ def time(ns: float) -> str:
     return f"{ns:.3g} ns"
 
 
+def counted(count: int, name: str) -> str:
+    """A number with its noun."""
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table with columns as wide as needed; the first is flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
@@ -31,31 +37,30 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def by_time(profile: Profile) -> list[tuple[ProgramProfile, int]]:
-    """Programs with their run counts, longest total time first."""
-    pairs = zip(profile.programs, profile.counts, strict=True)
-    return sorted(pairs, key=lambda pair: -pair[0].total_ns * pair[1])
-
-
 def text(profile: Profile) -> str:
     """Programs, the costliest kernels of the first program, and the findings."""
     machine = profile.machine
-    pairs = by_time(profile)
-    if not pairs:
+    order = ranked(profile)
+    if not order:
         return "no program ran while the recording was on."
     head = (
         f"{machine.target} (LNC {machine.lnc}), simulated: {sum(profile.counts)} runs of "
-        f"{len(pairs)} programs, {time(profile.total_ns)} on the device"
+        f"{counted(len(order), 'program')}, {time(profile.total_ns)} on the device"
     )
-    parts = [head, _programs(profile, pairs), _kernels(pairs[0][0]), _findings(profile)]
+    costliest = profile.programs[order[0]]
+    parts = [head, _programs(profile, order), _kernels(costliest), _findings(profile)]
     return "\n\n".join(filter(None, parts))
 
 
-def _programs(profile: Profile, pairs: list[tuple[ProgramProfile, int]]) -> str:
+def _programs(profile: Profile, order: list[int]) -> str:
     names = ("program", "runs", "cores", "time/run", "share", "MFU", "MBU", "busiest")
-    whole = sum(program.total_ns * count for program, count in pairs) or 1.0
+    times = [profile.programs[number].total_ns * profile.counts[number] for number in order]
+    whole = sum(times) or 1.0
+    aside = one_off(profile)
+    work = [number for number in order if number not in aside]
     rows = []
-    for program, count in pairs[:MOST_PROGRAMS]:
+    for number in work[:MOST_PROGRAMS]:
+        program, count = profile.programs[number], profile.counts[number]
         if program.error:
             rows.append((program.name, str(count), str(program.ranks), "not timed", "", "", "", ""))
             continue
@@ -68,8 +73,14 @@ def _programs(profile: Profile, pairs: list[tuple[ProgramProfile, int]]) -> str:
             f"{100 * shares['mbu_estimated_percent']:.1f} %",
             f"{busiest} {100 * program.busy_ns.get(busiest, 0) / (program.total_ns or 1):.0f} %",
         ))  # fmt: skip
-    left = len(pairs) - len(rows)
+    left = len(work) - len(rows)
     more = f"\n… and {left} more, in summary.json" if left else ""
+    if aside:
+        spent = sum(times[len(work) :])
+        more += (
+            f"\nonce, to prepare: {counted(len(aside), 'program')}, {time(spent)}"
+            f" ({100 * spent / whole:.1f} %), in report.html and summary.json"
+        )
     return table(names, rows) + more
 
 
@@ -108,5 +119,5 @@ def _kernels(program: ProgramProfile) -> str:
 
 
 def _findings(profile: Profile) -> str:
-    worst = findings(profile)[:MOST_FINDINGS]
+    worst = [finding for finding in findings(profile) if not finding.is_one_off][:MOST_FINDINGS]
     return "\n".join(f"* {finding.program}: {finding.what} {finding.remedy}" for finding in worst)

@@ -469,12 +469,16 @@ function renderProfile(page) {
     make("p", {}, `${machine.target}, LNC ${machine.lnc} · ${shown(data.executions, 9)} runs of ${data.programs.length} programs · ${time(data.total)} on the device, simulated`)));
   if (!data.programs.length) { page.append(section("empty", "No program ran", "Nothing was executed on the platform neuron while the recording was on.")); return; }
   const whole = sum(data.programs, (each) => each.total * each.count) || 1;
-  const shownTabs = 6;
+  const shownTabs = Math.min(6, data.programs.filter((each) => !each.once).length); // what only prepares is folded
+  const option = (program, at) => make("option", { value: at + shownTabs }, `${program.name} · ${program.error ? "not timed" : percent(program.total * program.count / whole)}`);
   const buttons = data.programs.slice(0, shownTabs).map((program, at) => make("button", { type: "button", "aria-pressed": "false", onclick: () => choose(at) }, program.name, " ", make("small", {}, program.error ? "not timed" : percent(program.total * program.count / whole))));
   const rest = data.programs.slice(shownTabs);
   const more = make("select", { "aria-label": "More programs", onchange: () => more.value && choose(Number(more.value)) },
-    make("option", { value: "" }, `${rest.length} more programs…`),
-    rest.map((program, at) => make("option", { value: at + shownTabs }, `${program.name} · ${program.error ? "not timed" : percent(program.total * program.count / whole)}`)));
+    make("option", { value: "" }, `${rest.length} more program${rest.length > 1 ? "s" : ""}…`),
+    ["", "Once, to prepare"].map((label) => {
+      const options = rest.map((program, at) => Boolean(program.once) === Boolean(label) ? option(program, at) : null).filter(Boolean);
+      return label && options.length ? make("optgroup", { label }, options) : options;
+    }).flat());
   function choose(at) {
     more.value = at < shownTabs ? "" : String(at);
     buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(number === at)));
