@@ -120,18 +120,18 @@ def read_chat_template(directory: Path, choice: str | None = None) -> ChatTempla
 def _templates(directory: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """The templates of a directory by name; files count before fields."""
     value = config.get("chat_template")
-    found = {DEFAULT: value} if isinstance(value, str) else {}
+    templates = {DEFAULT: value} if isinstance(value, str) else {}
     if isinstance(value, list):
-        found = {
+        templates = {
             str(entry["name"]): str(entry["template"])
             for entry in value
             if isinstance(entry, dict) and {"name", "template"} <= entry.keys()
         }
     for file in sorted((directory / "additional_chat_templates").glob("*.jinja")):
-        found[file.stem] = _read(file)
+        templates[file.stem] = _read(file)
     if (directory / TEMPLATE_FILE).is_file():
-        found[DEFAULT] = _read(directory / TEMPLATE_FILE)
-    return found
+        templates[DEFAULT] = _read(directory / TEMPLATE_FILE)
+    return templates
 
 
 def special_token(config: Mapping[str, Any], name: str) -> str | None:

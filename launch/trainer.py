@@ -218,12 +218,12 @@ class Run:
             self._monitor.tell(f"step {self.step}: nothing is held out")
             return
         # 1: where results are zeros, as under `neuronjax lint`.
-        weight = sum(float(each.weight) for each in losses) or 1.0
+        weight = sum(float(batch.weight) for batch in losses) or 1.0
         metrics = {
-            name: sum(float(each.metrics[name]) for each in losses) / weight
+            name: sum(float(batch.metrics[name]) for batch in losses) / weight
             for name in losses[0].metrics
         }
-        loss = sum(float(each.total) for each in losses) / weight
+        loss = sum(float(batch.total) for batch in losses) / weight
         self._monitor.evaluation(self.step, loss, self._job.loss_unit or self._job.unit, metrics)
 
     def _description(self) -> str:

@@ -127,9 +127,9 @@ def _scaled(config: DecoderConfig) -> Decoder:
     model = Decoder(config, rngs=nnx.Rngs(0))
     for block in model.blocks:
         for part in (block.attention, block.mlp):
-            for name, each in list(vars(part).items()):
-                if isinstance(each, Linear):
-                    setattr(part, name, Scaled(each))
+            for name, layer in list(vars(part).items()):
+                if isinstance(layer, Linear):
+                    setattr(part, name, Scaled(layer))
     return model
 
 
@@ -142,10 +142,10 @@ def _llama(config: DecoderConfig, mesh: AbstractMesh, int8: bool) -> tuple[Any, 
     make = partial(_scaled, config) if int8 else partial(_plain, config)
     graph, weights = _abstract(make)
     placed = {}
-    for path, each in weights.items():
-        stored = jnp.int8 if path.endswith(".inner.kernel") else each.dtype
-        sharding = NamedSharding(mesh, _spec(path, len(each.shape)))
-        placed[path] = jax.ShapeDtypeStruct(each.shape, stored, sharding=sharding)
+    for path, weight in weights.items():
+        stored = jnp.int8 if path.endswith(".inner.kernel") else weight.dtype
+        sharding = NamedSharding(mesh, _spec(path, len(weight.shape)))
+        placed[path] = jax.ShapeDtypeStruct(weight.shape, stored, sharding=sharding)
     return graph, placed
 
 
@@ -262,8 +262,10 @@ def bert(
 def _cast(weights: Shapes) -> Shapes:
     """With the weights of products in BF16."""
     return {
-        path: jax.ShapeDtypeStruct(each.shape, jnp.bfloat16) if path.endswith("kernel") else each
-        for path, each in weights.items()
+        path: jax.ShapeDtypeStruct(weight.shape, jnp.bfloat16)
+        if path.endswith("kernel")
+        else weight
+        for path, weight in weights.items()
     }
 
 

@@ -98,8 +98,10 @@ def llama_decode(
         "fn": jax.jit(decode, donate_argnums=1),
         "arguments": (
             {
-                name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=shardings[name])
-                for name, each in parameters.items()
+                name: jax.ShapeDtypeStruct(
+                    parameter.shape, parameter.dtype, sharding=shardings[name]
+                )
+                for name, parameter in parameters.items()
             },
             [KVCache(slots, slots)] * config.num_layers,
             array((batch, 1), jnp.int32, rows),

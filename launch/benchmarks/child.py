@@ -161,12 +161,14 @@ def rounding(arguments: argparse.Namespace) -> dict[str, float]:
         random = module.random_bits(module.JAX, counter, seed)
         return module.stochastic(module.JAX, x, random, form).astype(form.dtype)
 
-    found = {}
+    nanoseconds = {}
     for name in _ROUNDING_FORMATS:
         for mode in (nearest, stochastic):
             rounded = jax.jit(partial(mode, form=formats.format_named(name)))
-            found[f"{name} {mode.__name__}"] = _nanoseconds(rounded, x, arguments.calls) / _ROUNDED
-    return found
+            nanoseconds[f"{name} {mode.__name__}"] = (
+                _nanoseconds(rounded, x, arguments.calls) / _ROUNDED
+            )
+    return nanoseconds
 
 
 def _nanoseconds(function: Callable[[jax.Array], Any], x: jax.Array, calls: int) -> float:

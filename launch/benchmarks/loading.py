@@ -47,9 +47,9 @@ def write_random(directory: Path, config: DecoderConfig = BILLION) -> int:
     described = pretrained.describe_fields(fields)
     _, abstract = described.architecture.abstract(described.config)
     random = np.random.default_rng(0)
-    one = int(np.asarray(1, ml_dtypes.bfloat16).view(np.uint16))  # numbers between 0 and 1
+    bits_of_one = int(np.asarray(1, ml_dtypes.bfloat16).view(np.uint16))  # numbers between 0 and 1
     parameters = {
-        name: random.integers(0, one, leaf.shape, np.uint16).view(ml_dtypes.bfloat16)
+        name: random.integers(0, bits_of_one, leaf.shape, np.uint16).view(ml_dtypes.bfloat16)
         for name, leaf in abstract.items()
     }
     size = sum(parameter.nbytes for parameter in parameters.values())

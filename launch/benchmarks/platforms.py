@@ -53,10 +53,10 @@ def devices(platform: str, count: int) -> list[jax.Device]:
     Raises:
       ValueError: it has fewer.
     """
-    found = jax.devices(platform)
-    if len(found) < count:
+    available = jax.devices(platform)
+    if len(available) < count:
         raise ValueError(
-            f"asked for {count} devices of platform {platform}, found {len(found)}; "
+            f"asked for {count} devices of platform {platform}, found {len(available)}; "
             "set the number of devices before the first use of JAX"
         )
-    return found[:count]
+    return available[:count]

@@ -36,10 +36,10 @@ class Finding:
         if self.measurement is None:
             why = (self.error.splitlines() or [""])[0]
             return f"{head}{'-':>10s}{'-':>20s}{tail}failed: {why}"
-        found = self.measurement
-        spread = f"{found.low:.3f} … {found.high:.3f}"
+        measured = self.measurement
+        spread = f"{measured.low:.3f} … {measured.high:.3f}"
         verdict = "met" if self.met else "missed"
-        return f"{head}{found.value:10.3f}{spread:>20s}{tail}{verdict}"
+        return f"{head}{measured.value:10.3f}{spread:>20s}{tail}{verdict}"
 
     def record(self) -> dict[str, Any]:
         return {
@@ -59,11 +59,11 @@ def chosen(rows: Iterable[Row], pattern: str) -> list[Row]:
       ValueError: there is none.
     """
     rows = tuple(rows)
-    found = [row for row in rows if fnmatch(row.name, pattern)]
-    if not found:
+    chosen = [row for row in rows if fnmatch(row.name, pattern)]
+    if not chosen:
         names = ", ".join(row.name for row in rows)
         raise ValueError(f"asked for rows {pattern!r}, found none; there are: {names}")
-    return found
+    return chosen
 
 
 def measure(row: Row, settings: Settings) -> Finding:

@@ -41,7 +41,7 @@ def separate(target: Any, order: Order | None = None) -> Any:
     return _map_parameters(apart, target)
 
 
-def together(target: Any, order: Order | None = None) -> Any:
+def stacked_target(target: Any, order: Order | None = None) -> Any:
     """The inverse of `separate`: stacks are whole on every core that has one of their blocks."""
 
     def joined(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from launch.checkpoints.layers import ORDER, convert, is_stacked, separate, together
+from launch.checkpoints.layers import ORDER, convert, is_stacked, separate, stacked_target
 from launch.checkpoints.manifest import find_damage
 from launch.errors import CheckpointError
 from launch.program import say
@@ -92,7 +92,7 @@ def restore(directory: Path, step: int, item: str, target: Any, order: Order | N
                 return checkpointer.restore(place, target)
             read_as = separate(target, order)
             if stacked:
-                read_as = together(read_as, stored)
+                read_as = stacked_target(read_as, stored)
             return convert(checkpointer.restore(place, read_as), target, stored, order)
         except (ValueError, KeyError, FileNotFoundError) as error:
             raise CheckpointError(

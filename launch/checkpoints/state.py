@@ -47,12 +47,12 @@ def restore_state(
         names = ", ".join(_MEANT.get(name, name) for name in lacking)
         say(f"WARNING: checkpoint {step} in {directory} has no {names}: begun anew")
         state = start(parameters)
-    found = {
+    restored = {
         name: restore(directory, step, name, tree, order)
         for name, tree in wanted.items()
         if name != PARAMETERS and name in stored
     }
-    bare = {name: isinstance(getattr(target, name), dict) for name in found}
+    bare = {name: isinstance(getattr(target, name), dict) for name in restored}
     return state._replace(
-        **{name: tree if bare[name] else tree[name] for name, tree in found.items()}
+        **{name: tree if bare[name] else tree[name] for name, tree in restored.items()}
     )

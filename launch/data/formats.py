@@ -36,7 +36,7 @@ def format_of(path: Path) -> str | None:
     """The name of the format that the file's name says; None if it says nothing."""
     compressed = path.suffix in OPENERS
     suffix = (path.with_suffix("") if compressed else path).suffix.lower()
-    for name, each in FORMATS.items():
-        if suffix in each.suffixes and (each.compressible or not compressed):
+    for name, form in FORMATS.items():
+        if suffix in form.suffixes and (form.compressible or not compressed):
             return name
     return None

@@ -112,7 +112,7 @@ def _files(path: Path, format_name: str | None) -> Sequence[Path]:
     known = [file for file in files if format_of(file) in wanted]
     chosen = known or (files if format_name else [])
     if not chosen:
-        suffixes = [suffix for each in FORMATS.values() for suffix in each.suffixes]
+        suffixes = [suffix for form in FORMATS.values() for suffix in form.suffixes]
         raise DataError(
             f"--data={path} holds no file of a known format: names end in {', '.join(suffixes)}. "
             "Choose another folder, or --data_format."

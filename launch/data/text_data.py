@@ -54,27 +54,27 @@ def open_text(
     identity = {"text": _fingerprint(documents), **_settings(config, name), "weights": weights}
     if config.held_out_data is None:
         fraction = config.held_out_fraction
-        parts = [packing.split(each, fraction, seq_len) for each in documents]
+        parts = [packing.split(source, fraction, seq_len) for source in documents]
         documents, held_out = [part[0] for part in parts], [part[1] for part in parts]
     else:
         held_out = [read(open_sources(config.held_out_data, config.data_format))]
-    pieces = [packing.training(each, config, seq_len, counts) for each in documents]
-    for each, source in zip(pieces, sources, strict=False):
-        if not len(each):
+    pieces = [packing.training(source, config, seq_len, counts) for source in documents]
+    for examples, source in zip(pieces, sources, strict=False):
+        if not len(examples):
             where = source.name if weights[0] else config.data
             raise DataError(
                 f"--data={where} holds no text to train on: {counts}. Name other data, or change "
                 "--long_documents."
             )
     endless = [
-        grain.MapDataset.source(each).seed(seed + number).shuffle().repeat()
-        for number, each in enumerate(pieces)
+        grain.MapDataset.source(examples).seed(seed + number).shuffle().repeat()
+        for number, examples in enumerate(pieces)
     ]
     mixed = grain.MapDataset.mix(endless, weights) if weights[0] else endless[0]
     return Data(
         rows=packing.rows(mixed, seq_len, seed),
         held_out=_held_out_rows(packing, held_out, config, seq_len),
-        size=sum(int((each.ends - each.starts).sum()) for each in documents),
+        size=sum(int((source.ends - source.starts).sum()) for source in documents),
         counts=counts,
         identity=identity,
     )
@@ -84,7 +84,7 @@ def packing_name(config: DataConfig, sources: Sequence[Source]) -> str:
     """How rows are made of documents: as the setting says, or as suits the formats."""
     if config.packing is not None:
         return config.packing
-    return "windows" if all(FORMATS[each.format].whole for each in sources) else "first_fit"
+    return "windows" if all(FORMATS[source.format].whole for source in sources) else "first_fit"
 
 
 def _settings(config: DataConfig, packing: str) -> dict[str, Any]:
@@ -95,11 +95,11 @@ def _settings(config: DataConfig, packing: str) -> dict[str, Any]:
 def _fingerprint(documents: Sequence[Documents]) -> str:
     """The first 16 hexadecimal digits of a SHA-256 of all tokens and where documents end."""
     digest = hashlib.sha256()
-    for each in documents:
-        digest.update(each.tokens.tobytes())
-        digest.update(each.ends.tobytes())
-        if each.learnt is not None:
-            digest.update(each.learnt.tobytes())
+    for source in documents:
+        digest.update(source.tokens.tobytes())
+        digest.update(source.ends.tobytes())
+        if source.learnt is not None:
+            digest.update(source.learnt.tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -108,7 +108,7 @@ def _held_out_rows(
 ) -> Iterable[Row]:
     """Every target of the documents that are evaluated, once."""
     everything = replace(config, long_documents="split")
-    sources = [packing.held_out(each, everything, seq_len, Counts()) for each in documents]
+    sources = [packing.held_out(source, everything, seq_len, Counts()) for source in documents]
     kept = [grain.MapDataset.source(source) for source in sources if len(source)]
     if not kept:
         return []

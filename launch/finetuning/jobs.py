@@ -109,7 +109,7 @@ def _base(task: Task, path: Path, records: list[list[Record]], config: TrainConf
     labels: list[str] = []
     if task.labels:
         known = describe(path).fields.object("id2label", Fields({}, "config.json"))
-        labels = labels_of(task, [record for each in records for record in each], known.values)
+        labels = labels_of(task, [record for source in records for record in source], known.values)
     _, base = described_for(path, task, labels)
     return base._replace(config=config.precision.resolve().configure(base.config))
 

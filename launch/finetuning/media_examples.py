@@ -57,13 +57,13 @@ def preprocessing_for(directory: Path | None, config: Any) -> Preprocessing:
     one size, with numbers from -1 to 1."""
     files = (PREPROCESSOR_FILE, PROCESSOR_FILE)
     if directory is not None and any((directory / name).is_file() for name in files):
-        found = read_preprocessing(directory)
+        preprocessing = read_preprocessing(directory)
     else:
-        found = Preprocessing(mean=_HALF, std=_HALF)
+        preprocessing = Preprocessing(mean=_HALF, std=_HALF)
     size = getattr(config, "image_size", None)
-    if size is not None and found.size is None and found.crop is None:
-        return replace(found, size=tuple(size), shortest_edge=None)
-    return found
+    if size is not None and preprocessing.size is None and preprocessing.crop is None:
+        return replace(preprocessing, size=tuple(size), shortest_edge=None)
+    return preprocessing
 
 
 def transcribed_sound(record: Record, reading: Reading) -> Row | None:

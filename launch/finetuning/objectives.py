@@ -54,8 +54,8 @@ class QuestionAnswering:
         outputs = model(**_encoder_inputs(batch))
         pairs = (("start_logits", "begins"), ("end_logits", "ends"))
         nats = [cross_entropy(outputs[name], batch[place]) for name, place in pairs]
-        found = [jnp.argmax(outputs[name], axis=-1) == batch[place] for name, place in pairs]
-        exact = jnp.logical_and(*found)
+        right = [jnp.argmax(outputs[name], axis=-1) == batch[place] for name, place in pairs]
+        exact = jnp.logical_and(*right)
         return _sums(sum(nats[1:], nats[0]) / 2, batch["weights"], exact=exact)
 
 

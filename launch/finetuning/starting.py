@@ -66,12 +66,12 @@ def described_for(
 
 def _sibling(architecture: Architecture, head: str, path: Path) -> Architecture:
     siblings = [
-        each
-        for each in ARCHITECTURES.values()
-        if (each.model_type, each.task) == (architecture.model_type, head)
+        known
+        for known in ARCHITECTURES.values()
+        if (known.model_type, known.task) == (architecture.model_type, head)
     ]
     if not siblings:
-        there = sorted(each.name for each in ARCHITECTURES.values() if each.task == head)
+        there = sorted(known.name for known in ARCHITECTURES.values() if known.task == head)
         raise ModelError(
             f"--model={path} is {architecture.name}, whose family has no model for {head}. Such "
             f"models are {', '.join(there)}."

@@ -40,12 +40,12 @@ def open_examples(
     Raises DataError if there is nothing to train on, or a record cannot be used.
     """
     weights = [source.weight for source in open_sources(config.data, config.data_format)]
-    rows = [_rows(each, config, read, counts) for each in records]
+    rows = [_rows(source, config, read, counts) for source in records]
     if not weights[0]:
-        rows = [[row for each in rows for row in each]]
+        rows = [[row for source in rows for row in source]]
     identity: dict[str, Any] = {"examples": _fingerprint(rows), "weights": weights}
     if config.held_out_data is None:
-        parts = [_split(each, config.held_out_fraction) for each in rows]
+        parts = [_split(source, config.held_out_fraction) for source in rows]
         rows, held_out = [part[0] for part in parts], [row for part in parts for row in part[1]]
         identity["held_out_fraction"] = config.held_out_fraction
     else:
@@ -62,15 +62,15 @@ def open_examples(
             "raise --seq_len."
         )
     endless = [
-        grain.MapDataset.source(each).seed(seed + number).shuffle().repeat()
-        for number, each in enumerate(rows)
+        grain.MapDataset.source(source).seed(seed + number).shuffle().repeat()
+        for number, source in enumerate(rows)
     ]
     mixed = grain.MapDataset.mix(endless, weights) if weights[0] else endless[0]
     whole = finish or (lambda row: row)
     return Data(
         rows=mixed.map(whole),
         held_out=[] if not held_out else grain.MapDataset.source(held_out).map(whole),
-        size=sum(len(each) for each in rows),
+        size=sum(len(source) for source in rows),
         counts=counts,
         identity=identity,
     )

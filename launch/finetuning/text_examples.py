@@ -220,7 +220,7 @@ def _pair(record: Record) -> tuple[Any, Any, Any]:
         return prompt, chosen, rejected
     if isinstance(chosen, str):
         raise missing_field(record.place, "prompt", record.fields)
-    lists = [checked_messages(record, each) for each in (chosen, rejected)]
+    lists = [checked_messages(record, messages) for messages in (chosen, rejected)]
     same = 0
     while same < min(map(len, lists)) - 1 and lists[0][same] == lists[1][same]:
         same += 1

@@ -68,7 +68,7 @@ class TunedModel:
         adapters = () if self.adapted is None else self.adapted.adapters
         return {
             "reference": self.adapted is None and self.model is not self.base,
-            "adapters": [[each.layer.name, each.rank, each.scale] for each in adapters],
+            "adapters": [[adapter.layer.name, adapter.rank, adapter.scale] for adapter in adapters],
         }
 
     @property

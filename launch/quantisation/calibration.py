@@ -39,7 +39,7 @@ class _Observer:
     def mix(
         self, query: jax.Array, keys: jax.Array, values: jax.Array, *rest: Any, **how: Any
     ) -> Any:
-        largest = [jnp.max(jnp.abs(each)).astype(jnp.float32) for each in (keys, values)]
+        largest = [jnp.max(jnp.abs(cache)).astype(jnp.float32) for cache in (keys, values)]
         self.seen.caches[self.path] = jnp.stack(largest)
         return dot_product_attention(query, keys, values, *rest, **how)
 
@@ -56,7 +56,10 @@ def observe(model: Pretrained, batches: Iterable[np.ndarray]) -> Seen:
             continue
         total = Seen(
             {path: total.inputs[path] + mean for path, mean in seen.inputs.items()},
-            {path: np.maximum(total.caches[path], each) for path, each in seen.caches.items()},
+            {
+                path: np.maximum(total.caches[path], largest)
+                for path, largest in seen.caches.items()
+            },
         )
     assert total is not None
     return Seen({path: mean / count for path, mean in total.inputs.items()}, total.caches)

@@ -41,9 +41,9 @@ def kernels(model: Pretrained) -> list[Kernel]:
     module = nnx.eval_shape(lambda: merge(model.graph, _zeros(model.parameters)))
     return [
         Kernel(path, names[path], *how)
-        for owner, each in nnx.iter_modules(module)
-        if isinstance(each, HasNarrow)
-        for name, how in each.narrow_kernels().items()
+        for owner, part in nnx.iter_modules(module)
+        if isinstance(part, HasNarrow)
+        for name, how in part.narrow_kernels().items()
         for path in [".".join(map(str, (*owner, name)))]
     ]
 
@@ -166,4 +166,7 @@ def _flat(kernel: Kernel, shape: Sequence[int]) -> tuple[int, int]:
 
 
 def _zeros(parameters: Mapping[str, Any]) -> Parameters:
-    return {name: jax.numpy.zeros(each.shape, each.dtype) for name, each in parameters.items()}
+    return {
+        name: jax.numpy.zeros(parameter.shape, parameter.dtype)
+        for name, parameter in parameters.items()
+    }

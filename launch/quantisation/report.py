@@ -96,7 +96,7 @@ def measure(
         (reference.parameters, quantised.parameters),
     )
     sums = [jax.device_get(_compared(graphs, parameters, batch)) for batch in batches]
-    total = _Sums(*(sum(float(each) for each in column) for column in zip(*sums, strict=True)))
+    total = _Sums(*(sum(float(part) for part in column) for column in zip(*sums, strict=True)))
     layers = jax.device_get(_layers(graphs, parameters, batches[0]["tokens"]))
     return Accuracy(
         reference_perplexity=math.exp(total.reference_nats / total.weight),
@@ -119,7 +119,8 @@ def _nbytes(model: Pretrained) -> int:
 @partial(jax.jit, static_argnums=0)
 def _compared(graphs: tuple[Any, Any], parameters: tuple[Any, Any], batch: Batch) -> _Sums:
     first, second = (
-        merge(graph, each)(batch["tokens"]) for graph, each in zip(graphs, parameters, strict=True)
+        merge(graph, weights)(batch["tokens"])
+        for graph, weights in zip(graphs, parameters, strict=True)
     )
     weights = batch["weights"]
     counted = weights[..., None]
@@ -142,9 +143,11 @@ def _layers(
     graphs: tuple[Any, Any], parameters: tuple[Any, Any], tokens: jax.Array
 ) -> dict[str, tuple[jax.Array, jax.Array]]:
     """Errors of weights and outputs of every narrow linear map, on the reference's inputs."""
-    model, narrow = (merge(graph, each) for graph, each in zip(graphs, parameters, strict=True))
+    model, narrow = (
+        merge(graph, weights) for graph, weights in zip(graphs, parameters, strict=True)
+    )
     counterparts = {
-        path: each for path, each in nnx.iter_modules(narrow) if isinstance(each, Linear)
+        path: part for path, part in nnx.iter_modules(narrow) if isinstance(part, Linear)
     }
     errors: dict[str, tuple[jax.Array, jax.Array]] = {}
     for path, module in nnx.iter_modules(model):

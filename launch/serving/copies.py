@@ -34,5 +34,5 @@ def copies(parameters: Parameters, count: int) -> Iterator[tuple[Mesh, Parameter
     yield mesh, parameters
     for number in range(1, count):
         own = make_mesh(mesh.shape, first=number * math.prod(mesh.shape.values()))
-        places = {name: NamedSharding(own, each.spec) for name, each in shardings.items()}
+        places = {name: NamedSharding(own, sharding.spec) for name, sharding in shardings.items()}
         yield own, jax.device_put(parameters, places)

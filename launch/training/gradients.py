@@ -116,7 +116,7 @@ class CoreStep:
 
         rows = (self._own_positions(batch), self._keys(step, rows_of(batch)))
         sums, amax = accumulate(part_of, rows, self.micro_batches, self.layout.manual)
-        gradients, (loss, moved) = sums
+        gradients, (loss, statistics_sums) = sums
         loss = self._over_cores(loss)
         gradients = self.layout.reduced(gradients)
         gradients = jax.tree.map(lambda g: g / loss.weight, gradients)
@@ -126,7 +126,7 @@ class CoreStep:
             loss,
             {
                 path: self._mean(total / self.micro_batches).astype(parameters[path].dtype)
-                for path, total in moved.items()
+                for path, total in statistics_sums.items()
             },
             {path: self._largest(magnitude) for path, magnitude in amax.items()},
         )

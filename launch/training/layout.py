@@ -85,7 +85,7 @@ class Layout:
         ends the process at sums of BF16 in a region of some axes (jaxlib 0.10).
         """
         if self.left:
-            gradients = {path: each.astype(jnp.float32) for path, each in gradients.items()}
+            gradients = {path: gradient.astype(jnp.float32) for path, gradient in gradients.items()}
         return {path: self._reduced(path, gradient) for path, gradient in gradients.items()}
 
     def _gathered(self, path: str, weight: jax.Array, axis: str) -> jax.Array:

@@ -45,12 +45,12 @@ def memory_limit(device: jax.Device) -> int | None:
 
 def check_memory(training: Training, compiled: jax.stages.Compiled, device: jax.Device) -> None:
     """Raises MeshError if a core of the device's kind has less memory than a step needs."""
-    limit, found = memory_limit(device), memory_of(training, compiled)
-    if limit is None or found is None or sum(found.values()) <= limit:
+    limit, needed = memory_limit(device), memory_of(training, compiled)
+    if limit is None or needed is None or sum(needed.values()) <= limit:
         return
-    parts = sorted(found.items(), key=lambda item: -item[1])
+    parts = sorted(needed.items(), key=lambda item: -item[1])
     raise MeshError(
-        f"a step needs {sum(found.values()) / GIB:.2f} GiB of a core's memory, and "
+        f"a step needs {sum(needed.values()) / GIB:.2f} GiB of a core's memory, and "
         f"{device.device_kind} has {limit / GIB:.2f} GiB: "
         f"{', '.join(f'{name} {size / GIB:.2f} GiB' for name, size in parts)}. What to change: "
         f"{'; '.join(f'{name}: {_REMEDIES[name]}' for name, _ in parts[:2])}. --nocheck_memory "

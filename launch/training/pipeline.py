@@ -205,8 +205,8 @@ class _Run:
             return self.own(jnp.zeros_like(x))
 
         branches = [idle, *map(branch, self.roles)]
-        found: jax.Array = jax.lax.switch(self.branch(now), branches, state.arrived)
-        return found
+        output: jax.Array = jax.lax.switch(self.branch(now), branches, state.arrived)
+        return output
 
     def backward(self, state: _Tick, now: _Pass) -> tuple[Any, jax.Array, Any]:
         """Sums of gradients, what the stage before gets, and sums of the loss."""
@@ -236,10 +236,10 @@ class _Run:
             return self.own((gradients, jnp.zeros_like(x), sums))
 
         branches = [idle, *map(branch, self.roles)]
-        found: tuple[Any, jax.Array, Any] = jax.lax.switch(
+        sums_and_gradient: tuple[Any, jax.Array, Any] = jax.lax.switch(
             self.branch(now), branches, state.gradients, state.sums, x, state.returned
         )
-        return found
+        return sums_and_gradient
 
     def evaluate(self, carry: tuple[jax.Array, Any], table: _Pass) -> tuple[Any, None]:
         """A tick of forward passes alone, of which the last stage's make the loss."""
@@ -266,8 +266,8 @@ class _Run:
         gradients that come back are partial sums."""
         if role.is_first:
             x = self.stages.embed(parameters, rows)
-        found: jax.Array = self.own(self.stages.run(parameters, x, rows, role.layers))
-        return found
+        output: jax.Array = self.own(self.stages.run(parameters, x, rows, role.layers))
+        return output
 
     # Chunks of parameters, and rows
 

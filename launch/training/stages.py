@@ -114,8 +114,8 @@ def by_cost(blocks: int, chunks: int, head: float) -> tuple[int, ...]:
         return max(math.ceil((blocks - last) / (chunks - 1)), last + head)
 
     last = min(range(blocks - chunks + 1, 0, -1), key=slowest)
-    each, more = divmod(blocks - last, chunks - 1)
-    return (*(each + (number < more) for number in range(chunks - 1)), last)
+    size, more = divmod(blocks - last, chunks - 1)
+    return (*(size + (number < more) for number in range(chunks - 1)), last)
 
 
 def _given(cuts: str, blocks: int, chunks: int) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ class Training(NamedTuple):
     def arguments(self) -> tuple[TrainState, Batch]:
         """Of a step, as jax.ShapeDtypeStruct with shardings."""
         return jax.tree.map(
-            lambda each, sharding: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding),
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             (self.state, self.batch),
             (self.shardings, self.batch_shardings),
         )
@@ -166,17 +166,21 @@ def make_training(
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         weights = precision.quantized(state.parameters, model.architecture.axes)
-        found = core.gradients(weights, state.scaling, batch, state.step)
+        computed = core.gradients(weights, state.scaling, batch, state.step)
         learning = learnt_of(state.parameters)
-        gradients = clip_by_global_norm(found.gradients, found.norm, clip_norm)
+        gradients = clip_by_global_norm(computed.gradients, computed.norm, clip_norm)
         gradients = {path: g.astype(learning[path].dtype) for path, g in gradients.items()}
         updates, moments = optimizer.update(gradients, state.optimizer, learning)
-        changed = {**optax.apply_updates(learning, updates), **found.statistics}
+        changed = {**optax.apply_updates(learning, updates), **computed.statistics}
         new = {**state.parameters, **changed}
-        scaling = {path: next_history(state.scaling[path], found.amax[path]) for path in histories}
-        average = None if ema_decay is None else _moved(state.average, new, ema_decay)
-        reported = {name: total / found.loss.weight for name, total in found.loss.metrics.items()}
-        reported |= {"loss": found.loss.total / found.loss.weight, "grad_norm": found.norm}
+        scaling = {
+            path: next_history(state.scaling[path], computed.amax[path]) for path in histories
+        }
+        average = None if ema_decay is None else _average_towards(state.average, new, ema_decay)
+        reported = {
+            name: total / computed.loss.weight for name, total in computed.loss.metrics.items()
+        }
+        reported |= {"loss": computed.loss.total / computed.loss.weight, "grad_norm": computed.norm}
         return TrainState(new, moments, state.step + 1, scaling, average), reported
 
     def evaluate(state: TrainState, batch: Batch) -> Loss:
@@ -228,7 +232,9 @@ def _check_alike(module: Any, model: Described) -> None:
     """Raises ModelError if the blocks of a model cannot be stacked."""
     for _, part in parts_of(module):
         blocks = getattr(part, "blocks", None)
-        if blocks is None or any(nnx.graphdef(each) != nnx.graphdef(blocks[0]) for each in blocks):
+        if blocks is None or any(
+            nnx.graphdef(block) != nnx.graphdef(blocks[0]) for block in blocks
+        ):
             raise ModelError(
                 f"--scan_layers and pipelines need blocks that are alike, which those of "
                 f"{model.architecture.name} with this config are not. Leave them out."
@@ -245,7 +251,11 @@ def _as_float32(parameters: Parameters) -> Parameters:
     return {path: jnp.array(leaf, jnp.float32, copy=True) for path, leaf in parameters.items()}
 
 
-def _moved(average: Parameters | None, parameters: Parameters, decay: float) -> Parameters:
+def _average_towards(
+    average: Parameters | None, parameters: Parameters, decay: float
+) -> Parameters:
     """The average, moved towards the parameters."""
-    moved: Parameters = optax.incremental_update(_as_float32(parameters), average, 1 - decay)
-    return moved
+    moved_average: Parameters = optax.incremental_update(
+        _as_float32(parameters), average, 1 - decay
+    )
+    return moved_average

@@ -27,5 +27,5 @@ def at_depth(
     if layers <= deep:
         return measure(layers), None
     share = (layers - shallow) / (deep - shallow)
-    found = between(measure(shallow), measure(deep), share)
-    return found, f"{layers} layers on the line through {shallow} and {deep}: all are alike"
+    measurement = between(measure(shallow), measure(deep), share)
+    return measurement, f"{layers} layers on the line through {shallow} and {deep}: all are alike"

@@ -175,8 +175,8 @@ def of_factory(
     def measured(depth: int) -> Measurement:
         return _measured(at(depth)[0], setting, mesh)
 
-    found, assumed = at_depth(layers, measured, depths)
-    return _estimate(workload, found, setting, mesh, price, assumed)
+    measurement, assumed = at_depth(layers, measured, depths)
+    return _estimate(workload, measurement, setting, mesh, price, assumed)
 
 
 def _measured(workload: Workload, setting: Setting, mesh: AbstractMesh | None) -> Measurement:
@@ -206,23 +206,23 @@ def _check_ranks(ranks: int, machine: Machine) -> None:
 
 def _estimate(
     workload: Workload,
-    found: Measurement,
+    measurement: Measurement,
     setting: Setting,
     mesh: AbstractMesh | None,
     price: float | Price | None,
     assumed: str | None,
 ) -> Estimate:
-    machine, numbers = setting.machine, found.numbers
+    machine, numbers = setting.machine, measurement.numbers
     memory = memory_of(numbers, machine)
-    sizes = dict(mesh.shape) if mesh is not None else {CORES: found.ranks}
+    sizes = dict(mesh.shape) if mesh is not None else {CORES: measurement.ranks}
     chip = machine.chip
     return Estimate(
-        name=workload.name or found.name,
+        name=workload.name or measurement.name,
         target=machine.target,
         lnc=machine.lnc,
-        ranks=found.ranks,
+        ranks=measurement.ranks,
         mesh=sizes,
-        instances=max(1, -(-found.ranks // machine.core_count)),
+        instances=max(1, -(-measurement.ranks // machine.core_count)),
         step_ns=numbers["total_ns"],
         launch_ns=numbers["launch_ns"],
         busy_ns=_part(numbers, "busy."),
@@ -237,12 +237,12 @@ def _estimate(
         capacity_bytes=machine.core_hbm_bytes,
         spilled_bytes=numbers["spilled"],
         instructions=_part(numbers, "instructions."),
-        kernels=_costliest(found),
+        kernels=_costliest(measurement),
         tokens=workload.tokens,
         samples=workload.samples,
         price=Price(usd_per_hour=price) if isinstance(price, int | float) else price,
         advice=tuple(advice(memory, machine.core_hbm_bytes)),
-        assumed=(*found.assumed, *([assumed] if assumed else [])),
+        assumed=(*measurement.assumed, *([assumed] if assumed else [])),
     )
 
 
@@ -250,13 +250,13 @@ def _part(numbers: Mapping[str, float], prefix: str) -> dict[str, float]:
     return {k.removeprefix(prefix): v for k, v in numbers.items() if k.startswith(prefix)}
 
 
-def _costliest(found: Measurement) -> tuple[KernelShare, ...]:
+def _costliest(measurement: Measurement) -> tuple[KernelShare, ...]:
     shares = [
         KernelShare(operations=place.operations, source=place.source, time_ns=time, runs=runs)
-        for place, (time, runs) in found.kernels.items()
+        for place, (time, runs) in measurement.kernels.items()
         if time
     ]
-    return tuple(sorted(shares, key=lambda each: -each.time_ns)[:_MOST_KERNELS])
+    return tuple(sorted(shares, key=lambda share: -share.time_ns)[:_MOST_KERNELS])
 
 
 def _specs(in_specs: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -280,5 +280,5 @@ def _placed(argument: Any, specs: Any, mesh: AbstractMesh) -> Any:
         return jax.tree.map(lambda value: leaf(value, spec or PartitionSpec()), tree)
 
     return jax.tree.map(
-        part, specs, argument, is_leaf=lambda each: each is None or isinstance(each, PartitionSpec)
+        part, specs, argument, is_leaf=lambda spec: spec is None or isinstance(spec, PartitionSpec)
     )

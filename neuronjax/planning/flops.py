@@ -55,8 +55,8 @@ class _Counter:
 
     def function(self, name: str) -> int:
         if name not in self.known:
-            found = self.functions.get(name)
-            self.known[name] = self.region(found.regions[0]) if found is not None else 0
+            function = self.functions.get(name)
+            self.known[name] = self.region(function.regions[0]) if function is not None else 0
         return self.known[name]
 
 
@@ -65,15 +65,15 @@ def _shape(value: Any) -> list[int]:
 
 
 def _dot(op: Any) -> int:
-    found = dict(_INTEGERS.findall(str(op.attributes["dot_dimension_numbers"])) or ())
-    if "contracting" not in found:
+    dimensions = dict(_INTEGERS.findall(str(op.attributes["dot_dimension_numbers"])) or ())
+    if "contracting" not in dimensions:
         numbers = re.search(
             r"lhs_contracting_dimensions = \[([\d, ]*)\]",
             str(op.attributes["dot_dimension_numbers"]),
         )
-        found["contracting"] = numbers[1] if numbers else ""
+        dimensions["contracting"] = numbers[1] if numbers else ""
     sizes = _shape(op.operands[0])
-    contracted = [sizes[int(each)] for each in found["contracting"].split(",") if each.strip()]
+    contracted = [sizes[int(axis)] for axis in dimensions["contracting"].split(",") if axis.strip()]
     return 2 * math.prod(contracted) * math.prod(_shape(op.results[0]))
 
 
@@ -81,7 +81,7 @@ def _convolution(op: Any) -> int:
     """Every output takes the kernel once, but for its output features."""
     numbers = str(op.attributes["dimension_numbers"])
     kernel = numbers.split("x", 1)[1].split("->")[0].strip().strip("[]").split(",")
-    features = _shape(op.operands[1])[[each.strip() for each in kernel].index("o")]
+    features = _shape(op.operands[1])[[letter.strip() for letter in kernel].index("o")]
     return 2 * math.prod(_shape(op.operands[1])) // features * math.prod(_shape(op.results[0]))
 
 
@@ -117,5 +117,5 @@ def _constant(value: Any, loop: Any, block: Any) -> int | None:
         return _constant(loop.operands[ir.BlockArgument(value).arg_number], loop, None)
     if maker is None or maker.name != "stablehlo.constant":
         return None
-    found = re.search(r"dense<(-?\d+)>", str(maker.attributes["value"]))
-    return int(found[1]) if found else None
+    match = re.search(r"dense<(-?\d+)>", str(maker.attributes["value"]))
+    return int(match[1]) if match else None

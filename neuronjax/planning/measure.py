@@ -149,30 +149,30 @@ def of_timeline(timeline: Timeline, call_ns: float) -> dict[str, float]:
 
 
 def _traffic(timeline: Timeline, mesh: Mapping[str, int]) -> dict[str, float]:
-    found: Counter[str] = Counter()
+    by_axes: Counter[str] = Counter()
     for group, nbytes in timeline.traffic.items():
-        found[JOINT.join(axes_of(group, mesh))] += nbytes
-    return {f"traffic.{axes}": float(nbytes) for axes, nbytes in found.items() if axes}
+        by_axes[JOINT.join(axes_of(group, mesh))] += nbytes
+    return {f"traffic.{axes}": float(nbytes) for axes, nbytes in by_axes.items() if axes}
 
 
 def _by_place(kernels: tuple[KernelTime, ...]) -> dict[Place, tuple[float, float]]:
-    found: dict[Place, tuple[float, float]] = {}
-    for each in kernels:
-        for part in each.parts:
+    totals: dict[Place, tuple[float, float]] = {}
+    for kernel in kernels:
+        for part in kernel.parts:
             place = Place(_named(part.operations), _line(part.sources))
-            time, runs = found.get(place, (0.0, 0.0))
-            found[place] = (time + part.duration_ns * each.runs, runs + each.runs)
-    return found
+            time, runs = totals.get(place, (0.0, 0.0))
+            totals[place] = (time + part.duration_ns * kernel.runs, runs + kernel.runs)
+    return totals
 
 
 def _named(operations: tuple[str, ...]) -> tuple[str, ...]:
     """Operations without their dialect, each once."""
-    return tuple(dict.fromkeys(each.removeprefix("stablehlo.") for each in operations))
+    return tuple(dict.fromkeys(name.removeprefix("stablehlo.") for name in operations))
 
 
 def _line(sources: tuple[str, ...]) -> str:
     """The user's line: the first one that is not of an installed package."""
-    own = [each for each in sources if "site-packages" not in PurePath(each).parts]
+    own = [source for source in sources if "site-packages" not in PurePath(source).parts]
     return next(iter((*own, *sources)), "")
 
 
@@ -185,20 +185,20 @@ def _memory(
     """HBM by kind: arguments by their paths, results that no donated argument makes room for."""
     signature = program.signature
     given = frozenset(signature.donated) if donated is None else donated
-    found: Counter[str] = Counter()
+    by_kind: Counter[str] = Counter()
     room: Counter[TensorSpec] = Counter()
     for index, spec in enumerate(signature.argument_types):
         path = paths[index] if index < len(paths) else ""
-        found[kind_of(path, index in given)] += spec.nbytes
+        by_kind[kind_of(path, index in given)] += spec.nbytes
         room[spec] += index in given
     for spec in signature.result_types:
         if room[spec]:
             room[spec] -= 1
         else:
-            found["results"] += spec.nbytes
-    found["constants"] = use.hbm_by_kind[Kind.CONSTANT]
-    found["scratch"] = use.hbm_by_kind[Kind.SCRATCH]
-    return {f"memory.{kind}": float(nbytes) for kind, nbytes in found.items()}
+            by_kind["results"] += spec.nbytes
+    by_kind["constants"] = use.hbm_by_kind[Kind.CONSTANT]
+    by_kind["scratch"] = use.hbm_by_kind[Kind.SCRATCH]
+    return {f"memory.{kind}": float(nbytes) for kind, nbytes in by_kind.items()}
 
 
 def between(shallow: Measurement, deep: Measurement, share: float) -> Measurement:

@@ -33,13 +33,13 @@ def kind_of(path: str, donated: bool) -> str:
 
 def memory_of(numbers: Mapping[str, float], machine: Machine) -> dict[str, int]:
     """Bytes of HBM per logical core by kind, those of the runtime included."""
-    found = {
+    by_kind = {
         name.removeprefix("memory."): round(value)
         for name, value in numbers.items()
         if name.startswith("memory.")
     }
-    found["reserved"] = machine.chip.microcode_bytes * machine.lnc
-    return {kind: found[kind] for kind in KINDS if found.get(kind)}
+    by_kind["reserved"] = machine.chip.microcode_bytes * machine.lnc
+    return {kind: by_kind[kind] for kind in KINDS if by_kind.get(kind)}
 
 
 _ADVICE: Mapping[str, str] = {

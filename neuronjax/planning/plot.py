@@ -35,20 +35,20 @@ class _Scale:
                     yield digit * 10.0**decade
 
 
-def svg(found: Sweep) -> str:
+def svg(sweep: Sweep) -> str:
     """The picture; without a point that has an estimate it says so."""
-    points = [point for point in found.points if point.estimate and point.cost > 0]
+    points = [point for point in sweep.points if point.estimate and point.cost > 0]
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         'font-family="sans-serif" font-size="12">'
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>'
     )
-    title = _text(_LEFT, 24, found.workload, size=15)
+    title = _text(_LEFT, 24, sweep.workload, size=15)
     if not points:
         return f"{head}{title}{_text(_LEFT, 80, 'nothing could be estimated')}</svg>\n"
     x = _Scale([point.time_ns / 1e6 for point in points], _LEFT, _WIDTH - _RIGHT)
     y = _Scale([point.cost for point in points], _HEIGHT - _BOTTOM, _TOP)
-    parts = [head, title, *_axes(x, y, found.cost_unit), _front(found.front, x, y)]
+    parts = [head, title, *_axes(x, y, sweep.cost_unit), _front(sweep.front, x, y)]
     targets = list(dict.fromkeys(point.target for point in points))
     colours = {name: _COLOURS[at % len(_COLOURS)] for at, name in enumerate(targets)}
     parts += [_dot(point, x, y, colours[point.target]) for point in points]

@@ -92,7 +92,7 @@ def load_published(spec: str) -> tuple[PublishedModel, ...]:
         table = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise ScriptError(f"there is no table {spec!r}: {error}.") from None
-    return tuple(_read(each) for each in table)
+    return tuple(_read(entry) for entry in table)
 
 
 def _read(entry: Mapping[str, Any]) -> PublishedModel:
@@ -109,4 +109,4 @@ def _read(entry: Mapping[str, Any]) -> PublishedModel:
 
 def predictors_of(published: Sequence[PublishedModel]) -> Mapping[Point, Predictor]:
     """What predicts each measurement."""
-    return {each.point: each.predicted_ns for each in published}
+    return {model.point: model.predicted_ns for model in published}

@@ -49,7 +49,7 @@ def _member(old: enum.Enum, value: Any, where: str) -> enum.Enum:
     try:
         return type(old)(value)
     except ValueError:
-        allowed = ", ".join(str(each.value) for each in type(old))
+        allowed = ", ".join(str(member.value) for member in type(old))
         raise ConfigurationError(f"{where}={quoted(value)}: there are {allowed}.") from None
 
 

@@ -65,11 +65,11 @@ class Point:
     def cost(self) -> float:
         """What `Sweep.cost_unit` says. Only where there is an estimate."""
         assert self.estimate is not None
-        each = self.estimate
-        step = each.usd_per_step
+        estimate = self.estimate
+        step = estimate.usd_per_step
         if step is None:
-            step = each.instances * each.step_seconds
-        return step / each.tokens * MILLION if each.tokens else step
+            step = estimate.instances * estimate.step_seconds
+        return step / estimate.tokens * MILLION if estimate.tokens else step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +82,15 @@ class Sweep:
     @property
     def cost_unit(self) -> str:
         """What costs are: dollars where every point has a price, else time of instances."""
-        found = [point.estimate for point in self.points if point.estimate]
-        unit = "$" if found and all(each.price for each in found) else "instance seconds"
-        return f"{unit} per {'M tokens' if found and all(e.tokens for e in found) else 'step'}"
+        estimates = [point.estimate for point in self.points if point.estimate]
+        unit = (
+            "$"
+            if estimates and all(estimate.price for estimate in estimates)
+            else "instance seconds"
+        )
+        return (
+            f"{unit} per {'M tokens' if estimates and all(e.tokens for e in estimates) else 'step'}"
+        )
 
     @property
     def front(self) -> tuple[Point, ...]:
@@ -133,7 +139,7 @@ def sweep(
     `done` hears of each as soon as it is there. All targets have the price `price`, or their own.
     """
 
-    def one(target: str, mesh: str | None, batch: int | None, dtype: str | None) -> Estimate:
+    def estimated(target: str, mesh: str | None, batch: int | None, dtype: str | None) -> Estimate:
         setting = setting_of(target, lnc, machine, while_trips, faults)
         return of_factory(
             factory,
@@ -150,7 +156,7 @@ def sweep(
     for target, mesh, batch, dtype in grid:
         chosen: dict[str, Any] = {"target": target, "mesh": mesh, "batch": batch, "dtype": dtype}
         try:
-            point = Point(**chosen, estimate=one(target, mesh, batch, dtype))
+            point = Point(**chosen, estimate=estimated(target, mesh, batch, dtype))
         except (NeuronError, ValueError) as error:  # such as a mesh that does not divide a weight
             point = Point(**chosen, error=(str(error).strip().splitlines() or ["?"])[0])
         points.append(point)
@@ -161,7 +167,7 @@ def sweep(
 def pareto(points: Iterable[Point]) -> Iterator[Point]:
     """Fastest first; each later one is cheaper than all before it."""
     best = float("inf")
-    for point in sorted(points, key=lambda each: (each.time_ns, each.cost)):
+    for point in sorted(points, key=lambda rated: (rated.time_ns, rated.cost)):
         if point.cost < best:
             best = point.cost
             yield point
@@ -170,32 +176,32 @@ def pareto(points: Iterable[Point]) -> Iterator[Point]:
 _HEADINGS = ("", "target", "mesh", "batch", "dtype", "step", "tokens/s", "MFU", "HBM", "cost", "")
 
 
-def _text(found: Sweep) -> str:
-    front = set(map(id, found.front))
-    rows = [_row(point, id(point) in front) for point in found.points if point.estimate]
-    errors = [f"  {point.label}: {point.error}" for point in found.points if point.error]
+def _text(sweep: Sweep) -> str:
+    front = set(map(id, sweep.front))
+    rows = [_row(point, id(point) in front) for point in sweep.points if point.estimate]
+    errors = [f"  {point.label}: {point.error}" for point in sweep.points if point.error]
     parts = [
-        found.workload,
+        sweep.workload,
         table.aligned([_HEADINGS, *rows]),
-        f"cost: {found.cost_unit}, whole instances. *: no other is both faster and cheaper.",
+        f"cost: {sweep.cost_unit}, whole instances. *: no other is both faster and cheaper.",
     ]
     return "\n".join([*parts, *(["impossible:", *errors] if errors else [])])
 
 
 def _row(point: Point, on_front: bool) -> tuple[str, ...]:
-    each = point.estimate
-    assert each is not None
-    rate = f"{each.tokens_per_second:,.1f}" if each.tokens_per_second else "-"
+    estimate = point.estimate
+    assert estimate is not None
+    rate = f"{estimate.tokens_per_second:,.1f}" if estimate.tokens_per_second else "-"
     return (
         "*" if on_front else "",
         point.target,
         point.mesh or "-",
         str(point.batch or "-"),
         point.dtype or "-",
-        table.duration(each.step_ns),
+        table.duration(estimate.step_ns),
         rate,
-        f"{each.mfu_estimated_percent:.2f} %",
-        f"{each.memory_bytes / each.capacity_bytes:.0%}",
+        f"{estimate.mfu_estimated_percent:.2f} %",
+        f"{estimate.memory_bytes / estimate.capacity_bytes:.0%}",
         f"{point.cost:.4g}",
-        "" if each.fits else "does not fit",
+        "" if estimate.fits else "does not fit",
     )

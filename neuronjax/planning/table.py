@@ -106,16 +106,16 @@ def _memory(estimate: Estimate) -> Iterable[tuple[str, ...]]:
 
 
 def _traffic(estimate: Estimate) -> Iterable[tuple[str, ...]]:
-    for each in estimate.traffic:
-        sent = _size(each.nbytes) if each.nbytes else "nothing"
-        yield each.axes, f"{each.cores} cores", sent, each.links
+    for row in estimate.traffic:
+        sent = _size(row.nbytes) if row.nbytes else "nothing"
+        yield row.axes, f"{row.cores} cores", sent, row.links
 
 
 def _kernels(estimate: Estimate) -> Iterable[tuple[str, ...]]:
-    for each in estimate.kernels[:_KERNELS]:
-        share = f"{100 * each.time_ns / estimate.step_ns:5.1f} %"
-        names = " ".join(each.operations[:4]) + (" ..." if len(each.operations) > 4 else "")
-        yield share, duration(each.time_ns), f"{each.runs:,.0f} x", _place(each.source), names
+    for kernel in estimate.kernels[:_KERNELS]:
+        share = f"{100 * kernel.time_ns / estimate.step_ns:5.1f} %"
+        names = " ".join(kernel.operations[:4]) + (" ..." if len(kernel.operations) > 4 else "")
+        yield share, duration(kernel.time_ns), f"{kernel.runs:,.0f} x", _place(kernel.source), names
 
 
 def _place(source: str) -> str:

@@ -79,7 +79,7 @@ def _read(given: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _changed(record: Any, changes: Any, where: str) -> Any:
     """A record, mapping, tuple or single value with changes."""
-    change = next((each for kind, each in _CHANGES if isinstance(record, kind)), None)
+    change = next((changing for kind, changing in _CHANGES if isinstance(record, kind)), None)
     if change is None and not dataclasses.is_dataclass(record):
         return replacement(record, changes, where)
     if not isinstance(changes, Mapping):
@@ -100,32 +100,32 @@ def _record(record: Any, changes: Mapping[str, Any], where: str) -> Any:
                 f"{where}.{name} cannot be changed: what is documented of a {kind} is looked up by "
                 "it. Name another base."
             )
-    found = {name: _changed(getattr(record, name), each, f"{where}.{name}")
-             for name, each in changes.items()}  # fmt: skip
+    fields = {name: _changed(getattr(record, name), change, f"{where}.{name}")
+             for name, change in changes.items()}  # fmt: skip
     dropped = {name: none for name, none in _REPORTED.items() if name in names and changes}
     try:
-        return dataclasses.replace(record, **{**dropped, **found})
+        return dataclasses.replace(record, **{**dropped, **fields})
     except (ValueError, TypeError) as error:
         raise ConfigurationError(f"{where} cannot be changed so: {error}") from None
 
 
 def _mapping(record: Mapping[Any, Any], changes: Mapping[str, Any], where: str) -> Any:
     keys = {_word(key): key for key in record}
-    found = dict(record)
-    for word, each in changes.items():
+    changed = dict(record)
+    for word, change in changes.items():
         key = _entry(keys, word, where)
-        found[key] = _changed(record[key], each, f"{where}.{word}")
-    return found
+        changed[key] = _changed(record[key], change, f"{where}.{word}")
+    return changed
 
 
 def _entries(record: tuple[Any, ...], changes: Mapping[str, Any], where: str) -> Any:
     """A tuple of named records, such as axes; entries without a name go by their number."""
-    places = {getattr(each, "name", str(at)): at for at, each in enumerate(record)}
-    found = list(record)
-    for name, each in changes.items():
+    places = {getattr(entry, "name", str(at)): at for at, entry in enumerate(record)}
+    changed = list(record)
+    for name, change in changes.items():
         at = _entry(places, name, where)
-        found[at] = _changed(record[at], each, f"{where}.{name}")
-    return tuple(found)
+        changed[at] = _changed(record[at], change, f"{where}.{name}")
+    return tuple(changed)
 
 
 def _entry(places: Mapping[str, Any], word: str, where: str) -> Any:

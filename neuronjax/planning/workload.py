@@ -73,7 +73,7 @@ class Factory:
                 f"{self.name} takes no {', '.join(unknown)}; it takes {', '.join(sorted(names))}."
             )
         known = {**given, "layers": layers}
-        chosen = {key: each for key, each in known.items() if key in names and each is not None}
+        chosen = {key: value for key, value in known.items() if key in names and value is not None}
         return _read(self.make(**{**chosen, **self.settings}), self.name)
 
 
@@ -88,12 +88,12 @@ def _read(made: Any, name: str) -> tuple[Workload, int | None]:
         return Workload(fn=made[0], arguments=made[1:], name=name), None
     known = {"fn", "arguments", "tokens", "samples", "layers"}
     if isinstance(made, Mapping) and "fn" in made and set(made) <= known:
-        fields = {key: each for key, each in made.items() if key != "layers"}
+        fields = {key: value for key, value in made.items() if key != "layers"}
         fields["arguments"] = tuple(fields.get("arguments", ()))
         return Workload(name=name, **fields), made.get("layers")
-    found = sorted(made) if isinstance(made, Mapping) else type(made).__name__
+    returned = sorted(made) if isinstance(made, Mapping) else type(made).__name__
     raise ConfigurationError(
-        f"{name} returned {found}; return a dict with fn, arguments and, if you like, tokens, "
+        f"{name} returned {returned}; return a dict with fn, arguments and, if you like, tokens, "
         "samples and layers, or a tuple (fn, *arguments)."
     )
 

@@ -111,4 +111,4 @@ def _free_bytes(mesh: Mesh) -> int | None:
     stats = [device.memory_stats() for device in np.ravel(mesh.devices)]
     if not all(stats):
         return None
-    return min(int(each["bytes_limit"] - each["bytes_in_use"]) for each in stats if each)
+    return min(int(memory["bytes_limit"] - memory["bytes_in_use"]) for memory in stats if memory)

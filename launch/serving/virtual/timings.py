@@ -104,7 +104,7 @@ def _sweep(
         "context": blocks * limits.block_size,
         "block_size": limits.block_size,
         "blocks": limits.blocks,
-        **{name: each for name in NARROW if (each := getattr(machine, name)) is not None},
+        **{name: dtype for name in NARROW if (dtype := getattr(machine, name)) is not None},
     }
     done = subprocess.run(
         [
