@@ -336,8 +336,10 @@ def _warn_unknown(message: str) -> None:
             logger.warning("%s", message)
 
 
-def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
-    for name in environ:
+def unknown_variables(environ: Mapping[str, str] | None = None) -> Iterable[str]:
+    """Variables in ``environ`` (default: the process environment) that look as if they were
+    Neuron's or ours, and are neither."""
+    for name in os.environ if environ is None else environ:
         ours = name.startswith(("NEURON_", "NEURONJAX_"))
         if ours and name not in VARIABLES and not name.startswith(_ACCEPTED_PREFIXES):
             yield name
@@ -356,7 +358,7 @@ def load(environ: Mapping[str, str] | None = None, **switches: Any) -> Options:
     for variable, (field, parse) in VARIABLES.items():
         if variable in environ and field not in chosen:
             chosen[field] = parse(variable, environ[variable])
-    for name in _unknown_variables(environ):
+    for name in unknown_variables(environ):
         _warn_unknown(f"unknown variable {name} is ignored; docs/options.md lists them.")
     chosen |= _configured | _pinned
     for name, value in switches.items():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from neuronjax import __version__
 from neuronjax.cli import (
+    doctor,
     estimate,
     launch,
     lint,
@@ -25,6 +26,7 @@ from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 
 COMMANDS: dict[str, Command] = {
+    "doctor": doctor.COMMAND,
     "estimate": estimate.COMMAND,
     "launch": launch.COMMAND,
     "lint": lint.COMMAND,

@@ -59,7 +59,7 @@ print(w.sum())
 def test_command(command: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     done = subprocess.run(
-        [sys.executable, "-m", "neuronjax.cli", *shlex.split(command)[1:]],
+        [sys.executable, "-m", "neuronjax.cli", *shlex.split(command, comments=True)[1:]],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT)},
         capture_output=True, text=True, timeout=240,
     )  # fmt: skip
