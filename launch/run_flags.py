@@ -13,6 +13,8 @@ from launch.processes import join_processes
 from launch.settings import define_flags, from_flags, names_of
 from launch.training.platform import prepare_platform
 
+flags.disclaim_key_flags()
+
 
 def define_run_flags(defaults: TrainConfig) -> None:
     """An absl flag for every setting of a run, with these defaults."""

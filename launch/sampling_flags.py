@@ -4,6 +4,8 @@ from absl import flags
 
 from models.sampling import Sampling
 
+flags.disclaim_key_flags()
+
 _SAMPLING = Sampling()
 
 

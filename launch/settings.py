@@ -15,6 +15,8 @@ from launch.errors import SettingsError
 
 Record = TypeVar("Record")
 
+flags.disclaim_key_flags()  # they are those of the program that asks for them, in its --help
+
 
 def setting(
     default: Any,

@@ -8,6 +8,8 @@ from absl import flags
 from launch.presets.choice import FULL, SCALES, Choice, choose
 from launch.training.parallelism import SIZES
 
+flags.disclaim_key_flags()
+
 CORES = ("NEURONJAX_TARGET", "NEURON_RT_NUM_CORES", "NEURON_RT_VISIBLE_CORES")
 """Variables that say which cores there are: where one is set, the user has decided."""
 

@@ -7,6 +7,7 @@ numbers along the inputs whose scale is a power of two (OCP Microscaling Formats
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -184,12 +185,12 @@ def pack(values: np.ndarray, num_in_axes: int) -> np.ndarray:
     return flat[0::2] | flat[1::2] << 4
 
 
-class HasNarrow:
+class HasNarrow(ABC):
     """Modules with kernels that can be narrow say which these are."""
 
+    @abstractmethod
     def narrow_kernels(self) -> Mapping[str, tuple[int, bool]]:
         """Attribute -> (axes that are contracted, whether the first axis counts kernels)."""
-        raise NotImplementedError
 
 
 def kernel_paths(model: nnx.Module) -> list[str]:

@@ -44,6 +44,12 @@ def no_such_model(name: str, known: Sequence[str]) -> HTTPError:
     return HTTPError(NO_SUCH_MODEL, f"the model {name!r} does not exist; there is {names}", "model")
 
 
+def check_model(asked: str, served: str) -> None:
+    """Raises HTTPError if a body asks for another model than the one that is served."""
+    if asked != served:
+        raise no_such_model(asked, [served])
+
+
 def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     """The status and the body of an error."""
     kind, message, parameter = INTERNAL, "the server failed: its log says more", None

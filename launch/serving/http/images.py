@@ -17,7 +17,7 @@ from launch.serving.batcher import Batcher
 from launch.serving.errors import RequestError
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.bodies import Body
-from launch.serving.http.errors import no_such_model
+from launch.serving.http.errors import check_model
 from launch.serving.http.site import Endpoint, Site, WholeAnswer, model_entry
 
 MOST_IMAGES = 10  # of one body, as OpenAI has it
@@ -57,9 +57,7 @@ class Images(WholeAnswer):
     def read(cls, painting: Painting, body: Body) -> "Images":
         """Raises RequestError or HTTPError for a body that cannot be answered. Besides OpenAI's
         fields there are `seed`, `negative_prompt`, `guidance_scale` and `num_inference_steps`."""
-        name = body.text("model", painting.name)
-        if name != painting.name:
-            raise no_such_model(name, [painting.name])
+        check_model(body.text("model", painting.name), painting.name)
         prompt = body.text("prompt")
         if not prompt:
             raise body.fail("prompt", "a string that is not empty")

@@ -11,7 +11,7 @@ from launch.serving.batcher import Batcher
 from launch.serving.errors import RequestError
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.bodies import Body
-from launch.serving.http.errors import no_such_model
+from launch.serving.http.errors import check_model
 from launch.serving.pooling.runner import Text
 from launch.text import Tokenizer
 
@@ -35,9 +35,7 @@ class Pooled:
 
     def check_model(self, body: Body) -> None:
         """Raises HTTPError if the body asks for another model; none at all is this one."""
-        name = body.text("model", self.name)
-        if name != self.name:
-            raise no_such_model(name, [self.name])
+        check_model(body.text("model", self.name), self.name)
 
     def text(self, entry: Any, parameter: str, other: str | None = None) -> Text:
         """A text, two that belong together, or tokens. Raises RequestError for what is none, is

@@ -13,7 +13,7 @@ from launch.serving.batcher import Batcher
 from launch.serving.errors import RequestError
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.bodies import Body
-from launch.serving.http.errors import no_such_model
+from launch.serving.http.errors import check_model
 from launch.serving.http.forms import File, parse_form
 from launch.serving.http.site import Endpoint, Site, WholeAnswer, model_entry
 from launch.sound import read_sound
@@ -71,9 +71,7 @@ class Transcription(WholeAnswer):
     @classmethod
     def read(cls, speech: Speech, task: str, body: Body) -> "Transcription":
         """Raises RequestError or HTTPError for a body that cannot be answered."""
-        name = body.text("model", speech.name)
-        if name != speech.name:
-            raise no_such_model(name, [speech.name])
+        check_model(body.text("model", speech.name), speech.name)
         form = body.text("response_format", "json")
         if form not in FORMATS:
             raise body.fail("response_format", " or ".join(FORMATS))
