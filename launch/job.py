@@ -34,7 +34,8 @@ class Job:
     Attributes:
       model: the model, its configuration as the recipe for precision wants it.
       data: rows to train on and to evaluate.
-      row_length: positions of a row, in `unit`s.
+      row_length: positions of a text, in `unit`s.
+      texts: how many texts a row holds, each of that length.
       unit: what is counted, such as "token".
       loss_unit: what the loss is a mean over; None = the unit.
       objective: what is minimised.
@@ -50,6 +51,7 @@ class Job:
     model: Described
     data: Data
     row_length: int
+    texts: int = 1
     unit: str
     loss_unit: str | None = None
     objective: Objective = field(default_factory=LanguageModelling)

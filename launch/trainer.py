@@ -118,7 +118,7 @@ class Run:
             config.monitor,
             last_step=self.step,
             steps=config.steps,
-            tokens_per_step=config.batch_size * job.row_length,
+            tokens_per_step=config.batch_size * job.texts * job.row_length,
             on_device=device_time(self._step),
             quiet=not is_first(),
         )

@@ -14,6 +14,7 @@ from launch.data.text_data import open_text
 from launch.errors import DataError, MeshError, ModelError
 from launch.finetuning.conversations import Writer
 from launch.finetuning.media_examples import image_row, preprocessing_for, sound_row
+from launch.finetuning.packing import packed
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.starting import described_for
 from launch.finetuning.task_data import Finish, open_examples, read_records
@@ -39,6 +40,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
     """
     task, counts = TASKS[name], Counts()
     _check_mesh(name, task, settings, config)
+    _check_packing(name, task, config)
     files = path if path.is_dir() else path.parent
     records = [] if task.read is None else read_records(config.data, counts)
     base = _base(task, path, records, config)
@@ -68,11 +70,13 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
             _finish(base, files),
             counts,
             seed=config.seed,
+            pack=packed if config.data.packing == "first_fit" else list,
         )
     return Job(
         model=tuned.model,
         data=data,
         row_length=length,
+        texts=task.texts,
         unit=task.unit,
         loss_unit=task.loss_unit,
         objective=task.objective(settings, _subject(task, base, tokenizer)),
@@ -102,6 +106,16 @@ def _check_mesh(name: str, task: Task, settings: TuningSettings, config: TrainCo
                 f"--mesh={config.mesh}: {axis} is for language modelling of all weights, not for "
                 f"{'adapters' if task.read is None else name}. Use the other axes."
             )
+
+
+def _check_packing(name: str, task: Task, config: TrainConfig) -> None:
+    """Raises DataError for rows that a task's examples cannot be made into."""
+    ways = ("padded", "first_fit") if task.packs else ("padded",)
+    if task.read is not None and config.data.packing not in (None, *ways):
+        raise DataError(
+            f"--packing={config.data.packing} is not for {name}, whose examples have rows of their "
+            f"own: {' or '.join(f'--packing={way}' for way in ways)} is, or leave it out."
+        )
 
 
 def _base(task: Task, path: Path, records: list[list[Record]], config: TrainConfig) -> Described:

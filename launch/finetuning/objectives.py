@@ -12,7 +12,7 @@ from launch.training.objectives import Batch, Loss
 from models.layers.dropout import set_dropout
 from models.losses import cross_entropy
 
-ENCODER_INPUTS = ("tokens", "real", "types")
+ENCODER_INPUTS = ("tokens", "real", "types", "segments", "positions")
 _MASKED, _REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
 
 

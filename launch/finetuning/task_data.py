@@ -17,6 +17,7 @@ from launch.finetuning.text_examples import Row
 
 Read = Callable[[Record], Row | None]  # None: the record is left out, and counted
 Finish = Callable[[Row], Row]
+Pack = Callable[[Sequence[Row]], list[Row]]
 
 
 def read_records(config: DataConfig, counts: Counts) -> list[list[Record]]:
@@ -34,8 +35,10 @@ def open_examples(
     counts: Counts,
     *,
     seed: int,
+    pack: Pack = list,
 ) -> Data:
-    """Rows of the records of each source; `finish` makes of a row what is too large to be kept.
+    """Rows of the records of each source; `pack` puts several into one, and `finish` makes of a row
+    what is too large to be kept.
 
     Raises DataError if there is nothing to train on, or a record cannot be used.
     """
@@ -61,6 +64,9 @@ def open_examples(
             f"--data={config.data} holds no example to train on: {counts}. Name other data, or "
             "raise --seq_len."
         )
+    size = sum(len(source) for source in rows)
+    rows, held_out = [pack(source) for source in rows], pack(held_out)
+    identity |= {} if pack is list else {"packed": [len(source) for source in rows]}
     endless = [
         grain.MapDataset.source(source).seed(seed + number).shuffle().repeat()
         for number, source in enumerate(rows)
@@ -70,7 +76,7 @@ def open_examples(
     return Data(
         rows=mixed.map(whole),
         held_out=[] if not held_out else grain.MapDataset.source(held_out).map(whole),
-        size=sum(len(source) for source in rows),
+        size=size,
         counts=counts,
         identity=identity,
     )

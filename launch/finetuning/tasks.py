@@ -42,6 +42,8 @@ class Task:
       objective: what is minimised.
       labels: the field with the names or numbers of classes, if there are classes.
       reference: whether the objective compares with the model that training began with.
+      packs: whether labels are of tokens, so that several texts may share a row.
+      texts: how many texts a row holds, each of the row's length.
       unit: what is counted, in messages.
       loss_unit: what the loss is a mean over.
     """
@@ -52,6 +54,8 @@ class Task:
     objective: MakeObjective
     labels: tuple[str, ...] = ()
     reference: bool = False
+    packs: bool = False
+    texts: int = 1
     unit: str = "example"
     loss_unit: str = "example"
 
@@ -108,6 +112,7 @@ TASKS: Mapping[str, Task] = {
         text_examples.preference,
         _dpo,
         reference=True,
+        texts=2,
         unit="pair",
         loss_unit="pair",
     ),
@@ -116,6 +121,7 @@ TASKS: Mapping[str, Task] = {
         "prompt, chosen and rejected, texts or messages",
         text_examples.preference,
         _orpo,
+        texts=2,
         unit="pair",
         loss_unit="pair",
     ),
@@ -132,6 +138,7 @@ TASKS: Mapping[str, Task] = {
         text_examples.labelled_words,
         _classification,
         labels=text_examples.TOKEN_LABELS,
+        packs=True,
         loss_unit="word",
     ),
     "question-answering": Task(
@@ -141,13 +148,19 @@ TASKS: Mapping[str, Task] = {
         _question_answering,
     ),
     "fill-mask": Task(
-        "fill-mask", "text", text_examples.hidden_text, _fill_mask, loss_unit="hidden token"
+        "fill-mask",
+        "text",
+        text_examples.hidden_text,
+        _fill_mask,
+        packs=True,
+        loss_unit="hidden token",
     ),
     "text-to-text": Task(
         "text2text-generation",
         "source and target, texts",
         text_examples.source_and_target,
         _sequence_to_sequence,
+        texts=2,
         loss_unit="token",
     ),
     "image-classification": Task(

@@ -12,7 +12,7 @@ from models.encoder.config import EncoderConfig
 from models.layers.blocks import BlockShape
 from models.layers.embedding import Embedding, check_length
 from models.layers.linear import Linear
-from models.layers.masks import padding_mask
+from models.layers.masks import text_mask
 from models.layers.norms import LayerNorm
 from models.layers.relative import RelativeBias
 from models.layers.text_heads import Outputs, TextHead, outputs_per_text
@@ -53,8 +53,11 @@ class Embeddings(nnx.Module):
             else None
         )
 
-    def __call__(self, tokens: jax.Array, types: jax.Array | None) -> jax.Array:
-        """tokens and types [B, T] -> [B, T, D]; without types all are 0.
+    def __call__(
+        self, tokens: jax.Array, types: jax.Array | None, places: jax.Array | None = None
+    ) -> jax.Array:
+        """tokens, types and places [B, T] -> [B, T, D]; without types all are 0, without places
+        a row is one text.
 
         Raises InputError if T is too long.
         """
@@ -63,11 +66,13 @@ class Embeddings(nnx.Module):
         x = self.word(tokens, dtype)
         if self.type is not None:
             x = x + self.type(jnp.zeros_like(tokens) if types is None else types, dtype)
-        x = self.norm(x + self.position(self._positions(tokens), dtype))
+        x = self.norm(x + self.position(self._positions(tokens, places), dtype))
         return x if self.project is None else self.project(x)
 
-    def _positions(self, tokens: jax.Array) -> jax.Array:
+    def _positions(self, tokens: jax.Array, places: jax.Array | None) -> jax.Array:
         pad = self.config.position_pad
+        if places is not None:
+            return places if pad is None else places + pad + 1
         if pad is None:
             return jnp.arange(tokens.shape[1])[None]
         is_text = (tokens != pad).astype(jnp.int32)
@@ -135,26 +140,36 @@ class Encoder(nnx.Module):
         *,
         real: jax.Array | None = None,
         types: jax.Array | None = None,
+        segments: jax.Array | None = None,
+        positions: jax.Array | None = None,
     ) -> Outputs:
         """The outputs of tokens [B, T], or [B, C, T] if the head compares choices: then logits
         [B, C].
 
         real, of the same shape, is False at padding; types tells first and second texts apart.
+        Where several texts share a row, a token sees those with its number in segments, and stands
+        at its place in positions.
         """
-        return outputs_per_text(self._outputs, tokens, real=real, types=types)
+        others = {"types": types, "segments": segments, "positions": positions}
+        return outputs_per_text(self._outputs, tokens, real=real, **others)
 
     def _outputs(
-        self, tokens: jax.Array, real: jax.Array | None, types: jax.Array | None
+        self, tokens: jax.Array, real: jax.Array | None, **others: jax.Array | None
     ) -> Outputs:
-        return self.head(self.encode(tokens, real, types), real, self.embeddings.word)
+        return self.head(self.encode(tokens, real, **others), real, self.embeddings.word)
 
     def encode(
-        self, tokens: jax.Array, real: jax.Array | None = None, types: jax.Array | None = None
+        self,
+        tokens: jax.Array,
+        real: jax.Array | None = None,
+        types: jax.Array | None = None,
+        segments: jax.Array | None = None,
+        positions: jax.Array | None = None,
     ) -> jax.Array:
         """The last block's output [B, T, D]; arguments as above, [B, T]."""
-        x = self.embeddings(tokens, types)
+        x = self.embeddings(tokens, types, positions)
         slots = jnp.arange(tokens.shape[1])
-        mask = None if real is None else padding_mask(real)
+        mask = text_mask(real, segments)
         bias = None if self.relative is None else self.relative(slots, slots)
         for number in self.config.order:
             x = self.blocks[number](x, mask, bias)

@@ -53,6 +53,15 @@ def padding_mask(real: jax.Array) -> jax.Array:
     return real.astype(bool)[:, None, :]
 
 
+def text_mask(real: jax.Array | None, segments: jax.Array | None) -> jax.Array | None:
+    """What every query of a bidirectional encoder may look at: the real keys [B, T] of its own
+    text, if segments [B, T] say which that is. None = all."""
+    if segments is None:
+        return None if real is None else padding_mask(real)
+    own = segment_mask(segments)
+    return own if real is None else own & padding_mask(real)
+
+
 def neighbour_mask(slots: jax.Array, reach: int) -> jax.Array:
     """mask[t, s]: the keys at most `reach` slots before or after the query; slots [T] -> [T, T]."""
     return jnp.abs(slots[None, :] - slots[:, None]) <= reach

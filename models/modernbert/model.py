@@ -15,7 +15,7 @@ from flax import nnx
 
 from models.layers.attention import Attention
 from models.layers.embedding import Embedding
-from models.layers.masks import neighbour_mask, padding_mask
+from models.layers.masks import neighbour_mask, text_mask
 from models.layers.mlp import GatedMLP
 from models.layers.norms import LayerNorm
 from models.layers.rotary import Turn, turn
@@ -92,18 +92,35 @@ class ModernBert(nnx.Module):
             rngs=rngs,
         )
 
-    def __call__(self, tokens: jax.Array, *, real: jax.Array | None = None) -> Outputs:
+    def __call__(
+        self,
+        tokens: jax.Array,
+        *,
+        real: jax.Array | None = None,
+        segments: jax.Array | None = None,
+        positions: jax.Array | None = None,
+    ) -> Outputs:
         """The outputs of tokens [B, T], or [B, C, T] if the head compares choices: then logits
-        [B, C]. real, of the same shape, is False at padding."""
-        return outputs_per_text(self._outputs, tokens, real=real)
+        [B, C]. real, of the same shape, is False at padding.
 
-    def _outputs(self, tokens: jax.Array, real: jax.Array | None) -> Outputs:
-        return self.head(self.encode(tokens, real), real, self.embedding)
+        Where several texts share a row, a token sees those with its number in segments; positions
+        change nothing, since only distances count."""
+        return outputs_per_text(self._outputs, tokens, real=real, segments=segments)
 
-    def encode(self, tokens: jax.Array, real: jax.Array | None = None) -> jax.Array:
-        """The normed output of the last block [B, T, D]; tokens and real [B, T]."""
+    def _outputs(
+        self, tokens: jax.Array, real: jax.Array | None, segments: jax.Array | None
+    ) -> Outputs:
+        return self.head(self.encode(tokens, real, segments), real, self.embedding)
+
+    def encode(
+        self,
+        tokens: jax.Array,
+        real: jax.Array | None = None,
+        segments: jax.Array | None = None,
+    ) -> jax.Array:
+        """The normed output of the last block [B, T, D]; arguments as above, [B, T]."""
         config, slots = self.config, jnp.arange(tokens.shape[1])
-        everywhere = None if real is None else padding_mask(real)
+        everywhere = text_mask(real, segments)
         near = neighbour_mask(slots, config.reach)
         views = {
             False: (everywhere, turn(slots, config.head_dim, config.rotary)),

@@ -131,7 +131,7 @@ def _pairs(directory: Path) -> list[dict[str, Any]]:
 
 
 def _texts(directory: Path) -> list[dict[str, Any]]:
-    return [{"text": " ".join(["the"] * 9)} for _ in range(12)]
+    return [{"text": " ".join(["the"] * 5)} for _ in range(12)]
 
 
 def _films(directory: Path) -> list[dict[str, Any]]:
@@ -177,6 +177,7 @@ class Case:
     records: Records | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     files: dict[str, Any] = field(default_factory=dict)  # JSON, by name
+    packing: str | None = None
 
 
 _CHAT = {"chat_template": "chatml"}
@@ -189,7 +190,7 @@ CASES = {
     "text-classification": Case("text-classification", BERT, _films),
     "token-classification": Case("token-classification", BERT, _words),
     "question-answering": Case("question-answering", BERT, _questions),
-    "fill-mask": Case("fill-mask", BERT, _texts, {"mlm_probability": 0.3}),
+    "fill-mask": Case("fill-mask", BERT, _texts, {"mlm_probability": 0.3}, packing="first_fit"),
     "text-to-text": Case("text-to-text", T5, _translations),
     "image-classification, vit": Case("image-classification", VIT),
     "image-classification, resnet": Case("image-classification", RESNET),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import grain
@@ -14,9 +15,14 @@ from launch.data.config import DataConfig
 from launch.data.documents import Documents
 from launch.data.packings import PACKINGS
 from launch.data.records import Counts
-from launch.training.objectives import Batch, LanguageModelling, Loss
+from launch.finetuning.objectives import Classification
+from launch.finetuning.packing import packed as packed_rows
+from launch.finetuning.text_examples import Row
+from launch.training.objectives import Batch, LanguageModelling, Loss, Objective
 from models.parameters import Parameters, merge
+from models.pretrained import Pretrained
 from tests.models.parity.cases import DECODERS
+from tests.models.parity.text_cases import FAMILIES, LABELS
 from tests.models.tiny import QUICK_COMPILE, random_model
 
 SEQ_LEN = 32
@@ -64,18 +70,72 @@ def test_loss_and_gradient_of_packed_texts_are_the_means_over_single_ones(
     rng = np.random.default_rng(0)
     documents = [rng.integers(0, 96, n).astype(np.int32) for n in (9, 33, 2, 14, 20, 5, 27)]
 
+    batch = packed(documents, packing)
+    check_same(model, LanguageModelling(), batch, alone(batch), neuron_devices[0])
+
+
+@pytest.mark.parametrize("family", ["Bert", "MPNet", "ModernBert"])
+def test_packed_texts_of_encoders_do_not_see_each_other(
+    neuron_devices: list[jax.Device], family: str
+) -> None:
+    """Absolute positions, relative ones and such that begin behind the padding's, and local
+    attention."""
+    model = random_model(
+        {
+            **FAMILIES[family],
+            **LABELS,
+            "architectures": [f"{family}ForTokenClassification"],
+            "max_position_embeddings": SEQ_LEN + 2,
+            "num_hidden_layers": 2,
+        }
+    )
+    rows = words()
+    together = packed_rows(rows)
+    assert [int(row["segments"].max()) for row in together] == [3, 2, 1]
+
+    def batch(rows: Sequence[Row]) -> Batch:
+        empty = {name: np.zeros_like(values) for name, values in rows[0].items()}
+        filled = [*rows, *[empty] * (8 - len(rows))]
+        return {name: np.stack([row[name] for row in filled]) for name in empty}
+
+    check_same(model, Classification(), batch(together), batch(rows), neuron_devices[0])
+
+
+def words() -> list[Row]:
+    """Texts of tokens with labels, each in a row of its own."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for length in (9, 20, 3, 14, 11, 20):
+        row = {
+            "tokens": rng.integers(2, 96, SEQ_LEN).astype(np.int32),
+            "labels": rng.integers(0, 3, SEQ_LEN).astype(np.int32),
+            "weights": rng.integers(0, 2, SEQ_LEN).astype(np.float32),
+            "real": np.ones(SEQ_LEN, bool),
+        }
+        for name, fill in (("tokens", 1), ("labels", 0), ("weights", 0), ("real", False)):
+            row[name][length:] = fill
+        rows.append(row)
+    return rows
+
+
+def check_same(
+    model: Pretrained, objective: Objective, packed: Batch, single: Batch, device: jax.Device
+) -> None:
+    """The means over two batches, and their gradients, are the same."""
+
     @partial(jax.jit, compiler_options=QUICK_COMPILE)
     @partial(jax.value_and_grad, has_aux=True)
     def sums(parameters: Parameters, batch: Batch) -> tuple[jax.Array, Loss]:
-        loss = LanguageModelling()(merge(model.graph, parameters), batch, None)
+        loss = objective(merge(model.graph, parameters), batch, None)
         return loss.total, loss
 
-    batch = packed(documents, packing)
-    parameters = jax.device_put(model.parameters, neuron_devices[0])
-    (_, got), gradient = sums(parameters, batch)
-    (_, expected), expected_gradient = sums(parameters, alone(batch))
-    assert float(got.weight) == float(expected.weight) == sum(map(len, documents)) - 7
+    parameters = jax.device_put(model.parameters, device)
+    (_, got), gradient = sums(parameters, packed)
+    (_, expected), expected_gradient = sums(parameters, single)
+    assert float(got.weight) == float(expected.weight) == single["weights"].sum()
     np.testing.assert_allclose(got.total / got.weight, expected.total / expected.weight, rtol=1e-5)
+    sizes = {path: float(np.abs(value).max()) for path, value in expected_gradient.items()}
+    noise = 1e-3 * max(sizes.values())  # the bias of keys changes nothing: its gradient is noise
     for path, value in expected_gradient.items():
-        largest = float(np.abs(value).max())
+        largest = max(sizes[path], noise)
         np.testing.assert_allclose(gradient[path], value, rtol=0, atol=1e-5 * largest, err_msg=path)

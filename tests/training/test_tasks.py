@@ -25,13 +25,16 @@ STEPS = 6
 INTERRUPTED = ("sft with adapters", "image-classification, resnet")
 """Cases that stop and go on, on fewer cores: with frozen weights, with running statistics."""
 
+TOKENS = {"sft": 96, "dpo": 2 * 96, "orpo": 2 * 96, "fill-mask": 16, "text-to-text": 2 * 16}
+"""Of a row: both answers of a pair, source and target."""
+
 
 def run(case: Case, path: Path, data: str, directory: Path, **changes: Any) -> int:
     settings = TuningSettings(**case.settings)
     config = TrainConfig(
         **{
             "checkpoint_dir": directory,
-            "data": DataConfig(data=data),
+            "data": DataConfig(data=data, packing=case.packing),
             "mesh": "data=1",
             "batch_size": 8,
             "steps": STEPS,
@@ -52,7 +55,7 @@ def test_every_task_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_task_learns(name: str, tmp_path: Path) -> None:
+def test_a_task_learns(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case, runs = CASES[name], tmp_path / "run"
     path = tmp_path / "model"
     data = write_case(case, path)
@@ -64,6 +67,8 @@ def test_a_task_learns(name: str, tmp_path: Path) -> None:
     assert sum(row["loss"] for row in rows[-2:]) < sum(row["loss"] for row in rows[:2])
     held_out = [row["held_out_loss"] for row in metrics(runs) if "held_out_loss" in row]
     assert len(held_out) == (2 if name in INTERRUPTED else 1)
+    if name in TOKENS:
+        assert f"{STEPS * 8 * TOKENS[name]:,}" in capsys.readouterr().out
     adapters = "lora_rank" in case.settings and "merge_lora" not in case.settings
     written = runs / f"{'adapter' if adapters else 'model'}-{STEPS}"
     if adapters:
@@ -101,6 +106,7 @@ def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) ->
             "context is for language.*not for orpo",
         ),
         ("sft", {"mesh": "stage=2", "lora_rank": 2}, MeshError, "stage is for.*not for adapters"),
+        ("dpo", {"packing": "first_fit"}, DataError, "first_fit is not for dpo, whose examples"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_first_step(
@@ -113,7 +119,14 @@ def test_what_cannot_be_is_refused_before_the_first_step(
     path = tmp_path / "model"
     data = write_case(CASES["sft"], path)
     given = dict(settings)
+    packing = given.pop("packing", None)
     changes = {"mesh": given.pop("mesh")} if "mesh" in given else {}
     with pytest.raises(error, match=message):
-        run(Case(task, LLAMA, settings=given), path, data, tmp_path / "run", **changes)
+        run(
+            Case(task, LLAMA, settings=given, packing=packing),
+            path,
+            data,
+            tmp_path / "run",
+            **changes,
+        )
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
