@@ -63,6 +63,10 @@ def __getattr__(name: str) -> Any:
     return getattr(module, name) if module.__name__ != f"{__name__}.{name}" else module
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def initialize() -> None:
     """Registers platform ``neuron``. JAX calls this in every process when it discovers platforms.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,18 +10,20 @@ from pathlib import Path
 
 import jax
 
+from neuronjax.display import Displayed
 from neuronjax.errors import ConfigurationError
 from neuronjax.jaxlib_api import PLATFORM
 from neuronjax.pjrt.plugin import tables
 from neuronjax.profiling import store, text
 from neuronjax.profiling.findings import Finding, findings
+from neuronjax.profiling.page import report
 from neuronjax.profiling.records import Profile
 from neuronjax.runtime.client import Client
 from neuronjax.runtime.recording import Recording
 
 
-@dataclass
-class Recorded:
+@dataclass(repr=False)
+class Recorded(Displayed):
     """A recording; `profile` is set at its end."""
 
     folder: Path | None
@@ -30,6 +33,13 @@ class Recorded:
     def findings(self) -> list[Finding]:
         """What is slow, costliest first."""
         return findings(self.profile) if self.profile else []
+
+    def _repr_html_(self) -> str:
+        """The report, in a frame of its own."""
+        if self.profile is None:
+            return super()._repr_html_()
+        page = html.escape(report(self.profile))
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 800px; border: 0"></iframe>'
 
     def __str__(self) -> str:
         return text.text(self.profile) if self.profile else "the recording has not ended yet."

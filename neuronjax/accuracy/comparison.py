@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from neuronjax.accuracy.measure import NONE, Error
+from neuronjax.display import Displayed
 
 _SHOWN = 20
 
@@ -56,8 +57,8 @@ class Decision:
     """How often the decisions differed."""
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed):
     """The result of ``neuronjax.compare``."""
 
     chip: str

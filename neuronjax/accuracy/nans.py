@@ -19,6 +19,7 @@ from neuronjax.accuracy.library import Library
 from neuronjax.accuracy.program import Lowered, instrument, lower, policy_for
 from neuronjax.accuracy.sites import Site, Visit, Watcher
 from neuronjax.accuracy.walk import Place, Walk
+from neuronjax.display import Displayed
 from neuronjax.hlo.structure import inline_calls
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.emit import after, is_tensor
@@ -47,8 +48,8 @@ class Range:
         return f"{self.dtype}[{shape}]: {span}, {self.nans} NaN, {self.infs} Inf"
 
 
-@dataclass(frozen=True)
-class NanReport:
+@dataclass(frozen=True, repr=False)
+class NanReport(Displayed):
     """An op that made NaN of numbers, or Inf of finite ones.
 
     ``op`` is ``argument`` if an argument of the function has the NaN or Inf, and ``constant`` if it

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from neuronjax.display import Displayed
 from neuronjax.planning import table
 from neuronjax.planning.traffic import Traffic
 
@@ -33,8 +34,8 @@ class Price:
     date: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Estimate(Displayed):
     """One step of a program on a machine. Work and memory are per logical core."""
 
     name: str

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from neuronjax.display import Displayed
 from neuronjax.errors import NeuronError
 from neuronjax.planning import table
 from neuronjax.planning.depth import DEPTHS
@@ -72,8 +73,8 @@ class Point:
         return step / estimate.tokens * MILLION if estimate.tokens else step
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sweep(Displayed):
     """All points, in the order of the grid."""
 
     workload: str
