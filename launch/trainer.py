@@ -136,12 +136,7 @@ class Run:
             self._writer.check()
             if self.step % config.checkpoint_every == 0:
                 self._save()
-            if self.step % config.eval_every == 0 and self.step < config.steps:
-                self._evaluate()
-            if config.monitor.sample_every and self.step % config.monitor.sample_every == 0:
-                self._monitor.sample(
-                    self.step, self._job.sample(self._single(self._state.parameters), self.step)
-                )
+            self._watch(stop)
         self._save()
         if self.step >= config.steps:
             self._evaluate()
@@ -149,6 +144,19 @@ class Run:
         self._monitor.close()
         if is_first():
             print(self._monitor.summary(), flush=True)
+
+    def _watch(self, stop: StopRequest) -> None:
+        """Evaluates and samples where that is due and nobody waits for the run to stop: compiling
+        alone may take longer than a machine that is taken away leaves."""
+        step, every = self.step, self._config.monitor.sample_every
+        evaluates = step % self._config.eval_every == 0 and step < self._config.steps
+        samples = every is not None and step % every == 0
+        if not (evaluates or samples) or _agreed(stop):
+            return
+        if evaluates:
+            self._evaluate()
+        if samples:
+            self._monitor.sample(step, self._job.sample(self._single(self._state.parameters), step))
 
     def close(self) -> None:
         """Waits for what is being saved and closes the files."""

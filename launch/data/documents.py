@@ -11,7 +11,7 @@ import numpy as np
 from launch.data.config import DataConfig
 from launch.data.formats import FORMATS
 from launch.data.readers.plain import FIELD
-from launch.data.records import Counts, Record, RecordError, field_of, read_values
+from launch.data.records import Counts, Record, RecordError, field_of, read_values, shortened
 from launch.data.sources import Source
 from launch.errors import DataError
 from launch.text import Tokenizer
@@ -141,8 +141,7 @@ def _text(record: Record, name: str) -> str | np.ndarray:
         return value
     if isinstance(value, list) and all(type(token) is int for token in value):
         return np.array(value, np.int64)
-    kind = type(value).__name__
     raise RecordError(
-        f"{record.place}: expected a text or a list of integers in the field {name!r}, not a "
-        f"{kind}. Name another field with --text_field."
+        f"{record.place}: expected a text or a list of integers in the field {name!r}, not "
+        f"{shortened(value)}. Name another field with --text_field."
     )

@@ -79,6 +79,12 @@ def field_of(record: Record, name: str) -> Any:
     return record.fields[name]
 
 
+def shortened(value: Any, limit: int = 60) -> str:
+    """What a record holds, as messages show it."""
+    text = repr(value)
+    return text if len(text) < limit else text[:limit] + "…"
+
+
 def missing_field(place: str, name: str, there: Collection[str]) -> RecordError:
     """That what stands at a place has no field of the name."""
     names = ", ".join(map(repr, there)) or "none"

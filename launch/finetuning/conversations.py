@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from launch.chat_template import ChatTemplate, Messages
-from launch.data.records import Record, RecordError, missing_field
+from launch.data.records import Record, RecordError, missing_field, shortened
 from launch.errors import DataError
 from launch.text import Tokenizer
 
@@ -80,7 +80,7 @@ class Writer:
             name: record.fields[name]
             for name in ("tools", "documents")
             if record.fields.get(name) is not None
-        } | (record.fields.get("chat_template_kwargs") or {})
+        } | _template_arguments(record)
         try:
             text, answers = _write(self.template, messages, variables)
         except DataError as error:
@@ -128,8 +128,19 @@ def checked_messages(record: Record, messages: Any) -> Messages:
         return [{k: v for k, v in m.items() if v is not None or k == "content"} for m in messages]
     raise RecordError(
         f"{record.place}: expected a list of messages with a role each, such as "
-        f'[{{"role": "user", "content": "…"}}], not {_short(messages)}.'
+        f'[{{"role": "user", "content": "…"}}], not {shortened(messages)}.'
     )
+
+
+def _template_arguments(record: Record) -> Mapping[str, Any]:
+    """What a record wants its template to be given. Raises RecordError for what has no names."""
+    arguments = record.fields.get("chat_template_kwargs") or {}
+    if not isinstance(arguments, Mapping):
+        raise RecordError(
+            f"{record.place}: expected an object in 'chat_template_kwargs', not "
+            f"{shortened(arguments)}."
+        )
+    return arguments
 
 
 def _write(
@@ -169,8 +180,3 @@ def _span(
             "or end the conversation there."
         )
     return len(prompt), len(until)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 60 else text[:60] + "…"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from launch.data.records import Counts, Record, RecordError, field_of, missing_field
+from launch.data.records import Counts, Record, RecordError, field_of, missing_field, shortened
 from launch.finetuning.conversations import ANSWERS, Learnt, Writer, checked_messages
 from launch.text import Spans
 
@@ -251,8 +251,9 @@ def _answer(record: Record, context: str) -> tuple[int, int]:
 def _text(record: Record, names: Sequence[str]) -> str:
     value = _first(record, names)
     if not isinstance(value, str):
-        kind = type(value).__name__
-        raise RecordError(f"{record.place}: expected a text in {names[0]!r}, not a {kind}.")
+        raise RecordError(
+            f"{record.place}: expected a text in {names[0]!r}, not {shortened(value)}."
+        )
     return value
 
 

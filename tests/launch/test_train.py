@@ -1,6 +1,8 @@
 """Training runs: resumption after damage and on other meshes, refusals."""
 
 import shutil
+import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-from launch import checkpoints
+from launch import checkpoints, trainer
 from launch.checkpoints.directory import LOCK
 from launch.converter import convert
 from launch.errors import LaunchError
 from launch.generator import generate_text, load_directory, load_run
+from launch.interrupts import StopRequest
+from launch.monitoring import read_metrics
 from launch.source import byte_level
 from launch.text import ByteTokenizer
 from launch.trainer import train
@@ -197,6 +201,22 @@ def test_a_step_beyond_the_memory_is_refused(
         train(SOURCE, config(tmp_path, mesh="data=1"))
     assert not times(tmp_path)
     assert train(SOURCE, config(tmp_path, mesh="data=1", steps=1, check_memory=False)) == 0
+
+
+def test_a_run_that_is_to_stop_saves_without_evaluating_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, take_step = StopRequest(), trainer.Run._take_step
+
+    def interrupted(run: trainer.Run) -> None:
+        take_step(run)
+        stop.signal_number = signal.SIGTERM if run.step == 2 else 0
+
+    monkeypatch.setattr(trainer, "stop_requests", lambda: nullcontext(stop))
+    monkeypatch.setattr(trainer.Run, "_take_step", interrupted)
+    assert train(SOURCE, config(tmp_path, eval_every=2, checkpoint_every=9)) == 143
+    assert checkpoints.steps(tmp_path) == [2]
+    assert not [r for r in read_metrics(tmp_path / "metrics.jsonl") if "held_out_loss" in r]
 
 
 def test_divergence_is_an_error_and_is_not_saved(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         lambda path: path.write_text('{"text": "a"}\n\n{"text": }\n'),
         "a.jsonl",
         {},
-        r"a.jsonl, line 3: expected a JSON object, but: Expecting value: line 1 column 10",
+        r"a.jsonl, line 3: expected a JSON object, but: Expecting value at column 10",
     ),
     "cut JSON": (
         lambda path: path.write_text('{"text": "a"}\n{"text": "abc'),
@@ -135,7 +135,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         lambda path: path.write_text('{"text": 1}\n'),
         "a.jsonl",
         {},
-        "line 1: expected a text or a list of integers in the field 'text', not a int",
+        r"line 1: expected a text or a list of integers in the field 'text', not 1\.",
     ),
     "tokens beyond the vocabulary": (
         lambda path: path.write_text('{"text": [1, 256]}\n'),

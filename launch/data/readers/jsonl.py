@@ -24,6 +24,10 @@ def _record(line: bytes, place: str) -> Item:
             f"{place}: not UTF-8 text: byte {line[error.start]:#04x} at column "
             f"{error.start + 1}. Convert the file, for instance with iconv -t UTF-8."
         )
+    except json.JSONDecodeError as error:
+        return RecordError(
+            f"{place}: expected a JSON object, but: {error.msg} at column {error.colno}."
+        )
     except (ValueError, RecursionError) as error:
         return RecordError(f"{place}: expected a JSON object, but: {error}.")
     if not isinstance(value, dict):
