@@ -17,6 +17,7 @@ from tests.conformance.random_programs.facts import Facts
 from tests.conformance.random_programs.generate import FAMILIES, random_program
 from tests.conformance.random_programs.program import Argument, RandomProgram, Value
 from tests.conformance.random_programs.shrink import shrunk
+from tests.conformance.random_programs.workers import Worker
 
 KINDS = {name: kind for family in FAMILIES.values() for name, kind in family.items()}
 F32 = np.dtype(np.float32)
@@ -107,6 +108,22 @@ def test_failures_are_differences_unless_both_fail() -> None:
     assert difference(program, "ValueError: no", results)
     assert difference(program, "Crash: no", "ValueError: no")
     assert not difference(program, "ValueError: no", "ValueError: other words")
+
+
+@pytest.mark.parametrize(("cpu", "is_finding"), [("Crash: status -6", False), ("no", True)])
+def test_what_kills_xla_itself_is_no_finding(
+    monkeypatch: pytest.MonkeyPatch, cpu: str, is_finding: bool
+) -> None:
+    outcomes = iter(["values", "Crash: status -6", cpu] * 1000)
+    monkeypatch.setattr(Worker, "run", lambda worker, program: next(outcomes))
+    with Pair("engine", "host") as processes:
+        assert (processes.check(random_program(0)) is not None) == is_finding
+
+
+def test_scalars_differ() -> None:
+    argument = Argument(Value("v0", (), F32, Facts(4, 1)), np.zeros((), np.float32))
+    program = RandomProgram((argument,), (), ("v0",))
+    assert "[1.0] instead of [2.0]" in difference(program, [np.float32(1)], [np.float32(2)])
 
 
 @pytest.mark.parametrize("seed", range(100, 103))

@@ -16,10 +16,10 @@ def difference(program: RandomProgram, got: Outcome, want: Outcome, bits: bool =
 
     Programs that fail in both are no finding: they are refused alike.
     """
-    if isinstance(want, str) and not _died(want):
-        return got if isinstance(got, str) and _died(got) else ""
     if isinstance(want, str):
-        return f"host: {want}"
+        if died(want):
+            return f"host: {want}"
+        return got if isinstance(got, str) and died(got) else ""
     if isinstance(got, str):
         return got
     for name, one, other in zip(program.results, got, want, strict=True):
@@ -42,8 +42,9 @@ def manner(error: str) -> str:
     return re.sub(r"-?\d+", "#", re.sub(r"'[^']*'|%\w+", "…", text))[:120]
 
 
-def _died(error: str) -> bool:
-    return error.startswith(("Crash", "Hang"))
+def died(outcome: Outcome) -> bool:
+    """Whether the process ended, or did not answer."""
+    return isinstance(outcome, str) and outcome.startswith(("Crash", "Hang"))
 
 
 def _elements(got: np.ndarray, want: np.ndarray, facts: Facts) -> str:
@@ -59,9 +60,9 @@ def _elements(got: np.ndarray, want: np.ndarray, facts: Facts) -> str:
         same &= (np.signbit(a) == np.signbit(b)) | np.isnan(a)
     if same.all():
         return ""
-    at = np.unravel_index(np.flatnonzero(~same.reshape(-1))[:3], same.shape)
+    at = np.flatnonzero(~same)[:3]
     return (
-        f"{got[at].tolist()} instead of {want[at].tolist()} in {np.sum(~same)} of {same.size} "
-        f"elements of {got.dtype}{list(got.shape)}, allowed {facts.relative:.1e} of it and "
-        f"{facts.absolute:.1e}"
+        f"{got.flat[at].tolist()} instead of {want.flat[at].tolist()} in {np.sum(~same)} of "
+        f"{same.size} elements of {got.dtype}{list(got.shape)}, allowed {facts.relative:.1e} of "
+        f"it and {facts.absolute:.1e}"
     )

@@ -18,6 +18,7 @@ from tests.conformance.random_programs.program import RandomProgram
 
 _SETTINGS: Mapping[str, Mapping[str, str]] = {
     "host": {},
+    "cpu": {"JAX_PLATFORMS": "cpu"},
     "engine": {"NEURONJAX_EXECUTOR": "engine"},
     "dataflow": {"NEURONJAX_EXECUTOR": "engine", "NEURONJAX_ENGINE_ORDER": "dataflow"},
     "adversarial": {"NEURONJAX_EXECUTOR": "engine", "NEURONJAX_ENGINE_ORDER": "adversarial"},
