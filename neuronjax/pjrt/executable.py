@@ -9,6 +9,7 @@ from typing import Any
 
 from neuronjax.compiler import CompiledProgram
 from neuronjax.errors import NeuronError
+from neuronjax.hlo.layouts import row_major
 from neuronjax.host.client import HostExecutable
 from neuronjax.jaxlib_api import compile_options
 from neuronjax.jaxlib_api import hlo as xla_hlo
@@ -17,7 +18,7 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.element_types import code_of
 from neuronjax.pjrt.execute import Runner
-from neuronjax.pjrt.handles import WORDS, array_type, pointer_array, read_bytes
+from neuronjax.pjrt.handles import WORDS, Strings, array_type, pointer_array, read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime import executable as runtime_executable
 from neuronjax.runtime.analysis import Analysis
@@ -36,8 +37,8 @@ class ExecutableState:
     analysis: Analysis
     simulates: bool
     """Whether cost analysis is of the device although the host computes values."""
-    keep: list[Any] = field(default_factory=list)
-    """C arrays lent to JAX for as long as the executable lives."""
+    strings: Strings = field(default_factory=Strings)
+    """Of this program alone: a process that compiles for ever must not keep their names."""
 
     def new_handle(self) -> int:
         """A handle whose record holds what JAX asks at every call, see ``native.py``."""
@@ -81,6 +82,13 @@ class ExecutableState:
             pointer_array([address for address, _ in texts]),
             array_type(ctypes.c_size_t, max(1, len(texts)))(*(size for _, size in texts)),
         )
+
+    @cached_property
+    def layouts(self) -> Any:
+        """The handle of each result's layout."""
+        results = self.program.signature.results
+        orders = [result.layout or row_major(len(result.type.shape)) for result in results]
+        return pointer_array([self.plugin.layout(order) for order in orders])
 
     @cached_property
     def cost(self) -> tuple[Any, int]:
@@ -176,8 +184,7 @@ def LoadedExecutable_GetDeviceAssignment(plugin: Plugin, args: Any) -> None:
 
 
 def LoadedExecutable_Fingerprint(plugin: Plugin, args: Any) -> None:
-    fingerprint = plugin.handles[args.executable].loaded.program.fingerprint
-    args.executable_fingerprint, args.executable_fingerprint_size = plugin.strings(fingerprint)
+    _give_fingerprint(plugin.handles[args.executable].executable, args)
 
 
 def Executable_Destroy(plugin: Plugin, args: Any) -> None:
@@ -185,8 +192,8 @@ def Executable_Destroy(plugin: Plugin, args: Any) -> None:
 
 
 def Executable_Name(plugin: Plugin, args: Any) -> None:
-    name = plugin.handles[args.executable].program.signature.name
-    args.executable_name, args.executable_name_size = plugin.strings(name)
+    state = plugin.handles[args.executable]
+    args.executable_name, args.executable_name_size = state.strings(state.program.signature.name)
 
 
 def Executable_SizeOfGeneratedCodeInBytes(plugin: Plugin, args: Any) -> None:
@@ -194,8 +201,12 @@ def Executable_SizeOfGeneratedCodeInBytes(plugin: Plugin, args: Any) -> None:
 
 
 def Executable_Fingerprint(plugin: Plugin, args: Any) -> None:
-    fingerprint = plugin.handles[args.executable].program.fingerprint
-    args.executable_fingerprint, args.executable_fingerprint_size = plugin.strings(fingerprint)
+    _give_fingerprint(plugin.handles[args.executable], args)
+
+
+def _give_fingerprint(state: ExecutableState, args: Any) -> None:
+    fingerprint = state.strings(state.program.fingerprint)
+    args.executable_fingerprint, args.executable_fingerprint_size = fingerprint
 
 
 def Executable_GetCostAnalysis(plugin: Plugin, args: Any) -> None:

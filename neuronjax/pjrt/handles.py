@@ -20,6 +20,7 @@ record              buffer during the call       buffer and asks the table under
                     callback that brought it
 argument records    JAX                          when the call returns
 strings             the process                  never, one per distinct text
+strings of programs the program                  with its last handle
 C arrays of getters the object of the handle     with its handle
 bytes that are lent JAX                          when it calls the deleter that came with them
 destination of a    JAX                          when the event of the copy is set
@@ -133,7 +134,7 @@ BYTES = memoryview((ctypes.c_uint8 * (1 << 62)).from_address(0)).cast("B")
 
 
 class Strings:
-    """C strings that live as long as the process, one per distinct text."""
+    """C strings that live as long as this object, one per distinct text."""
 
     def __init__(self) -> None:
         self._kept: dict[bytes, Any] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from neuronjax.hlo.layouts import Order, row_major
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.handles import array_type, read_int64s
+from neuronjax.pjrt.handles import read_int64s
 from neuronjax.pjrt.plugin_state import Plugin
 
 CALLS: dict[str, str] = {
@@ -40,15 +40,9 @@ def Layouts_PJRT_Topology_GetDefaultLayout(plugin: Plugin, args: Any) -> None:
 
 
 def Layouts_PJRT_Executable_GetOutputLayouts(plugin: Plugin, args: Any) -> None:
-    """The array lives as long as the executable."""
     state = plugin.handles[args.executable]
-    results = state.program.signature.results
-    array = array_type(ctypes.c_uint64, max(1, len(results)))(
-        *(plugin.layout(result.layout or row_major(len(result.type.shape))) for result in results)
-    )
-    state.keep.append(array)
-    args.layouts = ctypes.addressof(array)
-    args.num_outputs = len(results)
+    args.layouts = ctypes.addressof(state.layouts)
+    args.num_outputs = len(state.program.signature.results)
 
 
 def read_order(address: int | None, shape: tuple[int, ...]) -> Order | None:

@@ -86,6 +86,31 @@ def test_handles_end_with_their_objects(calls: Calls, neuron_devices: list[jax.D
     assert {kind: n for kind, n in after.items() if n != before.get(kind)} == {}
 
 
+def test_programs_leave_nothing_behind(neuron_devices: list[jax.Device]) -> None:
+    """Names, fingerprints and layouts that JAX asked for end with the program: C strings and
+    arrays of no program are as many as before."""
+    x = jax.device_put(np.ones(4, np.float32), neuron_devices[0])
+
+    def compile_and_ask(number: int) -> None:
+        def program(x: jax.Array) -> jax.Array:
+            return x + number
+
+        program.__name__ = f"program{number}"
+        compiled = jax.jit(program).lower(x).compile()
+        _ = compiled.output_formats, compiled.runtime_executable().fingerprint
+
+    def arrays() -> int:
+        jax.clear_caches()
+        gc.collect()
+        return sum(isinstance(o, ctypes.Array) for o in gc.get_objects())
+
+    compile_and_ask(0)
+    before = arrays()
+    for number in range(1, 6):
+        compile_and_ask(number)
+    assert arrays() <= before
+
+
 ENDINGS = {
     "live arrays": "x = jnp.ones(1000) * 2; y = jax.device_put(np.ones(8), sharding)",
     "pending work": (
