@@ -119,7 +119,7 @@ class Run:
             last_step=self.step,
             steps=config.steps,
             tokens_per_step=config.batch_size * job.texts * job.row_length,
-            on_device=device_time(self._step),
+            on_device=device_time(self._step) if config.monitor.device_time else None,
             quiet=not is_first(),
         )
         self._saved_step = self.step

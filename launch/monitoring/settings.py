@@ -22,6 +22,10 @@ class MonitorSettings:
     )
     sample_prompt: str = setting("The ", "What samples of text begin with.")
     sample_tokens: int = setting(100, "Length of a sample, in tokens.", lowest=1)
+    device_time: bool = setting(
+        True,
+        "Show the time of a step on an emulated device; its program is lowered once at the start.",
+    )
     profile_steps: str | None = setting(
         None, "Steps to profile, such as 10:12 for the three from 10 to 12."
     )
