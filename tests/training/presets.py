@@ -156,8 +156,8 @@ def main(arguments: list[Any]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             environment = {"JAX_PLATFORMS": "neuron"}
             outcomes.append(check(name, _SCALE.value, Path(folder), environment))
-        if outcomes[-1].failure:
-            bar.write(f"{name}: {outcomes[-1].failure}")
+        last = outcomes[-1]
+        bar.write(f"{name}: {last.failure or 'passed'} ({last.seconds:.0f} s)")
     Console(width=120).print(table(outcomes))
     if any(each.failure for each in outcomes):
         sys.exit(1)
