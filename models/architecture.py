@@ -1,7 +1,7 @@
 """A row of the registry: a Hugging Face architecture and its model."""
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from flax import nnx
@@ -30,6 +30,10 @@ class Architecture:
     model: Callable[..., nnx.Module]  # called with (config, rngs=…)
     axes: AxisTable
     keys: Callable[[Any], KeyTable]  # of the config
+    # The names in config.json that the family knows, with what its library takes for a missing one,
+    # and the family's own names for some of these.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     # The config once the names of the checkpoint's tensors are known, for what config.json leaves
     # open.
     refine: Callable[[Any, Collection[str]], Any] = lambda config, tensors: config
@@ -39,6 +43,10 @@ class Architecture:
 
     # How the cores of a tensor-parallel group share it; None leaves it to XLA's partitioner.
     sharing: Sharing | None = None
+
+    def config_of(self, fields: Fields) -> Any:
+        """The config of a config.json. Raises ConfigError if it cannot be used."""
+        return self.read_config(fields.of_family(self.defaults, self.aliases))
 
     def build(self, config: Any, seed: int = 0) -> nnx.Module:
         """The model with random weights."""

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from models.errors import ConfigError, InputError
-from models.weights.fields import Fields, read_fields, read_pair
+from models.weights.fields import Fields, read_fields
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
 PROCESSOR_FILE = "processor_config.json"  # of transformers 5: several processors in one file
@@ -134,7 +134,7 @@ def _square_or_sides(fields: Fields, name: str, default: int | None) -> tuple[in
     if isinstance(fields.values.get(name), dict):
         sides = fields.object(name)
         return sides.positive("height"), sides.positive("width")
-    return read_pair(fields, name, 224 if default is None else default)
+    return fields.pair(name, 224 if default is None else default)
 
 
 def open_image(file: Path) -> Image.Image:

@@ -61,7 +61,7 @@ def describe_fields(
 ) -> Described:
     """The architecture and config of fields that have been read."""
     architecture = architecture_of(fields)
-    config = architecture.read_config(fields)
+    config = architecture.config_of(fields)
     config = replace(
         config, dtype=dtype or config.dtype, param_dtype=param_dtype or config.param_dtype
     )

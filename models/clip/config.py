@@ -5,21 +5,36 @@ from dataclasses import dataclass
 from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.blocks import BlockShape
+from models.settings import (
+    DEVIATION,
+    EPS,
+    LAYERS,
+    TOKENS,
+    WIDTH,
+    Range,
+    check_settings,
+    setting,
+)
 
 
 @dataclass(frozen=True)
 class Tower:
     """The blocks of one tower. Raises ConfigError if the dimensions do not fit together."""
 
-    dim: int  # width of the residual stream
-    hidden_dim: int  # width of the feed-forward block
-    num_layers: int
-    num_heads: int
-    act: str = "quick_gelu"  # of the feed-forward block
-    norm_eps: float = 1e-5
-    initializer_range: float = 0.02  # standard deviation of the initial weights
+    dim: int = setting("hidden_size", "width of the residual stream", WIDTH)
+    hidden_dim: int = setting("intermediate_size", "width of the feed-forward block", WIDTH)
+    num_layers: int = setting("num_hidden_layers", "layers", LAYERS)
+    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH)
+    act: str = setting("hidden_act", "of the feed-forward block", default="quick_gelu")
+    norm_eps: float = setting(
+        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-5
+    )
+    initializer_range: float = setting(
+        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.dim % self.num_heads:
             raise ConfigError(f"dim={self.dim} is not a multiple of num_heads={self.num_heads}")
         activation(self.act)
@@ -41,9 +56,14 @@ class TextConfig:
     """The text tower."""
 
     tower: Tower
-    vocab_size: int = 49408
-    max_seq_len: int = 77  # longest text, in tokens
+    vocab_size: int = setting("vocab_size", "tokens", TOKENS, default=49408)
+    max_seq_len: int = setting(
+        "max_position_embeddings", "longest text, in tokens", TOKENS, default=77
+    )
     end_token: int | None = 49407  # the first one is where the text is pooled; None = the highest
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 @dataclass(frozen=True)
@@ -51,11 +71,12 @@ class VisionConfig:
     """The vision tower. Raises ConfigError if the image holds no patch."""
 
     tower: Tower
-    image_size: int = 224  # height and width, in pixels
-    patch_size: int = 32  # of one token, in pixels
-    num_channels: int = 3
+    image_size: int = setting("image_size", "height and width, in pixels", WIDTH, default=224)
+    patch_size: int = setting("patch_size", "of one token, in pixels", WIDTH, default=32)
+    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.image_size < self.patch_size:
             raise ConfigError(
                 f"an image of {self.image_size} pixels holds no patch of {self.patch_size}"
@@ -72,11 +93,19 @@ class CLIPConfig:
 
     text: TextConfig | None
     vision: VisionConfig | None
-    projection_dim: int | None = None  # of the common space; None = no projections
-    logit_scale: float = 2.6592  # initial logarithm of the factor on the cosine
+    projection_dim: int | None = setting(
+        None, "width of the common space; None = no projections", WIDTH, default=None
+    )
+    logit_scale: float = setting(
+        "logit_scale_init_value",
+        "initial logarithm of the factor on the cosine",
+        Range(-80, 80),
+        default=2.6592,
+    )
     dtype: str = "float32"  # of activations and matmul operands
     param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.text is None and self.vision is None:
             raise ConfigError("a CLIP model needs a text tower or a vision tower")

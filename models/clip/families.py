@@ -7,53 +7,63 @@ from models.clip.config import CLIPConfig, TextConfig, Tower, VisionConfig
 from models.clip.model import CLIP
 from models.clip.sharding import AXES
 from models.clip.weights import key_table
+from models.settings import read_settings
 from models.weights.fields import Fields, read_dtype
 
 _OLD_END_TOKEN = 2  # of configs that name a wrong one: the end token is the highest of the text
 
 
-def _tower(fields: Fields, *, dim: int, hidden_dim: int, num_heads: int) -> Tower:
-    return Tower(
-        dim=fields.positive("hidden_size", dim),
-        hidden_dim=fields.positive("intermediate_size", hidden_dim),
-        num_layers=fields.positive("num_hidden_layers", 12),
-        num_heads=fields.positive("num_attention_heads", num_heads),
-        act=fields.text("hidden_act", "quick_gelu"),
-        norm_eps=fields.number("layer_norm_eps", 1e-5),
-        initializer_range=fields.number("initializer_range", 0.02),
-    )
+_TEXT = {
+    "vocab_size": 49408,
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "max_position_embeddings": 77,
+    "hidden_act": "quick_gelu",
+    "layer_norm_eps": 1e-5,
+    "initializer_range": 0.02,
+    "eos_token_id": 49407,
+    "projection_dim": 512,
+}
+_VISION = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_channels": 3,
+    "image_size": 224,
+    "patch_size": 32,
+    "hidden_act": "quick_gelu",
+    "layer_norm_eps": 1e-5,
+    "initializer_range": 0.02,
+    "projection_dim": 512,
+}
+_BOTH = {"projection_dim": 512, "logit_scale_init_value": 2.6592}
 
 
 def _text(fields: Fields) -> TextConfig:
-    end = fields.integer("eos_token_id", 49407)
-    return TextConfig(
-        tower=_tower(fields, dim=512, hidden_dim=2048, num_heads=8),
-        vocab_size=fields.positive("vocab_size", 49408),
-        max_seq_len=fields.positive("max_position_embeddings", 77),
-        end_token=None if end == _OLD_END_TOKEN else end,
-    )
+    end = fields.integer("eos_token_id")
+    given = {
+        "tower": Tower(**read_settings(Tower, fields)),
+        "end_token": None if end == _OLD_END_TOKEN else end,
+    }
+    return TextConfig(**read_settings(TextConfig, fields, given=given))
 
 
 def _vision(fields: Fields) -> VisionConfig:
-    return VisionConfig(
-        tower=_tower(fields, dim=768, hidden_dim=3072, num_heads=12),
-        image_size=fields.positive("image_size", 224),
-        patch_size=fields.positive("patch_size", 32),
-        num_channels=fields.positive("num_channels", 3),
-    )
+    given = {"tower": Tower(**read_settings(Tower, fields))}
+    return VisionConfig(**read_settings(VisionConfig, fields, given=given))
 
 
 def _text_and_vision(fields: Fields) -> CLIPConfig:
     nothing = Fields({}, fields.where)
-    return _with_dtype(
-        fields,
-        CLIPConfig(
-            text=_text(fields.object("text_config", nothing)),
-            vision=_vision(fields.object("vision_config", nothing)),
-            projection_dim=fields.positive("projection_dim", 512),
-            logit_scale=fields.number("logit_scale_init_value", 2.6592),
-        ),
-    )
+    given = {
+        "text": _text(fields.object("text_config", nothing).of_family(_TEXT, {})),
+        "vision": _vision(fields.object("vision_config", nothing).of_family(_VISION, {})),
+        "projection_dim": fields.positive("projection_dim"),
+    }
+    return _with_dtype(fields, CLIPConfig(**read_settings(CLIPConfig, fields, given=given)))
 
 
 def _only_text(fields: Fields) -> CLIPConfig:
@@ -65,11 +75,11 @@ def _only_vision(fields: Fields) -> CLIPConfig:
 
 
 def _projected_text(fields: Fields) -> CLIPConfig:
-    return replace(_only_text(fields), projection_dim=fields.positive("projection_dim", 512))
+    return replace(_only_text(fields), projection_dim=fields.positive("projection_dim"))
 
 
 def _projected_vision(fields: Fields) -> CLIPConfig:
-    return replace(_only_vision(fields), projection_dim=fields.positive("projection_dim", 512))
+    return replace(_only_vision(fields), projection_dim=fields.positive("projection_dim"))
 
 
 def _with_dtype(fields: Fields, config: CLIPConfig) -> CLIPConfig:
@@ -84,20 +94,28 @@ ARCHITECTURES = tuple(
         family="clip",
         task=task,
         read_config=read_config,
+        defaults=defaults,
         model=CLIP,
         axes=AXES,
         keys=key_table,
     )
-    for name, model_type, task, read_config in (
-        ("CLIPModel", "clip", "zero-shot-image-classification", _text_and_vision),
-        ("CLIPTextModel", "clip_text_model", "prompt-encoding", _only_text),
-        ("CLIPTextModelWithProjection", "clip_text_model", "prompt-encoding", _projected_text),
-        ("CLIPVisionModel", "clip_vision_model", "image-feature-extraction", _only_vision),
+    for name, model_type, task, read_config, defaults in (
+        ("CLIPModel", "clip", "zero-shot-image-classification", _text_and_vision, _BOTH),
+        ("CLIPTextModel", "clip_text_model", "prompt-encoding", _only_text, _TEXT),
+        (
+            "CLIPTextModelWithProjection",
+            "clip_text_model",
+            "prompt-encoding",
+            _projected_text,
+            _TEXT,
+        ),
+        ("CLIPVisionModel", "clip_vision_model", "image-feature-extraction", _only_vision, _VISION),
         (
             "CLIPVisionModelWithProjection",
             "clip_vision_model",
             "image-feature-extraction",
             _projected_vision,
+            _VISION,
         ),
     )
 )

@@ -6,6 +6,17 @@ from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.moe import Experts
 from models.layers.rotary import Rotary
+from models.settings import (
+    DEVIATION,
+    EPS,
+    FINITE,
+    LAYERS,
+    POSITIVE,
+    TOKENS,
+    WIDTH,
+    check_settings,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -15,43 +26,80 @@ class DecoderConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int = 256  # one token per byte
-    num_layers: int = 4  # decoder blocks
-    dim: int = 192  # width of the residual stream
-    hidden_dim: int = 512  # width of the feed-forward block
-    num_heads: int = 4  # query heads
-    num_kv_heads: int = 2  # key and value heads; each serves num_heads / num_kv_heads queries
-    head_dim: int = 48  # width of one head; even, because rotary positions turn pairs
-    max_seq_len: int = 128  # longest context, in tokens
+    vocab_size: int = setting("vocab_size", "tokens; one per byte", TOKENS, default=256)
+    num_layers: int = setting("num_hidden_layers", "decoder blocks", LAYERS, default=4)
+    dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=192)
+    hidden_dim: int = setting(
+        "intermediate_size", "width of the feed-forward block", WIDTH, default=512
+    )
+    num_heads: int = setting("num_attention_heads", "query heads", WIDTH, default=4)
+    num_kv_heads: int = setting(
+        "num_key_value_heads",
+        "key and value heads; each serves num_heads / num_kv_heads queries",
+        WIDTH,
+        default=2,
+    )
+    head_dim: int = setting(
+        "head_dim",
+        "width of one head; even, because rotary positions turn pairs",
+        WIDTH,
+        default=48,
+    )
+    max_seq_len: int = setting(
+        "max_position_embeddings", "longest context, in tokens", TOKENS, default=128
+    )
     rotary: Rotary = field(default_factory=Rotary)
-    norm_eps: float = 1e-5  # added to the mean square in RMSNorm
-    tie_embeddings: bool = True  # the head is the transposed embedding table
-    initializer_range: float = 0.02  # standard deviation of the initial weights
+    norm_eps: float = setting(
+        "rms_norm_eps", "added to the mean square in RMSNorm", EPS, default=1e-5
+    )
+    tie_embeddings: bool = setting(
+        "tie_word_embeddings", "the head is the transposed embedding table", default=True
+    )
+    initializer_range: float = setting(
+        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
     dtype: str = "float32"  # of activations and matmul operands
     param_dtype: str = "float32"  # of the stored weights
 
     # What only some families have; the defaults are Llama's.
-    act: str = "silu"  # of the feed-forward block
-    attention_bias: bool = False  # of queries, keys and values
-    attention_out_bias: bool = False
-    mlp_bias: bool = False
+    act: str = setting("hidden_act", "of the feed-forward block", default="silu")
+    attention_bias: bool = setting(
+        "attention_bias", "biases of queries, keys and values", default=False
+    )
+    attention_out_bias: bool = setting(
+        "attention_bias", "a bias of what attention puts out", default=False
+    )
+    mlp_bias: bool = setting("mlp_bias", "biases of the feed-forward block", default=False)
     qk_norm: bool = False  # RMSNorm over each head of queries and keys
     norm_offset: float = 0.0  # added to every norm's scale
     sandwich_norms: bool = False  # a norm after attention and after the feed-forward block too
-    sliding_window: int | None = None  # a query sees that many keys, itself included, …
+    sliding_window: int | None = setting(
+        None, "a query sees that many keys, itself included, …", TOKENS, default=None
+    )
     sliding_layers: tuple[int, ...] = ()  # … in these layers
     sliding_rotary: Rotary | None = None  # of these layers, if another
     no_rotary_layers: tuple[int, ...] = ()  # layers that do not know positions
-    attention_scale: float | None = None  # of the scores; None = 1 / sqrt(head_dim)
-    attention_softcap: float | None = None
-    logit_softcap: float | None = None
-    embedding_multiplier: float = 1.0
-    residual_multiplier: float = 1.0  # of what each block adds to the residual stream
-    logit_divisor: float = 1.0
+    attention_scale: float | None = setting(
+        "attention_multiplier", "of the scores; None = 1 / sqrt(head_dim)", FINITE, default=None
+    )
+    attention_softcap: float | None = setting(
+        None, "largest magnitude of the scores", POSITIVE, default=None
+    )
+    logit_softcap: float | None = setting(
+        "final_logit_softcapping", "largest magnitude of the logits", POSITIVE, default=None
+    )
+    embedding_multiplier: float = setting(
+        "embedding_multiplier", "of the embeddings", FINITE, default=1.0
+    )
+    residual_multiplier: float = setting(
+        "residual_multiplier", "of what each block adds to the residual stream", FINITE, default=1.0
+    )
+    logit_divisor: float = setting("logits_scaling", "of the logits", POSITIVE, default=1.0)
     experts: Experts | None = None  # a mixture of experts as feed-forward block, …
     dense_layers: tuple[int, ...] = ()  # … but not in these layers
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.num_heads % self.num_kv_heads:
             raise ConfigError(
                 f"num_heads={self.num_heads} is not a multiple of "

@@ -1,9 +1,10 @@
 """The families of decoders: from a family's config.json and key table to the common model.
 
-Defaults are those of transformers for fields that a file leaves out.
+A family's table names the fields that it knows, and what transformers takes for one that a file
+leaves out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,38 +17,22 @@ from models.decoder.sharing import SHARING
 from models.decoder.weights import GEMMA3, LLAMA, MIXTRAL, PHI3, QWEN3_MOE, key_table
 from models.errors import ConfigError
 from models.layers.moe import Experts
+from models.layers.rotary import Rotary
+from models.settings import read_settings, write_settings
 from models.weights.fields import Fields, read_dtype
 from models.weights.rotary_fields import read_rotary
 from models.weights.table import Row
 
 
 def _llama(fields: Fields, **changes: Any) -> DecoderConfig:
-    """The fields that all families share; `changes` replaces some."""
-    dim, num_heads = fields.positive("hidden_size"), fields.positive("num_attention_heads")
+    """The fields that the family knows; `changes` are what does not follow from one of them."""
     dtype = read_dtype(fields)
-    settings: dict[str, Any] = {
-        "vocab_size": fields.positive("vocab_size"),
-        "num_layers": fields.positive("num_hidden_layers"),
-        "dim": dim,
-        "hidden_dim": fields.positive("intermediate_size"),
-        "num_heads": num_heads,
-        "num_kv_heads": fields.positive("num_key_value_heads", num_heads),
-        "head_dim": fields.positive("head_dim", dim // num_heads),
-        "max_seq_len": fields.positive("max_position_embeddings"),
-        "norm_eps": fields.number("rms_norm_eps", 1e-6),
-        "tie_embeddings": fields.flag("tie_word_embeddings", False),
-        "initializer_range": fields.number("initializer_range", 0.02),
-        "dtype": dtype,
-        "param_dtype": dtype,
-        "act": fields.text("hidden_act", "silu"),
-        "attention_bias": fields.flag("attention_bias", False),
-        "attention_out_bias": fields.flag("attention_bias", False),
-        "mlp_bias": fields.flag("mlp_bias", False),
-    }
-    settings |= changes
+    dim, num_heads = fields.positive("hidden_size"), fields.positive("num_attention_heads")
+    derived = {"num_kv_heads": num_heads, "head_dim": dim // num_heads}
+    settings = read_settings(DecoderConfig, fields, otherwise=derived, given=changes)
     if "rotary" not in settings:
         settings["rotary"] = read_rotary(fields)
-    return DecoderConfig(**settings)
+    return DecoderConfig(dtype=dtype, param_dtype=dtype, **settings)
 
 
 def llama_json(config: DecoderConfig) -> dict[str, Any]:
@@ -58,22 +43,12 @@ def llama_json(config: DecoderConfig) -> dict[str, Any]:
     values = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "vocab_size": config.vocab_size,
-        "num_hidden_layers": config.num_layers,
-        "hidden_size": config.dim,
-        "intermediate_size": config.hidden_dim,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "max_position_embeddings": config.max_seq_len,
-        "rms_norm_eps": config.norm_eps,
+        **{key: value for key, value in write_settings(config).items() if key in LLAMA_FIELDS},
         "rope_theta": config.rotary.theta,
-        "tie_word_embeddings": config.tie_embeddings,
-        "initializer_range": config.initializer_range,
-        "hidden_act": config.act,
         "dtype": config.param_dtype,
     }
-    if replace(_llama(Fields(values, "config")), dtype=config.dtype) != config:
+    again = _llama(Fields(values, "config").of_family(LLAMA_FIELDS, {}))
+    if replace(again, dtype=config.dtype) != config:
         raise ConfigError(f"{config} has settings that Llama does not have")
     return values
 
@@ -101,65 +76,36 @@ def _always_sliding(fields: Fields, **changes: Any) -> DecoderConfig:
     return _llama(fields, sliding_window=window, sliding_layers=layers, **changes)
 
 
-def _mistral(fields: Fields) -> DecoderConfig:
-    return _always_sliding(fields, attention_bias=False, attention_out_bias=False, mlp_bias=False)
-
-
 def _qwen(fields: Fields, **changes: Any) -> DecoderConfig:
     """The window is off unless `use_sliding_window`; then it spares the first layers."""
-    window = fields.positive("sliding_window", 4096)
-    if not fields.flag("use_sliding_window", False):
+    window = fields.positive("sliding_window", None)
+    if not fields.flag("use_sliding_window"):
         return _llama(fields, **changes)
-    spared = fields.integer("max_window_layers", 28)
-    layers = _sliding_layers(fields, lambda layer: layer >= spared)
+    spared = fields.integer("max_window_layers")
+    layers = _sliding_layers(fields, lambda layer: window is not None and layer >= spared)
     return _llama(fields, sliding_window=window, sliding_layers=layers, **changes)
 
 
 def _qwen2(fields: Fields) -> DecoderConfig:
-    return _qwen(fields, attention_bias=True, attention_out_bias=False, mlp_bias=False)
+    return _qwen(fields, attention_bias=True)
 
 
 def _qwen3(fields: Fields) -> DecoderConfig:
-    head_dim = fields.positive("head_dim", 128)
-    return _qwen(fields, qk_norm=True, head_dim=head_dim, mlp_bias=False)
-
-
-def _granite(fields: Fields) -> DecoderConfig:
-    return _llama(
-        fields,
-        attention_scale=fields.number("attention_multiplier", 1.0),
-        embedding_multiplier=fields.number("embedding_multiplier", 1.0),
-        residual_multiplier=fields.number("residual_multiplier", 1.0),
-        logit_divisor=fields.number("logits_scaling", 1.0),
-    )
-
-
-def _phi3(fields: Fields) -> DecoderConfig:
-    rotary = read_rotary(fields)
-    return _always_sliding(
-        fields,
-        rotary=rotary,
-        norm_eps=fields.number("rms_norm_eps", 1e-5),
-        attention_bias=False,
-        attention_out_bias=False,
-        mlp_bias=False,
-    )
+    return _qwen(fields, qk_norm=True)
 
 
 def _smollm3(fields: Fields) -> DecoderConfig:
-    interval = fields.positive("no_rope_layer_interval", 4)
+    interval = fields.positive("no_rope_layer_interval")
     layers = _all_layers(fields)
     turns = fields.list("no_rope_layers", [(i + 1) % interval != 0 for i in layers])
     if len(turns) < len(layers):
         raise fields.fail("no_rope_layers", "one number per layer is needed")
     still = tuple(i for i in layers if not turns[i])
     window = fields.positive("sliding_window", None)
-    has_window = window is not None and fields.flag("use_sliding_window", False)
+    has_window = window is not None and fields.flag("use_sliding_window")
     sliding = _sliding_layers(fields, lambda layer: has_window and layer in still)
     return _llama(
         fields,
-        rotary=read_rotary(fields, theta=2_000_000.0),
-        tie_embeddings=fields.flag("tie_word_embeddings", True),
         no_rotary_layers=still,
         sliding_window=window,
         sliding_layers=sliding,
@@ -169,78 +115,63 @@ def _smollm3(fields: Fields) -> DecoderConfig:
 def _gemma3(fields: Fields) -> DecoderConfig:
     fields.refuse("use_bidirectional_attention", False, why="only causal attention is supported")
     fields.refuse("attn_logit_softcapping", why="transformers ignores it, so its effect is unclear")
-    pattern = fields.positive("sliding_window_pattern", 6)
+    pattern = fields.positive("sliding_window_pattern")
     rotary, sliding_rotary = _gemma3_rotaries(fields)
-    cap = fields.number("final_logit_softcapping", None)
     return _llama(
         fields,
         rotary=rotary,
         sliding_rotary=sliding_rotary,
-        head_dim=fields.positive("head_dim", 256),
-        tie_embeddings=fields.flag("tie_word_embeddings", True),
-        act=fields.text("hidden_activation", "gelu_pytorch_tanh"),
-        mlp_bias=False,
         qk_norm=True,
         norm_offset=1.0,
         sandwich_norms=True,
-        sliding_window=fields.positive("sliding_window", 4096),
+        sliding_window=fields.positive("sliding_window"),
         sliding_layers=_sliding_layers(fields, lambda layer: (layer + 1) % pattern != 0),
-        attention_scale=fields.number("query_pre_attn_scalar", 256) ** -0.5,
-        logit_softcap=cap,
+        attention_scale=fields.positive_number("query_pre_attn_scalar") ** -0.5,
         embedding_multiplier=fields.positive("hidden_size") ** 0.5,
     )
 
 
-def _gemma3_rotaries(fields: Fields) -> tuple[Any, Any]:
+def _gemma3_rotaries(fields: Fields) -> tuple[Rotary, Rotary]:
     """Of the layers that see everything, and of those with a window."""
     both = fields.object("rope_parameters", None)
+    local = fields.number("rope_local_base_freq")
     if both is None:
-        local = Fields({"rope_theta": fields.number("rope_local_base_freq", 1e4)}, fields.where)
-        return read_rotary(fields, theta=1e6), read_rotary(fields, parameters=local)
+        return read_rotary(fields), read_rotary(fields, Fields({}, fields.where), theta=local)
     full, sliding = (
         both.object(name, Fields({}, both.where))
         for name in ("full_attention", "sliding_attention")
     )
-    return (
-        read_rotary(fields, theta=1e6, parameters=full),
-        read_rotary(fields, theta=1e4, parameters=sliding),
-    )
+    return read_rotary(fields, full), read_rotary(fields, sliding, theta=local)
 
 
 def _mixtral(fields: Fields) -> DecoderConfig:
     hidden_dim = fields.positive("intermediate_size")
     return _always_sliding(
         fields,
-        rotary=read_rotary(fields, theta=1e6),
-        norm_eps=fields.number("rms_norm_eps", 1e-5),
-        attention_bias=False,
-        attention_out_bias=False,
-        mlp_bias=False,
         experts=Experts(
-            count=fields.positive("num_local_experts", 8),
-            per_token=fields.positive("num_experts_per_tok", 2),
+            count=fields.positive("num_local_experts"),
+            per_token=fields.positive("num_experts_per_tok"),
             hidden_dim=hidden_dim,
         ),
     )
 
 
 def _qwen3_moe(fields: Fields) -> DecoderConfig:
-    window = fields.positive("sliding_window", 4096)
-    has_window = fields.flag("use_sliding_window", False)
-    step = fields.positive("decoder_sparse_step", 1)
-    dense = set(fields.list("mlp_only_layers", []))
+    window = fields.positive("sliding_window", None)
+    has_window = window is not None and fields.flag("use_sliding_window")
+    step = fields.positive("decoder_sparse_step")
+    dense = set(fields.integers("mlp_only_layers", ()))
     layers = _all_layers(fields)
     return _llama(
         fields,
         qk_norm=True,
-        mlp_bias=False,
         sliding_window=window if has_window else None,
         sliding_layers=layers if has_window else (),
         experts=Experts(
-            count=fields.positive("num_experts", fields.positive("num_local_experts", 128)),
-            per_token=fields.positive("num_experts_per_tok", 8),
-            hidden_dim=fields.positive("moe_intermediate_size", 768),
-            normalize=fields.flag("norm_topk_prob", False),
+            count=fields.positive("num_local_experts"),
+            per_token=fields.positive("num_experts_per_tok"),
+            hidden_dim=fields.positive("moe_intermediate_size"),
+            normalize=fields.flag("norm_topk_prob"),
         ),
         dense_layers=tuple(i for i in layers if i in dense or (i + 1) % step),
     )
@@ -250,7 +181,9 @@ def _architecture(
     name: str,
     model_type: str,
     read_config: Callable[[Fields], DecoderConfig],
+    defaults: Mapping[str, Any],
     rows: tuple[Row, ...] = LLAMA,
+    aliases: Mapping[str, str] | None = None,
 ) -> Architecture:
     return Architecture(
         name=name,
@@ -258,6 +191,8 @@ def _architecture(
         family="decoder",
         task="text-generation",
         read_config=read_config,
+        defaults=defaults,
+        aliases=aliases or {},
         model=Decoder,
         axes=AXES,
         sharing=SHARING,
@@ -265,15 +200,141 @@ def _architecture(
     )
 
 
+_COMMON: Mapping[str, Any] = {
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "intermediate_size": 11_008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": None,  # as many as there are query heads
+    "head_dim": None,  # hidden_size / num_attention_heads
+    "hidden_act": "silu",
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.02,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+    "rope_theta": 10_000.0,
+}
+_BIASES = {"attention_bias": False, "mlp_bias": False}
+LLAMA_FIELDS = {**_COMMON, **_BIASES}
+_MISTRAL_FIELDS = {
+    **_COMMON,
+    "intermediate_size": 14_336,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131_072,
+    "sliding_window": 4096,
+}
+_WINDOW = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
+_QWEN2_FIELDS = {
+    **_COMMON,
+    **_WINDOW,
+    "vocab_size": 151_936,
+    "intermediate_size": 22_016,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32_768,
+}
+_QWEN3_FIELDS = {**_QWEN2_FIELDS, "head_dim": 128, "attention_bias": False}
+_GRANITE_FIELDS = {
+    **_COMMON,
+    **_BIASES,
+    "embedding_multiplier": 1.0,
+    "logits_scaling": 1.0,
+    "residual_multiplier": 1.0,
+    "attention_multiplier": 1.0,
+}
+_PHI3_FIELDS = {
+    **_COMMON,
+    "vocab_size": 32_064,
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "max_position_embeddings": 4096,
+    "original_max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "partial_rotary_factor": 1.0,
+    "sliding_window": None,
+}
+_SMOLLM3_FIELDS = {
+    **_COMMON,
+    **_BIASES,
+    "vocab_size": 128_256,
+    "hidden_size": 2048,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32_768,
+    "rope_theta": 2_000_000.0,
+    "tie_word_embeddings": True,
+    "use_sliding_window": False,
+    "no_rope_layer_interval": 4,
+}
+_GEMMA3_FIELDS = {
+    **_COMMON,
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "hidden_act": "gelu_pytorch_tanh",
+    "max_position_embeddings": 131_072,
+    "rope_theta": 1_000_000.0,
+    "rope_local_base_freq": 10_000.0,
+    "tie_word_embeddings": True,
+    "attention_bias": False,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "sliding_window_pattern": 6,
+    "final_logit_softcapping": None,
+}
+_MIXTRAL_FIELDS = {
+    **_MISTRAL_FIELDS,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1_000_000.0,
+    "sliding_window": None,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+_QWEN3_MOE_FIELDS = {
+    **_COMMON,
+    **_WINDOW,
+    "vocab_size": 151_936,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32_768,
+    "attention_bias": False,
+    "num_local_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": False,
+    "decoder_sparse_step": 1,
+}
+
 ARCHITECTURES = (
-    _architecture("LlamaForCausalLM", "llama", _llama),
-    _architecture("MistralForCausalLM", "mistral", _mistral),
-    _architecture("Qwen2ForCausalLM", "qwen2", _qwen2),
-    _architecture("Qwen3ForCausalLM", "qwen3", _qwen3),
-    _architecture("GraniteForCausalLM", "granite", _granite),
-    _architecture("Phi3ForCausalLM", "phi3", _phi3, PHI3),
-    _architecture("SmolLM3ForCausalLM", "smollm3", _smollm3),
-    _architecture("Gemma3ForCausalLM", "gemma3_text", _gemma3, GEMMA3),
-    _architecture("MixtralForCausalLM", "mixtral", _mixtral, MIXTRAL),
-    _architecture("Qwen3MoeForCausalLM", "qwen3_moe", _qwen3_moe, QWEN3_MOE),
+    _architecture("LlamaForCausalLM", "llama", _llama, LLAMA_FIELDS),
+    _architecture("MistralForCausalLM", "mistral", _always_sliding, _MISTRAL_FIELDS),
+    _architecture("Qwen2ForCausalLM", "qwen2", _qwen2, _QWEN2_FIELDS),
+    _architecture("Qwen3ForCausalLM", "qwen3", _qwen3, _QWEN3_FIELDS),
+    _architecture("GraniteForCausalLM", "granite", _llama, _GRANITE_FIELDS),
+    _architecture("Phi3ForCausalLM", "phi3", _always_sliding, _PHI3_FIELDS, PHI3),
+    _architecture("SmolLM3ForCausalLM", "smollm3", _smollm3, _SMOLLM3_FIELDS),
+    _architecture(
+        "Gemma3ForCausalLM",
+        "gemma3_text",
+        _gemma3,
+        _GEMMA3_FIELDS,
+        GEMMA3,
+        {"hidden_act": "hidden_activation"},
+    ),
+    _architecture("MixtralForCausalLM", "mixtral", _mixtral, _MIXTRAL_FIELDS, MIXTRAL),
+    _architecture(
+        "Qwen3MoeForCausalLM",
+        "qwen3_moe",
+        _qwen3_moe,
+        _QWEN3_MOE_FIELDS,
+        QWEN3_MOE,
+        {"num_local_experts": "num_experts"},
+    ),
 )

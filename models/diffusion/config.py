@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from models.errors import ConfigError
+from models.settings import EPS, LAYERS, POSITIVE, WIDTH, check_settings, setting
 
 
 @dataclass(frozen=True)
@@ -20,18 +21,29 @@ class UNetConfig:
     Levels are counted from the finest. Raises ConfigError if the dimensions do not fit together.
     """
 
-    sample_size: int = 96  # height and width of the latents it was made for
-    in_channels: int = 4
-    out_channels: int = 4
-    channels: tuple[int, ...] = (320, 640, 1280, 1280)  # of each level
-    layers: int = 2  # residual blocks of a level on the way down; there is one more on the way up
+    sample_size: int = setting(
+        None, "height and width of the latents it was made for", WIDTH, default=96
+    )
+    in_channels: int = setting(None, "of the latents it takes", WIDTH, default=4)
+    out_channels: int = setting(None, "of the latents it gives", WIDTH, default=4)
+    channels: tuple[int, ...] = setting(
+        None, "of each level", WIDTH, default=(320, 640, 1280, 1280)
+    )
+    layers: int = setting(
+        None,
+        "residual blocks of a level on the way down; there is one more on the way up",
+        LAYERS,
+        default=2,
+    )
     heads: tuple[int, ...] = (5, 10, 20, 20)  # of each level's attention
-    depths: tuple[int, ...] = (1, 1, 1, 1)  # transformer blocks of each attention
+    depths: tuple[int, ...] = setting(
+        None, "transformer blocks of each attention", LAYERS, default=(1, 1, 1, 1)
+    )
     down_attention: tuple[bool, ...] = (True, True, True, False)  # levels that have attention …
     up_attention: tuple[bool, ...] = (True, True, True, False)  # … on the way up
     context_dim: int = 1024  # width of the prompt's embeddings
-    groups: int = 32  # of channels, in the norms
-    norm_eps: float = 1e-5
+    groups: int = setting(None, "of channels, in the norms", WIDTH, default=32)
+    norm_eps: float = setting(None, "added to the variance in norms", EPS, default=1e-5)
     cosine_first: bool = True  # in the embedding of time
     frequency_shift: float = 0.0  # in the embedding of time
     linear_projections: bool = True  # how the file stores the maps around attention
@@ -40,6 +52,7 @@ class UNetConfig:
     param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
+        check_settings(self)
         per_level = (self.heads, self.depths, self.down_attention, self.up_attention)
         if any(len(values) != len(self.channels) for values in per_level):
             raise ConfigError(
@@ -64,12 +77,21 @@ class AutoencoderConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    image_channels: int = 3
-    latent_channels: int = 4
-    channels: tuple[int, ...] = (128, 256, 512, 512)  # of each level, from the finest
-    layers: int = 2  # residual blocks of an encoder's level; the decoder's have one more
-    groups: int = 32  # of channels, in the norms
-    scaling_factor: float = 0.18215  # multiplies latents for the denoiser
+    image_channels: int = setting(None, "of the images", WIDTH, default=3)
+    latent_channels: int = setting(None, "of the latents", WIDTH, default=4)
+    channels: tuple[int, ...] = setting(
+        None, "of each level, from the finest", WIDTH, default=(128, 256, 512, 512)
+    )
+    layers: int = setting(
+        None,
+        "residual blocks of an encoder's level; the decoder's have one more",
+        LAYERS,
+        default=2,
+    )
+    groups: int = setting(None, "of channels, in the norms", WIDTH, default=32)
+    scaling_factor: float = setting(
+        None, "multiplies latents for the denoiser", POSITIVE, default=0.18215
+    )
     shift_factor: float = 0.0  # subtracted from latents before that
     quant_conv: bool = True  # a linear map after the encoder
     post_quant_conv: bool = True  # a linear map before the decoder
@@ -78,6 +100,7 @@ class AutoencoderConfig:
     param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
+        check_settings(self)
         _check_channels(self.channels, self.groups)
 
     @property

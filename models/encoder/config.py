@@ -5,6 +5,16 @@ from dataclasses import dataclass
 from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.text_heads import TextHeadConfig
+from models.settings import (
+    COUNT,
+    DEVIATION,
+    EPS,
+    LAYERS,
+    TOKENS,
+    WIDTH,
+    check_settings,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -14,29 +24,40 @@ class EncoderConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int
-    num_layers: int
-    dim: int  # width of the residual stream
-    hidden_dim: int  # width of the feed-forward block
-    num_heads: int
-    num_positions: int  # rows of the position table
     head: TextHeadConfig
-    embedding_dim: int  # width of the embeddings, if they are projected to `dim`
+    vocab_size: int = setting("vocab_size", "tokens", TOKENS)
+    num_layers: int = setting("num_hidden_layers", "layers", LAYERS)
+    dim: int = setting("hidden_size", "width of the residual stream", WIDTH)
+    hidden_dim: int = setting("intermediate_size", "width of the feed-forward block", WIDTH)
+    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH)
+    num_positions: int = setting("max_position_embeddings", "rows of the position table", TOKENS)
+    embedding_dim: int = setting(
+        "embedding_size", "width of the embeddings, if they are projected to `dim`", WIDTH
+    )
     embedding_projection: bool = False
-    type_vocab_size: int = 0  # kinds of text in a sequence; 0 = not told apart
+    type_vocab_size: int = setting(
+        "type_vocab_size", "kinds of text in a sequence; 0 = not told apart", COUNT, default=0
+    )
     # RoBERTa: positions count the tokens other than this one, and begin one after it.
     position_pad: int | None = None
     relative_buckets: int = 0  # MPNet: buckets of a relative position bias; 0 = no bias
     # ALBERT: consecutive layers are one group of blocks, again and again.
-    num_groups: int | None = None  # None = every layer is a block of its own
-    blocks_per_group: int = 1
-    norm_eps: float = 1e-12  # added to the variance in LayerNorm
-    act: str = "gelu"  # of the feed-forward block
-    initializer_range: float = 0.02  # standard deviation of the initial weights
+    num_groups: int | None = setting(
+        "num_hidden_groups", "None = every layer is a block of its own", LAYERS, default=None
+    )
+    blocks_per_group: int = setting("inner_group_num", "blocks of a group", LAYERS, default=1)
+    norm_eps: float = setting(
+        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-12
+    )
+    act: str = setting("hidden_act", "of the feed-forward block", default="gelu")
+    initializer_range: float = setting(
+        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
     dtype: str = "float32"  # of activations and matmul operands
     param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.dim % self.num_heads:
             raise ConfigError(
                 f"dim={self.dim} is not a multiple of num_heads={self.num_heads}: every head has "

@@ -1,10 +1,11 @@
 """The families of encoders: from a family's config.json and key table to the common model.
 
-Defaults are those of transformers for fields that a file leaves out.
+A family's table names the fields that it knows, and what transformers takes for one that a file
+leaves out.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from models.architecture import Architecture
@@ -13,6 +14,7 @@ from models.encoder.model import Encoder
 from models.encoder.sharding import AXES
 from models.encoder.weights import ALBERT, BERT, DISTILBERT, ELECTRA, MPNET, ROBERTA, Layout
 from models.layers.text_heads import CLASSES, TextHeadConfig
+from models.settings import read_settings
 from models.weights.fields import Fields, count_labels, read_dtype
 
 
@@ -51,88 +53,41 @@ def _encoder(fields: Fields, task: str, heads: Heads, **changes: Any) -> Encoder
     if task == "fill-mask":
         fields.refuse("tie_word_embeddings", True, why="the output table must be the embedding's")
     dtype = read_dtype(fields)
-    settings: dict[str, Any] = {
-        "vocab_size": fields.positive("vocab_size"),
-        "num_positions": fields.positive("max_position_embeddings"),
-        "head": heads.config(fields, task),
-        "initializer_range": fields.number("initializer_range", 0.02),
-        "dtype": dtype,
-        "param_dtype": dtype,
-    }
-    settings |= _dimensions(fields) if "dim" not in changes else {}
-    settings |= changes
-    settings.setdefault("embedding_dim", settings["dim"])
-    return EncoderConfig(**settings)
-
-
-def _dimensions(fields: Fields) -> dict[str, Any]:
-    return {
-        "num_layers": fields.positive("num_hidden_layers"),
-        "dim": fields.positive("hidden_size"),
-        "hidden_dim": fields.positive("intermediate_size"),
-        "num_heads": fields.positive("num_attention_heads"),
-        "type_vocab_size": fields.positive("type_vocab_size", 2),
-        "norm_eps": fields.number("layer_norm_eps", 1e-12),
-        "act": fields.text("hidden_act", "gelu"),
-    }
+    given = {"head": heads.config(fields, task), "dtype": dtype, "param_dtype": dtype, **changes}
+    if not fields.knows("embedding_size"):
+        given["embedding_dim"] = fields.positive("hidden_size")
+    return EncoderConfig(**read_settings(EncoderConfig, fields, given=given))
 
 
 def _bert(fields: Fields, task: str) -> EncoderConfig:
-    return _encoder(fields, task, Heads(fields.text("hidden_act", "gelu")))
+    return _encoder(fields, task, Heads(fields.text("hidden_act")))
 
 
 def _roberta(fields: Fields, task: str) -> EncoderConfig:
-    return _encoder(fields, task, Heads("gelu"), position_pad=fields.integer("pad_token_id", 1))
+    return _encoder(fields, task, Heads("gelu"), position_pad=fields.integer("pad_token_id"))
 
 
 def _mpnet(fields: Fields, task: str) -> EncoderConfig:
     fields.refuse("relative_attention_num_buckets", 32, why="only 32 buckets are supported")
-    return _encoder(
-        fields, task, Heads("gelu"), position_pad=1, relative_buckets=32, type_vocab_size=0
-    )
+    return _encoder(fields, task, Heads("gelu"), position_pad=1, relative_buckets=32)
 
 
 def _distilbert(fields: Fields, task: str) -> EncoderConfig:
-    act = fields.text("activation", "gelu")
-    return _encoder(
-        fields,
-        task,
-        Heads(act, features=None, classify="relu", choose="relu"),
-        num_layers=fields.positive("n_layers"),
-        dim=fields.positive("dim"),
-        hidden_dim=fields.positive("hidden_dim"),
-        num_heads=fields.positive("n_heads"),
-        act=act,
-    )
+    act = fields.text("hidden_act")
+    return _encoder(fields, task, Heads(act, features=None, classify="relu", choose="relu"))
 
 
 def _albert(fields: Fields, task: str) -> EncoderConfig:
-    act = fields.text("hidden_act", "gelu_new")
-    return _encoder(
-        fields,
-        task,
-        Heads(act),
-        act=act,
-        embedding_dim=fields.positive("embedding_size", 128),
-        embedding_projection=True,
-        num_groups=fields.positive("num_hidden_groups", 1),
-        blocks_per_group=fields.positive("inner_group_num", 1),
-    )
+    return _encoder(fields, task, Heads(fields.text("hidden_act")), embedding_projection=True)
 
 
 def _electra(fields: Fields, task: str) -> EncoderConfig:
     if task == "multiple-choice":
         fields.refuse("summary_type", "first", why="only the first token's vector is supported")
         fields.refuse("summary_use_proj", True, why="only heads with a projection are supported")
-    embedding_dim = fields.positive("embedding_size", 128)
-    choose = fields.text("summary_activation", "gelu")
-    return _encoder(
-        fields,
-        task,
-        Heads("gelu", features=None, classify="gelu", choose=choose),
-        embedding_dim=embedding_dim,
-        embedding_projection=embedding_dim != fields.positive("hidden_size"),
-    )
+    heads = Heads("gelu", features=None, classify="gelu", choose=fields.text("summary_activation"))
+    is_projected = fields.positive("embedding_size") != fields.positive("hidden_size")
+    return _encoder(fields, task, heads, embedding_projection=is_projected)
 
 
 @dataclass(frozen=True)
@@ -143,6 +98,8 @@ class Family:
     model_type: str
     read_config: Callable[[Fields, str], EncoderConfig]
     layout: Layout
+    defaults: Mapping[str, Any]
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def architecture(self, task: str) -> Architecture:
         """Its encoder with the head for a task."""
@@ -156,20 +113,63 @@ class Family:
             family="encoder",
             task=task,
             read_config=read_config,
+            defaults=self.defaults,
+            aliases=self.aliases,
             model=Encoder,
             axes=AXES,
             keys=self.layout.table,
         )
 
 
+_COMMON: Mapping[str, Any] = {
+    "vocab_size": 30_522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 512,
+    "initializer_range": 0.02,
+}
+_BERT = {**_COMMON, "type_vocab_size": 2, "layer_norm_eps": 1e-12}
+_ROBERTA = {**_BERT, "pad_token_id": 1}
+_MPNET = {**_COMMON, "vocab_size": 30_527, "layer_norm_eps": 1e-12}
+_DISTILBERT = {**_COMMON, "num_hidden_layers": 6}
+_ALBERT = {
+    **_BERT,
+    "vocab_size": 30_000,
+    "embedding_size": 128,
+    "hidden_size": 4096,
+    "num_hidden_groups": 1,
+    "num_attention_heads": 64,
+    "intermediate_size": 16_384,
+    "inner_group_num": 1,
+    "hidden_act": "gelu_new",
+}
+_ELECTRA = {
+    **_BERT,
+    "embedding_size": 128,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+    "summary_activation": "gelu",
+}
+_DISTILBERT_NAMES = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+}
+
 FAMILIES = (
-    Family("Bert", "bert", _bert, BERT),
-    Family("Roberta", "roberta", _roberta, ROBERTA),
-    Family("Camembert", "camembert", _roberta, ROBERTA),
-    Family("XLMRoberta", "xlm-roberta", _roberta, ROBERTA),
-    Family("DistilBert", "distilbert", _distilbert, DISTILBERT),
-    Family("Albert", "albert", _albert, ALBERT),
-    Family("Electra", "electra", _electra, ELECTRA),
-    Family("MPNet", "mpnet", _mpnet, MPNET),
+    Family("Bert", "bert", _bert, BERT, _BERT),
+    Family("Roberta", "roberta", _roberta, ROBERTA, {**_ROBERTA, "vocab_size": 50_265}),
+    Family("Camembert", "camembert", _roberta, ROBERTA, _ROBERTA),
+    Family("XLMRoberta", "xlm-roberta", _roberta, ROBERTA, _ROBERTA),
+    Family("DistilBert", "distilbert", _distilbert, DISTILBERT, _DISTILBERT, _DISTILBERT_NAMES),
+    Family("Albert", "albert", _albert, ALBERT, _ALBERT),
+    Family("Electra", "electra", _electra, ELECTRA, _ELECTRA),
+    Family("MPNet", "mpnet", _mpnet, MPNET, _MPNET),
 )
 ARCHITECTURES = tuple(family.architecture(task) for family in FAMILIES for task in CLASSES)

@@ -38,6 +38,12 @@ class Rotary:
             raise ConfigError(
                 f"the rotary kind {self.kind!r} is not supported; there are {', '.join(KINDS)}"
             )
+        for name in ("theta", "fraction", "factor", "magnitude"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ConfigError(f"rotary positions need {name} above zero, not {value}")
+        if self.fraction > 1:
+            raise ConfigError(f"fraction={self.fraction} of a head cannot turn: at most 1 can")
 
     def width(self, head_dim: int) -> int:
         """R: how many numbers of a head are rotated."""
@@ -55,8 +61,8 @@ def turn(
     positions: jax.Array, head_dim: int, rotary: Rotary, length: jax.typing.ArrayLike | None = None
 ) -> Turn:
     """The turn of positions [T] or [B, T]. `length` is that of the whole text, a number or, for
-    several texts in a row, [B, T, 1]: only longrope looks at it, and takes the short factors
-    without it."""
+    several texts in a row, [B, T, 1]: only dynamic and longrope look at it, and are those of short
+    texts without it."""
     angles = positions.astype(jnp.float32)[..., None] * frequencies(rotary, head_dim, length)
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     if rotary.magnitude == 1:
@@ -80,7 +86,7 @@ def apply_rotary(x: jax.Array, turn: Turn) -> jax.Array:
 def frequencies(
     rotary: Rotary, head_dim: int, length: jax.typing.ArrayLike | None = None
 ) -> jax.Array:
-    """Radians per position of every pair, FP32 [R/2], or [B, T, R/2] where longrope has lengths
+    """Radians per position of every pair, FP32 [R/2], or [B, T, R/2] for lengths
     [B, T, 1]; see `turn`."""
     width = rotary.width(head_dim)
     exponents = jnp.arange(0, width, 2, dtype=jnp.float32) / width
@@ -96,6 +102,17 @@ def _default(rotary: Rotary, base: jax.Array, length: jax.typing.ArrayLike | Non
 
 def _linear(rotary: Rotary, base: jax.Array, length: jax.typing.ArrayLike | None) -> jax.Array:
     return base / rotary.factor
+
+
+def _dynamic(rotary: Rotary, base: jax.Array, length: jax.typing.ArrayLike | None) -> jax.Array:
+    """The base grows with a text beyond the old context, as far as it needs (the dynamic form of
+    "NTK-aware scaled RoPE", bloc97 and emozilla, 2023)."""
+    width = 2 * base.shape[0]
+    if length is None or width == 2:
+        return base
+    beyond = jnp.maximum(jnp.asarray(length, jnp.float32) / rotary.original_length, 1.0) - 1
+    exponents = jnp.arange(0, width, 2, dtype=jnp.float32) / (width - 2)
+    return base * (rotary.factor * beyond + 1) ** -exponents
 
 
 def _llama3(rotary: Rotary, base: jax.Array, length: jax.typing.ArrayLike | None) -> jax.Array:
@@ -135,6 +152,7 @@ def _longrope(rotary: Rotary, base: jax.Array, length: jax.typing.ArrayLike | No
 KINDS: Mapping[str, Kind] = {
     "default": _default,
     "linear": _linear,
+    "dynamic": _dynamic,
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,

@@ -6,6 +6,15 @@ from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
+from models.settings import (
+    DEVIATION,
+    EPS,
+    LAYERS,
+    TOKENS,
+    WIDTH,
+    check_settings,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -15,27 +24,30 @@ class ModernBertConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int
-    num_layers: int
-    dim: int  # width of the residual stream
-    hidden_dim: int  # width of the feed-forward block
-    num_heads: int
-    max_seq_len: int  # longest text, in tokens
     head: TextHeadConfig
     rotary: Rotary  # of the layers that see the whole text
     local_rotary: Rotary  # of the layers that see their neighbourhood
     local_layers: tuple[int, ...]
     reach: int  # how many tokens to either side a local layer sees
-    norm_eps: float = 1e-5  # added to the variance in LayerNorm
-    norm_bias: bool = False
-    attention_bias: bool = False
-    mlp_bias: bool = False
-    act: str = "gelu"  # of the feed-forward block
-    initializer_range: float = 0.02  # standard deviation of the initial weights
+    vocab_size: int = setting("vocab_size", "tokens", TOKENS)
+    num_layers: int = setting("num_hidden_layers", "layers", LAYERS)
+    dim: int = setting("hidden_size", "width of the residual stream", WIDTH)
+    hidden_dim: int = setting("intermediate_size", "width of the feed-forward block", WIDTH)
+    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH)
+    max_seq_len: int = setting("max_position_embeddings", "longest text, in tokens", TOKENS)
+    norm_eps: float = setting("norm_eps", "added to the variance in LayerNorm", EPS, default=1e-5)
+    norm_bias: bool = setting("norm_bias", "biases of norms", default=False)
+    attention_bias: bool = setting("attention_bias", "biases of attention", default=False)
+    mlp_bias: bool = setting("mlp_bias", "biases of the feed-forward block", default=False)
+    act: str = setting("hidden_activation", "of the feed-forward block", default="gelu")
+    initializer_range: float = setting(
+        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
     dtype: str = "float32"  # of activations and matmul operands
     param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.dim % self.num_heads:
             raise ConfigError(
                 f"dim={self.dim} is not a multiple of num_heads={self.num_heads}: every head has "

@@ -4,6 +4,15 @@ from dataclasses import dataclass
 
 from models.errors import ConfigError
 from models.layers.activations import activation
+from models.settings import (
+    DEVIATION,
+    EPS,
+    LAYERS,
+    TOKENS,
+    WIDTH,
+    check_settings,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -13,27 +22,41 @@ class T5Config:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int
-    num_layers: int  # of the encoder
-    num_decoder_layers: int
-    dim: int  # width of the residual stream
-    hidden_dim: int  # width of the feed-forward block
-    num_heads: int
-    head_dim: int  # width of one head; need not be dim / num_heads
     start_token: int  # what the decoder's text begins with
-    max_seq_len: int = 512  # longest text in training; relative positions set no limit
-    num_buckets: int = 32  # of relative positions
-    max_distance: int = 128  # farther tokens share a bucket
+    vocab_size: int = setting("vocab_size", "tokens", TOKENS)
+    num_layers: int = setting("num_layers", "layers of the encoder", LAYERS)
+    num_decoder_layers: int = setting("num_decoder_layers", "layers of the decoder", LAYERS)
+    dim: int = setting("d_model", "width of the residual stream", WIDTH)
+    hidden_dim: int = setting("d_ff", "width of the feed-forward block", WIDTH)
+    num_heads: int = setting("num_heads", "attention heads", WIDTH)
+    head_dim: int = setting("d_kv", "width of one head; need not be dim / num_heads", WIDTH)
+    max_seq_len: int = setting(
+        "n_positions",
+        "longest text in training; relative positions set no limit",
+        TOKENS,
+        default=512,
+    )
+    num_buckets: int = setting(
+        "relative_attention_num_buckets", "of relative positions", WIDTH, default=32
+    )
+    max_distance: int = setting(
+        "relative_attention_max_distance", "farther tokens share a bucket", WIDTH, default=128
+    )
     act: str = "relu"  # of the feed-forward block
     gated: bool = False  # the feed-forward block multiplies two projections
-    norm_eps: float = 1e-6  # added to the mean square in RMSNorm
+    norm_eps: float = setting(
+        "layer_norm_epsilon", "added to the mean square in RMSNorm", EPS, default=1e-6
+    )
     tie_embeddings: bool = True  # the head is the transposed embedding table
     scale_logits: bool = True  # the decoder's output is divided by sqrt(dim) before the head
-    initializer_factor: float = 1.0  # of the initial weights
+    initializer_factor: float = setting(
+        "initializer_factor", "of the initial weights", DEVIATION, default=1.0
+    )
     dtype: str = "float32"  # of activations and matmul operands
     param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.num_buckets % 4 or not 2 * self.max_distance > self.num_buckets:
             raise ConfigError(
                 f"num_buckets={self.num_buckets} and max_distance={self.max_distance} do not fit: "

@@ -1,12 +1,13 @@
 """From the config.json of T5 to its models, and its architectures.
 
-Defaults are those of transformers for fields that a file leaves out.
+The table of defaults is what transformers takes for fields that a file leaves out.
 """
 
 from collections.abc import Collection
 from dataclasses import replace
 
 from models.architecture import Architecture
+from models.settings import read_settings
 from models.t5.config import T5Config
 from models.t5.model import T5, T5Encoder
 from models.t5.sharding import AXES
@@ -19,38 +20,27 @@ ACTS = {"gelu": "gelu_new"}
 
 def _read_config(fields: Fields) -> T5Config:
     dtype = read_dtype(fields)
-    num_layers = fields.positive("num_layers", 6)
     act, gated = _feed_forward(fields)
     # Transformers 4 tells version 1.1 by its head alone; 5 says that the output is not scaled, and
     # calls every head tied.
-    tied = fields.flag("tie_word_embeddings", True)
+    tied = fields.flag("tie_word_embeddings")
     scale_logits = fields.flag("scale_decoder_outputs", tied)
-    return T5Config(
-        vocab_size=fields.positive("vocab_size"),
-        num_layers=num_layers,
-        num_decoder_layers=fields.positive("num_decoder_layers", num_layers),
-        dim=fields.positive("d_model"),
-        hidden_dim=fields.positive("d_ff"),
-        num_heads=fields.positive("num_heads"),
-        head_dim=fields.positive("d_kv"),
-        start_token=fields.integer("decoder_start_token_id", fields.integer("pad_token_id", 0)),
-        max_seq_len=fields.positive("n_positions", 512),
-        num_buckets=fields.positive("relative_attention_num_buckets", 32),
-        max_distance=fields.positive("relative_attention_max_distance", 128),
-        act=act,
-        gated=gated,
-        norm_eps=fields.number("layer_norm_epsilon", 1e-6),
-        tie_embeddings=tied and scale_logits,
-        scale_logits=scale_logits,
-        initializer_factor=fields.number("initializer_factor", 1.0),
-        dtype=dtype,
-        param_dtype=dtype,
-    )
+    given = {
+        "start_token": fields.integer("decoder_start_token_id", fields.integer("pad_token_id")),
+        "act": act,
+        "gated": gated,
+        "tie_embeddings": tied and scale_logits,
+        "scale_logits": scale_logits,
+        "dtype": dtype,
+        "param_dtype": dtype,
+    }
+    otherwise = {"num_decoder_layers": fields.positive("num_layers")}
+    return T5Config(**read_settings(T5Config, fields, otherwise=otherwise, given=given))
 
 
 def _feed_forward(fields: Fields) -> tuple[str, bool]:
     """The activation, and whether it is a gate."""
-    text = fields.text("feed_forward_proj", "relu")
+    text = fields.text("feed_forward_proj")
     gated, _, act = text.rpartition("-")
     if gated not in ("", "gated"):
         raise fields.fail("feed_forward_proj", "an activation, or gated-<activation> is needed")
@@ -64,6 +54,23 @@ def _refine(config: T5Config, tensors: Collection[str]) -> T5Config:
     return replace(config, tie_embeddings=HEAD not in tensors)
 
 
+_DEFAULTS = {
+    "vocab_size": 32_128,
+    "d_model": 512,
+    "d_kv": 64,
+    "d_ff": 2048,
+    "num_layers": 6,
+    "num_decoder_layers": None,  # as many as the encoder has
+    "num_heads": 8,
+    "n_positions": 512,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "layer_norm_epsilon": 1e-6,
+    "initializer_factor": 1.0,
+    "feed_forward_proj": "relu",
+    "pad_token_id": 0,
+    "tie_word_embeddings": True,
+}
 ARCHITECTURES = (
     Architecture(
         name="T5ForConditionalGeneration",
@@ -71,6 +78,7 @@ ARCHITECTURES = (
         family="t5",
         task="text2text-generation",
         read_config=_read_config,
+        defaults=_DEFAULTS,
         model=T5,
         axes=AXES,
         keys=key_table,
@@ -82,6 +90,7 @@ ARCHITECTURES = (
         family="t5",
         task="feature-extraction",
         read_config=_read_config,
+        defaults=_DEFAULTS,
         model=T5Encoder,
         axes=AXES,
         keys=encoder_table,

@@ -5,6 +5,14 @@ from dataclasses import dataclass
 from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.blocks import BlockShape
+from models.settings import (
+    DEVIATION,
+    EPS,
+    LAYERS,
+    WIDTH,
+    check_settings,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -14,26 +22,37 @@ class ViTConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    image_size: tuple[int, int] = (224, 224)  # height and width, in pixels
-    patch_size: tuple[int, int] = (16, 16)  # of one token, in pixels
-    num_channels: int = 3
-    num_layers: int = 12
-    dim: int = 768  # width of the residual stream
-    hidden_dim: int = 3072  # width of the feed-forward block
-    num_heads: int = 12
-    act: str = "gelu"  # of the feed-forward block
-    qkv_bias: bool = True
-    norm_eps: float = 1e-12
+    image_size: tuple[int, int] = setting(
+        "image_size", "height and width, in pixels", WIDTH, default=(224, 224)
+    )
+    patch_size: tuple[int, int] = setting(
+        "patch_size", "of one token, in pixels", WIDTH, default=(16, 16)
+    )
+    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    num_layers: int = setting("num_hidden_layers", "layers", LAYERS, default=12)
+    dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=768)
+    hidden_dim: int = setting(
+        "intermediate_size", "width of the feed-forward block", WIDTH, default=3072
+    )
+    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH, default=12)
+    act: str = setting("hidden_act", "of the feed-forward block", default="gelu")
+    qkv_bias: bool = setting("qkv_bias", "biases of queries, keys and values", default=True)
+    norm_eps: float = setting(
+        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-12
+    )
     distilled: bool = False  # a second token in front of the patches, which learns from a teacher
     pooler_dim: int | None = None  # width of the pooled output; None = no pooler
     pooler_act: str = "tanh"
     num_labels: int | None = None  # None = no classifier
     distilled_classifier: bool = False  # a second classifier, on the distillation token
-    initializer_range: float = 0.02  # standard deviation of the initial weights
+    initializer_range: float = setting(
+        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
     dtype: str = "float32"  # of activations and matmul operands
     param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.dim % self.num_heads:
             raise ConfigError(f"dim={self.dim} is not a multiple of num_heads={self.num_heads}")
         if any(

@@ -1,6 +1,6 @@
 """ViT and DeiT: from their config.json and key table to the common model.
 
-Defaults are those of transformers for fields that a file leaves out.
+The config's defaults are those of transformers for fields that a file leaves out.
 """
 
 from collections.abc import Collection
@@ -9,39 +9,26 @@ from functools import partial
 from typing import Any
 
 from models.architecture import Architecture
+from models.settings import read_settings, write_settings
 from models.vit.config import ViTConfig
 from models.vit.model import ViT
 from models.vit.sharding import AXES
 from models.vit.weights import CLASSIFIER, TWO_CLASSIFIERS, key_table
-from models.weights.fields import Fields, count_labels, read_dtype, read_pair
+from models.weights.fields import Fields, count_labels, read_dtype
 from models.weights.table import Row
 
 
 def _vit(fields: Fields, **changes: Any) -> ViTConfig:
     """The fields that all variants share; `changes` replaces some."""
     dtype = read_dtype(fields)
-    config = ViTConfig(
-        image_size=read_pair(fields, "image_size", 224),
-        patch_size=read_pair(fields, "patch_size", 16),
-        num_channels=fields.positive("num_channels", 3),
-        num_layers=fields.positive("num_hidden_layers", 12),
-        dim=fields.positive("hidden_size", 768),
-        hidden_dim=fields.positive("intermediate_size", 3072),
-        num_heads=fields.positive("num_attention_heads", 12),
-        act=fields.text("hidden_act", "gelu"),
-        qkv_bias=fields.flag("qkv_bias", True),
-        norm_eps=fields.number("layer_norm_eps", 1e-12),
-        initializer_range=fields.number("initializer_range", 0.02),
-        dtype=dtype,
-        param_dtype=dtype,
-    )
-    return replace(config, **changes)
+    given = {"dtype": dtype, "param_dtype": dtype, **changes}
+    return ViTConfig(**read_settings(ViTConfig, fields, given=given))
 
 
 def _features(fields: Fields, **changes: Any) -> ViTConfig:
     return _vit(
         fields,
-        pooler_dim=fields.positive("pooler_output_size", fields.positive("hidden_size", 768)),
+        pooler_dim=fields.positive("pooler_output_size", fields.positive("hidden_size")),
         pooler_act=fields.text("pooler_act", "tanh"),
         **changes,
     )
@@ -66,6 +53,7 @@ def _architecture(
         family="vit",
         task="image-classification" if heads else "image-feature-extraction",
         read_config=read_config,
+        defaults=write_settings(ViTConfig()),
         model=ViT,
         axes=AXES,
         keys=partial(key_table, prefix, heads),

@@ -50,7 +50,14 @@ def _sharded(directory: Path, index: Path) -> dict[str, StoredTensor]:
         weight_map: dict[str, str] = json.loads(index.read_text())["weight_map"]
         names = sorted(set(weight_map.values()))
         files = [directory / name for name in names]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise WeightsError(f"{index} cannot be used: {error!r}") from error
     outside = [name for name in names if Path(name).name != name]
     if outside:

@@ -30,7 +30,7 @@ def _generation_fields(file: Path) -> list[Fields]:
         return []
     try:
         values: Any = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{file} holds a {type(values).__name__}, but a JSON object is needed")

@@ -1,6 +1,7 @@
 """Fields of a config.json, read with the checks that a file from elsewhere needs."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from models.errors import ConfigError
 
 CONFIG_FILE = "config.json"
 DTYPES = ("float32", "bfloat16", "float16")
+LONGEST = 200  # letters of a value in a message
 _REQUIRED: Any = object()
 
 
@@ -19,11 +21,28 @@ class Fields:
     there is no default or the value has another type.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        where: str,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
         self.values, self.where = values, where
+        self._defaults, self._aliases = defaults or {}, aliases or {}
+
+    def of_family(self, defaults: Mapping[str, Any], aliases: Mapping[str, str]) -> "Fields":
+        """The same fields as a family of models reads them: `defaults` are all names that it knows,
+        and what a missing one stands for; `aliases` are its own names for some of these."""
+        return Fields(self.values, self.where, defaults=defaults, aliases=aliases)
+
+    def knows(self, name: str) -> bool:
+        """Whether the family knows a field of this name."""
+        return name in self._defaults
 
     def __contains__(self, name: str) -> bool:
-        return self.values.get(name) is not None
+        return self.values.get(self._spelled(name)) is not None
 
     def integer(self, name: str, default: Any = _REQUIRED) -> int:
         return self._read(name, default, (int,), "an integer")
@@ -37,7 +56,18 @@ class Fields:
 
     def number(self, name: str, default: Any = _REQUIRED) -> float:
         value = self._read(name, default, (int, float), "a number")
-        return float(value) if isinstance(value, int) else value
+        if isinstance(value, int):
+            if abs(value) >= 2**1023:
+                raise self._fault(name, value, "a number that a computer can hold")
+            return float(value)
+        return value
+
+    def positive_number(self, name: str, default: Any = _REQUIRED) -> float:
+        """A finite number above zero."""
+        value = self.number(name, default)
+        if value is not None and not 0 < value < math.inf:
+            raise self._fault(name, value, "a number above zero")
+        return value
 
     def flag(self, name: str, default: Any = _REQUIRED) -> bool:
         value = self._read(name, default, (bool,), "true or false")
@@ -49,6 +79,30 @@ class Fields:
     def list(self, name: str, default: Any = _REQUIRED) -> list[Any]:
         return self._read(name, default, (list,), "a list")
 
+    def integers(self, name: str, default: Any = _REQUIRED) -> tuple[int, ...]:
+        """A list of integers."""
+        values = self.list(name, default)
+        if values is not None and not all(type(value) is int for value in values):
+            raise self._fault(name, values, "a list of integers")
+        return values if values is None else tuple(values)
+
+    def positive_numbers(self, name: str) -> tuple[float, ...]:
+        """A list of finite numbers above zero."""
+        values = self.list(name)
+        if not all(type(value) in (int, float) and 0 < value < math.inf for value in values):
+            raise self._fault(name, values, "a list of numbers above zero")
+        return tuple(map(float, values))
+
+    def pair(self, name: str, default: Any = _REQUIRED) -> tuple[int, int]:
+        """Height and width: two positive integers, or one for both."""
+        value = self._get(name)
+        if not isinstance(value, list):
+            size = self.positive(name, default)
+            return size if isinstance(size, tuple) else (size, size)
+        if len(value) != 2 or not all(type(size) is int and size > 0 for size in value):
+            raise self.fail(name, "one or two positive integers are needed")
+        return value[0], value[1]
+
     def object(self, name: str, default: Any = _REQUIRED) -> "Fields":
         """The fields of a nested object."""
         value = self._read(name, default, (dict,), "an object")
@@ -56,15 +110,17 @@ class Fields:
 
     def fail(self, name: str, why: str) -> ConfigError:
         """An error about a field whose value cannot be used."""
-        return ConfigError(f"{self.where} says {name}={self.values.get(name)!r}: {why}")
+        return ConfigError(
+            f"{self.where} says {self._spelled(name)}={_short(self._get(name))}: {why}"
+        )
 
     def refuse(self, name: str, *allowed: Any, why: str) -> None:
         """Raises ConfigError if the field is there with another value than the allowed ones."""
-        if name in self and self.values[name] not in allowed:
+        if name in self and self._get(name) not in allowed:
             raise self.fail(name, why)
 
     def _read(self, name: str, default: Any, types: tuple[type, ...], expected: str) -> Any:
-        value = self.values.get(name)
+        value = self._get(name)
         if value is None:
             if default is _REQUIRED:
                 raise ConfigError(
@@ -77,7 +133,25 @@ class Fields:
         return value
 
     def _fault(self, name: str, value: Any, expected: str) -> ConfigError:
-        return ConfigError(f"{self.where} says {name}={value!r}, but {expected} is needed there")
+        return ConfigError(
+            f"{self.where} says {self._spelled(name)}={_short(value)}, but {expected} is needed "
+            "there"
+        )
+
+    def _spelled(self, name: str) -> str:
+        """The name by which the file has a field: the family's own, unless only the other is
+        there."""
+        own = self._aliases.get(name, name)
+        return name if own not in self.values and name in self.values else own
+
+    def _get(self, name: str) -> Any:
+        spelled = self._spelled(name)
+        return self.values[spelled] if spelled in self.values else self._defaults.get(name)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def read_fields(path: Path) -> Fields:
@@ -93,7 +167,7 @@ def read_fields(path: Path) -> Fields:
             f"cannot read {file}: {error.strerror}. Give the directory of a Hugging Face "
             "checkpoint or the path of its config.json."
         ) from error
-    except ValueError as error:  # also of text that is not UTF-8
+    except (ValueError, RecursionError) as error:  # also of text that is not UTF-8
         raise ConfigError(f"{file} is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{file} holds a {type(values).__name__}, but a JSON object is needed")
@@ -113,14 +187,3 @@ def count_labels(fields: Fields) -> int:
     """How many classes a classifier tells apart: `num_labels`, else those of `id2label`, else 2."""
     names = fields.object("id2label", None)
     return fields.positive("num_labels", 2 if names is None else len(names.values))
-
-
-def read_pair(fields: Fields, name: str, default: int) -> tuple[int, int]:
-    """Height and width: two positive integers, or one for both."""
-    if not isinstance(fields.values.get(name), list):
-        size = fields.positive(name, default)
-        return size, size
-    sizes = fields.list(name)
-    if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise fields.fail(name, "one or two positive integers are needed")
-    return sizes[0], sizes[1]

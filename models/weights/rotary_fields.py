@@ -11,28 +11,35 @@ OTHER_NAMES = {"su": "longrope"}  # early Phi-3
 
 
 def read_rotary(
-    fields: Fields, *, theta: float = 10_000.0, parameters: Fields | None = None
+    fields: Fields, parameters: Fields | None = None, *, theta: float | None = None
 ) -> Rotary:
-    """The rotary positions of `rope_parameters` (transformers 5), or of `rope_theta` and
-    `rope_scaling` (4); `theta` is the base if none is given.
+    """The rotary positions of `rope_scaling` (transformers 4) or `rope_parameters` (5), whose
+    base may stand beside them as `rope_theta`.
 
-    `parameters` stands for `rope_parameters` in models that have several. Raises ConfigError for
-    a kind that is not supported.
+    `rope_scaling` wins: people add it to a file to stretch its context. `parameters` stands for
+    both in models that have several, and `theta` for the base beside them. Only families that know
+    `partial_rotary_factor` turn a part of a head. Raises ConfigError for a kind that is not
+    supported or a number out of range.
     """
+    nothing = Fields({}, fields.where)
     if parameters is None:
-        parameters = fields.object("rope_parameters", None)
-    if parameters is None:
-        parameters = fields.object("rope_scaling", Fields({}, fields.where))
+        parameters = fields.object("rope_scaling", None)
+        if parameters is None or not parameters.values:
+            parameters = fields.object("rope_parameters", nothing)
     kind = parameters.text("rope_type", parameters.text("type", "default"))
     kind = OTHER_NAMES.get(kind, kind)
     if kind not in _READERS:
         name = "rope_type" if "rope_type" in parameters else "type"
         raise parameters.fail(name, f"supported are {', '.join(_READERS)}")
-    fraction = fields.number("partial_rotary_factor", 1.0)
+    beside = fields.positive_number("rope_theta", 10_000.0) if theta is None else theta
+    part = "partial_rotary_factor"
+    fraction = 1.0
+    if fields.knows(part):
+        fraction = parameters.positive_number(part, fields.positive_number(part, 1.0))
     return Rotary(
-        theta=parameters.number("rope_theta", fields.number("rope_theta", theta)),
+        theta=parameters.positive_number("rope_theta", beside),
         kind=kind,
-        fraction=parameters.number("partial_rotary_factor", fraction),
+        fraction=fraction,
         **_READERS[kind](fields, parameters),
     )
 
@@ -42,21 +49,30 @@ def _default(fields: Fields, parameters: Fields) -> dict[str, Any]:
 
 
 def _linear(fields: Fields, parameters: Fields) -> dict[str, Any]:
-    return {"factor": parameters.number("factor")}
+    return {"factor": parameters.positive_number("factor")}
+
+
+def _dynamic(fields: Fields, parameters: Fields) -> dict[str, Any]:
+    return {
+        "factor": parameters.positive_number("factor"),
+        "original_length": fields.positive("max_position_embeddings"),
+    }
 
 
 def _llama3(fields: Fields, parameters: Fields) -> dict[str, Any]:
     return {
-        "factor": parameters.number("factor"),
+        "factor": parameters.positive_number("factor"),
         "original_length": _original_length(fields, parameters),
-        "low_frequency_factor": parameters.number("low_freq_factor"),
-        "high_frequency_factor": parameters.number("high_freq_factor"),
+        "low_frequency_factor": parameters.positive_number("low_freq_factor"),
+        "high_frequency_factor": parameters.positive_number("high_freq_factor"),
     }
 
 
 def _yarn(fields: Fields, parameters: Fields) -> dict[str, Any]:
     original = _original_length(fields, parameters)
-    factor = parameters.number("factor", fields.integer("max_position_embeddings") / original)
+    factor = parameters.positive_number(
+        "factor", fields.integer("max_position_embeddings") / original
+    )
 
     def temperature(scale: float) -> float:
         return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
@@ -67,22 +83,24 @@ def _yarn(fields: Fields, parameters: Fields) -> dict[str, Any]:
     return {
         "factor": factor,
         "original_length": original,
-        "magnitude": parameters.number("attention_factor", inferred),
-        "beta_fast": parameters.number("beta_fast", 32.0),
-        "beta_slow": parameters.number("beta_slow", 1.0),
+        "magnitude": parameters.positive_number("attention_factor", inferred),
+        "beta_fast": parameters.positive_number("beta_fast", 32.0),
+        "beta_slow": parameters.positive_number("beta_slow", 1.0),
         "truncate": parameters.flag("truncate", True),
     }
 
 
 def _longrope(fields: Fields, parameters: Fields) -> dict[str, Any]:
     original = _original_length(fields, parameters)
-    factor = parameters.number("factor", fields.integer("max_position_embeddings") / original)
+    factor = parameters.positive_number(
+        "factor", fields.integer("max_position_embeddings") / original
+    )
     inferred = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     return {
         "original_length": original,
-        "magnitude": parameters.number("attention_factor", inferred),
-        "short_factors": tuple(float(factor) for factor in parameters.list("short_factor")),
-        "long_factors": tuple(float(factor) for factor in parameters.list("long_factor")),
+        "magnitude": parameters.positive_number("attention_factor", inferred),
+        "short_factors": parameters.positive_numbers("short_factor"),
+        "long_factors": parameters.positive_numbers("long_factor"),
     }
 
 
@@ -95,6 +113,7 @@ def _original_length(fields: Fields, parameters: Fields) -> int:
 _READERS: Mapping[str, Callable[[Fields, Fields], dict[str, Any]]] = {
     "default": _default,
     "linear": _linear,
+    "dynamic": _dynamic,
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,

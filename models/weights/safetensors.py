@@ -43,6 +43,7 @@ WRITTEN_AS: Mapping[np.dtype[Any], np.dtype[Any]] = {
 
 NAMES: Mapping[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH_BYTES = 8
+_MOST_AXES = 32
 _LONGEST_HEADER = 100_000_000  # as the reference implementation
 
 
@@ -118,6 +119,11 @@ def _tensor(file: Path, name: str, row: Mapping[str, Any], header_length: int) -
     tensor = StoredTensor(
         file, name, DTYPES[row["dtype"]], shape, _LENGTH_BYTES + header_length + begin
     )
+    if len(shape) > _MOST_AXES or prod(size or 1 for size in shape) >= 2**63:
+        raise WeightsError(
+            f"tensor {name!r} of {file} has {len(shape)} axes of {str(list(shape))[:80]}, which no "
+            "array can have: the file is damaged"
+        )
     if min(shape, default=0) < 0 or begin < 0 or end - begin != tensor.nbytes:
         raise WeightsError(
             f"tensor {name!r} of {file} claims bytes {begin} to {end}, which does not suit "

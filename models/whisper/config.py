@@ -5,6 +5,14 @@ from dataclasses import dataclass
 from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.blocks import BlockShape
+from models.settings import (
+    DEVIATION,
+    LAYERS,
+    TOKENS,
+    WIDTH,
+    check_settings,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -14,23 +22,37 @@ class WhisperConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int = 51865
-    num_mels: int = 80  # of the spectrogram
-    dim: int = 384  # width of the residual streams
-    encoder_layers: int = 4
-    encoder_heads: int = 6
-    encoder_hidden_dim: int = 1536  # width of the encoder's feed-forward blocks
-    decoder_layers: int = 4
-    decoder_heads: int = 6
-    decoder_hidden_dim: int = 1536  # width of the decoder's feed-forward blocks
-    act: str = "gelu"  # of the feed-forward blocks
-    max_source_len: int = 1500  # encoder positions: half as many as the spectrogram has frames
-    max_seq_len: int = 448  # longest text, in tokens
-    initializer_range: float = 0.02  # standard deviation of the initial weights
+    vocab_size: int = setting("vocab_size", "tokens", TOKENS, default=51865)
+    num_mels: int = setting("num_mel_bins", "of the spectrogram", WIDTH, default=80)
+    dim: int = setting("d_model", "width of the residual streams", WIDTH, default=384)
+    encoder_layers: int = setting("encoder_layers", "layers of the encoder", LAYERS, default=4)
+    encoder_heads: int = setting("encoder_attention_heads", "of the encoder", WIDTH, default=6)
+    encoder_hidden_dim: int = setting(
+        "encoder_ffn_dim", "width of the encoder's feed-forward blocks", WIDTH, default=1536
+    )
+    decoder_layers: int = setting("decoder_layers", "layers of the decoder", LAYERS, default=4)
+    decoder_heads: int = setting("decoder_attention_heads", "of the decoder", WIDTH, default=6)
+    decoder_hidden_dim: int = setting(
+        "decoder_ffn_dim", "width of the decoder's feed-forward blocks", WIDTH, default=1536
+    )
+    act: str = setting("activation_function", "of the feed-forward blocks", default="gelu")
+    max_source_len: int = setting(
+        "max_source_positions",
+        "encoder positions: half as many as the spectrogram has frames",
+        TOKENS,
+        default=1500,
+    )
+    max_seq_len: int = setting(
+        "max_target_positions", "longest text, in tokens", TOKENS, default=448
+    )
+    initializer_range: float = setting(
+        "init_std", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
     dtype: str = "float32"  # of activations and matmul operands
     param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name in ("encoder_heads", "decoder_heads"):
             if self.dim % getattr(self, name):
                 raise ConfigError(

@@ -106,7 +106,18 @@ LONGROPE = {"short_factor": [1, 2], "long_factor": [3, 4]}
             {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2}},
             Rotary(theta=5e5, kind="linear", factor=2.0),
         ),
-        ({"partial_rotary_factor": 0.25}, Rotary(fraction=0.25)),
+        (
+            {
+                "rope_scaling": {"type": "linear", "factor": 2},
+                "rope_parameters": {"rope_type": "default", "rope_theta": 7.0},
+            },
+            Rotary(kind="linear", factor=2.0),
+        ),
+        (
+            {"rope_scaling": {}, "rope_parameters": {"rope_theta": 7.0}},
+            Rotary(theta=7.0),
+        ),
+        ({"partial_rotary_factor": 0.25}, Rotary()),  # most families do not know it
         (
             {"rope_scaling": {"type": "su", **LONGROPE}, "original_max_position_embeddings": 16},
             Rotary(
@@ -133,8 +144,22 @@ def test_both_spellings_of_config_json(values: dict[str, Any], expected: Rotary)
     assert read_rotary(Fields(BASE | values, "test")) == expected
 
 
+def test_a_family_that_knows_it_turns_a_part_of_each_head() -> None:
+    fields = Fields(BASE | {"partial_rotary_factor": 0.25}, "test")
+    assert read_rotary(fields.of_family({"partial_rotary_factor": 1.0}, {})).fraction == 0.25
+
+
+@pytest.mark.parametrize("length", [None, 8, 16, 17, 64])
+def test_dynamic_stretches_texts_beyond_the_old_context(length: int | None) -> None:
+    rotary = Rotary(kind="dynamic", factor=3.0, original_length=16)
+    grown = 3.0 * max(length or 0, 16) / 16 - 2.0
+    theta = 10_000.0 * grown ** (HEAD / (HEAD - 2))
+    expected = theta ** (-np.arange(HEAD // 2) / (HEAD // 2))
+    np.testing.assert_allclose(of(rotary, length), expected, rtol=1e-5)
+
+
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match="says rope_type='dynamic': supported are default, lin"):
-        read_rotary(Fields(BASE | {"rope_scaling": {"rope_type": "dynamic"}}, "test"))
+    with pytest.raises(ConfigError, match="says rope_type='spiral': supported are default, lin"):
+        read_rotary(Fields(BASE | {"rope_scaling": {"rope_type": "spiral"}}, "test"))
     with pytest.raises(ConfigError, match="the rotary kind 'spiral' is not supported"):
         Rotary(kind="spiral")

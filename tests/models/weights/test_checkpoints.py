@@ -238,6 +238,7 @@ def swap(old: str, new: str) -> Callable[[Path], None]:
         (swap("model-00001-of", "../model-00001-of"), "names files outside its directory"),
         (lambda d: (d / INDEX).write_text("{}"), "cannot be used: KeyError"),
         (lambda d: (d / INDEX).write_text("[[["), "cannot be used: JSONDecodeError"),
+        (lambda d: (d / INDEX).write_text("[" * 100_000), "cannot be used: RecursionError"),
         (lambda d: (d / INDEX).write_text('{"weight_map": 3}'), "cannot be used: "),
     ],
 )
@@ -334,7 +335,7 @@ def test_a_parameter_that_no_row_writes_is_named() -> None:
         (b"[1]", "holds a list, but a JSON object is needed"),
         (b'{"architectures": "x"}', "says architectures='x', but a list is needed"),
         (b"{}", "asks for model_type None, which is not supported"),
-        (b'{"model_type": "llama"}', "has no field 'hidden_size', which this architecture needs"),
+        (b"[" * 100_000, r"config\.json is not JSON: maximum recursion depth"),
         (
             b'{"model_type": "llama", "hidden_size": "8"}',
             "says hidden_size='8', but an integer is needed",
@@ -363,7 +364,17 @@ def test_a_config_that_cannot_be_used_is_one_clear_error(
     [
         ({"hidden_act": "sine"}, "the activation 'sine' is not known"),
         ({"dtype": "int8"}, "says dtype='int8': supported are float32, bfloat16, float16"),
-        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type='dynamic': support"),
+        ({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "rope_type='spiral': support"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": -1}},
+            "factor=-1.0, but a number above zero",
+        ),
+        ({"rope_theta": 0}, "rope_theta=0.0, but a number above zero"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps=nan: a number from 0 to 1 is needed"),
+        ({"rms_norm_eps": -1e-6}, "rms_norm_eps=-1e-06: a number from 0 to 1 is needed"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps=10+…, but a number that a computer"),
+        ({"vocab_size": 10**30}, "vocab_size=10+: a number from 1 to"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers=1000000: a number from 1 to 10000"),
         ({"rope_scaling": {"type": "llama3"}}, "has no field 'factor'"),
         ({"num_key_value_heads": 3}, "num_heads=4 is not a multiple of num_kv_heads=3"),
         ({"head_dim": 5}, "head_dim=5 is odd"),

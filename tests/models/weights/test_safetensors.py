@@ -98,6 +98,8 @@ def changed(name: str, **fields: Any) -> Any:
         (with_header(changed("a", dtype="F4")), r"tensor 'a' .* has the dtype 'F4'; known are"),
         (with_header(changed("a", shape=[2, 4])), r"tensor 'a' .* claims bytes 0 to 24"),
         (with_header(changed("a", shape=[-2, -3])), r"tensor 'a' .* claims bytes 0 to 24"),
+        (with_header(changed("a", shape=[2**62, 2**62, 0])), "tensor 'a' .* no array can have"),
+        (with_header(changed("a", shape=[1] * 5000)), "tensor 'a' .* has 5000 axes"),
         (with_header(changed("a", shape="23")), "header of .* cannot be used.*'23' is not a list"),
         (with_header(changed("a", shape=[2.0, 3.0])), "header of .* cannot be used"),
         (with_header(changed("b", data_offsets=[20, 24])), r"tensor 'b' .* the one before it ends"),

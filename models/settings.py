@@ -1,0 +1,132 @@
+"""Fields of model configs: each says once its name in config.json, its meaning and its range.
+
+Reading and writing config.json follow from the fields; a family's table says which of the names it
+knows, and what the reference library takes for one that is missing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from models.errors import ConfigError
+from models.weights.fields import Fields
+
+SETTING = "setting"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `lowest` to `highest`, both included; NaN is never among them."""
+
+    lowest: float
+    highest: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.lowest <= value <= self.highest
+
+    def __str__(self) -> str:
+        return f"a number from {self.lowest:g} to {self.highest:g}"
+
+
+TOKENS = Range(1, 2**31 - 1)  # of a vocabulary or a text: tokens and positions are int32
+WIDTH = Range(1, 2**24)
+LAYERS = Range(1, 10_000)  # all are built, one after another
+COUNT = Range(0, 2**24)
+EPS = Range(0, 1)
+DEVIATION = Range(0, 1e6)  # of initial weights
+FINITE = Range(-1e30, 1e30)
+POSITIVE = Range(1e-30, 1e30)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of a field: its name in config.json, if it has one, and what it may be."""
+
+    key: str | None
+    meaning: str
+    range: Range | None
+
+
+def setting(
+    key: str | None, meaning: str, within: Range | None = None, *, default: Any = MISSING
+) -> Any:
+    """A field of a frozen record. Every number of a tuple must lie in the range."""
+    return field(default=default, metadata={SETTING: Setting(key, meaning, within)})
+
+
+def check_settings(record: Any) -> None:
+    """Raises ConfigError if a field of the record lies outside its range."""
+    for name, known in _settings(type(record)).items():
+        value = getattr(record, name)
+        if not _fits(value, known):
+            key = "" if known.key is None else f", {known.key!r} in config.json"
+            raise ConfigError(
+                f"{name}={value!r} ({known.meaning}{key}): {known.range} is needed there"
+            )
+
+
+def read_settings(
+    record: type[Any],
+    values: Fields,
+    *,
+    otherwise: Mapping[str, Any] | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The arguments of a record that `values` has, by the names of its fields.
+
+    Names in config.json that the family does not know are not looked at. `otherwise` is for fields
+    that are null, `given` for those that config.json does not decide. Raises ConfigError for a
+    value of another type or out of range.
+    """
+    arguments = dict(given or {})
+    types = get_type_hints(record)
+    for name, known in _settings(record).items():
+        if name in arguments or known.key is None or not values.knows(known.key):
+            continue
+        value = _READERS[_kind(types[name])](values, known.key, (otherwise or {}).get(name))
+        if value is None and NoneType not in get_args(types[name]):
+            raise values.fail(known.key, f"{known.range or 'a value'} is needed")
+        if not _fits(value, known):
+            raise values.fail(known.key, f"{known.range} is needed")
+        arguments[name] = value
+    return arguments
+
+
+def write_settings(record: Any) -> dict[str, Any]:
+    """The fields of config.json that say what is in the record."""
+    return {
+        known.key: list(value) if isinstance(value, tuple) else value
+        for name, known in _settings(type(record)).items()
+        if known.key is not None and (value := getattr(record, name)) is not None
+    }
+
+
+def _settings(record: type[Any]) -> dict[str, Setting]:
+    return {
+        entry.name: entry.metadata[SETTING] for entry in fields(record) if SETTING in entry.metadata
+    }
+
+
+def _fits(value: Any, known: Setting) -> bool:
+    if value is None or known.range is None:
+        return True
+    numbers = value if isinstance(value, Sequence) else [value]
+    return all(number in known.range for number in numbers)
+
+
+def _kind(hint: Any) -> Any:
+    """The type of what a field holds, besides None."""
+    if isinstance(hint, UnionType):
+        (hint,) = set(get_args(hint)) - {NoneType}
+    return get_args(hint) if get_origin(hint) is tuple else hint
+
+
+_READERS: Mapping[Any, Any] = {
+    int: Fields.integer,
+    float: Fields.number,
+    bool: Fields.flag,
+    str: Fields.text,
+    (int, int): Fields.pair,
+    (int, ...): Fields.integers,
+}
