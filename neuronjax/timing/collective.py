@@ -40,23 +40,23 @@ def _cost(platform: Platform, op: Op, nbytes: int, ranks: tuple[int, ...], sent:
 def _grouped(op: Op, gathers: bool, sent: float) -> Rule:
     """A rule for replica groups: the largest of them decides; all run at once."""
 
-    def rule(each: Any, platform: Platform) -> Cost:
-        tensors = each.dsts if gathers else each.srcs
+    def rule(instruction: Any, platform: Platform) -> Cost:
+        tensors = instruction.dsts if gathers else instruction.srcs
         nbytes = sum(access.nbytes for access in tensors)
-        ranks = max(each.groups, key=len, default=())
+        ranks = max(instruction.groups, key=len, default=())
         count = max(1, len(set(ranks)))
         return _cost(platform, op, nbytes, ranks, sent * (count - 1) / count)
 
     return rule
 
 
-def _permute(each: program.Permute, platform: Platform) -> Cost:
-    nbytes = sum(access.nbytes for access in each.srcs)
-    farthest = max(each.pairs, key=lambda pair: abs(pair[0] - pair[1]), default=(0, 0))
+def _permute(instruction: program.Permute, platform: Platform) -> Cost:
+    nbytes = sum(access.nbytes for access in instruction.srcs)
+    farthest = max(instruction.pairs, key=lambda pair: abs(pair[0] - pair[1]), default=(0, 0))
     return _cost(platform, Op.PERMUTE, nbytes, farthest, 1.0)
 
 
-def _rank_id(each: program.RankId, platform: Platform) -> Cost:
+def _rank_id(instruction: program.RankId, platform: Platform) -> Cost:
     return sequencer(platform, Engine.SYNC)
 
 

@@ -16,8 +16,8 @@ HOST_BYTES_PER_NS = 16.0
 """The memory pyramid of the NKI documentation: host about 16 GB/s."""
 
 
-def _register(each: Any, platform: Platform) -> Cost:
-    return sequencer(platform, each.engine)
+def _register(instruction: Any, platform: Platform) -> Cost:
+    return sequencer(platform, instruction.engine)
 
 
 def _memory(access: Access, platform: Platform) -> Cost:
@@ -28,25 +28,25 @@ def _memory(access: Access, platform: Platform) -> Cost:
     return Cost(latency_ns=platform.ns(platform.timings.engines.access_cycles, Engine.SYNC))
 
 
-def _load(each: program.RegisterLoad, platform: Platform) -> Cost:
+def _load(instruction: program.RegisterLoad, platform: Platform) -> Cost:
     """The engine goes on when the register has its value."""
-    latency = _memory(each.src, platform).latency_ns
-    return sequencer(platform, each.engine) + Cost(issue_ns=latency)
+    latency = _memory(instruction.src, platform).latency_ns
+    return sequencer(platform, instruction.engine) + Cost(issue_ns=latency)
 
 
-def _store(each: program.RegisterStore, platform: Platform) -> Cost:
-    return sequencer(platform, each.engine) + _memory(each.dst, platform)
+def _store(instruction: program.RegisterStore, platform: Platform) -> Cost:
+    return sequencer(platform, instruction.engine) + _memory(instruction.dst, platform)
 
 
-def _semaphore_event(each: program.SemaphoreEvent, platform: Platform) -> Cost:
+def _semaphore_event(instruction: program.SemaphoreEvent, platform: Platform) -> Cost:
     return ONE + Cost(issue_ns=platform.calibration.semaphore_event_ns)
 
 
-def _host(each: program.Host, platform: Platform) -> Cost:
+def _host(instruction: program.Host, platform: Platform) -> Cost:
     """The data goes to the host and back; what the host does with it takes no time."""
-    moved = sum(access.nbytes for access in each.accesses())
+    nbytes = sum(access.nbytes for access in instruction.accesses())
     launch = platform.calibration.prologue_ns[platform.core.version]
-    return ONE + Cost(issue_ns=launch + moved / HOST_BYTES_PER_NS)
+    return ONE + Cost(issue_ns=launch + nbytes / HOST_BYTES_PER_NS)
 
 
 COSTS: Mapping[type[Instruction], Rule] = {

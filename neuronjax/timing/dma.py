@@ -100,10 +100,15 @@ def _software(descriptors: int, platform: Platform) -> Cost:
 
 
 def _copy_cost(
-    each: Any, platform: Platform, dst: Access, src: Access, share: float, mode: DescriptorMode
+    instruction: Any,
+    platform: Platform,
+    dst: Access,
+    src: Access,
+    share: float,
+    mode: DescriptorMode,
 ) -> Cost:
     descriptors, size = _descriptors(dst, src, platform)
-    cost = sequencer(platform, each.engine) + Cost(
+    cost = sequencer(platform, instruction.engine) + Cost(
         transfer=transfer(
             platform,
             nbytes=max(dst.nbytes, src.nbytes),
@@ -117,15 +122,17 @@ def _copy_cost(
     return cost + _software(descriptors, platform) if mode is DescriptorMode.SOFTWARE else cost
 
 
-def _copy(each: program.DmaCopy, platform: Platform) -> Cost:
-    return _copy_cost(each, platform, each.dst, each.src, 1.0, each.descriptors)
+def _copy(instruction: program.DmaCopy, platform: Platform) -> Cost:
+    return _copy_cost(
+        instruction, platform, instruction.dst, instruction.src, 1.0, instruction.descriptors
+    )
 
 
 def _rows(
-    each: Any, platform: Platform, row: Access, table: Access, share: float, traffic: int
+    instruction: Any, platform: Platform, row: Access, table: Access, share: float, traffic: int
 ) -> Cost:
     """One row of `table` for each index; `row` is the side that is dense in rows."""
-    rows = each.index.elements
+    rows = instruction.index.elements
     per_row = max(1, row.elements // rows)
     inner = run_elements(table) if len(table.dims) != 1 else 1
     run = max(1, min(per_row, inner, run_elements(row)))
@@ -153,18 +160,28 @@ def _compute_share(is_accumulating: bool, platform: Platform) -> float:
     return platform.timings.dma.compute_share if is_accumulating else 1.0
 
 
-def _gather(each: program.DmaGather, platform: Platform) -> Cost:
-    traffic = max(1, _touches_hbm(each.dst, each.table))
+def _gather(instruction: program.DmaGather, platform: Platform) -> Cost:
+    traffic = max(1, _touches_hbm(instruction.dst, instruction.table))
     return _rows(
-        each, platform, each.dst, each.table, _compute_share(each.accumulate, platform), traffic
+        instruction,
+        platform,
+        instruction.dst,
+        instruction.table,
+        _compute_share(instruction.accumulate, platform),
+        traffic,
     )
 
 
-def _scatter(each: program.DmaScatter, platform: Platform) -> Cost:
+def _scatter(instruction: program.DmaScatter, platform: Platform) -> Cost:
     """Adding reads the table as well."""
-    traffic = max(1, _touches_hbm(each.src, each.table)) + each.accumulate
+    traffic = max(1, _touches_hbm(instruction.src, instruction.table)) + instruction.accumulate
     return _rows(
-        each, platform, each.src, each.table, _compute_share(each.accumulate, platform), traffic
+        instruction,
+        platform,
+        instruction.src,
+        instruction.table,
+        _compute_share(instruction.accumulate, platform),
+        traffic,
     )
 
 
@@ -174,57 +191,57 @@ def _transpose_share(src: Access, platform: Platform) -> float:
     return timings.transpose_share if is_hbm else timings.transpose_share_sbuf
 
 
-def _transpose(each: program.DmaTranspose, platform: Platform) -> Cost:
+def _transpose(instruction: program.DmaTranspose, platform: Platform) -> Cost:
     """Runs are those of the source: the engines turn blocks of two-byte elements on their way.
 
     Wider elements go one by one.
     """
-    share = _transpose_share(each.src, platform)
-    if bytes_of(each.src.element_type) > 2:
-        descriptors, size = each.src.elements, float(bytes_of(each.src.element_type))
+    share = _transpose_share(instruction.src, platform)
+    if bytes_of(instruction.src.element_type) > 2:
+        descriptors, size = instruction.src.elements, float(bytes_of(instruction.src.element_type))
     else:
-        descriptors, size = _descriptors(each.src, each.src, platform)
-    return sequencer(platform, each.engine) + Cost(
+        descriptors, size = _descriptors(instruction.src, instruction.src, platform)
+    return sequencer(platform, instruction.engine) + Cost(
         transfer=transfer(
             platform,
-            nbytes=each.src.nbytes,
-            hbm_accesses=_touches_hbm(each.dst, each.src),
+            nbytes=instruction.src.nbytes,
+            hbm_accesses=_touches_hbm(instruction.dst, instruction.src),
             descriptors=descriptors,
             descriptor_bytes=size,
             share=share,
-            mode=each.descriptors,
+            mode=instruction.descriptors,
         )
     )
 
 
-def _gather_transpose(each: program.DmaGatherTranspose, platform: Platform) -> Cost:
+def _gather_transpose(instruction: program.DmaGatherTranspose, platform: Platform) -> Cost:
     """Rows of the table are read as they lie; the turned side is dense in none."""
-    rows = each.index.elements
-    per_row = max(1, each.dst.elements // rows)
-    size = bytes_of(each.table.element_type)
+    rows = instruction.index.elements
+    per_row = max(1, instruction.dst.elements // rows)
+    size = bytes_of(instruction.table.element_type)
     return (
         sequencer(platform, Engine.GPSIMD)
         + _software(rows, platform)
         + Cost(
             transfer=transfer(
                 platform,
-                nbytes=each.dst.nbytes,
-                hbm_accesses=max(1, _touches_hbm(each.dst, each.table)),
+                nbytes=instruction.dst.nbytes,
+                hbm_accesses=max(1, _touches_hbm(instruction.dst, instruction.table)),
                 descriptors=rows,
                 descriptor_bytes=per_row * size,
-                share=_transpose_share(each.table, platform),
+                share=_transpose_share(instruction.table, platform),
                 mode=DescriptorMode.SOFTWARE,
             )
         )
     )
 
 
-def _compute(each: program.DmaCompute, platform: Platform) -> Cost:
+def _compute(instruction: program.DmaCompute, platform: Platform) -> Cost:
     """Every source is read; sums run at a share of the bandwidth."""
-    sources = each.srcs or (each.dst,)
-    descriptors, size = _descriptors(each.dst, sources[0], platform)
-    hbm = math.ceil((_touches_hbm(each.dst) + _touches_hbm(*sources)) / len(sources))
-    return sequencer(platform, each.engine) + Cost(
+    sources = instruction.srcs or (instruction.dst,)
+    descriptors, size = _descriptors(instruction.dst, sources[0], platform)
+    hbm = math.ceil((_touches_hbm(instruction.dst) + _touches_hbm(*sources)) / len(sources))
+    return sequencer(platform, instruction.engine) + Cost(
         transfer=transfer(
             platform,
             nbytes=sum(src.nbytes for src in sources),
@@ -236,8 +253,10 @@ def _compute(each: program.DmaCompute, platform: Platform) -> Cost:
     )
 
 
-def _exchange(each: program.SendReceive, platform: Platform) -> Cost:
-    return _copy_cost(each, platform, each.dst, each.src, 1.0, DescriptorMode.STATIC)
+def _exchange(instruction: program.SendReceive, platform: Platform) -> Cost:
+    return _copy_cost(
+        instruction, platform, instruction.dst, instruction.src, 1.0, DescriptorMode.STATIC
+    )
 
 
 COSTS: Mapping[type[Instruction], Rule] = {

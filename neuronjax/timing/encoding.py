@@ -130,8 +130,8 @@ def _ps(ns: float) -> int:
     return round(ns * PS)
 
 
-def _weight(each: Leaf | Nest) -> int:
-    return each.weight if isinstance(each, Nest) else 1
+def _weight(stream: Leaf | Nest) -> int:
+    return stream.weight if isinstance(stream, Nest) else 1
 
 
 def taken(node: If) -> tuple[Node, ...]:
@@ -158,20 +158,20 @@ class _Compiler:
         self.recent: dict[int, list[int]] = {}
 
     def nodes(self, nodes: tuple[Node, ...], loops: dict[str, int], times: int) -> Streams:
-        found: list[Leaf | Nest] = []
+        streams: list[Leaf | Nest] = []
         for node in nodes:
             if isinstance(node, Instruction):
-                found.append(self.leaf(node, loops, times))
+                streams.append(self.leaf(node, loops, times))
             elif isinstance(node, Loop):
                 trips = self.assumptions.trips_of(node)
-                found += self.nest(node.body, trips, {**loops}, node.variable, times)
+                streams += self.nest(node.body, trips, {**loops}, node.variable, times)
             elif isinstance(node, While):
                 trips = self.assumptions.trips_of(node)
-                found += self.nest(node.condition + node.body, trips, {**loops}, None, times)
+                streams += self.nest(node.condition + node.body, trips, {**loops}, None, times)
             elif isinstance(node, If):
                 self.is_partial = True
-                found += self.nodes(taken(node), loops, times)
-        return tuple(found)
+                streams += self.nodes(taken(node), loops, times)
+        return tuple(streams)
 
     def nest(
         self,
@@ -194,19 +194,19 @@ class _Compiler:
     def wrapped(self, inner: Streams, variable: str | None) -> Streams:
         """A loop's body, whose first leaves may read what its last ones wrote a trip before."""
         by_engine: dict[int, list[int]] = {}
-        for each in inner:
-            if isinstance(each, Leaf):
-                by_engine.setdefault(each.engine, []).append(each.number)
+        for part in inner:
+            if isinstance(part, Leaf):
+                by_engine.setdefault(part.engine, []).append(part.number)
         further: dict[int, tuple[tuple[int, int], ...]] = {}
         for stream in by_engine.values():
             for position, index in enumerate(stream[:_NEAR]):
                 last = stream[max(position, len(stream) - _NEAR + position) :]
                 further[index] = self.depends(index, last, variable)
         return tuple(
-            each._replace(depends=tuple(dict.fromkeys((*each.depends, *further[each.number]))))
-            if isinstance(each, Leaf) and further.get(each.number)
-            else each
-            for each in inner
+            part._replace(depends=tuple(dict.fromkeys((*part.depends, *further[part.number]))))
+            if isinstance(part, Leaf) and further.get(part.number)
+            else part
+            for part in inner
         )
 
     def depends(
@@ -216,15 +216,15 @@ class _Compiler:
 
         An engine that walks over elements in the order in which it wrote them follows itself.
         """
-        found: list[tuple[int, int]] = []
-        for each in before:
-            relation = depends(self.instructions[index], self.instructions[each], variable)
+        relations: list[tuple[int, int]] = []
+        for number in before:
+            relation = depends(self.instructions[index], self.instructions[number], variable)
             if relation is Relation.AFTER:
-                found.append((each, 0))
+                relations.append((number, 0))
             elif relation is Relation.BEHIND:
-                spread = min(self.costs[each].spread_ns, self.costs[index].spread_ns)
-                found.append((each, _ps(spread)))
-        return tuple(found)
+                spread = min(self.costs[number].spread_ns, self.costs[index].spread_ns)
+                relations.append((number, _ps(spread)))
+        return tuple(relations)
 
     def leaf(self, node: Instruction, loops: dict[str, int], times: int) -> Leaf:
         cost = cost_of(node, self.platform)
@@ -247,7 +247,7 @@ class _Compiler:
             transfer=self.transfer(node, cost),
             message=self.message(node, cost),
             waits=tuple(self.count(wait.semaphore, wait.count, loops) for wait in node.waits),
-            signals=tuple((self.semaphore(each.semaphore), each.by) for each in node.signals),
+            signals=tuple((self.semaphore(signal.semaphore), signal.by) for signal in node.signals),
             depends=before,
             part=node.part,
         )

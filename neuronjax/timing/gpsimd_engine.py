@@ -40,7 +40,7 @@ _CYCLES = {"simple": 1, "long": 12, "transcendental": 40}
 """Vector instructions of one function on a register of lanes, by class."""
 
 
-def instruction(platform: Platform, cycles: float) -> Cost:
+def instruction_cost(platform: Platform, cycles: float) -> Cost:
     """150 cycles and those of the elements."""
     overhead = platform.timings.engines.gpsimd_overhead_cycles
     latency = platform.calibration.engine_latency_cycles
@@ -56,85 +56,89 @@ def _reads(access: Access) -> float:
     return access.free_elements * bytes_of(access.element_type) / _WORD
 
 
-def elementwise(each: Any, platform: Platform) -> Cost:
+def elementwise(instruction: Any, platform: Platform) -> Cost:
     """An instruction of several engines on this one: its operands one after the other."""
-    streams = [access for access in each.accesses() if access.memory is not Memory.HBM]
+    streams = [access for access in instruction.accesses() if access.memory is not Memory.HBM]
     most = longest(platform, *streams)
     cycles = math.fsum(
         max(_reads(access), access.free_elements)
-        for use, access in ((use, use.operand) for use in each.uses() if use.role.is_read)
+        for use, access in ((use, use.operand) for use in instruction.uses() if use.role.is_read)
         if isinstance(access, Access)
     )
-    ops = (getattr(each, name, None) for name in ("op", "op0", "op1"))
+    ops = (getattr(instruction, name, None) for name in ("op", "op0", "op1"))
     if AluOp.RSQRT in tuple(ops):
         cycles *= _RSQRT_CYCLES
-    return instruction(platform, max(most, cycles))
+    return instruction_cost(platform, max(most, cycles))
 
 
-def _positions(each: Any, platform: Platform) -> Cost:
+def _positions(instruction: Any, platform: Platform) -> Cost:
     """`iota` and `affine_select`: 150 + N cycles."""
-    elements = longest(platform, each.dst)
-    return instruction(platform, elements)
+    elements = longest(platform, instruction.dst)
+    return instruction_cost(platform, elements)
 
 
-def _partition_reduce(each: program.PartitionReduce, platform: Platform) -> Cost:
+def _partition_reduce(instruction: program.PartitionReduce, platform: Platform) -> Cost:
     """Each processor reduces its 16 partitions, then the eight results meet."""
-    return instruction(platform, 2 * _reads(each.data))
+    return instruction_cost(platform, 2 * _reads(instruction.data))
 
 
-def _local_gather(each: program.LocalGather, platform: Platform) -> Cost:
+def _local_gather(instruction: program.LocalGather, platform: Platform) -> Cost:
     """150 + indices · e / C cycles, C = min(4 / bytes, e) · 4e / (28 + 4e) elements per cycle.
 
     NKI ISA, edition 2.26, prints the reciprocal of C; more elements per index would cost less then.
     """
-    per_index = max(1, each.elements_per_index)
-    indices = each.index.free_elements * min(each.index.partitions, 16)
-    if each.valid_indices is not None:
-        indices = max(0, min(indices, each.valid_indices))
-    ideal = min(_WORD / bytes_of(each.src.element_type), per_index)
+    per_index = max(1, instruction.elements_per_index)
+    indices = instruction.index.free_elements * min(instruction.index.partitions, 16)
+    if instruction.valid_indices is not None:
+        indices = max(0, min(indices, instruction.valid_indices))
+    ideal = min(_WORD / bytes_of(instruction.src.element_type), per_index)
     rate = ideal * 4 * per_index / (28 + 4 * per_index)
-    return instruction(platform, indices * per_index / rate)
+    return instruction_cost(platform, indices * per_index / rate)
 
 
-def _gather(each: program.Gather, platform: Platform) -> Cost:
+def _gather(instruction: program.Gather, platform: Platform) -> Cost:
     """One element after the other: an index, a read and a write."""
-    elements = longest(platform, each.indices)
-    return instruction(platform, 3 * elements)
+    elements = longest(platform, instruction.indices)
+    return instruction_cost(platform, 3 * elements)
 
 
-def _scan(each: Any, platform: Platform) -> Cost:
+def _scan(instruction: Any, platform: Platform) -> Cost:
     """Two passes over the elements, one lane."""
-    elements = max(access.free_elements for access in each.accesses())
-    return instruction(platform, 2 * elements)
+    elements = max(access.free_elements for access in instruction.accesses())
+    return instruction_cost(platform, 2 * elements)
 
 
-def _top_k(each: program.TopK, platform: Platform) -> Cost:
+def _top_k(instruction: program.TopK, platform: Platform) -> Cost:
     """4n + K cycles per partition (NKI ISA topk); n values lie over 16 partitions."""
-    return instruction(platform, 4 * each.n / 16 + each.values.free_elements)
+    return instruction_cost(platform, 4 * instruction.n / 16 + instruction.values.free_elements)
 
 
-def _custom_op(each: program.CustomOp, platform: Platform) -> Cost:
+def _custom_op(instruction: program.CustomOp, platform: Platform) -> Cost:
     """Reads, writes, and the function's instructions on registers of 16 words.
 
     A register of 512 bit holds one word of each of the 16 partitions; 64-bit integers take two
     registers and four products.
     """
-    sources = [src for src in each.srcs if isinstance(src, Access)]
-    size = max(bytes_of(access.element_type) for access in (*sources, each.dst))
-    registers = each.dst.free_elements * max(1.0, size / _WORD)
+    sources = [src for src in instruction.srcs if isinstance(src, Access)]
+    size = max(bytes_of(access.element_type) for access in (*sources, instruction.dst))
+    registers = instruction.dst.free_elements * max(1.0, size / _WORD)
     kind = (
         "transcendental"
-        if each.function in _TRANSCENDENTAL
-        else ("long" if each.function in _LONG else "simple")
+        if instruction.function in _TRANSCENDENTAL
+        else ("long" if instruction.function in _LONG else "simple")
     )
     compute = registers * _CYCLES[kind] * (2 if size == 8 else 1)
-    moved = math.fsum(max(_reads(access), access.free_elements) for access in (*sources, each.dst))
-    return instruction(platform, moved + compute)
+    elements = math.fsum(
+        max(_reads(access), access.free_elements) for access in (*sources, instruction.dst)
+    )
+    return instruction_cost(platform, elements + compute)
 
 
-def _core_barrier(each: program.CoreBarrier, platform: Platform) -> Cost:
+def _core_barrier(instruction: program.CoreBarrier, platform: Platform) -> Cost:
     """A semaphore of the other core, there and back."""
-    return sequencer(platform, each.engine) + Cost(latency_ns=2 * platform.calibration.wake_ns)
+    return sequencer(platform, instruction.engine) + Cost(
+        latency_ns=2 * platform.calibration.wake_ns
+    )
 
 
 COSTS: Mapping[type[Instruction], Rule] = {

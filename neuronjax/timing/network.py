@@ -153,7 +153,7 @@ def _others(count: int) -> float:
     return (count - 1) / count
 
 
-def _moved(nbytes: float, fabric: Fabric, reduces: bool, share: float = 1.0) -> float:
+def _dma_ns(nbytes: float, fabric: Fabric, reduces: bool, share: float = 1.0) -> float:
     """DMA time of a rank for all but its own share; a reduction reads twice."""
     slower = fabric.timings.dma.compute_share if reduces else 1.0
     return nbytes * _others(fabric.group.ranks) / (fabric.group.rate * share * slower)
@@ -164,7 +164,7 @@ def _ring(nbytes: float, fabric: Fabric, reduces: bool) -> Steps:
     link = nbytes * _others(group.chips) / group.egress if group.chips > 1 else 0.0
     return Steps(
         latency_ns=(group.ranks - 1) * fabric.hop_ns,
-        wire_ns=max(link, _moved(nbytes, fabric, reduces)),
+        wire_ns=max(link, _dma_ns(nbytes, fabric, reduces)),
     )
 
 
@@ -178,7 +178,7 @@ def _kangaring(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
     return Steps(
         latency_ns=group.ranks / 2 * fabric.hop_ns,
         wire_ns=max(
-            nbytes * _others(group.chips) / group.egress, _moved(nbytes, fabric, reduces) * share
+            nbytes * _others(group.chips) / group.egress, _dma_ns(nbytes, fabric, reduces) * share
         ),
     )
 
@@ -191,7 +191,7 @@ def _doubling(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
     link = nbytes * _others(group.chips) / group.link if group.chips > 1 else 0.0
     return Steps(
         latency_ns=math.log2(group.ranks) * fabric.hop_ns,
-        wire_ns=max(link * fabric.calibration.doubling_excess, _moved(nbytes, fabric, reduces)),
+        wire_ns=max(link * fabric.calibration.doubling_excess, _dma_ns(nbytes, fabric, reduces)),
     )
 
 
@@ -206,7 +206,7 @@ def _mesh(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
     steps = 2 if 1 < group.chips < group.ranks else 1
     return Steps(
         latency_ns=steps * fabric.hop_ns,
-        wire_ns=max(link, _moved(nbytes, fabric, reduces, fabric.calibration.mesh_share)),
+        wire_ns=max(link, _dma_ns(nbytes, fabric, reduces, fabric.calibration.mesh_share)),
     )
 
 
@@ -221,8 +221,8 @@ PHASES: Mapping[str, Phase] = {
 
 def _single_step_mesh(nbytes: float, fabric: Fabric) -> Steps | None:
     """All-reduce of little data: everybody sends all to everybody, and adds."""
-    one = _mesh(nbytes * fabric.group.ranks, fabric, True)
-    return one and Steps(latency_ns=fabric.hop_ns, wire_ns=one.wire_ns)
+    mesh = _mesh(nbytes * fabric.group.ranks, fabric, True)
+    return mesh and Steps(latency_ns=fabric.hop_ns, wire_ns=mesh.wire_ns)
 
 
 def _exchange(nbytes: float, fabric: Fabric, share: float, steps: float) -> Steps:
@@ -234,24 +234,24 @@ def _exchange(nbytes: float, fabric: Fabric, share: float, steps: float) -> Step
         link = per_chip * _others(group.chips) * group.hops / group.egress
     return Steps(
         latency_ns=steps * fabric.hop_ns,
-        wire_ns=max(link, _moved(nbytes, fabric, False, share)),
+        wire_ns=max(link, _dma_ns(nbytes, fabric, False, share)),
     )
 
 
 def _phased(nbytes: float, fabric: Fabric, phases: Sequence[bool]) -> dict[str, Steps]:
     """Every algorithm for a sequence of phases: True reduces, False gathers."""
-    found: dict[str, Steps] = {}
+    by_name: dict[str, Steps] = {}
     for name, phase in PHASES.items():
         parts = [phase(nbytes, fabric, reduces) for reduces in phases]
         if all(parts):
-            found[name] = sum((part for part in parts if part), Steps())
-    return found
+            by_name[name] = sum((part for part in parts if part), Steps())
+    return by_name
 
 
 def _all_reduce(nbytes: float, fabric: Fabric) -> dict[str, Steps]:
-    found = _phased(nbytes, fabric, (True, False))
+    phased = _phased(nbytes, fabric, (True, False))
     single = _single_step_mesh(nbytes, fabric)
-    return found | ({"single-step mesh": single} if single else {})
+    return phased | ({"single-step mesh": single} if single else {})
 
 
 def _all_to_all(nbytes: float, fabric: Fabric) -> dict[str, Steps]:
@@ -296,7 +296,9 @@ TO_MANY = frozenset({"mesh", "single-step mesh", "recursive doubling"})
 
 def _fastest(nbytes: float, fabric: Fabric, op: Op) -> tuple[str, Steps]:
     candidates = INSIDE[op](nbytes, fabric).items()
-    allowed = [each for each in candidates if not (fabric.in_program and each[0] in TO_MANY)]
+    allowed = [
+        candidate for candidate in candidates if not (fabric.in_program and candidate[0] in TO_MANY)
+    ]
     return min(allowed, key=lambda item: (item[1].total_ns, item[0]))
 
 
@@ -329,12 +331,12 @@ def _flat_ring(nbytes: float, fabric: Fabric, phases: Sequence[bool]) -> Steps:
     """One ring over the ranks of all instances, in lock step."""
     timings, ranks = fabric.timings.collectives, fabric.group.ranks * fabric.instances
     every = replace(fabric, group=replace(fabric.group, ranks=ranks))
-    moved = Steps(wire_ns=sum(_moved(nbytes, every, reduces) for reduces in phases))
+    on_chips = Steps(wire_ns=sum(_dma_ns(nbytes, every, reduces) for reduces in phases))
     sent = Steps(
         latency_ns=len(phases) * (ranks - 1) * 2 * timings.host_hop_ns / timings.pipeline_stages,
         wire_ns=len(phases) * nbytes * _others(ranks) / fabric.network,
     )
-    return _pipelined(moved, sent, timings.pipeline_stages)
+    return _pipelined(on_chips, sent, timings.pipeline_stages)
 
 
 def _over_instances(op: Op, nbytes: int, fabric: Fabric) -> tuple[str, Steps]:
@@ -370,7 +372,7 @@ def _links(machine: Machine, chip: int, others: set[int]) -> list[float]:
     """Bytes/ns, one way, of the links from a chip to `others`; a switch has one port per axis."""
     topology = machine.topology
     here = topology.coords(chip)
-    found: list[float] = []
+    bandwidths: list[float] = []
     ports: set[str] = set()
     for neighbour in topology.neighbours(chip):
         if neighbour not in others:
@@ -380,8 +382,8 @@ def _links(machine: Machine, chip: int, others: set[int]) -> list[float]:
         if axis.wiring is Wiring.SWITCH and axis.name in ports:
             continue
         ports.add(axis.name)
-        found.append(axis.link_bandwidth / GIGA / LINK_DIRECTIONS)
-    return found
+        bandwidths.append(axis.link_bandwidth / GIGA / LINK_DIRECTIONS)
+    return bandwidths
 
 
 def locate(

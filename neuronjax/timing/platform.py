@@ -91,9 +91,9 @@ def smallest_machine(chip: ChipSpec, lnc: int, ranks: int) -> Machine | None:
     None: no machine has such chips at that configuration.
     """
     sizes = sorted(
-        (each.logical_cores(lnc), each.name)
-        for each in INSTANCES.values()
-        if each.chip.name == chip.name and lnc in chip.allowed_lncs
+        (instance.logical_cores(lnc), instance.name)
+        for instance in INSTANCES.values()
+        if instance.chip.name == chip.name and lnc in chip.allowed_lncs
     )
     if not sizes:
         return None

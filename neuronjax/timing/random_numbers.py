@@ -18,16 +18,16 @@ from neuronjax.timing.platform import Platform
 from neuronjax.timing.walks import longest
 
 
-def _values(each: Any, platform: Platform) -> Cost:
-    elements = longest(platform, *each.accesses())
-    if getattr(each, "engine", Engine.VECTOR) is Engine.GPSIMD:
-        return gpsimd_engine.instruction(platform, elements)
+def _values(instruction: Any, platform: Platform) -> Cost:
+    elements = longest(platform, *instruction.accesses())
+    if getattr(instruction, "engine", Engine.VECTOR) is Engine.GPSIMD:
+        return gpsimd_engine.instruction_cost(platform, elements)
     cycles = elements / (4 if platform.core.version >= 4 else 1)
     return _vector(platform, cycles)
 
 
-def _dropout(each: program.Dropout, platform: Platform) -> Cost:
-    return _vector(platform, longest(platform, each.dst, each.data))
+def _dropout(instruction: program.Dropout, platform: Platform) -> Cost:
+    return _vector(platform, longest(platform, instruction.dst, instruction.data))
 
 
 def _vector(platform: Platform, cycles: float) -> Cost:

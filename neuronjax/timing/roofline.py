@@ -55,29 +55,29 @@ class Roofline:
         return max(self.bounds_ns, key=lambda name: self.bounds_ns[name], default="nothing")
 
 
-def _accesses(each: Instruction, *, writes: bool) -> list[Access]:
-    found = (use for use in each.uses() if use.field != "index")
+def _accesses(instruction: Instruction, *, writes: bool) -> list[Access]:
+    uses = (use for use in instruction.uses() if use.field != "index")
     return [
         use.operand
-        for use in found
+        for use in uses
         if isinstance(use.operand, Access)
         and (use.role.is_write if writes else use.role is Role.READ)
     ]
 
 
-def _matmul_ns(each: Matmul | MatmulMX, platform: Platform) -> float:
+def _matmul_ns(instruction: Matmul | MatmulMX, platform: Platform) -> float:
     spec = platform.core.tensor
-    names = (each.stationary.element_type.name, each.moving.element_type.name)
+    names = (instruction.stationary.element_type.name, instruction.moving.element_type.name)
     rate = max(float(spec.rates.get(name, max(spec.rates.values()))) for name in names)
-    rows = min(each.stationary.partitions, spec.rows)
-    columns = min(each.stationary.free_elements, spec.columns)
-    moving = each.moving.free_elements
-    if isinstance(each, Matmul):
-        if each.fp32_passes > 1:
+    rows = min(instruction.stationary.partitions, spec.rows)
+    columns = min(instruction.stationary.free_elements, spec.columns)
+    moving = instruction.moving.free_elements
+    if isinstance(instruction, Matmul):
+        if instruction.fp32_passes > 1:
             # Multiplying by zeros and ones, and transposes, take half of the passes.
-            halves = each.fp32_passes == 2 or each.is_transpose
+            halves = instruction.fp32_passes == 2 or instruction.is_transpose
             rate = float(spec.rates["float32"]) * (2 if halves else 1)
-        elif each.perf_mode is PerformanceMode.DOUBLE_ROW:
+        elif instruction.perf_mode is PerformanceMode.DOUBLE_ROW:
             rows, columns, moving = 2 * rows, columns // 2, moving // 2
         else:
             rate = min(rate, 1.0)
@@ -87,37 +87,37 @@ def _matmul_ns(each: Matmul | MatmulMX, platform: Platform) -> float:
     return 2 * rows * columns * moving / peak * GIGA
 
 
-def _elements_ns(each: Instruction, platform: Platform) -> float:
-    engine = each.engine
+def _elements_ns(instruction: Instruction, platform: Platform) -> float:
+    engine = instruction.engine
     if engine is None or engine not in FASTEST_LANES:
         return 0.0
-    written = [access.free_elements for access in _accesses(each, writes=True)]
+    written = [access.free_elements for access in _accesses(instruction, writes=True)]
     fastest = FASTEST_LANES[engine][platform.core.version]
     return platform.ns(min(written, default=0) / fastest, engine)
 
 
-def _dma_bytes(each: DmaInstruction) -> tuple[int, int]:
+def _dma_bytes(instruction: DmaInstruction) -> tuple[int, int]:
     """Bytes that arrive at least, and bytes that HBM reads and writes for them."""
-    ends = [*_accesses(each, writes=True), *_accesses(each, writes=False)]
+    ends = [*_accesses(instruction, writes=True), *_accesses(instruction, writes=False)]
     payload = min((access.nbytes for access in ends), default=0)
     sides = min(2, sum(access.memory is Memory.HBM for access in ends))
     return payload, payload * sides
 
 
-def _sent(each: Any) -> float:
+def _sent(instruction: Any) -> float:
     """Bytes that a rank sends at least."""
-    groups = getattr(each, "groups", ((0, 1),))
+    groups = getattr(instruction, "groups", ((0, 1),))
     ranks = len(set(max(groups, key=len, default=())))
     share = (ranks - 1) / ranks if ranks > 1 else 0.0
-    return _SENT[type(each)](each) * share
+    return _SENT[type(instruction)](instruction) * share
 
 
-def _read(each: Any) -> int:
-    return sum(access.nbytes for access in each.srcs)
+def _read(instruction: Any) -> int:
+    return sum(access.nbytes for access in instruction.srcs)
 
 
-def _written(each: Any) -> int:
-    return sum(access.nbytes for access in each.dsts)
+def _written(instruction: Any) -> int:
+    return sum(access.nbytes for access in instruction.dsts)
 
 
 _SENT: Mapping[type[Instruction], Callable[[Any], float]] = {
@@ -125,7 +125,7 @@ _SENT: Mapping[type[Instruction], Callable[[Any], float]] = {
     collectives.ReduceScatter: _read,
     collectives.AllToAll: _read,
     collectives.AllGather: _written,
-    collectives.Permute: lambda each: 0.0,
+    collectives.Permute: lambda instruction: 0.0,
 }
 """Bytes of the tensor of which every rank sends what is not its own."""
 
@@ -155,22 +155,22 @@ def roofline(
     """Lower bounds of a program's time on a platform (None: the one that it is for)."""
     platform = platform or Platform.of(program)
     bounds = {engine.value: 0.0 for engine in FASTEST_LANES} | {Engine.TENSOR.value: 0.0}
-    moved = hbm = sent = 0.0
-    for each, times in _leaves(program.body, program, assumptions or Assumptions(), 1):
-        if isinstance(each, Matmul | MatmulMX):
-            bounds[Engine.TENSOR.value] += times * _matmul_ns(each, platform)
-        elif isinstance(each, DmaInstruction):
-            payload, traffic = _dma_bytes(each)
-            moved += times * payload
+    payloads = hbm = sent = 0.0
+    for instruction, times in _leaves(program.body, program, assumptions or Assumptions(), 1):
+        if isinstance(instruction, Matmul | MatmulMX):
+            bounds[Engine.TENSOR.value] += times * _matmul_ns(instruction, platform)
+        elif isinstance(instruction, DmaInstruction):
+            payload, traffic = _dma_bytes(instruction)
+            payloads += times * payload
             hbm += times * traffic
-        elif type(each) in _SENT:
-            sent += times * _sent(each)
-        elif each.engine is not None and each.engine.value in bounds:
-            bounds[each.engine.value] += times * _elements_ns(each, platform)
+        elif type(instruction) in _SENT:
+            sent += times * _sent(instruction)
+        elif instruction.engine is not None and instruction.engine.value in bounds:
+            bounds[instruction.engine.value] += times * _elements_ns(instruction, platform)
     cores = platform.lnc
     dma = platform.core.dma.engines * platform.dma_bytes_per_ns
     bounds = {name: bound / cores for name, bound in bounds.items()}
-    bounds["dma"] = moved / dma / cores
+    bounds["dma"] = payloads / dma / cores
     bounds["hbm"] = hbm / platform.hbm_bytes_per_ns / cores
     bounds["network"] = sent / dma / cores
     return Roofline({name: bound for name, bound in bounds.items() if math.isfinite(bound)})

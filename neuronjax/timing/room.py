@@ -27,8 +27,8 @@ def room(compiled: Compiled, result: Simulated, platform: Platform) -> int:
     idle = [max(0, (end - begin) - (busy - before)) for (begin, before), (end, busy) in spans]
     free = [max(0, sbuf.usable_partition_bytes - taken) for taken in _taken(compiled)]
     most = round(sbuf.usable_partition_bytes * per_byte)
-    for each, gained in zip(free, idle, strict=True):
-        most = min(most + gained, round(each * per_byte))
+    for nbytes, gained in zip(free, idle, strict=True):
+        most = min(most + gained, round(nbytes * per_byte))
     return most
 
 
@@ -53,5 +53,5 @@ def _leaves(node: Leaf | Nest) -> Iterator[Leaf]:
     if isinstance(node, Leaf):
         yield node
     else:
-        for each in node.body:
-            yield from _leaves(each)
+        for inner in node.body:
+            yield from _leaves(inner)

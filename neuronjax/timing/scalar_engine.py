@@ -24,14 +24,15 @@ WITHOUT_TABLES = frozenset({
 """Functions that need no tables: at most one comparison or product."""
 
 
-def _activation(each: Any, platform: Platform) -> Cost:
-    elements = longest(platform, each.dst, each.data)
+def _activation(instruction: Any, platform: Platform) -> Cost:
+    elements = longest(platform, instruction.dst, instruction.data)
     spec = platform.core.scalar
     wide = min(
-        spec.elements_per_cycle(access.element_type.name) for access in (each.dst, each.data)
+        spec.elements_per_cycle(access.element_type.name)
+        for access in (instruction.dst, instruction.data)
     )
     cycles = elements * spec.lanes / wide
-    tables = None if each.op in WITHOUT_TABLES else each.op.value
+    tables = None if instruction.op in WITHOUT_TABLES else instruction.op.value
     return Cost(tables=tables) + streaming(platform, Engine.SCALAR, cycles)
 
 
@@ -42,13 +43,15 @@ def _accumulator(platform: Platform, is_read: bool) -> Cost:
     )
 
 
-def _reducing(each: Any, platform: Platform) -> Cost:
-    is_read = each.reduce_res is not None and each.reduce_cmd is not ReduceCommand.IDLE
-    return _activation(each, platform) + _accumulator(platform, is_read)
+def _reducing(instruction: Any, platform: Platform) -> Cost:
+    is_read = (
+        instruction.reduce_res is not None and instruction.reduce_cmd is not ReduceCommand.IDLE
+    )
+    return _activation(instruction, platform) + _accumulator(platform, is_read)
 
 
-def _activation_reduce(each: ActivateReduce, platform: Platform) -> Cost:
-    return _activation(each, platform) + _accumulator(platform, True)
+def _activation_reduce(instruction: ActivateReduce, platform: Platform) -> Cost:
+    return _activation(instruction, platform) + _accumulator(platform, True)
 
 
 COSTS: Mapping[type[Instruction], Rule] = {

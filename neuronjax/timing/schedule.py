@@ -66,7 +66,7 @@ _ALONE = Program(name="kernel", target=Target("trainium1"), body=())
 """The program of a kernel that has none: only its lists of functions and aliases are looked at."""
 
 HOST = "host"
-NAMES: tuple[str, ...] = tuple(HOST if each is None else each.value for each in ENGINES)
+NAMES: tuple[str, ...] = tuple(HOST if engine is None else engine.value for engine in ENGINES)
 """Names of `ENGINES`."""
 
 
@@ -139,20 +139,20 @@ class _Clocks:
             **{("beside", key): value for key, value in self.beside.items()},
         }
 
-    def advance(self, moved: Mapping[object, int]) -> None:
+    def advance(self, steps: Mapping[object, int]) -> None:
         """Adds to the clocks."""
-        self.core += moved["core"]
-        self.started += moved["started"]
-        self.link += moved["link"]
-        self.end += moved["end"]
+        self.core += steps["core"]
+        self.started += steps["started"]
+        self.link += steps["link"]
+        self.end += steps["end"]
         for key in self.streams:
-            self.streams[key] += moved["stream", key]
+            self.streams[key] += steps["stream", key]
         for name in self.written:
-            self.written[name] += moved["written", name]
+            self.written[name] += steps["written", name]
         for name in self.read:
-            self.read[name] += moved["read", name]
+            self.read[name] += steps["read", name]
         for name in self.beside:
-            self.beside[name] += moved["beside", name]
+            self.beside[name] += steps["beside", name]
 
     def there(self, reads: frozenset[str], writes: frozenset[str]) -> int:
         """When what is read is written, and what is overwritten has been read."""
@@ -187,12 +187,16 @@ class _Scheduler:
         self.program = program
         self.platform = platform
         self.assumptions = assumptions
-        self.functions: Mapping[str, Function] = {each.name: each for each in program.functions}
-        self.roots = {each.buffer: each.of for each in program.aliases}
+        self.functions: Mapping[str, Function] = {
+            function.name: function for function in program.functions
+        }
+        self.roots = {alias.buffer: alias.of for alias in program.aliases}
         self.results: dict[tuple[Streams, bool], Simulated] = {}
         self.warm: dict[tuple[int, frozenset[str]], _Warm] = {}
         self.fixed = {
-            each.name for each in program.buffers if each.kind in (Kind.ARGUMENT, Kind.CONSTANT)
+            buffer.name
+            for buffer in program.buffers
+            if buffer.kind in (Kind.ARGUMENT, Kind.CONSTANT)
         }
         self.timed: dict[int, _Timed] = {}
         self.runs: dict[str, _Runs] = {}
@@ -248,16 +252,16 @@ class _Scheduler:
                 (self.clocks.vector(), {at: runs.count for at, runs in self.runs.items()})
             )
             del history[:-3]
-            moved = _steady([clocks for clocks, _ in history])
-            if moved is not None and trip < trips:
+            steps = _steady([clocks for clocks, _ in history])
+            if steps is not None and trip < trips:
                 left = trips - trip
-                self.clocks.advance({name: left * step for name, step in moved.items()})
+                self.clocks.advance({name: left * step for name, step in steps.items()})
                 before = history[-2][1]
                 for at, count in history[-1][1].items():
                     runs = self.runs[at]
                     if count > before.get(at, 0):
                         runs.count += left * (count - before.get(at, 0))
-                        runs.end += left * moved["core"]
+                        runs.end += left * steps["core"]
                 return
 
     # Kernels
@@ -287,15 +291,15 @@ class _Scheduler:
 
     def own(self, path: str, kernel: Kernel) -> str:
         """The path of a kernel; a second one of a name at one place has a number."""
-        found, number = path, 1
-        while found in self.runs and self.runs[found].kernel is not kernel:
+        name, number = path, 1
+        while name in self.runs and self.runs[name].kernel is not kernel:
             number += 1
-            found = f"{path}#{number}"
-        return found
+            name = f"{path}#{number}"
+        return name
 
     def outer(self, name: str, names: Mapping[str, str]) -> str:
-        found = names.get(name, name)
-        return self.roots.get(found, found)
+        own_name = names.get(name, name)
+        return self.roots.get(own_name, own_name)
 
     def span_of(self, parts: tuple[_Timed, ...], names: Mapping[str, str]) -> _Span:
         """Kernels beside each other, each with the DMA time that its own core had before."""
@@ -345,8 +349,8 @@ class _Scheduler:
         if key not in self.warm:
             loads = {
                 number
-                for number, each in enumerate(timed.compiled.instructions)
-                if isinstance(each, DmaInstruction) and _is_load(each, weights)
+                for number, instruction in enumerate(timed.compiled.instructions)
+                if isinstance(instruction, DmaInstruction) and _is_load(instruction, weights)
             }
             streams = _without(timed.compiled.streams, loads)
             known = (streams, timed.compiled.is_partial)
@@ -409,9 +413,13 @@ class _Scheduler:
         self.note_assumptions(kernel, compiled, self.results[key])
         reads, writes = _buffers(compiled)
         streams = {
-            each.stream for each in compiled.instructions if isinstance(each, CollectiveInstruction)
+            instruction.stream
+            for instruction in compiled.instructions
+            if isinstance(instruction, CollectiveInstruction)
         }
-        alone = bool(streams) and all(isinstance(each, _LIGHT) for each in compiled.instructions)
+        alone = bool(streams) and all(
+            isinstance(instruction, _LIGHT) for instruction in compiled.instructions
+        )
         wire = sum(cost.message.wire_ns for cost in compiled.costs if cost.message)
         timed = _Timed(
             compiled=compiled,
@@ -427,11 +435,11 @@ class _Scheduler:
 
     def note_assumptions(self, kernel: Kernel, compiled: Compiled, result: Simulated) -> None:
         """What of a kernel's time no instruction or trip of its own says."""
-        for each in compiled.instructions:
-            if isinstance(each, Host):
-                self.assumed[f"{each.function} runs on the host; only its transfers take time"] = (
-                    None
-                )
+        for instruction in compiled.instructions:
+            if isinstance(instruction, Host):
+                self.assumed[
+                    f"{instruction.function} runs on the host; only its transfers take time"
+                ] = None
         if result.averaged:
             self.assumed[
                 f"{kernel.name}: {result.averaged} trips of a loop that finds no steady state are"
@@ -439,10 +447,10 @@ class _Scheduler:
             ] = None
 
 
-def _is_load(each: DmaInstruction, weights: frozenset[str]) -> bool:
+def _is_load(instruction: DmaInstruction, weights: frozenset[str]) -> bool:
     """Whether a transfer does nothing but bring some of these buffers on the chip."""
-    read = [use.operand for use in each.uses() if use.role.is_read]
-    written = [use.operand for use in each.uses() if use.role.is_write]
+    read = [use.operand for use in instruction.uses() if use.role.is_read]
+    written = [use.operand for use in instruction.uses() if use.role.is_write]
     return all(
         isinstance(operand, Access) and operand.memory is not Memory.HBM for operand in written
     ) and all(isinstance(operand, Access) and operand.buffer.name in weights for operand in read)
@@ -456,12 +464,12 @@ _NOTHING = TransferTimes(
 def _without(streams: Streams, loads: set[int]) -> Streams:
     """The same instructions, of which some transfers take no time."""
     return tuple(
-        each._replace(body=_without(each.body, loads))
-        if isinstance(each, Nest)
-        else each._replace(transfer=_NOTHING._replace(queue=each.transfer.queue))
-        if each.number in loads and each.transfer is not None
-        else each
-        for each in streams
+        stream._replace(body=_without(stream.body, loads))
+        if isinstance(stream, Nest)
+        else stream._replace(transfer=_NOTHING._replace(queue=stream.transfer.queue))
+        if stream.number in loads and stream.transfer is not None
+        else stream
+        for stream in streams
     )
 
 
@@ -469,8 +477,8 @@ def _buffers(compiled: Compiled) -> tuple[frozenset[str], frozenset[str]]:
     """HBM buffers that a kernel reads and writes."""
     reads: set[str] = set()
     writes: set[str] = set()
-    for each in compiled.instructions:
-        for use in each.uses():
+    for instruction in compiled.instructions:
+        for use in instruction.uses():
             if isinstance(use.operand, Access) and use.operand.memory is Memory.HBM:
                 if use.role.is_read:
                     reads.add(use.operand.buffer.name)
@@ -519,8 +527,8 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
     busy: dict[str, float] = {}
     work = _Work()
     for path, runs in scheduler.runs.items():
-        one = _busy([part.result for part in runs.parts])
-        for name, time in one.items():
+        busy_in_run = _busy([part.result for part in runs.parts])
+        for name, time in busy_in_run.items():
             busy[name] = busy.get(name, 0.0) + time * runs.count
         own = _Work()
         for part in runs.parts:
@@ -535,9 +543,9 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
                 start_ns=prologue + runs.start / PS,
                 end_ns=prologue + runs.end / PS,
                 duration_ns=runs.duration / PS,
-                busy_ns=one,
+                busy_ns=busy_in_run,
                 dma_active_ns=max(part.result.dma_active for part in runs.parts) / PS,
-                critical=max(one, key=lambda name: one[name]),
+                critical=max(busy_in_run, key=lambda name: busy_in_run[name]),
                 flops=own.flops,
                 hbm_bytes=own.hbm_bytes,
                 parts=_parts(runs),
@@ -565,7 +573,10 @@ def _parts(runs: _Runs) -> tuple[PartTime, ...]:
     """A run's duration shared out over the parts of a kernel."""
     kernel, duration = runs.kernel, runs.duration / PS
     parts = kernel.parts or (Part(kernel.name, kernel.operations, kernel.sources),)
-    ends = [max(each) for each in zip(*(timed.result.ends for timed in runs.parts), strict=True)]
+    ends = [
+        max(ends_of_part)
+        for ends_of_part in zip(*(timed.result.ends for timed in runs.parts), strict=True)
+    ]
     reached = [0, *itertools.accumulate(ends, max)]
     whole = reached[-1] or 1
     return tuple(
@@ -581,8 +592,8 @@ def _parts(runs: _Runs) -> tuple[PartTime, ...]:
 
 def _busy(results: Sequence[Simulated]) -> dict[str, float]:
     """Busy times of the core that is busiest, resource by resource."""
-    each = [(*result.busy, result.dma_busy, result.collective_busy) for result in results]
-    longest = map(max, zip(*each, strict=True))
+    times = [(*result.busy, result.dma_busy, result.collective_busy) for result in results]
+    longest = map(max, zip(*times, strict=True))
     return {name: time / PS for name, time in zip((*NAMES, DMA, COLLECTIVE), longest, strict=True)}
 
 
@@ -597,10 +608,10 @@ class _Work:
 
     def add(self, compiled: Compiled, runs: int) -> None:
         rows = zip(compiled.instructions, compiled.costs, compiled.times, strict=True)
-        for each, cost, times in rows:
+        for instruction, cost, times in rows:
             number = times * runs
-            self.instructions[each.mnemonic] += number
-            engine = HOST if each.engine is None else each.engine.value
+            self.instructions[instruction.mnemonic] += number
+            engine = HOST if instruction.engine is None else instruction.engine.value
             self.hardware[engine] += cost.instructions * number
             self.flops += cost.flops * number
             if cost.transfer is not None:
@@ -637,8 +648,8 @@ def profile(
     KeyError: there is no such kernel.
     """
     platform = platform or Platform.of(program, machine)
-    found = dict(_kernels(program))
-    node = found.get(kernel) or {each.name: each for each in found.values()}[kernel]
+    nodes = dict(_kernels(program))
+    node = nodes.get(kernel) or {named.name: named for named in nodes.values()}[kernel]
     compiled = compile_kernel(node, platform, assumptions or Assumptions())
     result = simulate(compiled, platform, most_events)
     lanes: Mapping[str, Callable[[int], str]] = {

@@ -124,8 +124,8 @@ class _Semaphore:
         self.total += count
         old = self.counts[-1]
         first = bisect_right(self.counts, old - count)
-        self.times += [each + time for each in self.times[first:]]
-        self.counts += [each + count for each in self.counts[first:]]
+        self.times += [recent + time for recent in self.times[first:]]
+        self.counts += [recent + count for recent in self.counts[first:]]
         del self.times[: -2 * _KEPT], self.counts[: -2 * _KEPT]
 
 
@@ -544,13 +544,13 @@ class Simulation:
     def snapshot(self) -> _Snapshot:
         # No transfer will fill a gap before the clocks of the engines that start transfers.
         alive = min([self.t[engine] for engine in self.compiled.issuers], default=0)
-        gaps = [each for gap in self.gaps if gap[1] > alive for each in gap]
-        recent = [each for known in self.semaphores for each in known.times[-4:]]
+        gaps = [time for gap in self.gaps if gap[1] > alive for time in gap]
+        recent = [time for known in self.semaphores for time in known.times[-4:]]
         shapes = tuple(len(known.times[-4:]) for known in self.semaphores)
         waits = tuple(
-            (each.leaf.number, tuple(semaphore for semaphore, _ in each.waits))
+            (waiting.leaf.number, tuple(semaphore for semaphore, _ in waiting.waits))
             for queue in self.pending
-            for each in queue
+            for waiting in queue
         )
         return _Snapshot(
             sum(self.t),
@@ -572,9 +572,10 @@ class Simulation:
         assert isinstance(alive, int)
         number = alive // 2
         kept = self.gaps[len(self.gaps) - number :] if number else []
-        moved = steps[size : size + alive]
+        gap_steps = steps[size : size + alive]
         self.gaps = [
-            (begin + moved[2 * at], end + moved[2 * at + 1]) for at, (begin, end) in enumerate(kept)
+            (begin + gap_steps[2 * at], end + gap_steps[2 * at + 1])
+            for at, (begin, end) in enumerate(kept)
         ]
         position = size + alive
         for known, count in zip(self.semaphores, counts, strict=True):
@@ -584,12 +585,12 @@ class Simulation:
         for at, queue in enumerate(self.pending):
             self.pending[at] = deque(
                 _Pending(
-                    each.leaf,
+                    waiting.leaf,
                     tuple(
-                        (semaphore, count + counts[semaphore]) for semaphore, count in each.waits
+                        (semaphore, count + counts[semaphore]) for semaphore, count in waiting.waits
                     ),
                 )
-                for each in queue
+                for waiting in queue
             )
 
     def save(self) -> _Saved:

@@ -52,28 +52,30 @@ def _sizes(stationary: Access, moving: Access) -> tuple[int, int, int]:
     return stationary.partitions, stationary.free_elements, moving.free_elements
 
 
-def _matmul(each: Matmul, platform: Platform) -> Cost:
-    rows, columns, moving = _sizes(each.stationary, each.moving)
-    passes = each.fp32_passes
-    if each.is_transpose and passes > 1 and platform.core.version >= 3:
+def _matmul(instruction: Matmul, platform: Platform) -> Cost:
+    rows, columns, moving = _sizes(instruction.stationary, instruction.moving)
+    passes = instruction.fp32_passes
+    if instruction.is_transpose and passes > 1 and platform.core.version >= 3:
         passes //= 2  # nki/trainium2_arch: FP32 transposes at twice the speed of products
-    if each.perf_mode is PerformanceMode.DOUBLE_ROW:
+    if instruction.perf_mode is PerformanceMode.DOUBLE_ROW:
         rows, columns, moving = 2 * rows, columns // 2, moving // 2
-    return _product(platform, rows, columns, moving, passes, 2 if each.fp32_passes == 4 else 1)
+    return _product(
+        platform, rows, columns, moving, passes, 2 if instruction.fp32_passes == 4 else 1
+    )
 
 
-def _matmul_mx(each: MatmulMX, platform: Platform) -> Cost:
-    rows, columns, moving = _sizes(each.stationary, each.moving)
+def _matmul_mx(instruction: MatmulMX, platform: Platform) -> Cost:
+    rows, columns, moving = _sizes(instruction.stationary, instruction.moving)
     return _product(platform, 4 * rows, columns, moving, 1, 1)
 
 
-def _transpose(each: TensorTranspose, platform: Platform) -> Cost:
+def _transpose(instruction: TensorTranspose, platform: Platform) -> Cost:
     """The data is stationary, the identity moves: as many rows as the data has partitions."""
     passes = 1
-    if bytes_of(each.data.element_type) == 4:
+    if bytes_of(instruction.data.element_type) == 4:
         passes = 2 if platform.core.version >= 3 else 4
-    rows = each.data.partitions
-    return _product(platform, rows, each.data.free_elements, rows, passes, 1)
+    rows = instruction.data.partitions
+    return _product(platform, rows, instruction.data.free_elements, rows, passes, 1)
 
 
 COSTS: Mapping[type[Instruction], Rule] = {

@@ -27,37 +27,37 @@ _PAIRWISE = frozenset({AluOp.ADD, AluOp.SUBTRACT, AluOp.MULTIPLY})
 _FAST_REDUCTIONS = frozenset({AluOp.ADD, AluOp.MAXIMUM})
 
 
-def data(each: Instruction) -> tuple[Access, ...]:
+def data(instruction: Instruction) -> tuple[Access, ...]:
     """The accesses that stream: all but single elements for each partition."""
-    return tuple(access for access in each.accesses() if access.memory is not Memory.HBM)
+    return tuple(access for access in instruction.accesses() if access.memory is not Memory.HBM)
 
 
-def _plain(each: Instruction, platform: Platform) -> float:
-    return longest(platform, *data(each))
+def _plain(instruction: Instruction, platform: Platform) -> float:
+    return longest(platform, *data(instruction))
 
 
 def _times(factor: float) -> Cycles:
-    return lambda each, platform: factor * _plain(each, platform)
+    return lambda instruction, platform: factor * _plain(instruction, platform)
 
 
 def _in_sbuf(*accesses: Access) -> bool:
     return all(access.memory is Memory.SBUF for access in accesses)
 
 
-def _tensor_tensor(each: program.TensorTensor, platform: Platform) -> float:
-    elements = _plain(each, platform)
-    operands = (each.data1, each.data2)
-    narrow = all(is_narrow(access, platform) for access in (*operands, each.dst))
+def _tensor_tensor(instruction: program.TensorTensor, platform: Platform) -> float:
+    elements = _plain(instruction, platform)
+    operands = (instruction.data1, instruction.data2)
+    narrow = all(is_narrow(access, platform) for access in (*operands, instruction.dst))
     if platform.core.version >= 3:
         return elements / 2 if narrow and _in_sbuf(*operands) else elements
     dense = all(map(is_dense, operands))
-    if each.data1.memory is not each.data2.memory:
+    if instruction.data1.memory is not instruction.data2.memory:
         return elements
-    fast = narrow and dense and _in_sbuf(*operands) and each.op in _PAIRWISE
+    fast = narrow and dense and _in_sbuf(*operands) and instruction.op in _PAIRWISE
     return elements if fast else 2 * elements
 
 
-def _copied(each: Instruction, platform: Platform, dst: Access, src: Access) -> float:
+def _copied(instruction: Instruction, platform: Platform, dst: Access, src: Access) -> float:
     """`tensor_copy` and `tensor_scalar`: two or four elements per cycle from version 3."""
     elements = longest(platform, dst, src)
     if platform.core.version < 3 or not (is_narrow(dst, platform) and is_narrow(src, platform)):
@@ -67,46 +67,56 @@ def _copied(each: Instruction, platform: Platform, dst: Access, src: Access) -> 
     return elements / (4 if _in_sbuf(dst, src) and is_dense(dst) and is_dense(src) else 2)
 
 
-def _tensor_copy(each: program.TensorCopy, platform: Platform) -> float:
-    return _copied(each, platform, each.dst, each.src)
+def _tensor_copy(instruction: program.TensorCopy, platform: Platform) -> float:
+    return _copied(instruction, platform, instruction.dst, instruction.src)
 
 
-def _tensor_scalar(each: program.TensorScalar, platform: Platform) -> float:
-    return _copied(each, platform, each.dst, each.data)
+def _tensor_scalar(instruction: program.TensorScalar, platform: Platform) -> float:
+    return _copied(instruction, platform, instruction.dst, instruction.data)
 
 
-def _scalar_tensor_tensor(each: program.ScalarTensorTensor, platform: Platform) -> float:
-    elements = _plain(each, platform)
-    if platform.core.version >= 3 or each.data.memory is not each.operand1.memory:
+def _scalar_tensor_tensor(instruction: program.ScalarTensorTensor, platform: Platform) -> float:
+    elements = _plain(instruction, platform)
+    if platform.core.version >= 3 or instruction.data.memory is not instruction.operand1.memory:
         return elements
-    narrow = is_narrow(each.data, platform) and is_narrow(each.operand1, platform)
-    fast = (each.op0, each.op1) == (AluOp.SUBTRACT, AluOp.MULTIPLY) and elements % 2 == 0
+    narrow = is_narrow(instruction.data, platform) and is_narrow(instruction.operand1, platform)
+    fast = (instruction.op0, instruction.op1) == (
+        AluOp.SUBTRACT,
+        AluOp.MULTIPLY,
+    ) and elements % 2 == 0
     return elements if narrow and fast else 2 * elements
 
 
-def _tensor_reduce(each: program.TensorReduce, platform: Platform) -> float:
-    elements = longest(platform, each.data)
-    narrow = is_narrow(each.data, platform) and is_narrow(each.dst, platform)
-    return elements / 2 if narrow and each.op in _FAST_REDUCTIONS else elements
+def _tensor_reduce(instruction: program.TensorReduce, platform: Platform) -> float:
+    elements = longest(platform, instruction.data)
+    narrow = is_narrow(instruction.data, platform) and is_narrow(instruction.dst, platform)
+    return elements / 2 if narrow and instruction.op in _FAST_REDUCTIONS else elements
 
 
-def _memset(each: program.Memset, platform: Platform) -> float:
-    elements = longest(platform, each.dst)
-    return elements / 2 if each.value.value == 0 and is_narrow(each.dst, platform) else elements
+def _memset(instruction: program.Memset, platform: Platform) -> float:
+    elements = longest(platform, instruction.dst)
+    return (
+        elements / 2
+        if instruction.value.value == 0 and is_narrow(instruction.dst, platform)
+        else elements
+    )
 
 
-def _copy_predicated(each: program.CopyPredicated, platform: Platform) -> float:
+def _copy_predicated(instruction: program.CopyPredicated, platform: Platform) -> float:
     """Twice the time while both operands come from SBUF."""
-    sources = (each.predicate, each.src if isinstance(each.src, Access) else each.dst)
-    return (2 if _in_sbuf(*sources) else 1) * _plain(each, platform)
+    sources = (
+        instruction.predicate,
+        instruction.src if isinstance(instruction.src, Access) else instruction.dst,
+    )
+    return (2 if _in_sbuf(*sources) else 1) * _plain(instruction, platform)
 
 
-def _bn_aggr(each: program.BatchNormAggregate, platform: Platform) -> float:
-    return 13 * longest(platform, each.data) / 3
+def _bn_aggr(instruction: program.BatchNormAggregate, platform: Platform) -> float:
+    return 13 * longest(platform, instruction.data) / 3
 
 
-def _quarter_of_source(each: Any, platform: Platform) -> float:
-    return longest(platform, each.src) / 4
+def _quarter_of_source(instruction: Any, platform: Platform) -> float:
+    return longest(platform, instruction.src) / 4
 
 
 CYCLES: Mapping[type[Instruction], Cycles] = {
@@ -136,17 +146,17 @@ CYCLES: Mapping[type[Instruction], Cycles] = {
 """Cycles by type, on the Vector engine."""
 
 
-def _on_vector(each: Any, platform: Platform) -> Cost:
-    cycles = CYCLES[type(each)](each, platform)
-    reads_accumulator = getattr(each, "reduce_res", None) is not None
+def _on_vector(instruction: Any, platform: Platform) -> Cost:
+    cycles = CYCLES[type(instruction)](instruction, platform)
+    reads_accumulator = getattr(instruction, "reduce_res", None) is not None
     accumulator = platform.timings.engines.accumulator_cycles if reads_accumulator else 0
     return streaming(platform, Engine.VECTOR, cycles) + extra(platform, Engine.VECTOR, accumulator)
 
 
-def _on_scalar(each: Any, platform: Platform) -> Cost:
+def _on_scalar(instruction: Any, platform: Platform) -> Cost:
     """As the Scalar engine's own: N cycles."""
-    elements = _plain(each, platform)
-    wide = platform.core.scalar.elements_per_cycle(each.dst.element_type.name)
+    elements = _plain(instruction, platform)
+    wide = platform.core.scalar.elements_per_cycle(instruction.dst.element_type.name)
     cycles = elements * platform.core.scalar.lanes / wide
     return streaming(platform, Engine.SCALAR, cycles)
 
@@ -158,8 +168,8 @@ _ON: Mapping[Engine, Rule] = {
 }
 
 
-def _elementwise(each: Any, platform: Platform) -> Cost:
-    return _ON[each.engine](each, platform)
+def _elementwise(instruction: Any, platform: Platform) -> Cost:
+    return _ON[instruction.engine](instruction, platform)
 
 
 COSTS: Mapping[type[Instruction], Rule] = dict.fromkeys(CYCLES, _elementwise)

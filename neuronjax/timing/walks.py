@@ -36,7 +36,9 @@ def streamed(access: Access, platform: Platform) -> float:
 
 def longest(platform: Platform, *accesses: Access | None) -> float:
     """Elements that the longest of some accesses streams."""
-    return max((streamed(each, platform) for each in accesses if each is not None), default=0.0)
+    return max(
+        (streamed(access, platform) for access in accesses if access is not None), default=0.0
+    )
 
 
 def run_elements(access: Access) -> int:

@@ -55,9 +55,11 @@ def without(point: Point, predictors: Mapping[Point, Predictor]) -> float | None
         if not _depends(predictors[point], constant):
             continue
         others = {
-            each: predict
-            for each, predict in predictors.items()
-            if each != point and each.name in FITTED[constant.name] and _depends(predict, constant)
+            other: predict
+            for other, predict in predictors.items()
+            if other != point
+            and other.name in FITTED[constant.name]
+            and _depends(predict, constant)
         }
         if not others:
             return None

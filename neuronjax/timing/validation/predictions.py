@@ -98,15 +98,15 @@ def _load_stationary(model: Model) -> float:
 
 def _activation(model: Model, elements: int) -> float:
     tile = _sbuf(FLOAT32, 128, elements)
-    each = Activate(dst=tile, op=Activation.COPY, data=tile)
-    cost = cost_of(each, model.platform(TRN1))
+    instruction = Activate(dst=tile, op=Activation.COPY, data=tile)
+    cost = cost_of(instruction, model.platform(TRN1))
     return cost.issue_ns + cost.latency_ns
 
 
 def _tensor_tensor(model: Model) -> float:
     tile = _sbuf(FLOAT32, 128, 8192)
-    each = TensorTensor(dst=tile, data1=tile, data2=tile, op=AluOp.ADD)
-    cost = cost_of(each, model.platform(TRN1))
+    instruction = TensorTensor(dst=tile, data1=tile, data2=tile, op=AluOp.ADD)
+    cost = cost_of(instruction, model.platform(TRN1))
     return cost.issue_ns + cost.latency_ns
 
 
@@ -122,10 +122,10 @@ def _load(
     mode: DescriptorMode = DescriptorMode.STATIC,
 ) -> Transfer:
     """A load of rows into SBUF."""
-    each = DmaCopy(
+    instruction = DmaCopy(
         dst=_sbuf(dtype, *shape), src=_tile("h", Memory.HBM, dtype, *shape), descriptors=mode
     )
-    transfer = cost_of(each, model.platform(chip)).transfer
+    transfer = cost_of(instruction, model.platform(chip)).transfer
     assert transfer is not None
     return transfer
 
@@ -143,8 +143,10 @@ def _whole_load(model: Model) -> float:
 
 def _trigger_to_activation(model: Model) -> float:
     events = profile(programs()["round_trip"], "round_trip", platform=model.platform(TRN2))
-    trigger = next(each for each in events if (each.mnemonic, each.lane) == ("dma_copy", "gpsimd"))
-    activation = next(each for each in events if each.mnemonic == "activation")
+    trigger = next(
+        event for event in events if (event.mnemonic, event.lane) == ("dma_copy", "gpsimd")
+    )
+    activation = next(event for event in events if event.mnemonic == "activation")
     return activation.start_ns - trigger.end_ns
 
 

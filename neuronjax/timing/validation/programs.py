@@ -262,7 +262,7 @@ def attention(dtype: str) -> Program:
 
 def _evaluated(text: str, value: int) -> str:
     """A peeled trip: `I`, and products with it, as numbers."""
-    text = re.sub(r"(\d+)\*I\b", lambda found: str(int(found[1]) * value), text)
+    text = re.sub(r"(\d+)\*I\b", lambda match: str(int(match[1]) * value), text)
     return re.sub(r"\bI\b", str(value), text)
 
 

@@ -81,7 +81,7 @@ def rows(
 def summaries(table: Sequence[Row]) -> tuple[Summary, ...]:
     """Errors by kind: of all points, by whether constants were fitted to them, and of points that
     constants were not fitted to when they were predicted."""
-    found = []
+    summarised = []
     for kind in Kind:
         of_kind = [row for row in table if row.point.kind is kind and not row.point.left_out]
         groups = {
@@ -91,7 +91,7 @@ def summaries(table: Sequence[Row]) -> tuple[Summary, ...]:
                 row for row in of_kind if not row.point.is_calibrated
             ],
         }
-        found += [
+        summarised += [
             _summary(name, {row.point: row.error for row in members})
             for name, members in groups.items()
             if members
@@ -100,13 +100,13 @@ def summaries(table: Sequence[Row]) -> tuple[Summary, ...]:
             row.point: _error(row.point, row.without) for row in of_kind if row.without is not None
         }
         if left_out:
-            found.append(_summary(f"{kind.value}, each left out", left_out))
-    return tuple(found)
+            summarised.append(_summary(f"{kind.value}, each left out", left_out))
+    return tuple(summarised)
 
 
-def _summary(name: str, found: Mapping[Point, float]) -> Summary:
-    ordered = sorted(found, key=lambda point: found[point])
-    errors = [found[point] for point in ordered]
+def _summary(name: str, errors_by_point: Mapping[Point, float]) -> Summary:
+    ordered = sorted(errors_by_point, key=lambda point: errors_by_point[point])
+    errors = [errors_by_point[point] for point in ordered]
     middle = len(errors) // 2
     median = errors[middle] if len(errors) % 2 else (errors[middle - 1] + errors[middle]) / 2
     return Summary(
@@ -140,10 +140,10 @@ def text(table: Sequence[Row]) -> str:
         )
     lines.append("")
     lines.append(f"{'group':42}{'points':>7}{'MAPE':>8}{'median':>8}{'P95':>8}{'worst':>8}")
-    for each in summaries(table):
+    for summary in summaries(table):
         lines.append(
-            f"{each.name:42}{each.count:7}{each.mape:8.1%}{each.median:8.1%}{each.p95:8.1%}"
-            f"{each.worst:8.1%}  {each.worst_name}"
+            f"{summary.name:42}{summary.count:7}{summary.mape:8.1%}{summary.median:8.1%}{summary.p95:8.1%}"
+            f"{summary.worst:8.1%}  {summary.worst_name}"
         )
     counted = sum(not row.point.left_out for row in table)
     lines += [
@@ -180,14 +180,14 @@ def as_json(table: Sequence[Row]) -> dict[str, Any]:
         ],
         "summaries": [
             {
-                "group": each.name,
-                "points": each.count,
-                "mape": each.mape,
-                "median": each.median,
-                "p95": each.p95,
-                "worst": each.worst,
-                "worst_point": each.worst_name,
+                "group": summary.name,
+                "points": summary.count,
+                "mape": summary.mape,
+                "median": summary.median,
+                "p95": summary.p95,
+                "worst": summary.worst,
+                "worst_point": summary.worst_name,
             }
-            for each in summaries(table)
+            for summary in summaries(table)
         ],
     }
