@@ -28,7 +28,8 @@ from launch.training.memory import check_memory
 from launch.training.optimizers import make_optimizer
 from launch.training.platform import check_platform
 from launch.training.schedules import make_schedule
-from launch.training.step import TrainState, make_training
+from launch.training.state import TrainState
+from launch.training.step import make_training
 from models.parallel.depth import unstack
 from models.parameters import Parameters
 

@@ -21,7 +21,8 @@ from launch.finetuning.starting import random_parameters
 from launch.training.objectives import next_tokens
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS
-from launch.training.step import Training, TrainState, make_training
+from launch.training.state import TrainState
+from launch.training.step import Training, make_training
 from models.errors import ConfigError
 from models.layers.low_rank import switch_adapters
 from models.parallel.depth import stack

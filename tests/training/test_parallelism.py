@@ -16,7 +16,8 @@ from launch.errors import LaunchError
 from launch.source import byte_level
 from launch.training.objectives import LanguageModelling, next_tokens, text_batch
 from launch.training.parallelism import Parallelism
-from launch.training.step import Training, TrainState, make_training
+from launch.training.state import TrainState
+from launch.training.step import Training, make_training
 from models.decoder.config import DecoderConfig
 from models.layers.moe import Experts
 from models.parallel.depth import stack

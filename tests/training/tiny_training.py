@@ -10,7 +10,8 @@ from launch.source import byte_level
 from launch.training.objectives import next_tokens, text_batch
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS
-from launch.training.step import Training, TrainState, make_training
+from launch.training.state import TrainState
+from launch.training.step import Training, make_training
 from models.decoder.config import DecoderConfig
 
 CONFIG = DecoderConfig(
