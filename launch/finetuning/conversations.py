@@ -132,7 +132,7 @@ def checked_messages(record: Record, messages: Any) -> Messages:
     )
 
 
-def _template_arguments(record: Record) -> Mapping[str, Any]:
+def _template_arguments(record: Record) -> dict[str, Any]:
     """What a record wants its template to be given. Raises RecordError for what has no names."""
     arguments = record.fields.get("chat_template_kwargs") or {}
     if not isinstance(arguments, Mapping):
@@ -140,7 +140,7 @@ def _template_arguments(record: Record) -> Mapping[str, Any]:
             f"{record.place}: expected an object in 'chat_template_kwargs', not "
             f"{shortened(arguments)}."
         )
-    return arguments
+    return dict(arguments)
 
 
 def _write(
