@@ -141,8 +141,9 @@ class Run:
         self._save()
         if self.step >= config.steps:
             self._evaluate()
-            self._job.finish(self._single(self._state.evaluated))
         self._monitor.close()
+        if self.step >= config.steps:
+            self._job.finish(self._single(self._state.evaluated))
         if is_first():
             print(self._monitor.summary(), flush=True)
 

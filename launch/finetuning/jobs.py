@@ -84,7 +84,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
         first_weights=lambda model, mesh, targets: tuned.first_weights(
             path if path.is_dir() else None, config.seed, mesh, targets
         ),
-        identity={"task": name},
+        identity={"task": name, **settings.identity},
         record={"tuned": tuned.record},
         files=files,
         sample=partial(write_sample, tuned.model, tokenizer, config),

@@ -1,6 +1,7 @@
 """Settings of fine-tuning; flags have their names."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from launch.finetuning.lora import ALL_LINEAR, LoRA
 from launch.settings import check_settings, setting
@@ -44,6 +45,14 @@ class TuningSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """JSON: equal only for the same parameters and the same place for adapters."""
+        names = ["adapter", "lora_rank"]
+        if self.lora_rank:
+            names += ["lora_alpha", "target_modules", "use_rslora"]
+        return {name: getattr(self, name) for name in names}
 
     @property
     def lora(self) -> LoRA | None:

@@ -26,7 +26,7 @@ from models import pretrained
 from models.decoder.families import llama_json
 from models.parameters import Parameters, merge
 from tests.launch.programs import CONFIG, SOURCE, config
-from tests.training.presets import TALKS
+from tests.training.presets import PAIRS, TALKS
 
 
 @pytest.mark.slow
@@ -89,6 +89,11 @@ CASES = {
         tuned("sft", TALKS, lora_rank=4, target_modules="q_proj,down_proj"),
         {"scan_layers": True},
     ),
+    "direct preference, in stacks": Case(tuned("dpo", PAIRS), {"scan_layers": True}),
+    "direct preference, adapters": Case(
+        tuned("dpo", PAIRS, lora_rank=4), {"tensor_parallel_size": 2}
+    ),
+    "odds ratio, fully sharded": Case(tuned("orpo", PAIRS), {"fully_sharded_size": 2}),
 }
 
 

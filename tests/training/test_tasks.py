@@ -9,7 +9,7 @@ import pytest
 
 from launch.config import TrainConfig
 from launch.data.config import DataConfig
-from launch.errors import DataError, MeshError, ModelError
+from launch.errors import CheckpointError, DataError, MeshError, ModelError
 from launch.finetuning.adapter_files import load_adapter
 from launch.finetuning.jobs import tuning_job
 from launch.finetuning.settings import TuningSettings
@@ -89,6 +89,9 @@ def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) ->
     kept = {path for path in tuned if path.startswith(("blocks.", "embeddings."))}
     changed = {path for path in kept if not np.array_equal(tuned[path], first[path])}
     assert changed == {"blocks.0.attention.query.kernel"}
+    other = Case(films.task, films.config, settings=settings | {"lora_rank": 4})
+    with pytest.raises(CheckpointError, match="of another run: lora_rank was 2, now 4"):
+        run(other, path, data, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
