@@ -16,6 +16,7 @@ from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from launch.config import TrainConfig
+from launch.errors import SettingsError
 from launch.source import byte_level
 from launch.training.objectives import text_batch
 from launch.training.optimizers import make_optimizer
@@ -60,6 +61,8 @@ def model_config(
     model: str, mesh: AbstractMesh, layers: int | None, **changes: Any
 ) -> DecoderConfig:
     """A model whose key-value heads the mesh can split, with so many layers."""
+    if model not in MODELS:
+        raise SettingsError(f"model={model!r} is none of {', '.join(MODELS)}.")
     config = MODELS[model]
     heads = max(config.num_kv_heads, mesh.shape.get("model", 1))
     return replace(config, num_kv_heads=heads, num_layers=layers or config.num_layers, **changes)

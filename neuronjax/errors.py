@@ -237,6 +237,12 @@ class ScriptError(NeuronError):
     status = "NOT_FOUND"
 
 
+class WorkloadError(NeuronError):
+    """The function that makes a workload raised an exception."""
+
+    status = "INVALID_ARGUMENT"
+
+
 class ProfileError(NeuronError):
     """A recording of executions cannot be read or written."""
 

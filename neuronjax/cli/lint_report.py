@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from neuronjax.cli.scripts import Outcome
+from neuronjax.cli.scripts import NO_PROGRAM, Outcome
 from neuronjax.hlo.location import UNKNOWN
 from neuronjax.legalize.report import Finding
 from neuronjax.legalize.rules.rule import Rule, Severity
@@ -84,9 +84,7 @@ def _ending(report: Report) -> str:
     )
     lines = [total or "nothing found"]
     if report.programs == 0:
-        lines.append(
-            "No program was compiled for platform neuron; does the script choose another platform?"
-        )
+        lines.append(NO_PROGRAM)
     if report.outcome.error is not None:
         lines.append(f"The script did not end well: {report.outcome.error}.")
         lines += textwrap.wrap(_ZEROS, _WIDTH)

@@ -91,15 +91,27 @@ def run(arguments: argparse.Namespace) -> int:
         jax.config.update("jax_platforms", "neuron,cpu")
         jax.config.update("jax_enable_compilation_cache", False)
         outcome = scripts.run(arguments.script, arguments.arguments, arguments.module, 0)
+        names: list[str] = []
         printed = 0
         for name, text in dumped(folder, arguments.stop_after):
+            names.append(name)
             if fnmatch(name, arguments.program):
                 out.write(f"// {name}, after {arguments.stop_after}\n{text}\n")
                 printed += 1
         out.flush()
     if outcome.error is not None:
         return RAISED
+    if not printed:
+        print(f"neuronjax lower: {_nothing(arguments.program, names)}", file=sys.stderr)
     return PRINTED if printed else NOTHING
+
+
+def _nothing(pattern: str, names: list[str]) -> str:
+    """Why nothing is printed."""
+    if not names:
+        return scripts.NO_PROGRAM
+    distinct = ", ".join(dict.fromkeys(names))
+    return f"no program matches --program={pattern}; the script has {distinct}."
 
 
 COMMAND = Command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import jax
@@ -80,7 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
         out.flush()
     if outcome.error is not None:
         return RAISED
-    return RECORDED if recorded is not None and recorded.runs else NOTHING
+    if recorded is None or not recorded.runs:
+        print(f"neuronjax profile: {scripts.NO_PROGRAM}", file=sys.stderr)
+        return NOTHING
+    return RECORDED
 
 
 def _compare(arguments: argparse.Namespace) -> int:

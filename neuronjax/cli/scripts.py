@@ -17,6 +17,9 @@ from typing import IO, Any
 
 from neuronjax.errors import ScriptError
 
+NO_PROGRAM = "No program was compiled for platform neuron; does the script choose another platform?"
+"""Why there is nothing to say about a script."""
+
 _REPEAT_SECONDS = 5.0
 """A script that continues after an interrupt is interrupted again after this time."""
 

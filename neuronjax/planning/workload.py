@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from neuronjax.errors import ConfigurationError, ScriptError
+from neuronjax.errors import ConfigurationError, NeuronError, ScriptError, WorkloadError
 
 PROTOCOL = """\
 module:function makes the workload. It is called with those of these keywords that it has, and that
@@ -119,4 +121,23 @@ def load(spec: str, settings: Mapping[str, Any] | None = None) -> Factory:
     make = getattr(module, function, None)
     if not callable(make):
         raise ScriptError(f"module {module_name} has no function {function!r}.")
-    return Factory(make=make, name=spec, settings=dict(settings or {}))
+    return Factory(make=_reporting(make, spec), name=spec, settings=dict(settings or {}))
+
+
+def _reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A function whose exceptions become a line that names it and where they were raised."""
+
+    @functools.wraps(make)
+    def reporting(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return make(*arguments, **keywords)
+        except NeuronError:
+            raise
+        except Exception as error:
+            innermost = traceback.extract_tb(error.__traceback__)[-1]
+            raise WorkloadError(
+                f"{name} cannot be made with what it was given: {type(error).__name__}: {error} "
+                f"(raised at {innermost.filename}:{innermost.lineno})."
+            ) from error
+
+    return reporting

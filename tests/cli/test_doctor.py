@@ -20,7 +20,7 @@ def test_an_installation_that_works(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "text"),
     [
-        ("NEURONJAX_TARGET", "trn9.large", "NEURONJAX_TARGET='trn9.large' is not a known"),
+        ("NEURONJAX_TARGET", "trn9.large", "Target 'trn9.large' is not a known"),
         ("NEURONJAX_NUMERICS", "exact", "NEURONJAX_NUMERICS='exact' is not allowed; it must be"),
         ("NEURONJAX_NUMERIC", "ieee", "variable NEURONJAX_NUMERIC is not known"),
     ],

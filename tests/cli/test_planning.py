@@ -65,6 +65,14 @@ def test_estimate_that_does_not_fit(out, tmp_path: Path) -> None:  # type: ignor
         (["estimate", STACK, "--set", "colour=1"], "takes no colour"),
         (["estimate", "nowhere:nothing"], "no module"),
         (["estimate", STACK, "--machine=none.toml"], "none.toml"),
+        (
+            ["estimate", "launch.workloads:llama_decode", "--set=model=9b"],
+            "SettingsError: model='9b' is none of 1b, 8b, 70b.",
+        ),
+        (
+            ["estimate", "launch.workloads:llama_train", "--mesh=data=3,model=5"],
+            "does not divide kv_heads=8",
+        ),
         (["nccom", "allr", "-r", "3000"], "do not fit"),
         (["nccom", "allr", "-r", "4", "-f", "1"], "factor"),
         (["ls", "--target=trn7"], "not a known instance"),

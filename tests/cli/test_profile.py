@@ -71,7 +71,7 @@ def test_a_process_is_profiled_by_a_variable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("job.py", "nothing"), 1, ""),
+        (("job.py", "nothing"), 1, "No program was compiled for platform neuron"),
         (("job.py", "raise"), 2, "ValueError: no"),
         (("missing.py",), 2, "there is no script 'missing.py'"),
         (("--target=trn9", "job.py"), 2, "trn9"),

@@ -139,7 +139,7 @@ def test_a_process_that_dies_is_named(
     ("arguments", "message"),
     [
         (["--hosts=5", "--target=trn2-ultraserver"], "5 processes cannot share the 4 hosts of"),
-        (["--hosts=2", "--target=trn2.big"], "NEURONJAX_TARGET='trn2.big' is not a known"),
+        (["--hosts=2", "--target=trn2.big"], "Target 'trn2.big' is not a known"),
         (["--hosts=2", "--port=PORT"], "--port=[0-9]+ cannot be used on 127.0.0.1: Address"),
     ],
     ids=["hosts", "target", "port"],
