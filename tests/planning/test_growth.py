@@ -13,10 +13,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import pytest
+from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuronjax
+from models.resnet.config import ResNetConfig
+from models.resnet.model import ResNet
 from tests.timing.programs import ANOMALY
 
 WIDTH = 128
@@ -79,6 +82,32 @@ targets = st.sampled_from(["trn1.2xlarge", "trn2.3xlarge"])
 @given(targets, st.integers(1, 4), st.integers(1, 3))
 def test_deeper_models_are_slower(family: str, target: str, batch: int, layers: int) -> None:
     assert time(family, target, batch, 64, layers + 1) > time(family, target, batch, 64, layers)
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_further_block_in_a_stage_is_never_faster(stage: int) -> None:
+    """Of a residual network: its kernels are many, and of four sizes, so they are joined anew."""
+    depths = [2, 2, 2, 2]
+    depths[stage] += 1
+    assert resnet_time((2, 2, 2, 2)) <= resnet_time(tuple(depths)) * ANOMALY
+
+
+@functools.cache
+def resnet_time(depths: tuple[int, ...]) -> float:
+    """Of the classes of an image, ns."""
+    config = ResNetConfig(
+        stage_channels=(64, 128, 256, 512), depths=depths, bottleneck=False, num_labels=10
+    )
+    model = nnx.eval_shape(lambda: ResNet(config, rngs=nnx.Rngs(0)))
+    model.eval()
+    graph, weights = nnx.split(model)
+    pixels = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
+
+    def classify(weights: nnx.State, pixels: jax.Array) -> jax.Array:
+        return nnx.merge(graph, weights)(pixels)
+
+    flags = "--auto-cast=matmult --auto-cast-type=bf16"
+    return neuronjax.estimate(classify, weights, pixels, target="inf2.xlarge", flags=flags).step_ns
 
 
 @pytest.mark.parametrize("family", FAMILIES)

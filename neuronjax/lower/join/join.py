@@ -37,8 +37,9 @@ from neuronjax.program.walk import calls, children, leaves
 
 MOST_RUNS = 512
 """Runs of instructions in a kernel that is small enough to be joined."""
-MOST_TOGETHER = 800
-"""Instructions of a joined kernel, each counted once: placing its tiles takes their square."""
+MOST_TOGETHER = 300
+"""Instructions of a joined kernel, each counted once. Loops of longer kernels stay where they are,
+which costs more than the barriers between shorter ones."""
 _LONGEST_PERIOD = 64
 _ALONE = (CollectiveInstruction, Host, SendReceive, CoreBarrier)
 """What concerns other cores, or the host, is a kernel of its own."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from neuronjax.errors import OnChipMemoryError
+from neuronjax.lower.join.join import MOST_TOGETHER
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.memory.lifetimes import carried, lives
 from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of
@@ -35,10 +36,8 @@ from neuronjax.program.walk import kernels, leaves
 
 MOST_FACTOR = 8
 """Iterations that are written out at most, unless all of them are."""
-MOST_MOVED = 300
-"""Instructions of a kernel up to which loops change places with what is about them."""
 MOST_UNROLLED = 320
-"""Instructions of a list up to which loops are written out."""
+"""Instructions of a list up to which loops are written out, those of each part by themselves."""
 WORTH = 0.99
 """Part of the time before that a new order takes at most."""
 IDLE = 1.2
@@ -118,7 +117,7 @@ class _Candidate:
         if least is None or least < self.short:
             return best
         work = _Work(self.kernel, self.program, self.timer)
-        is_small = sum(1 for _ in leaves(self.kernel.body)) < MOST_MOVED
+        is_small = sum(1 for _ in leaves(self.kernel.body)) <= MOST_TOGETHER
         for moves_loops in (False, True) if is_small else (False,):
             changed = work.run(moves_loops)
             after = self.time(changed) if work.has_gained else None
@@ -201,19 +200,21 @@ class _Work:
             with_body(node, self.written_out(node.body)) if isinstance(node, Loop) else node
             for node in nodes
         )
-        room = MOST_UNROLLED - sum(isinstance(node, Instruction) for node in inner)
+        room = dict.fromkeys({_part(node) for node in inner}, MOST_UNROLLED)
+        for node in inner:
+            room[_part(node)] -= isinstance(node, Instruction)
         found: list[Node] = []
         for node in inner:
             size = node.trips * len(node.body) if isinstance(node, Loop) else 0  # type: ignore[operator]
             if (
                 isinstance(node, Loop)
-                and size <= room
+                and size <= room[_part(node)]
                 and _is_straight(node)
                 and self.is_idle(node)
             ):
                 assert isinstance(node.trips, int)
                 found += unrolled(node, node.trips)
-                room -= size
+                room[_part(node)] -= size
             else:
                 found.append(node)
         return same(nodes, found)
@@ -336,6 +337,11 @@ def _rooms(
 
     visit(nodes, 0)
     return found
+
+
+def _part(node: Node) -> int | None:
+    """The part of its kernel that a node is of."""
+    return next((leaf.part for leaf in leaves((node,))), None)
 
 
 def _is_straight(loop: Loop) -> bool:
