@@ -64,7 +64,7 @@ def _places(unit: Unit, scope: Scope, donations: Mapping[int, int | None]) -> di
     pairs = _pairs(graph, donations)
     for index in donations:
         scope.owned.add(f"arg{index}")
-    found = {}
+    places = {}
     for index, value in enumerate(graph.results):
         if value.is_empty:
             continue
@@ -78,8 +78,8 @@ def _places(unit: Unit, scope: Scope, donations: Mapping[int, int | None]) -> di
             place = whole_view(buffer, value.shape)
             if value not in scope.preferred and value not in graph.parameters:
                 scope.preferred[value] = buffer
-        found[index] = place
-    return found
+        places[index] = place
+    return places
 
 
 def _pairs(graph: hlo_graph.Graph, donations: Mapping[int, int | None]) -> dict[int, int]:
@@ -89,7 +89,7 @@ def _pairs(graph: hlo_graph.Graph, donations: Mapping[int, int | None]) -> dict[
         value = graph.parameters[argument]
         if named is not None or value.is_empty:
             continue
-        alike = (j for j, each in enumerate(graph.results) if each.spec == value.spec)
+        alike = (j for j, result in enumerate(graph.results) if result.spec == value.spec)
         free = next((j for j in alike if j not in pairs), None)
         if free is not None:
             pairs[free] = argument
@@ -118,14 +118,14 @@ def _inlined(unit: Unit, nodes: list[Node]) -> tuple[tuple[Function, ...], tuple
         if isinstance(node, Call):
             calls[node.function] = calls.get(node.function, 0) + 1
         elif isinstance(node, Loop):
-            for each in node.body:
-                count(each)
+            for inner in node.body:
+                count(inner)
         elif isinstance(node, While):
-            for each in (*node.condition, *node.body):
-                count(each)
+            for inner in (*node.condition, *node.body):
+                count(inner)
         elif isinstance(node, If):
-            for each in (*node.then, *node.otherwise):
-                count(each)
+            for inner in (*node.then, *node.otherwise):
+                count(inner)
 
     for node in nodes:
         count(node)
@@ -150,7 +150,7 @@ def _inlined(unit: Unit, nodes: list[Node]) -> tuple[tuple[Function, ...], tuple
         return node
 
     body = tuple(map(change, nodes))
-    shared = tuple(each for each in functions.values() if calls.get(each.name, 0) > 1)
+    shared = tuple(function for function in functions.values() if calls.get(function.name, 0) > 1)
     return shared, body
 
 

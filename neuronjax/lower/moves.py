@@ -13,7 +13,7 @@ def move(scope: Scope, pairs: Sequence[tuple[View, View]]) -> None:
     todo = [(source, target) for source, target in pairs if not is_same(source, target)]
     while todo:
         read = [source.buffer.name for source, _ in todo]
-        free = [each for each in todo if each[1].buffer.name not in read]
+        free = [move for move in todo if move[1].buffer.name not in read]
         if free:
             scope.copy(*free[0])
             todo.remove(free[0])
@@ -24,7 +24,7 @@ def move(scope: Scope, pairs: Sequence[tuple[View, View]]) -> None:
         todo.append((spare, target))
 
 
-def is_same(one: View, other: View) -> bool:
+def is_same(view: View, other: View) -> bool:
     """Whether two views are the same elements of a buffer in the same order."""
-    a, b = one.normal, other.normal
+    a, b = view.normal, other.normal
     return (a.buffer, a.shape, a.strides, a.offset) == (b.buffer, b.shape, b.strides, b.offset)

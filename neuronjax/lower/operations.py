@@ -66,7 +66,7 @@ def _step(op: Op) -> Map | None:
 def root_of(value: Value) -> Value:
     """The value whose memory a value is seen in, behind all views."""
     while value.producer is not None and value.producer.name in VIEWS:
-        (index,) = (i for i, each in enumerate(value.producer.results) if each is value)
+        (index,) = (i for i, result in enumerate(value.producer.results) if result is value)
         value = value.producer.operands[index]
     return value
 

@@ -182,7 +182,7 @@ PASSES = (*GRAPH_PASSES, *PROGRAM_PASSES)
 _TO_PROGRAM = (*GRAPH_PASSES, *PROGRAM_PASSES[:2])
 _TO_THE_END = PROGRAM_PASSES[2:]
 
-DESCRIPTION = "\n".join(f"  {each.name:<12} {each.contract}" for each in PASSES)
+DESCRIPTION = "\n".join(f"  {entry.name:<12} {entry.contract}" for entry in PASSES)
 """Names and contracts, a line each."""
 
 
@@ -209,21 +209,21 @@ def complete(program: Program, setting: Setting) -> Program:
 
 
 def _run(passes: Iterable[Pass], state: Any, setting: Setting) -> Any:
-    for each in passes:
-        state = each.run(state, setting)
+    for pass_ in passes:
+        state = pass_.run(state, setting)
         if setting.watch is not None:
-            setting.watch(each, state)
+            setting.watch(pass_, state)
         findings: Sequence[object] = ()
         if setting.verify_passes:
-            findings = each.verify(state, setting)
-        elif each.always is not None:
-            findings = each.always(state, setting)
+            findings = pass_.verify(state, setting)
+        elif pass_.always is not None:
+            findings = pass_.always(state, setting)
         if findings:
             raise FailedPassError(
-                f"pass {each.name!r} of the compiler ({each.contract}) left program"
+                f"pass {pass_.name!r} of the compiler ({pass_.contract}) left program"
                 f" {setting.name!r} with {len(findings)} findings; the first is {findings[0]} This"
                 " is a defect of neuronjax: please report it with what `neuronjax lower"
-                f" --stop_after={each.name}` prints. NEURONJAX_VERIFY_PASSES=1 checks every pass,"
+                f" --stop_after={pass_.name}` prints. NEURONJAX_VERIFY_PASSES=1 checks every pass,"
                 " and the executor host computes without this program."
             )
     return state

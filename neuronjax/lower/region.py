@@ -79,9 +79,9 @@ def apply(
     for op in graph.operations:
         _emit(builder, op, known, wanted, like)
     for value, dst in zip(graph.results, dsts, strict=True):
-        found = _operand(known, value)
-        if found is not dst:
-            elementwise.fill(builder, dst, found)
+        scalar = _operand(known, value)
+        if scalar is not dst:
+            elementwise.fill(builder, dst, scalar)
 
 
 def _emit(

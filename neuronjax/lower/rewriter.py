@@ -64,9 +64,9 @@ class Writer:
         """Another type."""
         return value if value.dtype == dtype else self.add("convert", value, dtype=dtype)
 
-    def compare(self, direction: str, one: Value, other: Value) -> Value:
+    def compare(self, direction: str, left: Value, right: Value) -> Value:
         """Truth values."""
-        return self.add("compare", one, other, dtype=np.bool_, comparison_direction=direction)
+        return self.add("compare", left, right, dtype=np.bool_, comparison_direction=direction)
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """The same elements."""
@@ -129,13 +129,13 @@ def _rewritten(op: Op, rules: Mapping[str, Rewrite]) -> list[Op]:
     if len(values) == 1 and writer.operations and _is_last(writer, values[0], op.result):
         last = writer.operations[-1]
         last.results, op.result.producer = (op.result,), last
-        return [each for made in writer.operations for each in _rewritten(made, rules)]
+        return [op for made in writer.operations for op in _rewritten(made, rules)]
     for result, value in zip(op.results, values, strict=True):
         same = writer.add("reshape", value, shape=result.shape)
         producer = same.producer
         assert producer is not None
         producer.results, result.producer = (result,), producer
-    return [each for made in writer.operations for each in _rewritten(made, rules)]
+    return [op for made in writer.operations for op in _rewritten(made, rules)]
 
 
 def _is_last(writer: Writer, value: Value, result: Value) -> bool:

@@ -247,10 +247,10 @@ class Scope:
     def _constant(self, op: Op) -> View:
         array = op.attributes["value"]
         if is_splat(op.result) and array.shape:
-            one = whole_view(
+            element = whole_view(
                 self.unit.constant(array[(slice(0, 1),) * array.ndim].reshape(1)), (1,)
             )
-            return replace(one, shape=array.shape, strides=(0,) * array.ndim)
+            return replace(element, shape=array.shape, strides=(0,) * array.ndim)
         return whole_view(self.unit.constant(array), array.shape)
 
     def _seen(self, op: Op, value: Value) -> View:
@@ -309,7 +309,7 @@ class Scope:
             return self.result(value)
         low = frame.low if frame else (0,) * len(order)
         high = frame.high if frame else low
-        sizes = [sum(each) for each in zip(low, value.shape, high, strict=True)]
+        sizes = [sum(sizes_of_axis) for sizes_of_axis in zip(low, value.shape, high, strict=True)]
         shape = tuple(sizes[axis] for axis in order)
         buffer = self.scratch(shape, storage_of(value.dtype).dtype, "v")
         back = [order.index(axis) for axis in range(len(order))]
@@ -544,8 +544,10 @@ class _Chain:
             self.references[op.result] = same
             return
         if op.result not in self.needed and not is_reduction:
-            found = (self._axes_of(each) for each in operands if isinstance(each, Reference))
-            axes = frozenset().union(*found) & axes
+            axes_of_operands = (
+                self._axes_of(operand) for operand in operands if isinstance(operand, Reference)
+            )
+            axes = frozenset().union(*axes_of_operands) & axes
         self.references[op.result] = Reference(len(self.nodes))
         self.nodes.append(
             Node(
@@ -561,7 +563,7 @@ class _Chain:
 
     def _constant(self, op: Op, operands: tuple[Reference | Immediate, ...]) -> Immediate | None:
         """A converted constant, if nobody needs it in memory."""
-        floats = all(elementwise.is_float(each.dtype) for each in (*op.operands, op.result))
+        floats = all(elementwise.is_float(value.dtype) for value in (*op.operands, op.result))
         if op.name != "convert" or op.result in self.needed or not floats:
             return None
         (number,) = operands
@@ -573,14 +575,14 @@ class _Chain:
         """The same conversion, if it was made before; several readers of a value may have one."""
         if op.name != "convert" or op.result in self.needed:
             return None
-        found = (
+        conversions = (
             Reference(number)
             for number, node in enumerate(self.nodes)
             if node.name == "convert"
             and node.operands == operands
             and node.dtype == op.result.dtype
         )
-        return next(found, None)
+        return next(conversions, None)
 
     def _domain_of(self, op: Op) -> Sequence[int | None]:
         """The dimension of the domain for each dimension of a reduction's operand."""
@@ -597,8 +599,11 @@ class _Chain:
             for dim in range(len(shape))
         ]
         if len(ways) == 1:
-            found = _compose(relation, ways[0])
-            placed = [each if each is not None else placed[i] for i, each in enumerate(found)]
+            composed = _compose(relation, ways[0])
+            placed = [
+                dimension if dimension is not None else placed[i]
+                for i, dimension in enumerate(composed)
+            ]
         return placed
 
     def _axes_of(self, reference: Reference) -> frozenset[int]:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neuronjax.formats import FLOAT32
-from neuronjax.lower.join.resident import moved
+from neuronjax.lower.join.resident import translated
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.operand import Access, Buffer, Dim, Memory
 
@@ -51,7 +51,7 @@ def test_an_access_finds_the_elements_where_they_are_kept(
     place = dict(zip(elements(old, 0), elements(new, 0), strict=True))
     steps = [Dim(dim.stride * step, dim.size) for dim in walk]
     user = access(OLD, affine(5 + base * step, i=factor * step), steps or [Dim(1, 1)])
-    found = moved(user, old, new, TRIPS)
+    found = translated(user, old, new, TRIPS)
     visited = [elements(user, trip) for trip in range(TRIPS["i"])]
     if any(at not in place for each in visited for at in each):
         assert found is None
@@ -63,9 +63,9 @@ def test_an_access_finds_the_elements_where_they_are_kept(
 def test_the_same_walk_is_always_found() -> None:
     old = access(OLD, affine(5), [Dim(1, COUNT)])
     new = access(NEW, affine(7), [Dim(30, 3), Dim(1, 8)])
-    assert moved(old, old, new, TRIPS) == new
+    assert translated(old, old, new, TRIPS) == new
     part = access(OLD, affine(5, i=8), [Dim(1, 8)])
-    found = moved(part, old, new, TRIPS)
+    found = translated(part, old, new, TRIPS)
     assert found is not None
     assert elements(found, 2) == list(range(67, 75))
 
@@ -73,5 +73,5 @@ def test_the_same_walk_is_always_found() -> None:
 def test_one_element_over_and_over_is_not_followed() -> None:
     old = access(OLD, affine(5), [Dim(0, COUNT)])
     new = access(NEW, affine(7), [Dim(1, COUNT)])
-    assert moved(old, old, new, TRIPS) == new
-    assert moved(access(OLD, affine(5), [Dim(1, 1)]), old, new, TRIPS) is None
+    assert translated(old, old, new, TRIPS) == new
+    assert translated(access(OLD, affine(5), [Dim(1, 1)]), old, new, TRIPS) is None

@@ -149,10 +149,10 @@ def partition_id(scope: Scope, op: Op) -> None:
 
 def groups_of(scope: Scope, op: Op) -> Groups:
     """The replica groups; none are one group of all ranks."""
-    found = np.asarray(op.attributes["replica_groups"])
-    if not found.size:
+    groups = np.asarray(op.attributes["replica_groups"])
+    if not groups.size:
         return (tuple(range(scope.unit.ranks)),)
-    return tuple(tuple(int(rank) for rank in group if rank >= 0) for group in found)
+    return tuple(tuple(int(rank) for rank in group if rank >= 0) for group in groups)
 
 
 def _operator(op: Op, value: Value) -> AluOp | None:
@@ -220,7 +220,7 @@ def _exchange(
     count = len(sources)
 
     def write(builder: KernelBuilder, _: list[View], buffers: list[Buffer]) -> None:
-        whole = [Access(buffer=each, dims=(Dim(1, each.elements),)) for each in buffers]
+        whole = [Access(buffer=buffer, dims=(Dim(1, buffer.elements),)) for buffer in buffers]
         builder.emit(make(dsts=tuple(whole[count:]), srcs=tuple(whole[:count])))
 
     key = ("collective", count, _key(make))

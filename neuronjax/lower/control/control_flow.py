@@ -78,7 +78,7 @@ def _carry(scope: Scope, op: Op, body: Graph) -> list[View | None]:
             carried.append(view)
             continue
         free = view.is_dense and scope.dies(value, scope.current) and view.buffer.name not in taken
-        once = sum(root_of(each) is root_of(value) for each in op.operands) == 1
+        once = sum(root_of(operand) is root_of(value) for operand in op.operands) == 1
         if not (free and once and root_of(value) not in captured):
             target = whole_view(scope.new(op.results[index], "carry"), value.shape)
             if not filled(scope, target, value, op):

@@ -61,7 +61,7 @@ def module_text(op: Op) -> str:
         with ir.InsertionPoint(module.body):
             operands = _needed(op)
             given = [value for value in operands if _is_given(op, value)]
-            function = func.FuncOp("main", ([tensor_type(each) for each in given], []))
+            function = func.FuncOp("main", ([tensor_type(value) for value in given], []))
             with ir.InsertionPoint(function.add_entry_block()):
                 stands = dict(zip(given, function.arguments, strict=True))
                 for value in operands:
@@ -72,7 +72,10 @@ def module_text(op: Op) -> str:
                     new for new, old in zip(made, op.results, strict=True) if old.dtype != TOKEN
                 ]
                 func.ReturnOp(results)
-            types = [value.type for value in function.arguments], [each.type for each in results]
+            types = (
+                [value.type for value in function.arguments],
+                [result.type for result in results],
+            )
             kind = ir.FunctionType.get(*types)
             function.operation.attributes["function_type"] = ir.TypeAttr.get(kind)
         return str(module)
@@ -121,22 +124,22 @@ def _elements(operation: ir.Operation, count: int) -> list[ir.Value]:
 
 def _outer_values(twin: ir.Operation) -> list[ir.Value]:
     """MLIR values from outside that an operation and its regions use, each once, in order."""
-    found: list[ir.Value] = []
+    outer_values: list[ir.Value] = []
     inside: set[ir.Value] = set()
 
     def visit(operation: ir.Operation) -> None:
         for operand in operation.operands:
-            if operand not in inside and operand not in found:
-                found.append(operand)
+            if operand not in inside and operand not in outer_values:
+                outer_values.append(operand)
         for region in operation.regions:
             for block in region.blocks:
                 inside.update(block.arguments)
-                for each in block.operations:
-                    visit(each.operation)
-                    inside.update(each.operation.results)
+                for inner in block.operations:
+                    visit(inner.operation)
+                    inside.update(inner.operation.results)
 
     visit(twin)
-    return found
+    return outer_values
 
 
 def _replace(operation: ir.Operation, old: ir.Value, new: ir.Value) -> None:
@@ -145,5 +148,5 @@ def _replace(operation: ir.Operation, old: ir.Value, new: ir.Value) -> None:
             operation.operands[index] = new
     for region in operation.regions:
         for block in region.blocks:
-            for each in block.operations:
-                _replace(each.operation, old, new)
+            for inner in block.operations:
+                _replace(inner.operation, old, new)

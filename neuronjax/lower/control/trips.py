@@ -91,11 +91,11 @@ class _Numbers:
             return self.number(op.operands[op.results.index(value)])
         if op.name not in _ARITHMETIC or not np.issubdtype(value.dtype, np.integer):
             return None
-        left, right = (self.number(each) for each in op.operands)
+        left, right = (self.number(operand) for operand in op.operands)
         if left is None or right is None:
             return None
-        found, limits = _ARITHMETIC[op.name](left, right), np.iinfo(value.dtype)
-        return found if limits.min <= found <= limits.max else None
+        number, limits = _ARITHMETIC[op.name](left, right), np.iinfo(value.dtype)
+        return number if limits.min <= number <= limits.max else None
 
     def _kept(self, index: int) -> int | None:
         assert self.loop is not None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from neuronjax.lower.join.once import Walk, fill_once
-from neuronjax.lower.join.resident import Layout, moved, rows_of
+from neuronjax.lower.join.resident import Layout, rows_of, translated
 from neuronjax.lower.memory.lifetimes import Life, carried, lives, outermost, with_loops
 from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.affine import affine
@@ -82,7 +82,7 @@ class _Forwarding:
     room: list[int] = field(default_factory=list)
 
     def run(self) -> Kernel:
-        self.tiles = {each.name: each for each in self.kernel.buffers}
+        self.tiles = {buffer.name: buffer for buffer in self.kernel.buffers}
         self._collect(self.kernel.body, ())
         self._measure()
         for buffer in self._candidates():
@@ -91,7 +91,7 @@ class _Forwarding:
         body = self._rebuilt(self.kernel.body, numbers)
         used = {access.buffer.name for leaf in self.leaves if leaf.node for access in
                 leaf.node.accesses()}  # fmt: skip
-        buffers = tuple(each for name, each in self.tiles.items() if name in used)
+        buffers = tuple(tile for name, tile in self.tiles.items() if name in used)
         return dataclasses.replace(self.kernel, body=body, buffers=buffers)
 
     def _collect(self, nodes: tuple[Node, ...], loops: Loops) -> None:
@@ -122,29 +122,29 @@ class _Forwarding:
         return min(self.room[first : last + 1]) >= nbytes
 
     def _rebuilt(self, nodes: tuple[Node, ...], numbers: Iterator[int]) -> tuple[Node, ...]:
-        found: list[Node] = []
+        rebuilt: list[Node] = []
         for node in nodes:
             if isinstance(node, Loop):
                 body = self._rebuilt(node.body, numbers)
                 if body:
-                    found.append(dataclasses.replace(node, body=body))
+                    rebuilt.append(dataclasses.replace(node, body=body))
             else:
                 new = self.leaves[next(numbers)].node
                 if new is not None:
-                    found.append(new)
-        return tuple(found)
+                    rebuilt.append(new)
+        return tuple(rebuilt)
 
     # Candidates
 
     def _candidates(self) -> list[Buffer]:
         """HBM buffers that are copied from tiles and to tiles, in the order of their use."""
-        found: dict[str, Buffer] = {}
+        candidates: dict[str, Buffer] = {}
         for leaf in self.leaves:
             assert leaf.node is not None
             for access in leaf.node.accesses():
                 if access.memory is Memory.HBM:
-                    found.setdefault(access.buffer.name, access.buffer)
-        return [buffer for buffer in found.values() if buffer.slots == 1]
+                    candidates.setdefault(access.buffer.name, access.buffer)
+        return [buffer for buffer in candidates.values() if buffer.slots == 1]
 
     def _keep(self, buffer: Buffer) -> None:
         """Keeps a tensor in SBUF, if it lies there as in tiles."""
@@ -164,7 +164,7 @@ class _Forwarding:
             done.append(self._replace(copy, gone))
             if done[-1]:
                 gone.add(copy.index)
-        if not any(done) or not (is_internal or all(done[: sum(each.is_store for each in copies)])):
+        if not any(done) or not (is_internal or all(done[: sum(copy.is_store for copy in copies)])):
             for changes in reversed(done):  # several of them may have changed one instruction
                 for index, old in changes.items():
                     self._set(index, old)
@@ -218,7 +218,7 @@ class _Forwarding:
         return fill_once(walks, buffer.elements)
 
     def _copies(self, buffer: Buffer, layout: Layout, tile: Buffer) -> list[_Copy] | None:
-        found: list[_Copy] = []
+        copies: list[_Copy] = []
         for index in sorted(self.users[buffer.name]):
             leaf = self.leaves[index]
             assert isinstance(leaf.node, DmaCopy)
@@ -228,8 +228,8 @@ class _Forwarding:
             resident = layout.access(mine, other.partitions, tile, leaf.trips)
             if resident is None:
                 return None
-            found.append(_Copy(index, is_store, other, resident))
-        return found
+            copies.append(_Copy(index, is_store, other, resident))
+        return copies
 
     # Copies
 
@@ -254,7 +254,7 @@ class _Forwarding:
         for index in users:
             leaf = self.leaves[index]
             assert leaf.node is not None
-            change = functools.partial(moved, old=old, new=new, trips=leaf.trips)
+            change = functools.partial(translated, old=old, new=new, trips=leaf.trips)
             changed = _on(leaf.node, tile.name, change)
             if changed is None or not _is_in_order(leaf.node, index, copy):
                 return {}
@@ -296,7 +296,7 @@ class _Forwarding:
 def _about(nests: list[Loops]) -> Loops:
     """The loops about all of them."""
     levels = zip(*nests, strict=False)
-    shared = itertools.takewhile(lambda loops: all(each is loops[0] for each in loops), levels)
+    shared = itertools.takewhile(lambda loops: all(loop is loops[0] for loop in loops), levels)
     return tuple(loops[0] for loops in shared)
 
 

@@ -76,7 +76,7 @@ def join(program: Program) -> Program:
 class _Joiner:
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.functions = {each.name: each for each in program.functions}
+        self.functions = {function.name: function for function in program.functions}
         self.uses = _uses(program)
         self.known: dict[int, int | None] = {}
         self.sequences: dict[tuple[object, ...], _Sequence] = {}
@@ -88,21 +88,23 @@ class _Joiner:
         body = self._nodes(self.program.body, self._placed)
         called = {node.function for node in calls(body)}
         new = [made for made, _ in self.made.values() if isinstance(made, Function)]
-        functions = [each for each in (*self.program.functions, *new) if each.name in called]
+        functions = [
+            function for function in (*self.program.functions, *new) if function.name in called
+        ]
         joined = dataclasses.replace(self.program, body=body, functions=tuple(functions))
         return _without_unused(joined)
 
     def _nodes(
         self, nodes: tuple[Node, ...], place: Callable[[tuple[_Item, ...]], Node | None]
     ) -> tuple[Node, ...]:
-        found: list[Node] = []
+        joined: list[Node] = []
         waiting: list[_Item] = []
 
         def flush() -> None:
             for segment in segments([(item.key, item.size) for item in waiting]):
                 items = tuple(waiting[segment.start : segment.stop])
                 new = place(items) if len(items) > 1 else None
-                found.extend([new] if new is not None else [item.node for item in items])
+                joined.extend([new] if new is not None else [item.node for item in items])
             waiting.clear()
 
         for node in nodes:
@@ -111,9 +113,9 @@ class _Joiner:
                 waiting.append(item)
                 continue
             flush()
-            found.append(self._within(node, place))
+            joined.append(self._within(node, place))
         flush()
-        return tuple(found)
+        return tuple(joined)
 
     def _within(self, node: Node, place: Callable[[tuple[_Item, ...]], Node | None]) -> Node:
         if isinstance(node, Loop):
@@ -177,7 +179,9 @@ class _Joiner:
     def _key(self, items: tuple[_Item, ...], distinct: tuple[Buffer, ...]) -> tuple[object, ...]:
         """What is equal for sequences that one function can stand for."""
         number = {buffer.name: index for index, buffer in enumerate(distinct)}
-        return tuple((item.key, *(number[each.name] for each in item.buffers)) for item in items)
+        return tuple(
+            (item.key, *(number[buffer.name] for buffer in item.buffers)) for item in items
+        )
 
     def _made(self, sequence: _Sequence) -> tuple[Function | Kernel | None, tuple[int, ...]]:
         """The joined kernel, or a function of it and the numbers of the buffers that it takes.
@@ -185,22 +189,22 @@ class _Joiner:
         None: the tiles of all of them do not fit.
         """
         distinct = sequence.places[0]
-        own = Counter(each.name for item in sequence.items for each in _once(item.buffers))
+        own = Counter(buffer.name for item in sequence.items for buffer in _once(item.buffers))
         internal = {
             buffer.name
             for index, buffer in enumerate(distinct)
             if buffer.kind is Kind.SCRATCH
-            and all(self.uses[each[index].name] == own[buffer.name] for each in sequence.places)
+            and all(self.uses[place[index].name] == own[buffer.name] for place in sequence.places)
         }
         kernels = [self._bound(item) for item in sequence.items]
         apart = _joined(kernels)
         ways = (forwarded(apart, frozenset(internal), self.program.target.core), apart)
-        kernel = next((each for each in ways if fits(each, self.program)), None)
+        kernel = next((way for way in ways if fits(way, self.program)), None)
         if kernel is None:
             return None, ()
         if len(sequence.places) == 1:
             return kernel, ()
-        used = {each.buffer.name for leaf in leaves(kernel.body) for each in leaf.accesses()}
+        used = {access.buffer.name for leaf in leaves(kernel.body) for access in leaf.accesses()}
         kept = tuple(i for i, buffer in enumerate(distinct) if buffer.name in used)
         parameters = {
             distinct[index].name: dataclasses.replace(
@@ -225,20 +229,20 @@ class _Joiner:
 
 def _uses(program: Program) -> Counter[str]:
     """Buffers of the program -> how many kernels, calls and aliases name them."""
-    found: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
 
     def add(nodes: tuple[Node, ...]) -> None:
         for node in nodes:
             if isinstance(node, Call):
-                found.update({buffer.name for buffer in node.arguments})
+                uses.update({buffer.name for buffer in node.arguments})
             elif isinstance(node, Kernel):
-                found.update({buffer.name for buffer in _outside(node)})
+                uses.update({buffer.name for buffer in _outside(node)})
             else:
                 add(children(node))
 
     add(program.body)
-    found.update(name for alias in program.aliases for name in (alias.buffer, alias.of))
-    return found
+    uses.update(name for alias in program.aliases for name in (alias.buffer, alias.of))
+    return uses
 
 
 def _outside(kernel: Kernel) -> tuple[Buffer, ...]:
@@ -282,21 +286,21 @@ def segments(keys: Sequence[tuple[str | int, int]]) -> list[range]:
 
     Periods of what comes again are cut at the same places, so that their stretches are equal.
     """
-    found: list[range] = []
+    segments: list[range] = []
     start = at = 0
     while at < len(keys):
         period = _period(keys, at)
         if not period:
             at += 1
             continue
-        found += _cut(keys, start, at)
+        segments += _cut(keys, start, at)
         while keys[at : at + period] == keys[at + period : at + 2 * period]:
-            found += _cut(keys, at, at + period)
+            segments += _cut(keys, at, at + period)
             at += period
-        found += _cut(keys, at, at + period)
+        segments += _cut(keys, at, at + period)
         at += period
         start = at
-    return found + _cut(keys, start, len(keys))
+    return segments + _cut(keys, start, len(keys))
 
 
 def _period(keys: Sequence[tuple[str | int, int]], at: int) -> int:
@@ -310,15 +314,15 @@ def _period(keys: Sequence[tuple[str | int, int]], at: int) -> int:
 
 def _cut(keys: Sequence[tuple[str | int, int]], start: int, stop: int) -> list[range]:
     """A stretch in parts that are not too long."""
-    found: list[range] = []
+    parts: list[range] = []
     total, first = 0, start
     for index in range(start, stop):
         size = keys[index][1]
         if total and total + size > MOST_TOGETHER:
-            found.append(range(first, index))
+            parts.append(range(first, index))
             total, first = 0, index
         total += size
-    return [*found, range(first, stop)] if stop > first else found
+    return [*parts, range(first, stop)] if stop > first else parts
 
 
 def _joined(kernels: Sequence[Kernel]) -> Kernel:
@@ -327,8 +331,8 @@ def _joined(kernels: Sequence[Kernel]) -> Kernel:
     buffers: list[Buffer] = []
     for number, kernel in enumerate(kernels):
         renamed = {
-            each.name: dataclasses.replace(each, name=f"{each.name}_{number}")
-            for each in kernel.buffers
+            buffer.name: dataclasses.replace(buffer, name=f"{buffer.name}_{number}")
+            for buffer in kernel.buffers
         }
         own = on_buffers(kernel, renamed)
         body += rebuilt(own.body, _tagged(number))
@@ -337,9 +341,9 @@ def _joined(kernels: Sequence[Kernel]) -> Kernel:
         name=f"{kernels[0].name}_to_{kernels[-1].name}",
         body=tuple(body),
         buffers=tuple(buffers),
-        operations=tuple(dict.fromkeys(name for each in kernels for name in each.operations)),
-        sources=tuple(dict.fromkeys(line for each in kernels for line in each.sources)),
-        parts=tuple(Part(each.name, each.operations, each.sources) for each in kernels),
+        operations=tuple(dict.fromkeys(name for kernel in kernels for name in kernel.operations)),
+        sources=tuple(dict.fromkeys(line for kernel in kernels for line in kernel.sources)),
+        parts=tuple(Part(kernel.name, kernel.operations, kernel.sources) for kernel in kernels),
     )
 
 

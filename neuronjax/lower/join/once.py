@@ -27,12 +27,12 @@ def fill_once(walks: Sequence[Walk], elements: int) -> bool:
     total = sum(math.prod(size for _, size in walk.steps) for walk in walks)
     if total != elements:
         return False
-    found = [_in_runs(walk) for walk in walks]
-    unit = math.gcd(elements, *(number for run, walk in found for number in _numbers(run, walk)))
+    runs = [_in_runs(walk) for walk in walks]
+    unit = math.gcd(elements, *(number for run, walk in runs for number in _numbers(run, walk)))
     if elements // unit > _MOST_RUNS:
         return False
     hits = np.zeros(elements // unit, np.int64)
-    for run, (base, steps) in found:
+    for run, (base, steps) in runs:
         offsets = np.array([base // unit])
         for stride, size in (*steps, (unit, run // unit)):
             offsets = (offsets[:, None] + stride // unit * np.arange(size)).reshape(-1)
@@ -45,7 +45,7 @@ def fill_once(walks: Sequence[Walk], elements: int) -> bool:
 def _in_runs(walk: Walk) -> tuple[int, Walk]:
     """The length of a walk's contiguous runs, and the walk from run to run."""
     run = 1
-    steps = sorted((step for step in walk.steps if step[1] > 1), key=lambda each: each[0])
+    steps = sorted((step for step in walk.steps if step[1] > 1), key=lambda step: step[0])
     while steps and steps[0][0] == run:
         run *= steps.pop(0)[1]
     return run, Walk(walk.base, tuple(steps))

@@ -129,12 +129,12 @@ def rows_of(access: Access, partitions: int) -> tuple[int, tuple[Dim, ...]] | No
     if not access.dims or access.dims[0].size % partitions:
         return None
     first, *rest = access.dims
-    each = first.size // partitions
-    inner = (Dim(first.stride, each),) if each > 1 else ()
-    return first.stride * each, (*inner, *rest)
+    size = first.size // partitions
+    inner = (Dim(first.stride, size),) if size > 1 else ()
+    return first.stride * size, (*inner, *rest)
 
 
-def moved(access: Access, old: Access, new: Access, trips: Mapping[str, int]) -> Access | None:
+def translated(access: Access, old: Access, new: Access, trips: Mapping[str, int]) -> Access | None:
     """An access to the tile of `old`, as one to that of `new`, which holds the same in its walk.
 
     `trips` are those of the loops about it. None: it leaves `old`, or there is no such walk in
@@ -183,24 +183,24 @@ def _walked(
     offset, places = digits
     dims: list[Dim] = []
     for dim in joined(access.dims):
-        found = _through(dim, step, levels, places)
-        if found is None:
+        inner = _through(dim, step, levels, places)
+        if inner is None:
             return None
-        dims += found
+        dims += inner
     return new.offset + offset, tuple(dims) or (Dim(1, 1),)
 
 
 def joined(dims: tuple[Dim, ...]) -> list[Dim]:
     """The same walk in as few dimensions as possible."""
-    found: list[Dim] = []
+    joined: list[Dim] = []
     for dim in dims:
         if dim.size == 1:
             continue
-        if found and found[-1].stride == dim.stride * dim.size:
-            found[-1] = Dim(dim.stride, found[-1].size * dim.size)
+        if joined and joined[-1].stride == dim.stride * dim.size:
+            joined[-1] = Dim(dim.stride, joined[-1].size * dim.size)
         else:
-            found.append(dim)
-    return found
+            joined.append(dim)
+    return joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +214,12 @@ class _Level:
 
 def _levels(dims: list[Dim]) -> list[_Level]:
     """From the outermost dimension to the innermost."""
-    found: list[_Level] = []
+    levels: list[_Level] = []
     passed = 1
     for dim in reversed(dims):
-        found.append(_Level(passed, dim.stride, dim.size))
+        levels.append(_Level(passed, dim.stride, dim.size))
         passed *= dim.size
-    return found[::-1] or [_Level(1, 1, 1)]
+    return levels[::-1] or [_Level(1, 1, 1)]
 
 
 def _digits(

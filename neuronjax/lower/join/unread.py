@@ -19,13 +19,13 @@ def without_unread(program: Program) -> Program:
     wanted = _wanted(program, read)
     functions = tuple(
         dataclasses.replace(
-            each,
+            function,
             body=_without(
-                each.body,
-                {p.name for p in each.parameters if (each.name, p.name) not in wanted},
+                function.body,
+                {p.name for p in function.parameters if (function.name, p.name) not in wanted},
             ),
         )
-        for each in program.functions
+        for function in program.functions
     )
     body = _without(program.body, scratch - read)
     return dataclasses.replace(program, functions=functions, body=body)
@@ -33,29 +33,32 @@ def without_unread(program: Program) -> Program:
 
 def _read(program: Program) -> set[str]:
     """The program's buffers that somebody reads, or that share memory with others."""
-    found = {name for alias in program.aliases for name in (alias.buffer, alias.of)}
-    found |= {buffer.name for buffer in program.buffers if buffer.kind is not Kind.SCRATCH}
-    found |= set(_reads(program.body))
-    inside = {each.name: {*_reads(each.body), *_passed(each)} for each in program.functions}
-    parameters = {each.name: each.parameters for each in program.functions}
+    read = {name for alias in program.aliases for name in (alias.buffer, alias.of)}
+    read |= {buffer.name for buffer in program.buffers if buffer.kind is not Kind.SCRATCH}
+    read |= set(_reads(program.body))
+    inside = {
+        function.name: {*_reads(function.body), *_passed(function)}
+        for function in program.functions
+    }
+    parameters = {function.name: function.parameters for function in program.functions}
     for call in calls(program.body):
         for parameter, given in zip(parameters[call.function], call.arguments, strict=True):
             if parameter.name in inside[call.function]:
-                found.add(given.name)
-    return found
+                read.add(given.name)
+    return read
 
 
 def _wanted(program: Program, read: set[str]) -> set[tuple[str, str]]:
     """Parameters of functions that some call gives a buffer for which somebody reads."""
-    parameters = {each.name: each.parameters for each in program.functions}
-    found = {
+    parameters = {function.name: function.parameters for function in program.functions}
+    wanted = {
         (call.function, parameter.name)
         for call in calls(program.body)
         for parameter, given in zip(parameters[call.function], call.arguments, strict=True)
         if given.name in read
     }
-    inner = (call.function for each in program.functions for call in calls(each.body))
-    return found | {(name, parameter.name) for name in inner for parameter in parameters[name]}
+    inner = (call.function for function in program.functions for call in calls(function.body))
+    return wanted | {(name, parameter.name) for name in inner for parameter in parameters[name]}
 
 
 def _passed(function: Function) -> Iterator[str]:
@@ -75,17 +78,17 @@ def _reads(nodes: tuple[Node, ...]) -> Iterator[str]:
 
 
 def _without(nodes: tuple[Node, ...], unread: set[str]) -> tuple[Node, ...]:
-    found: list[Node] = []
+    kept: list[Node] = []
     for node in nodes:
         if isinstance(node, DmaCopy):
             if node.dst.buffer.name not in unread:
-                found.append(node)
+                kept.append(node)
         elif isinstance(node, Loop | Kernel):
             body = _without(node.body, unread)
             if body == node.body:
-                found.append(node)
+                kept.append(node)
             elif body or isinstance(node, Kernel):
-                found.append(dataclasses.replace(node, body=body) if body else node)
+                kept.append(dataclasses.replace(node, body=body) if body else node)
         else:
-            found.append(node)
-    return tuple(found)
+            kept.append(node)
+    return tuple(kept)

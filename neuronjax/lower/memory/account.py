@@ -38,7 +38,9 @@ def account(program: Program) -> MemoryUse:
     residents = [buffer for buffer in outer if buffer.memory is Memory.SBUF]
     return MemoryUse(
         hbm_peak_bytes=_end(held),
-        hbm_by_kind={kind: _covered(each for each in held if each.kind is kind) for kind in Kind},
+        hbm_by_kind={
+            kind: _covered(buffer for buffer in held if buffer.kind is kind) for kind in Kind
+        },
         sbuf_peak=_peaks(program, Memory.SBUF, times),
         psum_peak=_peaks(program, Memory.PSUM, times),
         sbuf_resident_bytes=sum(buffer.extent * buffer.partitions for buffer in residents),
@@ -51,14 +53,14 @@ def _is_used(buffer: Buffer, times: Timeline) -> bool:
 
 
 def _peaks(program: Program, memory: Memory, times: Timeline) -> dict[str, int]:
-    found: dict[str, int] = {}
+    peaks: dict[str, int] = {}
     outer = [buffer for buffer in program.buffers if buffer.memory is memory]
     for _, kernel in kernels(program):
         positions = times.kernels.get(id(kernel), [])
         held = [buffer for buffer in outer if _lives_at(buffer, positions, times)]
         own = [buffer for buffer in kernel.buffers if buffer.memory is memory]
-        found[kernel.name] = max(found.get(kernel.name, 0), _end([*held, *own]))
-    return found
+        peaks[kernel.name] = max(peaks.get(kernel.name, 0), _end([*held, *own]))
+    return peaks
 
 
 def _lives_at(buffer: Buffer, positions: list[int], times: Timeline) -> bool:

@@ -48,7 +48,7 @@ class _Group:
     @property
     def address(self) -> int | None:
         """The address that one of them has already."""
-        return next((each.address for each in self.buffers if each.address is not None), None)
+        return next((buffer.address for buffer in self.buffers if buffer.address is not None), None)
 
 
 def allocate(program: Program, *, check: bool = True) -> Program:
@@ -66,7 +66,7 @@ def allocate(program: Program, *, check: bool = True) -> Program:
     for _, kernel in kernels(program):
         if id(kernel) not in seen:
             residents = _residents(kernel, program, outer, times)
-            seen[id(kernel)] = {each.name: each for each in _tiles(kernel, program, residents)}
+            seen[id(kernel)] = {tile.name: tile for tile in _tiles(kernel, program, residents)}
     return with_buffers(program, outer, seen)
 
 
@@ -102,7 +102,7 @@ def _described(buffer: Buffer) -> str:
 
 
 def _largest(buffers: Iterable[Buffer]) -> list[Buffer]:
-    return sorted(buffers, key=lambda each: -each.extent)[:_SHOWN]
+    return sorted(buffers, key=lambda buffer: -buffer.extent)[:_SHOWN]
 
 
 # HBM
@@ -126,27 +126,27 @@ def _in_hbm(program: Program, times: Timeline) -> Iterator[Buffer]:
         at = _aligned(end, HBM_ALIGNMENT)
         end = at + _piece(group).size
         fixed.append((at, _piece(group)))
-        yield from _moved(group, at)
+        yield from _at_address(group, at)
     pieces = [_piece(group) for group in passing]
-    found = place(pieces, _merged(fixed), 1 << 62, reuse=True) or []
-    for group, at in zip(passing, found, strict=True):
-        yield from _moved(group, at)
+    addresses = place(pieces, _merged(fixed), 1 << 62, reuse=True) or []
+    for group, at in zip(passing, addresses, strict=True):
+        yield from _at_address(group, at)
     for group in groups:
         if group.address is not None:
-            yield from _moved(group, group.address)
+            yield from _at_address(group, group.address)
 
 
 def _merged(fixed: Placed) -> Placed:
     """What lies there for good as few pieces: those that touch each other are one."""
-    found: list[list[int]] = []
+    merged: list[list[int]] = []
     lasting = sorted((at, at + piece.size) for at, piece in fixed if piece.lives == _FOREVER)
     for at, end in lasting:
-        if found and at <= found[-1][1] + HBM_ALIGNMENT:
-            found[-1][1] = max(found[-1][1], end)
+        if merged and at <= merged[-1][1] + HBM_ALIGNMENT:
+            merged[-1][1] = max(merged[-1][1], end)
         else:
-            found.append([at, end])
-    whole = [(at, Piece(end - at, 1, (0, 0), _FOREVER)) for at, end in found]
-    return whole + [each for each in fixed if each[1].lives != _FOREVER]
+            merged.append([at, end])
+    whole = [(at, Piece(end - at, 1, (0, 0), _FOREVER)) for at, end in merged]
+    return whole + [entry for entry in fixed if entry[1].lives != _FOREVER]
 
 
 def _groups(known: Sequence[Buffer], program: Program, times: Timeline) -> Iterator[_Group]:
@@ -160,30 +160,32 @@ def _groups(known: Sequence[Buffer], program: Program, times: Timeline) -> Itera
     members: dict[str, list[Buffer]] = {}
     for name, buffer in names.items():
         members.setdefault(root[name], []).append(buffer)
-    for each in members.values():
-        yield _Group(each, _lives_of(each, times))
+    for alike in members.values():
+        yield _Group(alike, _lives_of(alike, times))
 
 
 def _lives_of(buffers: Sequence[Buffer], times: Timeline) -> Lives:
     if any(buffer.kind is not Kind.SCRATCH for buffer in buffers):
         return _FOREVER
-    found = [times.lives(buffer.name) for buffer in buffers]
-    if len(found) == 1:
-        return found[0]
-    ends = [end for life in found for interval in life for end in interval]
+    lives = [times.lives(buffer.name) for buffer in buffers]
+    if len(lives) == 1:
+        return lives[0]
+    ends = [end for life in lives for interval in life for end in interval]
     return ((min(ends), max(ends)),) if ends else ()
 
 
 def _piece(group: _Group) -> Piece:
     size = max(buffer.extent for buffer in group.buffers)
-    lanes = [(each.partition, each.partition + each.partitions - 1) for each in group.buffers]
+    lanes = [
+        (buffer.partition, buffer.partition + buffer.partitions - 1) for buffer in group.buffers
+    ]
     align = max(bytes_of(buffer.dtype) for buffer in group.buffers)
     if not group.buffers[0].on_chip:
         return Piece(size, max(align, HBM_ALIGNMENT), (0, 0), group.lives)
     return Piece(size, align, (min(lanes)[0], max(high for _, high in lanes)), group.lives)
 
 
-def _moved(group: _Group, address: int) -> Iterator[Buffer]:
+def _at_address(group: _Group, address: int) -> Iterator[Buffer]:
     for buffer in group.buffers:
         at = address if buffer.address is None else buffer.address
         yield dataclasses.replace(buffer, address=at)
@@ -234,21 +236,21 @@ def _tiles(
         known = [buffer for buffer in kernel.buffers if buffer.memory is memory]
         groups = list(_groups(known, program, times))
         for group in groups:
-            ends = [end for each in group.buffers if each in used for end in used[each]]
+            ends = [end for buffer in group.buffers if buffer in used for end in used[buffer]]
             group.lives = ((min(ends), max(ends)),) if ends else ()
         held = [buffer for buffer in residents if buffer.memory is memory]
         roomy = _roomy(loops, groups, memory, program)
         apart = [
-            _Group(each.buffers, tuple(with_loops(span, roomy) for span in each.lives))
-            for each in groups
+            _Group(group.buffers, tuple(with_loops(span, roomy) for span in group.lives))
+            for group in groups
         ]
         try:
-            found = list(_placed(apart, held, memory, program, where))
+            placed = list(_placed(apart, held, memory, program, where))
         except OnChipMemoryError:
             if is_apart:
                 raise
-            found = list(_placed(groups, held, memory, program, where))
-        yield from found
+            placed = list(_placed(groups, held, memory, program, where))
+        yield from placed
 
 
 def _roomy(
@@ -258,7 +260,8 @@ def _roomy(
     core = program.target.core
     spec = core.sbuf if memory is Memory.SBUF else core.psum
     sizes = [
-        (each.lives, _spaced(each, _WAYS[memory][-1], spec.bank_bytes)[1].size) for each in groups
+        (group.lives, _spaced(group, _WAYS[memory][-1], spec.bank_bytes)[1].size)
+        for group in groups
     ]
     return [
         loop
@@ -273,15 +276,15 @@ def _placed(
     """Groups with addresses in an on-chip memory; `held` is taken by others."""
     core = program.target.core
     spec = core.sbuf if memory is Memory.SBUF else core.psum
-    fixed: Placed = [(each.address or 0, _piece(_Group([each], _FOREVER))) for each in held]
+    fixed: Placed = [(buffer.address or 0, _piece(_Group([buffer], _FOREVER))) for buffer in held]
     fixed += [(group.address, _piece(group)) for group in groups if group.address is not None]
     for units in _WAYS[memory]:
         new = [_spaced(group, units, spec.bank_bytes) for group in groups if group.address is None]
         pieces = [piece for _, piece in new]
-        found = place_sparingly(pieces, fixed, spec.usable_partition_bytes)
-        if found is not None:
-            for (group, _), at in zip(new, found, strict=True):
-                yield from _moved(group, at)
+        addresses = place_sparingly(pieces, fixed, spec.usable_partition_bytes)
+        if addresses is not None:
+            for (group, _), at in zip(new, addresses, strict=True):
+                yield from _at_address(group, at)
             return
     raise _overflow(groups, held, memory, spec.usable_partition_bytes, where)
 

@@ -35,8 +35,8 @@ _MOST_INTERVALS = 64
 
 def touched(access: Access, trips: Mapping[str, int | None]) -> Reached | None:
     """All that `access` may reach while the loops `trips` run; None: nobody knows."""
-    found = _reached(access, trips, _hull)
-    return found[0] if found else None
+    reached = _reached(access, trips, _hull)
+    return reached[0] if reached else None
 
 
 def filled(access: Access, trips: Mapping[str, int | None]) -> tuple[Reached, ...]:
@@ -65,7 +65,7 @@ def _reached(
     low = access.partition.base
     lanes = Interval(low, low + access.partitions - 1)
     key = (_slot(access), access.partition.terms, tuple(fixed))
-    return tuple(Reached(key, lanes, each) for each in elements(steps, access.offset.base))
+    return tuple(Reached(key, lanes, interval) for interval in elements(steps, access.offset.base))
 
 
 def _slot(access: Access) -> Affine:
@@ -83,7 +83,9 @@ def _hull(steps: list[_Step], base: int) -> list[Interval]:
 def _intervals(steps: list[_Step], base: int) -> list[Interval]:
     """All elements; nothing if they are in too many pieces."""
     low = high = base
-    rest = sorted(((each, size) for each, size in steps if size > 1), key=lambda step: abs(step[0]))
+    rest = sorted(
+        ((stride, size) for stride, size in steps if size > 1), key=lambda step: abs(step[0])
+    )
     while rest and abs(rest[0][0]) <= high - low + 1:
         stride, size = rest.pop(0)
         end = stride * (size - 1)
@@ -100,12 +102,12 @@ def _intervals(steps: list[_Step], base: int) -> list[Interval]:
 class Filled:
     """What has been written so far."""
 
-    found: dict[Key, dict[tuple[Interval, Interval], None]] = field(default_factory=dict)
+    boxes: dict[Key, dict[tuple[Interval, Interval], None]] = field(default_factory=dict)
 
     def add(self, reached: Iterable[Reached]) -> None:
         """Takes note of what a write fills."""
-        for each in reached:
-            self.found.setdefault(each.key, {})[each.partitions, each.elements] = None
+        for access in reached:
+            self.boxes.setdefault(access.key, {})[access.partitions, access.elements] = None
 
     def has(self, wanted: Reached | None) -> bool:
         """Whether all of it has been written; never true where nobody knows."""
@@ -113,7 +115,7 @@ class Filled:
             return False
         parts = sorted(
             elements
-            for partitions, elements in self.found.get(wanted.key, ())
+            for partitions, elements in self.boxes.get(wanted.key, ())
             if partitions.low <= wanted.partitions.low and partitions.high >= wanted.partitions.high
         )
         reached = wanted.elements.low

@@ -51,14 +51,14 @@ def lives(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, Life
 
 def outermost(nodes: tuple[Node, ...]) -> list[Life]:
     """The positions within each of the loops and conditions among `nodes`."""
-    found: list[Life] = []
+    spans: list[Life] = []
     position = 0
     for node in nodes:
         count = 1 if isinstance(node, Instruction) else sum(1 for _ in leaves(children(node)))
         if not isinstance(node, Instruction) and count:
-            found.append((position, position + count - 1))
+            spans.append((position, position + count - 1))
         position += count
-    return found
+    return spans
 
 
 def with_loops(span: Life, loops: Iterable[Life]) -> Life:
@@ -90,8 +90,8 @@ def life(touches: list[Touch]) -> Life:
 
 def carried(loop: Loop, known: Iterable[Buffer]) -> list[Buffer]:
     """Those of `known` of which an iteration of the loop reads what it has not written."""
-    found = _touches((loop,), known)
-    return [each for each, uses in found.items() if _is_carried(uses[0].cycles[0], 0, uses)]
+    touches = _touches((loop,), known)
+    return [buffer for buffer, uses in touches.items() if _is_carried(uses[0].cycles[0], 0, uses)]
 
 
 def _is_carried(cycle: Cycle, depth: int, touches: list[Touch]) -> bool:
@@ -105,7 +105,7 @@ def _is_carried(cycle: Cycle, depth: int, touches: list[Touch]) -> bool:
         inner = touch.cycles[depth + 1 :]
         if not _begins(touch.use, _trips(inner)) and not written.has(access, inner):
             return True
-        if touch.use.role.is_write and all(each.variable is not None for each in inner):
+        if touch.use.role.is_write and all(cycle.variable is not None for cycle in inner):
             written.add(access, inner)
     return False
 
@@ -144,13 +144,13 @@ class _Written:
 
         A write may be in those, and has gone through all other loops about it by then.
         """
-        found, count = self.known.get((cycles, still), (Filled(), 0))
+        written, count = self.known.get((cycles, still), (Filled(), 0))
         for others, write in self.writes[count:]:
             both = _shared(cycles, others)
             if both <= still:
-                found.add(filled(write, _trips(others[both:])))
-        self.known[cycles, still] = found, len(self.writes)
-        return found
+                written.add(filled(write, _trips(others[both:])))
+        self.known[cycles, still] = written, len(self.writes)
+        return written
 
 
 def _walk(access: Access) -> tuple[object, ...]:
@@ -159,13 +159,13 @@ def _walk(access: Access) -> tuple[object, ...]:
 
 
 def _trips(cycles: Cycles) -> dict[str, int | None]:
-    return {each.variable: each.trips for each in cycles if each.variable is not None}
+    return {cycle.variable: cycle.trips for cycle in cycles if cycle.variable is not None}
 
 
-def _shared(one: Cycles, other: Cycles) -> int:
+def _shared(cycles: Cycles, other: Cycles) -> int:
     """How many loops, from the outermost, are about both."""
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a is not b), min(len(one), len(other)))
+    pairs = zip(cycles, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a is not b), min(len(cycles), len(other)))
 
 
 def _begins(use: Use, inner: Iterable[str]) -> bool:
@@ -177,9 +177,9 @@ def _begins(use: Use, inner: Iterable[str]) -> bool:
 
 def _touches(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, list[Touch]]:
     names = {buffer.name: buffer for buffer in known}
-    found: dict[Buffer, list[Touch]] = defaultdict(list)
-    _collect(nodes, 0, (), names, found)
-    return found
+    touches: dict[Buffer, list[Touch]] = defaultdict(list)
+    _collect(nodes, 0, (), names, touches)
+    return touches
 
 
 def _collect(
@@ -187,7 +187,7 @@ def _collect(
     position: int,
     cycles: tuple[Cycle, ...],
     names: dict[str, Buffer],
-    found: dict[Buffer, list[Touch]],
+    touches: dict[Buffer, list[Touch]],
 ) -> int:
     """Adds all uses below `nodes`; the position after them."""
     for node in nodes:
@@ -195,7 +195,7 @@ def _collect(
             for use in _in_order(node):
                 buffer = names.get(use.operand.buffer.name)  # type: ignore[union-attr]
                 if buffer is not None and buffer.memory is use.operand.memory:  # type: ignore[union-attr]
-                    found[buffer].append(Touch(position, cycles, use))
+                    touches[buffer].append(Touch(position, cycles, use))
             position += 1
             continue
         inner = cycles
@@ -207,7 +207,7 @@ def _collect(
                 first=position,
             )
             inner = (*cycles, cycle)
-        position = _collect(children(node), position, inner, names, found)
+        position = _collect(children(node), position, inner, names, touches)
         if inner is not cycles:
             inner[-1].last = position - 1
     return position

@@ -70,32 +70,34 @@ def timeline(program: Program) -> Timeline:
 @dataclass(slots=True)
 class _Walker:
     program: Program
-    found: Timeline
+    timeline: Timeline
     _summaries: dict[int, dict[str, bool]] = field(default_factory=dict)
 
     def walk(
         self, nodes: tuple[Node, ...], blocks: tuple[Block, ...], names: Mapping[str, str]
     ) -> None:
         """Adds all that happens in `nodes`; `names`: what buffers in scope are in the program."""
-        found = self.found
+        timeline = self.timeline
         for node in nodes:
             if isinstance(node, Kernel | Split):
-                position, found.length = found.length, found.length + 1
+                position, timeline.length = timeline.length, timeline.length + 1
                 for kernel in _kernels(node):
-                    found.kernels[id(kernel)].append(position)
+                    timeline.kernels[id(kernel)].append(position)
                 for name, fills in self._summary(node).items():
                     if name in names:
-                        found.events[names[name]].append(Event(position, blocks, fills))
+                        timeline.events[names[name]].append(Event(position, blocks, fills))
             elif isinstance(node, Call):
                 self._call(node, blocks, names)
             elif isinstance(node, Loop | While | If):
                 is_sure = isinstance(node, Loop) and isinstance(node.trips, int)
-                block = Block(is_sure=is_sure, first=found.length)
+                block = Block(is_sure=is_sure, first=timeline.length)
                 self.walk(children(node), (*blocks, block), names)
-                block.last = max(block.first, found.length - 1)
+                block.last = max(block.first, timeline.length - 1)
 
     def _call(self, call: Call, blocks: tuple[Block, ...], names: Mapping[str, str]) -> None:
-        function = next(each for each in self.program.functions if each.name == call.function)
+        function = next(
+            function for function in self.program.functions if function.name == call.function
+        )
         own = {buffer.name: buffer.name for buffer in self.program.buffers}
         for parameter, buffer in zip(function.parameters, call.arguments, strict=True):
             own[parameter.name] = names.get(buffer.name, buffer.name)
@@ -156,7 +158,7 @@ def _is_full(buffer: Buffer, parts: Filled | None) -> bool:
 def _intervals(events: list[Event], depth: int, *, is_own: bool) -> tuple[Lives, bool]:
     """The intervals of some events, and whether the first one fills the buffer; `is_own`: nothing
     outside of the blocks above `depth` uses it."""
-    found: list[Life] = []
+    intervals: list[Life] = []
     groups = _groups(events, depth)
     is_own = is_own and len(groups) == 1
     first_fills = False
@@ -170,12 +172,12 @@ def _intervals(events: list[Event], depth: int, *, is_own: bool) -> tuple[Lives,
                 parts, fills = ((block.first, block.last),), False
         if not index:
             first_fills = fills
-        if found and not fills:
-            found[-1] = (found[-1][0], parts[0][1])
-            found += parts[1:]
+        if intervals and not fills:
+            intervals[-1] = (intervals[-1][0], parts[0][1])
+            intervals += parts[1:]
         else:
-            found += parts
-    return tuple(found), first_fills
+            intervals += parts
+    return tuple(intervals), first_fills
 
 
 def _groups(events: list[Event], depth: int) -> list[tuple[Block | None, list[Event]]]:
@@ -190,13 +192,13 @@ def _groups(events: list[Event], depth: int) -> list[tuple[Block | None, list[Ev
     return groups
 
 
-def meet(one: Lives, other: Lives) -> bool:
+def meet(lives: Lives, other: Lives) -> bool:
     """Whether two buffers hold something at the same time."""
-    if not one or not other or one[0][0] > other[-1][1] or other[0][0] > one[-1][1]:
+    if not lives or not other or lives[0][0] > other[-1][1] or other[0][0] > lives[-1][1]:
         return False
     left, right = 0, 0
-    while left < len(one) and right < len(other):
-        (first, last), (begin, end) = one[left], other[right]
+    while left < len(lives) and right < len(other):
+        (first, last), (begin, end) = lives[left], other[right]
         if first <= end and begin <= last:
             return True
         if last < end:

@@ -58,9 +58,9 @@ class _Table:
             unsure = clash if len(piece.lives) != 1 else clash & (parts != 1)
             for index in np.flatnonzero(unsure).tolist():
                 clash[index] = meet(piece.lives, self._pieces[index].lives)
-        found = np.flatnonzero(clash)
-        found = found[np.lexsort((end[found], begin[found]))]
-        return begin[found], end[found]
+        taken = np.flatnonzero(clash)
+        taken = taken[np.lexsort((end[taken], begin[taken]))]
+        return begin[taken], end[taken]
 
 
 def place(pieces: Sequence[Piece], fixed: Placed, limit: int, *, reuse: bool) -> list[int] | None:
@@ -94,16 +94,16 @@ def _placed(
 ) -> list[int] | None:
     """Addresses, each in the first of the ways (with reuse or not) that has room for it."""
     table = _Table(fixed, len(pieces))
-    found = [0] * len(pieces)
-    for index in sorted(range(len(pieces)), key=lambda each: -pieces[each].size):
+    addresses = [0] * len(pieces)
+    for index in sorted(range(len(pieces)), key=lambda at: -pieces[at].size):
         piece = pieces[index]
         gaps = (_gap(table.taken(piece, reuse=reuse), piece, limit) for reuse in ways)
         at = next((gap for gap in gaps if gap is not None), None)
         if at is None:
             return None
-        found[index] = at
+        addresses[index] = at
         table.add(at, piece)
-    return found
+    return addresses
 
 
 def _gap(taken: tuple[np.ndarray, np.ndarray], piece: Piece, limit: int) -> int | None:

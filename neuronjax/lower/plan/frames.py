@@ -29,13 +29,13 @@ def frames(graph: Graph, groups: Sequence[Group], products: frozenset[str]) -> d
             readers[value].append(op)
     for value in graph.results:
         readers[value].append(None)
-    found = {}
+    frames = {}
     for value in _made(groups, products):
         first, *others = readers[value] or [None]
         frame = _frame(first, value) if first is not None and not others else None
         if frame is not None and any((*frame.low, *frame.high)):
-            found[value] = frame
-    return found
+            frames[value] = frame
+    return frames
 
 
 def _made(groups: Sequence[Group], products: frozenset[str]) -> Iterator[Value]:

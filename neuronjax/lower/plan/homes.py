@@ -35,21 +35,21 @@ def settled(
     homes: Sequence[Home], graph: Graph, groups: Fusion, last_use: Mapping[Value, float]
 ) -> dict[Value, Buffer]:
     """Values that may be made at home, and the buffers there."""
-    found: dict[Value, Buffer] = {}
+    buffers: dict[Value, Buffer] = {}
     updated = {root_of(value) for op in graph.operations for value in overwritten(op)}
     for home in homes:
         root = _root(home.result)
         group = None if root is None else groups.of.get(root)
         if root is None or group is None or home.parameter in updated:
             continue
-        if graph.results.count(home.result) > 1 or not home.place.is_dense or root in found:
+        if graph.results.count(home.result) > 1 or not home.place.is_dense or root in buffers:
             continue
         last = last_use.get(home.parameter, -1)
         if last < group.number or (
             last == group.number and _keeps_step(group, home.parameter, root)
         ):
-            found[root] = home.place.buffer
-    return found
+            buffers[root] = home.place.buffer
+    return buffers
 
 
 def overwritten(op: Op) -> tuple[Value, ...]:

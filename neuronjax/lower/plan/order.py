@@ -42,18 +42,19 @@ def _risen(
                 readers.setdefault(value, []).append(group)
     wanted: dict[Group, set[Value]] = {}
     for value in (*readers, *map(root_of, results)):
-        if (group := fusion.of.get(value)) is not None:
-            wanted.setdefault(group, set()).add(value)
+        if (maker := fusion.of.get(value)) is not None:
+            wanted.setdefault(maker, set()).add(value)
     parameter = {root_of(home.result): home.parameter for home in homes}
     place: dict[Group, int] = {}
     for at, group in enumerate(groups):
         made = wanted.get(group, set())
         place[group] = at
         if made <= parameter.keys() and not any(map(overwritten, group.operations)):
-            taken = (each for value in made for each in readers.get(parameter[value], ()))
-            before = {*taken, *map(fusion.of.get, reads[group])} - {group, None}
+            taken = (reader for value in made for reader in readers.get(parameter[value], ()))
+            made_before = (fusion.of[value] for value in reads[group] if value in fusion.of)
+            before = {*taken, *made_before} - {group}
             if before <= place.keys():
-                place[group] = max((place[each] for each in before), default=at)
+                place[group] = max((place[earlier] for earlier in before), default=at)
     return sorted(groups, key=place.__getitem__)
 
 
@@ -74,14 +75,16 @@ class _Line:
     def sink(self, group: Group) -> None:
         """Moves a group behind the last one that reads what it would overwrite."""
         here = self.place[group]
-        found = (self.place[r] for value in self.claims[group] for r in self.readers.get(value, ()))
-        last = max(found, default=here)
+        positions = (
+            self.place[r] for value in self.claims[group] for r in self.readers.get(value, ())
+        )
+        last = max(positions, default=here)
         if last <= here:
             return
         passed = self.order[here + 1 : last + 1]
-        values = (value for each in passed for value in self.reads[each])
+        values = (value for other in passed for value in self.reads[other])
         waited = any(self.fusion.of.get(value) is group for value in values)
-        if waited or any(self.claims[each] & self.reads[group] for each in passed):
+        if waited or any(self.claims[other] & self.reads[group] for other in passed):
             return
         self.order.insert(last, self.order.pop(here))
         for place in range(here, last + 1):
@@ -99,8 +102,8 @@ def _captured(op: Op) -> list[Value]:
 
 def _claims(group: Group, fusion: Fusion, homes: Sequence[Home]) -> set[Value]:
     """Values whose memory a group would take over."""
-    found = {root_of(value) for op in group.operations for value in overwritten(op)}
+    claims = {root_of(value) for op in group.operations for value in overwritten(op)}
     for home in homes:
         if fusion.of.get(root_of(home.result)) is group:
-            found.add(home.parameter)
-    return found
+            claims.add(home.parameter)
+    return claims

@@ -125,8 +125,8 @@ class _Sort:
                 self.builder, self.comparator, tiles, rows, self.padded, self.size, self.piece
             )
             network.sort()
-        for number, each in enumerate(tiles):
-            kept = _columns(each, rows, self.padded, 0, self.kept)
+        for number, tile in enumerate(tiles):
+            kept = _columns(tile, rows, self.padded, 0, self.kept)
             axes = [replace(axis, size=self.kept) for axis in chunk.free]
             free = (*region.free, *axes)
             self.sweep.store(self.count + number, region, free, position, kept)
@@ -169,17 +169,17 @@ class Network:
     def _step(self, pairs: _Pairs, places: Access) -> None:
         """All pairs, in pieces, so that comparisons take little room."""
         within = max(1, pairs.half // self.piece)
-        together = 1 if within > 1 else _divisor(pairs.blocks, max(1, self.piece // pairs.half))
+        blocks = 1 if within > 1 else _divisor(pairs.blocks, max(1, self.piece // pairs.half))
         loop = self.builder.loop
-        with loop(pairs.blocks // together) as block, loop(within) as part:
-            self._piece(_Piece(pairs, together, pairs.half // within, block, part), places)
+        with loop(pairs.blocks // blocks) as block, loop(within) as part:
+            self._piece(_Piece(pairs, blocks, pairs.half // within, block, part), places)
 
     def _piece(self, piece: _Piece, places: Access) -> None:
-        low, high = ([piece.side(each, side) for each in self.tiles] for side in (0, 1))
+        low, high = ([piece.side(tile, side) for tile in self.tiles] for side in (0, 1))
         first, second = piece.side(places, 0), piece.side(places, 1)
         swap = self._swap(low, high, first, second)
-        for one, other in zip((*low, first), (*high, second), strict=True):
-            exchange(self.builder, one, other, swap)
+        for left, other in zip((*low, first), (*high, second), strict=True):
+            exchange(self.builder, left, other, swap)
 
     def _places(self) -> Access:
         """The number of each element in its row, as float32: 0, 1, …"""
@@ -208,13 +208,13 @@ class Network:
         answer = scratch(self.builder, ones[0], _TRUTH)
         pairs = zip(ones, others, strict=True)
         with self.builder.recycling():
-            srcs = [each for pair in pairs for each in pair]
+            srcs = [access for pair in pairs for access in pair]
             apply(self.builder, self.comparator, srcs, [answer])
         return answer
 
-    def _both(self, op: AluOp, one: Access, other: Access) -> Access:
-        answer = scratch(self.builder, one, _TRUTH)
-        self.builder.emit(TensorTensor(dst=answer, data1=one, data2=other, op=op))
+    def _both(self, op: AluOp, left: Access, other: Access) -> Access:
+        answer = scratch(self.builder, left, _TRUTH)
+        self.builder.emit(TensorTensor(dst=answer, data1=left, data2=other, op=op))
         return answer
 
     def _is_padding(self, places: Access) -> Access:
@@ -260,7 +260,7 @@ class _Piece:
 
 def _divisor(number: int, most: int) -> int:
     """The greatest divisor up to `most`."""
-    return max(each for each in range(1, most + 1) if number % each == 0)
+    return max(divisor for divisor in range(1, most + 1) if number % divisor == 0)
 
 
 def _steps(rows: int, padded: int) -> Iterator[_Pairs]:
@@ -274,18 +274,18 @@ def _steps(rows: int, padded: int) -> Iterator[_Pairs]:
         size *= 2
 
 
-def exchange(builder: KernelBuilder, one: Access, other: Access, where: Access) -> None:
+def exchange(builder: KernelBuilder, left: Access, other: Access, where: Access) -> None:
     """Swaps the bits of elements where a predicate holds."""
-    one, other = elementwise.as_bits(one), elementwise.as_bits(other)
-    kept = scratch(builder, one)
-    if one.element_type.storage_bits > 32:
+    left, other = elementwise.as_bits(left), elementwise.as_bits(other)
+    kept = scratch(builder, left)
+    if left.element_type.storage_bits > 32:
         select = CustomFunction.SELECT
-        builder.emit(CustomOp(dst=kept, function=select, srcs=(where, other, one)))
-        builder.emit(CustomOp(dst=other, function=select, srcs=(where, one, other)))
-        elementwise.copy(builder, one, kept)
+        builder.emit(CustomOp(dst=kept, function=select, srcs=(where, other, left)))
+        builder.emit(CustomOp(dst=other, function=select, srcs=(where, left, other)))
+        elementwise.copy(builder, left, kept)
         return
-    builder.emit(TensorCopy(dst=kept, src=one))
-    builder.emit(CopyPredicated(dst=one, src=other, predicate=where))
+    builder.emit(TensorCopy(dst=kept, src=left))
+    builder.emit(CopyPredicated(dst=left, src=other, predicate=where))
     builder.emit(CopyPredicated(dst=other, src=kept, predicate=where))
 
 

@@ -76,7 +76,7 @@ def _cut(view: View, first: int, parts: int, size: int, step: int) -> View:
 def _greater(dtype: np.dtype) -> Graph:
     """A comparator of values with indices: the greater value first, NaN before all numbers."""
     place = np.dtype(np.int32)
-    parameters = tuple(Value(TensorSpec((), each)) for each in (dtype, dtype, place, place))
+    parameters = tuple(Value(TensorSpec((), kind)) for kind in (dtype, dtype, place, place))
     answer = Value(TensorSpec((), np.dtype(np.bool_)))
     kind = "TOTALORDER" if elementwise.is_float(dtype) else "SIGNED"
     answer.producer = Op(

@@ -40,15 +40,15 @@ def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
                 buffers[place] = operand.buffer
             else:
                 place = ("register", operand.name)
-            found = pattern(operand, is_write, item.loops)
-            own.append((place, found))
-            uses.by_place.setdefault(place, []).append((item, found))
+            accessed = pattern(operand, is_write, item.loops)
+            own.append((place, accessed))
+            uses.by_place.setdefault(place, []).append((item, accessed))
     uses.shared = {place: [(place, False)] for place in uses.by_place}
-    for one, other in _near(buffers):
-        answer = overlap(buffers[one], buffers[other])
+    for place, other in _near(buffers):
+        answer = overlap(buffers[place], buffers[other])
         if answer is not False:
-            uses.shared[one].append((other, answer is None))
-            uses.shared[other].append((one, answer is None))
+            uses.shared[place].append((other, answer is None))
+            uses.shared[other].append((place, answer is None))
     return uses
 
 
@@ -65,7 +65,7 @@ def _near(buffers: Mapping[Place, Buffer]) -> Iterator[tuple[Place, Place]]:
                 if known.memory is buffer.memory:
                     yield other, place
             open_ended.append((place, buffer))
-    placed.sort(key=lambda each: each[:2])
+    placed.sort(key=lambda use: use[:2])
     for index, (memory, _, end, place) in enumerate(placed):
         for other_memory, start, _, other in placed[index + 1 :]:
             if other_memory != memory or start >= end:
@@ -89,18 +89,18 @@ def _operands(item: Item) -> Iterator[tuple[Access | Register, bool]]:
 
 def counted(items: Sequence[Item], uses: Uses) -> set[int]:
     """Positions of items that others may wait for."""
-    found = set()
+    positions = set()
     for place, near in uses.shared.items():
         mine = uses.by_place[place]
-        others = [each for other, _ in near for each in uses.by_place[other]]
+        others = [use for other, _ in near for use in uses.by_place[other]]
         streams: dict[tuple[Stream, Stream], bool] = {}
         for item, use in others:
             key = item.engine, item.stream
             streams[key] = streams.get(key, False) or use.is_write
         for item, use in mine:
-            if item.position not in found and _is_wanted(item, use, streams):
-                found.add(item.position)
-    return found
+            if item.position not in positions and _is_wanted(item, use, streams):
+                positions.add(item.position)
+    return positions
 
 
 def _is_wanted(item: Item, use: Pattern, streams: dict[tuple[Stream, Stream], bool]) -> bool:
@@ -115,7 +115,7 @@ def sources(consumer: Item, uses: Uses, known: Facts) -> list[Source]:
 
     Items of its own stream, and of the engine that starts it, are in order without semaphores.
     """
-    found: dict[Counter, list[Source]] = {}
+    by_counter: dict[Counter, list[Source]] = {}
     own, engine, outermost = consumer.stream, consumer.engine, consumer.loops[:1]
     for place, use in uses.by_item[consumer.position]:
         for other, is_vague in uses.shared[place]:
@@ -125,8 +125,8 @@ def sources(consumer: Item, uses: Uses, known: Facts) -> list[Source]:
                     continue
                 if producer.position >= consumer.position and producer.loops[:1] != outermost:
                     continue
-                _look(consumer, use, producer, theirs, is_vague, known, found)
-    return [each for rows in found.values() for each in rows]
+                _look(consumer, use, producer, theirs, is_vague, known, by_counter)
+    return [row for rows in by_counter.values() for row in rows]
 
 
 def _newest_first(
@@ -148,14 +148,14 @@ def _look(
     other: Pattern,
     is_vague: bool,
     known: Facts,
-    found: dict[Counter, list[Source]],
+    by_counter: dict[Counter, list[Source]],
 ) -> None:
     """Adds what the consumer waits for because of one pair of accesses.
 
     The level that is asked first has the greatest bound.
     """
     loops = consumer.loops
-    kept = found.setdefault(producer.counter, [])
+    kept = by_counter.setdefault(producer.counter, [])
     for level in levels(consumer, producer):
         if _is_done(bound(consumer, producer, level), producer.counter, kept, known, consumer):
             return
@@ -165,7 +165,7 @@ def _look(
             source = newest(consumer, use, producer, other, level)
         if source is None or _is_done(source.count, producer.counter, kept, known, consumer):
             continue
-        kept[:] = [each for each in kept if not exceeds(source.count, each.count, loops)]
+        kept[:] = [earlier for earlier in kept if not exceeds(source.count, earlier.count, loops)]
         kept.append(source)
 
 
@@ -175,7 +175,7 @@ def _is_done(
     loops = consumer.loops
     if count[0] <= 0 and greatest(count, loops) <= 0:
         return True
-    for each in kept:
-        if exceeds(each.count, count, loops):
+    for earlier in kept:
+        if exceeds(earlier.count, count, loops):
             return True
     return has(known, counter, count, loops)

@@ -109,19 +109,19 @@ def newest(
     for follow in (True, False):
         ways = _ways(consumer, use, producer, other, level, follow)
         unknowns = _unknowns(consumer, producer, other, ways, level)
-        found = cheapest(
+        offsets = cheapest(
             unknowns,
             _addresses(consumer, use, producer, other, ways),
             _partitions(consumer, use, producer, other, ways),
             _slots(consumer, use, producer, other, ways),
         )
-        if found is None:
+        if offsets is None:
             return None
         most = nearest(consumer, producer, level)
-        if not found:
+        if not offsets:
             return most
-        if _is_within(consumer, producer, found, ways):
-            source = _source(consumer, producer, found, ways)
+        if _is_within(consumer, producer, offsets, ways):
+            source = _source(consumer, producer, offsets, ways)
             return most if exceeds(source.count, most.count, consumer.loops) else source
     raise AssertionError("loops that stand never lead behind the producer's last iteration")
 
@@ -241,7 +241,7 @@ def _unknowns(
     consumer: Item, producer: Item, other: Pattern, ways: Sequence[_Way], level: int
 ) -> list[Unknown]:
     costs = producer.count_before(producer.counter)
-    found = []
+    unknowns = []
     for index, (turn, way) in enumerate(zip(producer.loops, ways, strict=True)):
         start, partition, slot = _steps(other, index)
         low, high = 1 - turn.trips, 0
@@ -251,8 +251,8 @@ def _unknowns(
             high = way.pace * (consumer.loops[way.loop].trips - 1)
             if index == level and _is_shared(consumer, producer, index):
                 low = 1
-        found.append(Unknown(costs[index + 1], low, high, start, partition, slot))
-    return found
+        unknowns.append(Unknown(costs[index + 1], low, high, start, partition, slot))
+    return unknowns
 
 
 def _free(consumer: Item, mine: Row, theirs: Row, ways: Sequence[_Way]) -> list[tuple[int, int]]:

@@ -63,7 +63,7 @@ def holds_outside(
 ) -> bool:
     """Whether `row` is known anyway, or says nothing, in each of some regions."""
     rows = [(0,) * len(row), *known]
-    return all(any(_exceeds_in(each, row, region, loops) for each in rows) for region in regions)
+    return all(any(_exceeds_in(known, row, region, loops) for known in rows) for region in regions)
 
 
 def _exceeds_in(row: Row, other: Row, region: Region, loops: Sequence[Turn]) -> bool:
@@ -122,11 +122,11 @@ class Engines:
 
 def _folded(facts: Facts, turn: Turn, loops: Sequence[Turn]) -> Facts:
     """Facts at the last iteration of the innermost loop."""
-    found: Facts = {}
+    folded: Facts = {}
     for counter, rows in facts.items():
         for base, *steps, last in rows:
-            add(found, counter, (base + last * (turn.trips - 1), *steps), loops)
-    return found
+            add(folded, counter, (base + last * (turn.trips - 1), *steps), loops)
+    return folded
 
 
 def following(source: Source, at_start: Facts, known: Facts, loops: Sequence[Turn]) -> Facts:
@@ -136,13 +136,13 @@ def following(source: Source, at_start: Facts, known: Facts, loops: Sequence[Tur
     where the producer has no such iteration, facts must hold by themselves.
     """
     width = len(loops) + 1
-    found: Facts = {}
+    told: Facts = {}
     for counter, rows in (*at_start.items(), *source.producer.done_before()):
         for row in rows:
             new = composed(row, source.at, width)
             if holds_outside(new, known.get(counter, ()), source.outside, loops):
-                found[counter] = (*found.get(counter, ()), new)
-    return found
+                told[counter] = (*told.get(counter, ()), new)
+    return told
 
 
 def needed(
@@ -150,16 +150,16 @@ def needed(
 ) -> tuple[list[Source], Facts]:
     """The waits that do not follow from others, and all that is known when the item begins."""
     loops = item.loops
-    kept = [each for each in sources if not has(known, each.counter, each.count, loops)]
+    kept = [source for source in sources if not has(known, source.counter, source.count, loops)]
     if not kept:
         return kept, known
     told = {
-        id(each): following(each, begun.get(each.producer.position, {}), known, loops)
-        for each in kept
+        id(source): following(source, begun.get(source.producer.position, {}), known, loops)
+        for source in kept
     }
     for source in sorted(kept, key=_position) if len(kept) > 1 else ():
-        others = [each for each in kept if each is not source]
-        if any(_tells(each, told[id(each)], source, loops) for each in others):
+        others = [other for other in kept if other is not source]
+        if any(_tells(other, told[id(other)], source, loops) for other in others):
             kept = others
     facts = dict(known)
     for source in kept:

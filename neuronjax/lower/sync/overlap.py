@@ -31,54 +31,54 @@ class Overlaps:
         known = {parameter.name for parameter in function.parameters} if function else set()
         seen: dict[tuple[str, str], bool | None] = {}
 
-        def found(one: Buffer, other: Buffer) -> bool | None:
-            pairs = ((each.get(one.name, one), each.get(other.name, other)) for each in calls)
+        def by_calls(buffer: Buffer, other: Buffer) -> bool | None:
+            pairs = ((call.get(buffer.name, buffer), call.get(other.name, other)) for call in calls)
             shared = any(a == b or _shared(a, b, self._aliases) is not False for a, b in pairs)
             return None if shared else False
 
-        def in_hbm(one: Buffer, other: Buffer) -> bool | None:
-            left, right = (spans(each) for each in (one, other))
+        def in_hbm(buffer: Buffer, other: Buffer) -> bool | None:
+            left, right = (spans(side) for side in (buffer, other))
             if left is None or right is None:
-                return found(one, other)
+                return by_calls(buffer, other)
             meets = (left[0] < right[1]) & (right[0] < left[1])
             return None if meets.any() else False
 
         @functools.cache
-        def spans(each: Buffer) -> tuple[np.ndarray, np.ndarray] | None:
+        def spans(buffer: Buffer) -> tuple[np.ndarray, np.ndarray] | None:
             """First byte, and end, of what each call gives; None: not all have addresses."""
-            given = [call.get(each.name, each) for call in calls]
-            starts = [buffer.address for buffer in given if buffer.address is not None]
+            given = [call.get(buffer.name, buffer) for call in calls]
+            starts = [b.address for b in given if b.address is not None]
             if len(starts) != len(given):
                 return None
             ends = [start + b.extent for start, b in zip(starts, given, strict=True)]
             return np.array(starts, np.int64), np.array(ends, np.int64)
 
-        def overlap(one: Buffer, other: Buffer) -> bool | None:
-            if one.memory is not other.memory:
+        def overlap(buffer: Buffer, other: Buffer) -> bool | None:
+            if buffer.memory is not other.memory:
                 return False
-            if one.name not in known and other.name not in known:
-                return _shared(one, other, self._aliases)
-            if one.on_chip or other.on_chip:
-                return found(one, other)
-            key = (one.name, other.name)
+            if buffer.name not in known and other.name not in known:
+                return _shared(buffer, other, self._aliases)
+            if buffer.on_chip or other.on_chip:
+                return by_calls(buffer, other)
+            key = (buffer.name, other.name)
             if key not in seen:
-                seen[key] = in_hbm(one, other)
+                seen[key] = in_hbm(buffer, other)
             return seen[key]
 
         return overlap
 
 
-def _shared(one: Buffer, other: Buffer, aliases: set[frozenset[str]]) -> bool | None:
-    if one.address is None or other.address is None:
-        return None if frozenset((one.name, other.name)) in aliases else False
+def _shared(buffer: Buffer, other: Buffer, aliases: set[frozenset[str]]) -> bool | None:
+    if buffer.address is None or other.address is None:
+        return None if frozenset((buffer.name, other.name)) in aliases else False
     return (
-        one.address < other.address + other.extent
-        and other.address < one.address + one.extent
+        buffer.address < other.address + other.extent
+        and other.address < buffer.address + buffer.extent
         and (
-            not one.on_chip
+            not buffer.on_chip
             or (
-                one.partition < other.partition + other.partitions
-                and other.partition < one.partition + one.partitions
+                buffer.partition < other.partition + other.partitions
+                and other.partition < buffer.partition + buffer.partitions
             )
         )
     )
@@ -89,13 +89,15 @@ def _given(program: Program) -> dict[str, list[dict[str, Buffer]]]:
 
     A call within a function counts once for each call of that function.
     """
-    found: dict[str, list[dict[str, Buffer]]] = {each.name: [] for each in program.functions}
-    parameters = {each.name: each.parameters for each in program.functions}
+    given: dict[str, list[dict[str, Buffer]]] = {
+        function.name: [] for function in program.functions
+    }
+    parameters = {function.name: function.parameters for function in program.functions}
     for owner, call in reversed(list(_calls(program))):
-        for outer in found.get(owner, [{}]):
+        for outer in given.get(owner, [{}]):
             pairs = zip(parameters[call.function], call.arguments, strict=True)
-            found[call.function].append({p.name: outer.get(b.name, b) for p, b in pairs})
-    return found
+            given[call.function].append({p.name: outer.get(b.name, b) for p, b in pairs})
+    return given
 
 
 def _calls(program: Program) -> Iterator[tuple[str, Call]]:

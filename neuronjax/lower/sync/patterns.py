@@ -51,7 +51,7 @@ def _run(access: Access, width: int) -> tuple[int, int, tuple[tuple[int, int], .
     """The innermost contiguous bytes, and the strides and sizes of what is about them."""
     low, high = 0, width - 1
     strides: list[tuple[int, int]] = []
-    for dim in sorted(access.dims, key=lambda each: abs(each.stride)):
+    for dim in sorted(access.dims, key=lambda dim: abs(dim.stride)):
         step = dim.stride * width
         if dim.size == 1 or not step:
             continue

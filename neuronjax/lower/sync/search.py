@@ -60,7 +60,7 @@ def cheapest(
     `slots` are modulus and remainder. An empty list if there are unknowns: nobody knows.
     """
     modulus, remainder = slots
-    if modulus > 1 and remainder % math.gcd(modulus, *(each.slot for each in unknowns)):
+    if modulus > 1 and remainder % math.gcd(modulus, *(unknown.slot for unknown in unknowns)):
         return None
     search = _Search(unknowns, addresses, partitions, modulus, remainder)
     search.go(0, 0, 0, 0, 0)
@@ -87,7 +87,7 @@ class _Search:
         self.steps = 0
         self.best: tuple[int, list[int]] | None = None
         self.chosen = [0] * len(unknowns)
-        self.rest = _sums([each.cost * each.low for each in unknowns])
+        self.rest = _sums([unknown.cost * unknown.low for unknown in unknowns])
         self.reach = _reach([(u.start, u.low, u.high) for u in unknowns], addresses)
         self.lanes = _reach([(u.partition, u.low, u.high) for u in unknowns], partitions)
 
@@ -139,10 +139,10 @@ class _Search:
 
 def _sums(values: Sequence[int]) -> list[int]:
     """Sums of the values from each place on."""
-    found = [0]
+    sums = [0]
     for value in reversed(values):
-        found.append(found[-1] + value)
-    return found[::-1]
+        sums.append(sums[-1] + value)
+    return sums[::-1]
 
 
 def _reach(terms: Sequence[tuple[int, int, int]], window: Window | None) -> list[tuple[int, int]]:
@@ -150,12 +150,12 @@ def _reach(terms: Sequence[tuple[int, int, int]], window: Window | None) -> list
     low = high = 0
     for factor, first, last in window.free if window is not None else ():
         low, high = low + factor * first, high + factor * last
-    found = []
+    reached = []
     for factor, first, last in reversed(terms):
-        found.append((low, high))
+        reached.append((low, high))
         ends = factor * first, factor * last
         low, high = low + min(ends), high + max(ends)
-    return found[::-1]
+    return reached[::-1]
 
 
 def _narrowed(

@@ -27,7 +27,8 @@ def segmented(program: Program) -> Program:
         return program
     splitter = _Splitter(program)
     functions = tuple(
-        dataclasses.replace(each, body=splitter.nodes(each.body)) for each in program.functions
+        dataclasses.replace(function, body=splitter.nodes(function.body))
+        for function in program.functions
     )
     body = splitter.nodes(program.body)
     return dataclasses.replace(
@@ -107,12 +108,12 @@ def _about(node: Node, change: _Change) -> Node:
 
 def _parts(kernel: Kernel, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """Kernels of what is known, in control that is not."""
-    found: list[Node] = []
+    parts: list[Node] = []
     open_: list[Node] = []
 
     def close() -> None:
         if open_:
-            found.append(dataclasses.replace(kernel, body=tuple(open_)))
+            parts.append(dataclasses.replace(kernel, body=tuple(open_)))
             open_.clear()
 
     for node in nodes:
@@ -125,14 +126,14 @@ def _parts(kernel: Kernel, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
             close()
         else:
             close()
-            found.append(_about(node, lambda inner: _parts(kernel, inner)))
+            parts.append(_about(node, lambda inner: _parts(kernel, inner)))
     close()
-    return tuple(found)
+    return tuple(parts)
 
 
 def _written(nodes: tuple[Node, ...]) -> set[Register]:
-    found = {each for node in leaves(nodes) for each in node.writes()}
-    return {each for each in found if isinstance(each, Register)}
+    written = {operand for node in leaves(nodes) for operand in node.writes()}
+    return {operand for operand in written if isinstance(operand, Register)}
 
 
 def _kernels(nodes: tuple[Node, ...]) -> Iterator[Kernel]:
@@ -149,12 +150,12 @@ def _used(nodes: tuple[Node, ...]) -> set[str]:
 
 def _with_tiles(nodes: tuple[Node, ...], kernel: Kernel, outside: set[str]) -> tuple[Node, ...]:
     """The new kernels with the tiles that each of them has for itself."""
-    found: list[Node] = []
+    with_tiles: list[Node] = []
     for node in nodes:
         if isinstance(node, Kernel):
             wanted = _used(node.body) - outside
             own = tuple(buffer for buffer in kernel.buffers if buffer.name in wanted)
-            found.append(dataclasses.replace(node, buffers=own))
+            with_tiles.append(dataclasses.replace(node, buffers=own))
         else:
-            found.append(_about(node, lambda inner: _with_tiles(inner, kernel, outside)))
-    return tuple(found)
+            with_tiles.append(_about(node, lambda inner: _with_tiles(inner, kernel, outside)))
+    return tuple(with_tiles)

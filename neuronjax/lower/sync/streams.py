@@ -122,12 +122,12 @@ class _Streams(dict[str, Stream]):
 
 def events(nodes: tuple[Node, ...]) -> list[Event]:
     """Instructions and ends of loops in the order of the text."""
-    found: list[Event] = []
-    _events(nodes, (), found, _Streams())
+    events: list[Event] = []
+    _events(nodes, (), events, _Streams())
     counters: dict[tuple[Stream, Turn | None], Counter] = {}
     numbers: dict[Turn | None, int] = {None: 0}
     position = 0
-    for event in found:
+    for event in events:
         if isinstance(event, Item):
             event.position = position
             position += 1
@@ -135,24 +135,24 @@ def events(nodes: tuple[Node, ...]) -> list[Event]:
             loop = numbers.setdefault(outermost, len(numbers))
             new = Counter(event.stream, loop)
             event.counter = counters.setdefault((event.stream, outermost), new)
-    return found
+    return events
 
 
 def _events(
-    nodes: tuple[Node, ...], loops: tuple[Turn, ...], found: list[Event], streams: _Streams
+    nodes: tuple[Node, ...], loops: tuple[Turn, ...], events: list[Event], streams: _Streams
 ) -> None:
     for node in nodes:
         if isinstance(node, Instruction):
             engine = streams.engine(node)
             stream = streams.completing(node, engine)
-            found.append(Item(0, node, loops, engine, stream, Counter(stream, 0)))
+            events.append(Item(0, node, loops, engine, stream, Counter(stream, 0)))
         else:
             assert isinstance(node, Loop)
             trips = node.most_trips if isinstance(node.trips, int) else None
             turn = Turn(node.variable, UNKNOWN_TRIPS if trips is None else trips)
-            found.append(Opened(turn))
-            _events(node.body, (*loops, turn), found, streams)
-            found.append(Opened(turn, is_end=True))
+            events.append(Opened(turn))
+            _events(node.body, (*loops, turn), events, streams)
+            events.append(Opened(turn, is_end=True))
 
 
 def count(order: Sequence[Event], counted: set[int]) -> None:

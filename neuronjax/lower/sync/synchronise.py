@@ -54,8 +54,8 @@ def synchronise(program: Program) -> Program:
         return rebuilt(nodes, change)
 
     functions = tuple(
-        dataclasses.replace(each, body=body(each.body, overlaps.within(each)))
-        for each in program.functions
+        dataclasses.replace(function, body=body(function.body, overlaps.within(function)))
+        for function in program.functions
     )
     return dataclasses.replace(
         program, functions=functions, body=body(program.body, overlaps.within(None))
@@ -70,7 +70,7 @@ def synchronised(kernel: Kernel, overlap: Overlap) -> Kernel:
     signalling = counted(items, uses)
     count(order, signalling)
     waits = _waits(order, uses)
-    semaphores = _semaphores({each.counter for found in waits.values() for each in found})
+    semaphores = _semaphores({source.counter for awaited in waits.values() for source in awaited})
     changed = {
         item.position: _with_semaphores(
             item, waits[item.position], semaphores, item.position in signalling
@@ -96,7 +96,7 @@ def _semaphores(counters: set[Counter]) -> dict[Counter, Semaphore]:
             if streams[counter.stream] == 1
             else f"{counter.stream.name}_{counter.loop}"
         )
-        for counter in sorted(counters, key=lambda each: (each.stream.name, each.loop))
+        for counter in sorted(counters, key=lambda counter: (counter.stream.name, counter.loop))
     }
 
 
@@ -138,14 +138,14 @@ def _look(
 
 
 def _with_semaphores(
-    item: Item, found: list[Source], semaphores: dict[Counter, Semaphore], is_signalling: bool
+    item: Item, awaited: list[Source], semaphores: dict[Counter, Semaphore], is_signalling: bool
 ) -> Instruction:
     names = [turn.variable for turn in item.loops]
     waits = []
     for source in sorted(
-        found, key=lambda each: (each.counter.stream.name, each.counter.loop, each.count)
+        awaited, key=lambda source: (source.counter.stream.name, source.counter.loop, source.count)
     ):
-        base, *steps = (source.counter.stream.unit * each for each in source.count)
+        base, *steps = (source.counter.stream.unit * number for number in source.count)
         reached = affine(base, **dict(zip(names, steps, strict=True)))
         waits.append(Wait(semaphores[source.counter], reached))
     signals = []

@@ -14,7 +14,7 @@ from neuronjax.program.element_types import INTEGERS, ElementType
 
 _BY_DTYPE: dict[np.dtype, ElementType] = {
     np.dtype(np.bool_): INTEGERS["uint8"],
-    **{np.dtype(name): each for name, each in INTEGERS.items()},
+    **{np.dtype(name): element_type for name, element_type in INTEGERS.items()},
     **{
         np.dtype(getattr(ml_dtypes, name)): INTEGERS[wider]
         for name, wider in {

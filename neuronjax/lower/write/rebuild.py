@@ -63,18 +63,18 @@ class BufferMap:
 
 def rebuilt(nodes: tuple[Node, ...], change: Callable[[Node], Node | None]) -> tuple[Node, ...]:
     """Nodes after `change`, which gives None for those that are to be entered instead."""
-    found = []
+    new_nodes = []
     for node in nodes:
         new = change(node)
-        found.append(_entered(node, change) if new is None else new)
-    return same(nodes, found)
+        new_nodes.append(_entered(node, change) if new is None else new)
+    return same(nodes, new_nodes)
 
 
-def same(nodes: tuple[Node, ...], found: Sequence[Node]) -> tuple[Node, ...]:
-    """What was `found`; the `nodes` themselves if they are that."""
-    if len(nodes) == len(found) and all(map(operator.is_, nodes, found)):
+def same(nodes: tuple[Node, ...], new_nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The new nodes; the `nodes` themselves if they are the same."""
+    if len(nodes) == len(new_nodes) and all(map(operator.is_, nodes, new_nodes)):
         return nodes
-    return tuple(found)
+    return tuple(new_nodes)
 
 
 def with_body(loop: Loop, body: tuple[Node, ...]) -> Loop:
