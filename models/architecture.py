@@ -1,6 +1,6 @@
 """A row of the registry: a Hugging Face architecture and its model."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,9 +34,8 @@ class Architecture:
     # and the family's own names for some of these.
     defaults: Mapping[str, Any] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
-    # The config once the names of the checkpoint's tensors are known, for what config.json leaves
-    # open.
-    refine: Callable[[Any, Collection[str]], Any] = lambda config, tensors: config
+    # The config once the checkpoint's tensors are known by name, for what config.json leaves open.
+    refine: Callable[[Any, Mapping[str, Any]], Any] = lambda config, tensors: config
 
     # Whose layout a checkpoint has: "transformers" or "diffusers".
     library: str = "transformers"

@@ -14,7 +14,16 @@ from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
 from models.decoder.sharding import AXES
 from models.decoder.sharing import SHARING
-from models.decoder.weights import GEMMA3, LLAMA, MIXTRAL, PHI3, QWEN3_MOE, key_table
+from models.decoder.weights import (
+    GEMMA3,
+    HEAD,
+    LLAMA,
+    MIXTRAL,
+    PHI3,
+    QWEN3_MOE,
+    TABLE,
+    key_table,
+)
 from models.errors import ConfigError
 from models.layers.moe import Experts
 from models.layers.rotary import Rotary
@@ -22,6 +31,7 @@ from models.settings import read_settings, write_settings
 from models.weights.fields import Fields, read_dtype
 from models.weights.rotary_fields import read_rotary
 from models.weights.table import Row
+from models.weights.tied import stored_apart
 
 
 def _llama(fields: Fields, **changes: Any) -> DecoderConfig:
@@ -177,6 +187,13 @@ def _qwen3_moe(fields: Fields) -> DecoderConfig:
     )
 
 
+def _refine(config: DecoderConfig, tensors: Mapping[str, Any]) -> DecoderConfig:
+    """A head that is stored with numbers of its own counts, whatever the file says."""
+    if config.tie_embeddings and stored_apart(tensors, TABLE, HEAD):
+        return replace(config, tie_embeddings=False)
+    return config
+
+
 def _architecture(
     name: str,
     model_type: str,
@@ -197,6 +214,7 @@ def _architecture(
         axes=AXES,
         sharing=SHARING,
         keys=partial(key_table, rows),
+        refine=_refine,
     )
 
 

@@ -1,5 +1,7 @@
 """Key tables of decoders: the tensors of Hugging Face checkpoints and their parameters."""
 
+import re
+
 from models.decoder.config import DecoderConfig
 from models.weights.table import KeyTable, Row, row
 from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL, Fused, Kernel
@@ -89,9 +91,12 @@ QWEN3_MOE = (
 
 RENAMES = ((r"^(embed_tokens|layers|norm)\.", r"model.\1."),)  # saved without the head's prefix
 IGNORED = (r".*\.rotary_emb\.inv_freq",)
+TABLE, HEAD = "embed_tokens.weight", "lm_head.weight"
 
 
 def key_table(rows: tuple[Row, ...], config: DecoderConfig) -> KeyTable:
     """The table of a family for one config: a tied head may be stored, but is not read."""
-    tied = (r"lm_head\.weight",) if config.tie_embeddings else ()
-    return KeyTable(rows, RENAMES, IGNORED + tied)
+    if not config.tie_embeddings:
+        return KeyTable(rows, RENAMES, IGNORED)
+    # A tied pair may be stored as either.
+    return KeyTable(rows, RENAMES, (*IGNORED, re.escape(HEAD)), ((f"model.{TABLE}", HEAD),))

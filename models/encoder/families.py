@@ -5,7 +5,7 @@ leaves out.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from models.architecture import Architecture
@@ -90,6 +90,14 @@ def _electra(fields: Fields, task: str) -> EncoderConfig:
     return _encoder(fields, task, heads, embedding_projection=is_projected)
 
 
+def _refine(config: EncoderConfig, tensors: Mapping[str, Any]) -> EncoderConfig:
+    """Encoders were saved without a pooler too, and no field says so."""
+    head = config.head
+    if head.task != "feature-extraction" or any("pooler." in name for name in tensors):
+        return config
+    return replace(config, head=replace(head, transform=False))
+
+
 @dataclass(frozen=True)
 class Family:
     """A family of encoders, in the names of transformers."""
@@ -118,6 +126,7 @@ class Family:
             model=Encoder,
             axes=AXES,
             keys=self.layout.table,
+            refine=_refine,
         )
 
 

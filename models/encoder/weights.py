@@ -11,6 +11,7 @@ from models.weights.text_heads import HeadKeys
 from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL
 
 RENAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # as converted from TensorFlow
+PARTS = r"^(embeddings|embeddings_project|encoder|transformer|pooler)\."  # of encoders
 IGNORED = (r"(.*\.)?(position|token_type)_ids",)
 
 
@@ -69,10 +70,12 @@ class Layout:
         head = self.heads[task]
         used = head.transform is not None and head.transform.startswith("{prefix}")
         unused = () if used else self._pooler_keys(prefix)
+        heads = (key for other in self.heads.values() for key in other.others())
         return KeyTable(
             (*self._encoder_rows(config, prefix), *head.rows(prefix)),
-            (*RENAMES, *(((rf"^{self.prefix}\.", ""),) if alone else ())),
-            (*IGNORED, *self.others, *unused, *head.repeated()),
+            (*RENAMES, (rf"^{self.prefix}\.", "") if alone else (PARTS, rf"{prefix}\1.")),
+            (*IGNORED, *self.others, *unused, *head.repeated(), *(heads if alone else ())),
+            tuple(head.substitutes()),
         )
 
     def _encoder_rows(self, config: EncoderConfig, prefix: str) -> Iterator[Row]:

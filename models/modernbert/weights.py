@@ -35,6 +35,9 @@ _HEAD_KEYS: Mapping[str, HeadKeys] = {
 }
 
 
+HEADS = (r"(head|decoder|classifier)\..*",)
+
+
 def key_table(config: ModernBertConfig) -> KeyTable:
     """The table for one config: encoders alone are stored without a prefix."""
     head = _HEAD_KEYS.get(config.head.task, _LABELS)
@@ -42,6 +45,6 @@ def key_table(config: ModernBertConfig) -> KeyTable:
     prefix = "" if alone else "model."
     return KeyTable(
         (*prefixed(prefix, _ENCODER), *head.rows(prefix)),
-        ((r"^model\.", ""),) if alone else (),
-        (r".*rotary_emb\..*inv_freq", *head.repeated()),
+        ((r"^model\.", ""),) if alone else ((r"^(embeddings|layers|final_norm)\.", r"model.\1."),),
+        (r".*rotary_emb\..*inv_freq", *head.repeated(), *(HEADS if alone else ())),
     )

@@ -3,16 +3,18 @@
 The table of defaults is what transformers takes for fields that a file leaves out.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from models.architecture import Architecture
 from models.settings import read_settings
 from models.t5.config import T5Config
 from models.t5.model import T5, T5Encoder
 from models.t5.sharding import AXES
-from models.t5.weights import HEAD, encoder_table, key_table
+from models.t5.weights import HEAD, TABLE, encoder_table, key_table
 from models.weights.fields import Fields, read_dtype
+from models.weights.tied import stored_apart
 
 # Version 1.1 was trained with the tanh approximation, whatever its config calls it.
 ACTS = {"gelu": "gelu_new"}
@@ -47,10 +49,12 @@ def _feed_forward(fields: Fields) -> tuple[str, bool]:
     return (ACTS.get(act, act) if gated else act), bool(gated)
 
 
-def _refine(config: T5Config, tensors: Collection[str]) -> T5Config:
-    """A head of its own is one that is stored, if the outputs are not scaled."""
+def _refine(config: T5Config, tensors: Mapping[str, Any]) -> T5Config:
+    """A head of its own is one that is stored: with other numbers than the embedding, or at all if
+    the outputs are not scaled."""
     if config.scale_logits:
-        return config
+        is_tied = config.tie_embeddings and not stored_apart(tensors, TABLE, HEAD)
+        return replace(config, tie_embeddings=is_tied)
     return replace(config, tie_embeddings=HEAD not in tensors)
 
 

@@ -6,7 +6,9 @@ from models.t5.config import T5Config
 from models.weights.table import KeyTable, Row, row
 from models.weights.transforms import KERNEL, OUTPUT_KERNEL
 
-HEAD = "lm_head.weight"
+TABLE, HEAD = "shared.weight", "lm_head.weight"
+# Any of the tables that are one may be the only one that is stored.
+SUBSTITUTES = ((TABLE, "encoder.embed_tokens.weight"), (TABLE, "decoder.embed_tokens.weight"))
 IGNORED = (
     r"(encoder|decoder)\.embed_tokens\.weight",  # the embedding once more
     r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",  # unused
@@ -50,6 +52,7 @@ def encoder_table(config: T5Config) -> KeyTable:
     return KeyTable(
         (row("shared.weight", "embedding.table"), *_stack("encoder", config)),
         ignored=(r"(encoder\.embed_tokens|lm_head)\.weight", r"decoder\..*"),
+        substitutes=SUBSTITUTES[:1],
     )
 
 
@@ -64,4 +67,5 @@ def key_table(config: T5Config) -> KeyTable:
             *head,
         ),
         ignored=(*IGNORED, *((r"lm_head\.weight",) if config.tie_embeddings else ())),
+        substitutes=SUBSTITUTES,
     )

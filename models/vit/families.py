@@ -3,7 +3,7 @@
 The config's defaults are those of transformers for fields that a file leaves out.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ def _classifier(fields: Fields, **changes: Any) -> ViTConfig:
     return _vit(fields, num_labels=count_labels(fields), **changes)
 
 
-def _without_missing_pooler(config: ViTConfig, tensors: Collection[str]) -> ViTConfig:
+def _without_missing_pooler(config: ViTConfig, tensors: Mapping[str, Any]) -> ViTConfig:
     """Some backbones, such as DINO's, were saved without a pooler, and no field says so."""
     has_pooler = any("pooler." in name for name in tensors)
     return config if has_pooler else replace(config, pooler_dim=None)

@@ -76,6 +76,9 @@ TWO_CLASSIFIERS = (
 )
 
 
+HEADS = r"(cls_|distillation_)?classifier\..*"
+
+
 def key_table(prefix: str, heads: tuple[Row, ...], config: ViTConfig) -> KeyTable:
     """The table for one config; `prefix` is that of the backbone's keys, if a head is beside it.
 
@@ -90,5 +93,5 @@ def key_table(prefix: str, heads: tuple[Row, ...], config: ViTConfig) -> KeyTabl
             (r"^(vit|deit)\.", ""),
             (r"^(embeddings|encoder|layers|layernorm|pooler)\.", rf"{prefix}\1."),
         ),
-        ignored=(r".*embeddings\.mask_token", *unread),
+        ignored=(r".*embeddings\.mask_token", *unread, *(() if heads else (HEADS,))),
     )

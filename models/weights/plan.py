@@ -52,8 +52,8 @@ def reading_plan(
     """
     matched: dict[tuple[int, tuple[str, ...]], dict[tuple[int, int], str]] = {}
     unknown = []
-    for key in keys:
-        place = _place(table, table.canonical(key))
+    for key, name in table.names(keys).items():
+        place = _place(table, name)
         if place is not None:
             row_number, parameters, position = place
             matched.setdefault((row_number, parameters), {})[position] = key

@@ -91,11 +91,14 @@ class KeyTable:
       renames: (regular expression, replacement) pairs, applied to every key in order before it is
         looked up: other prefixes, old names.
       ignored: regular expressions of whole keys that hold no parameter, such as constant tables.
+      substitutes: (key, other) pairs by the names of the rows: where the first is not stored, the
+        second is what it would be, such as one of two tied tables.
     """
 
     rows: tuple[Row, ...]
     renames: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
+    substitutes: tuple[tuple[str, str], ...] = ()
 
     def canonical(self, key: str) -> str:
         """The key by the names of the rows."""
@@ -103,5 +106,15 @@ class KeyTable:
             key = re.sub(pattern, replacement, key)
         return key
 
+    def names(self, keys: Sequence[str]) -> dict[str, str]:
+        """Each key's name among the rows, after substitution."""
+        names = {key: self.canonical(key) for key in keys}
+        stored = {name: key for key, name in names.items()}
+        for name, other in self.substitutes:
+            if name not in stored and other in stored:
+                names[stored[other]] = name
+        return names
+
     def ignores(self, key: str) -> bool:
-        return any(re.fullmatch(pattern, key) for pattern in self.ignored)
+        spellings = (key, self.canonical(key))
+        return any(re.fullmatch(pattern, name) for pattern in self.ignored for name in spellings)

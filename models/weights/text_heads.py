@@ -33,6 +33,18 @@ class HeadKeys:
         if self.vocab_bias is not None:
             yield row(self.vocab_bias, "head.vocab_bias")
 
+    def substitutes(self) -> Iterator[tuple[str, str]]:
+        """The bias of the vocabulary may be stored with the table alone."""
+        if self.table is not None and self.vocab_bias is not None:
+            yield self.vocab_bias, f"{self.table}.bias"
+
+    def others(self) -> Iterator[str]:
+        """Regular expressions of the head's tensors, for encoders without it."""
+        parts = (self.transform, self.norm, self.output, self.table, self.vocab_bias)
+        for key in filter(None, parts):
+            if not key.startswith("{prefix}"):
+                yield re.escape(key) + r"(\..*)?"
+
     def repeated(self) -> Iterator[str]:
         """Regular expressions of tensors that hold a parameter once more."""
         if self.table is not None:

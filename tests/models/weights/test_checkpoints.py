@@ -125,14 +125,6 @@ def test_weights_are_converted_once(tmp_path: Path, stored: str, wanted: str) ->
         np.testing.assert_array_equal(loaded.parameters[name], expected)
 
 
-def test_a_tied_head_may_be_stored_and_is_not_read(tmp_path: Path) -> None:
-    model = build(tie_word_embeddings=True)
-    pretrained.save(tmp_path, model)
-    assert "lm_head.weight" not in load_file(tmp_path / FILE)
-    rewrite(tmp_path, lambda tensors: tensors.update({"lm_head.weight": np.ones((24, 8))}))
-    assert_equal(pretrained.load(tmp_path).parameters, model.parameters)
-
-
 def test_keys_without_the_prefix_and_constant_tables(copy: Path, model: Pretrained) -> None:
     def change(tensors: dict[str, np.ndarray]) -> None:
         for name in list(tensors):

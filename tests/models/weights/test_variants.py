@@ -1,0 +1,136 @@
+"""Checkpoints as they were saved over the years: the same model from other sets of tensors."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from models import pretrained
+from models.pretrained import Pretrained
+from tests.models.parity.cases import DECODER
+from tests.models.parity.text_cases import ENCODER, MODERNBERT, T5
+from tests.models.tiny import random_model
+
+FILE = "model.safetensors"
+Tensors = dict[str, np.ndarray]
+LLAMA = DECODER | {"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": True}
+BERT = ENCODER | {"architectures": ["BertModel"]}
+MASKED, LABELLED = (
+    ENCODER | {"architectures": [f"BertFor{head}"]}
+    for head in ("MaskedLM", "SequenceClassification")
+)
+ENCODED = T5 | {"architectures": ["T5EncoderModel"]}
+MODERN = MODERNBERT | {"architectures": ["ModernBertModel"]}
+
+
+def renamed(old: str, new: str) -> Callable[[Tensors], Tensors]:
+    """Every key that begins with `old` begins with `new`."""
+    return lambda tensors: {
+        new + key[len(old) :] if key.startswith(old) else key: value
+        for key, value in tensors.items()
+    }
+
+
+def with_others(prefix: str, *keys: str) -> Callable[[Tensors], Tensors]:
+    """The same under a prefix, beside the tensors of a head."""
+    return lambda tensors: {
+        **renamed("", prefix)(tensors),
+        **dict.fromkeys(keys, np.ones((3, 5), np.float32)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "change"),
+    [
+        pytest.param(LLAMA, renamed("model.embed_tokens", "lm_head"), id="only the tied head"),
+        pytest.param(
+            ENCODED, renamed("shared", "encoder.embed_tokens"), id="only the encoder's table"
+        ),
+        pytest.param(
+            MASKED, renamed("cls.predictions.bias", "cls.predictions.decoder.bias"), id="old bias"
+        ),
+        pytest.param(LABELLED, renamed("bert.", ""), id="a head without prefix"),
+        pytest.param(
+            BERT,
+            with_others("bert.", "cls.predictions.bias", "cls.predictions.decoder.weight"),
+            id="an encoder of a fill-mask model",
+        ),
+        pytest.param(
+            BERT, with_others("bert.", "classifier.weight"), id="an encoder of a classifier"
+        ),
+        pytest.param(
+            MODERN, with_others("model.", "head.dense.weight", "decoder.bias"), id="another encoder"
+        ),
+    ],
+)
+def test_the_same_model(
+    tmp_path: Path, fields: dict[str, Any], change: Callable[[Tensors], Tensors]
+) -> None:
+    model = random_model(fields)
+    loaded = changed(tmp_path, model, change)
+    assert loaded.config == model.config
+    assert_equal(loaded, model.parameters)
+
+
+def test_an_encoder_without_its_pooler(tmp_path: Path) -> None:
+    model = random_model(BERT)
+
+    def change(tensors: Tensors) -> Tensors:
+        return {key: value for key, value in tensors.items() if not key.startswith("pooler")}
+
+    loaded = changed(tmp_path, model, change)
+    assert loaded.config.head.transform is False
+    assert_equal(
+        loaded, {k: v for k, v in model.parameters.items() if not k.startswith("head.transform")}
+    )
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_that_is_stored_counts(tmp_path: Path, tied: bool) -> None:
+    model = random_model(LLAMA)
+    table = np.asarray(model.parameters["embedding.table"])
+    head = table if tied else table + 1
+    loaded = changed(tmp_path, model, lambda tensors: {**tensors, "lm_head.weight": head})
+    expected = model.parameters if tied else {**model.parameters, "head.table": head}
+    assert_equal(loaded, expected)
+    assert loaded.config.tie_embeddings is tied
+    again = tmp_path / "again"
+    pretrained.save(again, loaded)
+    assert_equal(pretrained.load(again), expected)
+
+
+def test_a_file_with_a_buffer_that_its_index_lacks(tmp_path: Path) -> None:
+    model = random_model(LLAMA)
+    pretrained.save(tmp_path, model, shard_bytes=20_000)
+    file = min(tmp_path.glob("*.safetensors"))
+    save_file(
+        {**load_file(file), "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(4, np.float32)},
+        file,
+    )
+    assert_equal(pretrained.load(tmp_path), model.parameters)
+
+
+def test_a_file_without_architectures(tmp_path: Path) -> None:
+    model = random_model(LLAMA)
+    pretrained.save(tmp_path, model)
+    values = json.loads((tmp_path / "config.json").read_text())
+    values["architectures"] = None
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert_equal(pretrained.load(tmp_path), model.parameters)
+
+
+def changed(directory: Path, model: Pretrained, change: Callable[[Tensors], Tensors]) -> Pretrained:
+    """The model of a checkpoint whose tensors were changed."""
+    pretrained.save(directory, model)
+    save_file(change(load_file(directory / FILE)), directory / FILE)
+    return pretrained.load(directory)
+
+
+def assert_equal(loaded: Pretrained, expected: Any) -> None:
+    assert set(loaded.parameters) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(loaded.parameters[name], value, err_msg=name)
