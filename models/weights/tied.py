@@ -17,11 +17,10 @@ def stored_apart(tensors: Mapping[str, Any], first: str, second: str) -> bool:
         if len(keys) != 1:
             return False
         tables.append(tensors[keys[0]])
-    one, other = tables
-    if one.shape != other.shape:
+    if tables[0].shape != tables[1].shape:
         return True
-    left, right = one.view(), other.view()
+    left, right = (table.view() for table in tables)
     return any(
         not np.array_equal(left[start : start + ROWS], right[start : start + ROWS])
-        for start in range(0, one.shape[0], ROWS)
+        for start in range(0, left.shape[0], ROWS)
     )
