@@ -51,7 +51,7 @@ class EngineConfig:
     speculative_config: str | None = setting(
         None,
         'Guess tokens: JSON such as {"method": "ngram", "num_speculative_tokens": 4}, or with '
-        '"method": "draft_model" or "medusa" and a "model", which is a directory.',
+        '"method": "draft_model", "medusa" or "eagle" and a "model", which is a directory.',
     )
     disaggregated_prefill: bool = setting(
         False, "Of two copies of the model (--mesh=data=2) the first computes prompts alone."

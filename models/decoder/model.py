@@ -4,7 +4,7 @@ a feed-forward block. What the families have beyond it is switched by the config
 Axis names: B batch, T positions, S cache slots, D model width, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -21,7 +21,7 @@ from models.layers.masks import Visibility, causal_mask, segment_mask
 from models.layers.mlp import GatedMLP
 from models.layers.moe import MoE
 from models.layers.norms import RMSNorm
-from models.layers.paged_cache import PagedCache, Pages, Rows
+from models.layers.paged_cache import PagedCache, Pages, Rows, last_outputs
 from models.layers.rotary import Rotary, Turn, turn
 from models.parallel.context import ContextParallel
 
@@ -35,6 +35,8 @@ class Positions(NamedTuple):
 
 class Block(nnx.Module):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    attention_norm: Callable[[jax.Array], jax.Array]
 
     def __init__(self, config: DecoderConfig, layer: int, *, rngs: nnx.Rngs) -> None:
         # Every block adds twice to the residual stream; this keeps the sum's variance at one
@@ -225,11 +227,7 @@ class Decoder(nnx.Module):
         ]
         x, extended = self._blocks(self.embed(tokens), caches, where, rows.starts)
         x = self.norm(x)
-        if whole:
-            return x, [layer.pages for layer in extended]
-        last = jnp.maximum(rows.counts - 1, 0)[:, None, None]
-        x = jnp.take_along_axis(x, last, axis=1)
-        return x[:, 0], [layer.pages for layer in extended]
+        return x if whole else last_outputs(x, rows), [layer.pages for layer in extended]
 
     def logits_of(self, x: jax.Array) -> jax.Array:
         """Logits [R, V] in FP32 of normed outputs [R, D]."""

@@ -47,6 +47,21 @@ class Rows(NamedTuple):
         return self.starts[:, None] + jnp.arange(length, dtype=jnp.int32)
 
 
+def last_outputs(x: jax.Array, rows: Rows) -> jax.Array:
+    """Those [R, D] after the last new token of each row, of outputs [R, T, D]."""
+    last = jnp.maximum(rows.counts - 1, 0)[:, None, None]
+    return jnp.take_along_axis(x, last, axis=1)[:, 0]
+
+
+def places(rows: Rows, length: int, block_size: int) -> tuple[jax.Array, jax.Array]:
+    """The blocks and the slots in them of `length` new tokens, int32 [R, length] each."""
+    position = rows.positions(length)
+    is_text = jnp.arange(length) < rows.counts[:, None]
+    place = jnp.minimum(position // block_size, rows.tables.shape[1] - 1)
+    block = jnp.take_along_axis(rows.tables, place, axis=1)
+    return jnp.where(is_text, block, SCRATCH_BLOCK), position % block_size
+
+
 @dataclass(frozen=True)
 class PagedCache:
     """A layer's pages for the rows of a batch, as a cache for `Attention`."""
@@ -61,13 +76,7 @@ class PagedCache:
         `start` is not looked at: `rows` says where each row begins. Pages of fewer bits hold them
         divided by their scales; what exceeds the range becomes the largest number in it.
         """
-        block_size = self.pages.keys.shape[1]
-        position = self.rows.positions(keys.shape[1])  # [R, T]
-        is_text = jnp.arange(keys.shape[1]) < self.rows.counts[:, None]
-        place = jnp.minimum(position // block_size, self.rows.tables.shape[1] - 1)
-        block = jnp.take_along_axis(self.rows.tables, place, axis=1)
-        block = jnp.where(is_text, block, SCRATCH_BLOCK)
-        slot = position % block_size
+        block, slot = places(self.rows, keys.shape[1], self.pages.keys.shape[1])
         key_scale, value_scale = self.scales or (None, None)
         pages = Pages(
             self.pages.keys.at[block, slot].set(_stored(keys, self.pages.keys.dtype, key_scale)),

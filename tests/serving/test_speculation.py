@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
 from safetensors.numpy import save_file
 from scipy.stats import chisquare
 
@@ -18,10 +19,13 @@ from launch.serving.requests import Request, SamplingParameters
 from launch.serving.runner.runner import Runner
 from launch.serving.speculation.config import read_speculative_config
 from launch.serving.speculation.draft_model import DraftModel
+from launch.serving.speculation.eagle import EagleProposer
 from launch.serving.speculation.medusa import FILE, Heads, Medusa, guess, read_heads
 from launch.serving.speculation.ngram import NgramProposer
 from launch.serving.speculation.proposer import Proposer
+from models.decoder.eagle import make_eagle, with_ends
 from tests.models.test_decoder import run
+from tests.serving.eagle_training import trained_eagle
 from tests.serving.engines import GREEDY, LIMITS, Clients, Model, ask, random_requests, tiny_model
 from tests.serving.test_engine import VOCABULARY, greedy_tokens
 
@@ -54,10 +58,18 @@ def medusa(model: Model) -> Proposer:
     return Medusa(heads, model.mesh, GUESSING)
 
 
+def eagle(model: Model) -> Proposer:
+    """A head that was trained for the model."""
+    graph, _ = make_eagle(model.config, model.config)
+    own = jax.device_put(trained_eagle(model), NamedSharding(model.mesh, PartitionSpec()))
+    return EagleProposer(graph, with_ends(own, model.parameters), model.mesh, GUESSING)
+
+
 PROPOSERS: dict[str, Callable[[Model], Proposer]] = {
     "ngram": ngram,
     "draft model": draft,
     "medusa": medusa,
+    "eagle": eagle,
 }
 
 
@@ -86,7 +98,16 @@ def test_no_guess_changes_a_greedy_answer(
     assert engine.load().blocks_held == 0
 
 
-def test_no_guess_changes_a_drawn_answer(runners: dict[str, Runner]) -> None:
+def test_a_trained_head_is_right_more_often_than_chance(runners: dict[str, Runner]) -> None:
+    clients = Clients()
+    with Engine(runners["eagle"], GUESSING, clients.deliver) as engine:
+        ask(engine, clients, random_requests(40, 7, VOCABULARY))
+        counters = engine.load().counters
+    assert counters.accepted_tokens > 2.5 / VOCABULARY * counters.draft_tokens
+
+
+@pytest.mark.parametrize("name", ["draft model", "eagle"])
+def test_no_guess_changes_a_drawn_answer(runners: dict[str, Runner], name: str) -> None:
     """Also beside requests whose tokens are not guessed."""
     kinds = [
         SamplingParameters(),
@@ -102,23 +123,24 @@ def test_no_guess_changes_a_drawn_answer(runners: dict[str, Runner]) -> None:
     for guesses in (0, 3):
         clients = Clients()
         limits = replace(GUESSING, guesses=guesses)
-        with Engine(runners["draft model"], limits, clients.deliver) as engine:
+        with Engine(runners[name], limits, clients.deliver) as engine:
             answers.append([each.tokens for each in ask(engine, clients, requests)])
     assert answers[0] == answers[1]
     assert engine.load().counters.drafts > 0
 
 
+@pytest.mark.parametrize(("name", "accepted"), [("draft model", 100), ("eagle", 20)])
 def test_drawn_tokens_have_the_distribution_of_the_model(
-    model: Model, runners: dict[str, Runner]
+    model: Model, runners: dict[str, Runner], name: str, accepted: int
 ) -> None:
     """The second token of many answers to one prompt, which is a guess at first."""
     prompt = [5, 9, 2, 5, 9, 2, 5, 9]
     flat = SamplingParameters(temperature=2.0)
     requests = [Request(str(seed), prompt, 3, replace(flat, seed=seed)) for seed in range(300)]
     clients = Clients()
-    with Engine(runners["draft model"], GUESSING, clients.deliver) as engine:
+    with Engine(runners[name], GUESSING, clients.deliver) as engine:
         answers = ask(engine, clients, requests)
-        assert engine.load().counters.accepted_tokens > 100
+        assert engine.load().counters.accepted_tokens > accepted
 
     def after(texts: np.ndarray) -> np.ndarray:
         logits = np.asarray(run(model.graph, model.parameters, texts.astype(np.int32)))

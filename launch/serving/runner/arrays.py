@@ -13,7 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from models.layers.low_rank import choose_adapters
-from models.layers.paged_cache import Pages, Rows
+from models.layers.paged_cache import Pages, Rows, last_outputs
 from models.parameters import merge
 
 # Columns of a step's input before its tokens: start, count, slot, token on the device, adapter.
@@ -39,22 +39,30 @@ class PagedDecoder(Protocol):
 def forward(
     graph: nnx.GraphDef[Any],
     tokens_per_row: int,
+    whole: bool,
     parameters: Mapping[str, jax.Array],
     pages: list[Pages],
     last: jax.Array,
     inputs: jax.Array,
 ) -> tuple[jax.Array, jax.Array, list[Pages]]:
-    """Logits [R, V] and the model's output [R, D] after each row, and the pages with its tokens.
+    """Logits [R, V] and the model's output [R, D] after each row, and the pages with its tokens;
+    with `whole` the outputs [R, T, D] after every token.
 
     last int32 [S + 1]: the tokens that were drawn last. inputs int32 [R, HEADER + T + C]: see
     HEADER, then tokens and block table.
     """
-    start, count, slot, on_device, adapter = inputs[:, :HEADER].T
+    tokens, rows = new_tokens(inputs, tokens_per_row, last)
+    model = _with_adapters(graph, parameters, inputs[:, HEADER - 1])
+    outputs, pages = model.extend_pages(tokens, pages, rows, whole=whole)
+    return model.logits_of(last_outputs(outputs, rows) if whole else outputs), outputs, pages
+
+
+def new_tokens(inputs: jax.Array, tokens_per_row: int, last: jax.Array) -> tuple[jax.Array, Rows]:
+    """The tokens [R, T] of a step, arguments as above, and where they stand."""
+    start, count, slot, on_device, _ = inputs[:, :HEADER].T
     tokens, tables = jnp.split(inputs[:, HEADER:], [tokens_per_row], axis=1)
     tokens = jnp.where((on_device == 1)[:, None], last[slot][:, None], tokens)
-    model = _with_adapters(graph, parameters, adapter)
-    outputs, pages = model.extend_pages(tokens, pages, Rows(tables, start, count))
-    return model.logits_of(outputs), outputs, pages
+    return tokens, Rows(tables, start, count)
 
 
 def forward_guesses(

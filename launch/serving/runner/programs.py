@@ -54,9 +54,10 @@ class Programs:
         pages: list[Pages],
         state: SamplerState,
         guesses: int = 0,
+        whole_outputs: bool = False,
     ) -> None:
         self._graph, self._parameters, self._buckets = graph, parameters, buckets
-        self._guesses = guesses
+        self._guesses, self._whole_outputs = guesses, whole_outputs
         self._vocab_size, self._context = vocab_size, context
         self._pages, self._state = shapes_of(pages), shapes_of(state)
         self._replicated = NamedSharding(mesh, PartitionSpec())
@@ -112,7 +113,7 @@ class Programs:
         width = HEADER + bucket.tokens + bucket.blocks
         pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
         program = jax.jit(
-            partial(forward, self._graph, bucket.tokens),
+            partial(forward, self._graph, bucket.tokens, self._whole_outputs),
             donate_argnums=1,
             out_shardings=(self._replicated, self._replicated, pages),
         )

@@ -91,6 +91,7 @@ class Runner:
             pages=self._pages,
             state=self._state,
             guesses=limits.guesses,
+            whole_outputs=proposer is not None and proposer.reads_all_outputs,
         )
 
     def warm_up(
@@ -190,7 +191,7 @@ class Runner:
         drawn, self._state = self.programs.get((variant, step.bucket.rows * step.bucket.tokens))(
             logits, self._state, self._at_each_place(settings, step.bucket.tokens), None
         )
-        self._proposer.verified(step, guesses, drawn.tokens, outputs)
+        self._proposer.verified(step, inputs, guesses, drawn.tokens, outputs)
         return CheckedResult(step, guesses, drawn)
 
     def _at_each_place(self, settings: Settings, width: int) -> Settings:

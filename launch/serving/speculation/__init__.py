@@ -8,5 +8,5 @@ model draws with the same noise, so that distributions d apart (total variation)
 (1 - d) / (1 + d) of the time (Daliri et al., "Coupling without Communication", 2024).
 
 * `config`: what users ask for, by vLLM's names.
-* `proposer`: the interface; `ngram`, `draft_model` and `medusa` guess.
+* `proposer`: the interface; `ngram`, `draft_model`, `medusa` and `eagle` guess.
 """

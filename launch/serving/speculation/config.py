@@ -6,7 +6,7 @@ from pathlib import Path
 
 from launch.serving.errors import ServingError
 
-METHODS = ("ngram", "draft_model", "medusa")
+METHODS = ("ngram", "draft_model", "medusa", "eagle")
 MOST_GUESSES = 16
 
 

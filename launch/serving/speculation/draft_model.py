@@ -28,6 +28,8 @@ from models.parameters import merge
 class DraftModel:
     """Follows every step, and draws guesses one after the other in one program."""
 
+    reads_all_outputs = False
+
     def __init__(
         self,
         graph: nnx.GraphDef[Any],
@@ -65,7 +67,9 @@ class DraftModel:
         guesses, self._pages = program(self._parameters, self._pages, inputs, settings)
         return guesses
 
-    def verified(self, step: Step, guesses: Any, tokens: jax.Array, outputs: jax.Array) -> None:
+    def verified(
+        self, step: Step, inputs: np.ndarray, guesses: Any, tokens: jax.Array, outputs: jax.Array
+    ) -> None:
         """What it has read of wrong guesses is overwritten before it looks at it again."""
 
     def _get(self, key: tuple[Bucket, bool]) -> Any:
@@ -92,7 +96,7 @@ class DraftModel:
         last = self._array((self._limits.slots + 1,), np.int32)
 
         def follow(parameters: Any, pages: Any, last: jax.Array, inputs: jax.Array) -> Any:
-            return forward(self._graph, bucket.tokens, parameters, pages, last, inputs)[2]
+            return forward(self._graph, bucket.tokens, False, parameters, pages, last, inputs)[2]
 
         return (
             jax.jit(follow, donate_argnums=1, out_shardings=pages)

@@ -6,9 +6,11 @@ from launch.serving.errors import ServingError
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.serving.speculation.config import read_speculative_config
 from launch.serving.speculation.draft_model import DraftModel
+from launch.serving.speculation.eagle import EagleProposer
 from launch.serving.speculation.medusa import Medusa, read_heads
 from launch.serving.speculation.ngram import NgramProposer
 from launch.serving.speculation.proposer import Proposer
+from models.decoder.eagle import load_eagle, with_ends
 from models.weights.fields import CONFIG_FILE
 
 
@@ -30,6 +32,9 @@ def make_proposer(
             wanted.directory, limits.guesses, model.dim, model.vocab_size, model.dtype
         )
         return Medusa(heads, mesh, limits)
+    if wanted.method == "eagle":
+        graph, own = load_eagle(wanted.directory, model, mesh)
+        return EagleProposer(graph, with_ends(own, writer.model.parameters), mesh, limits)
     read = load_directory if (wanted.directory / CONFIG_FILE).is_file() else load_run
     draft = read(wanted.directory, mesh_text).model
     longest = min([draft.config.max_seq_len, *draft.config.boundaries])

@@ -68,6 +68,8 @@ def _stacked(tensors: dict[str, StoredTensor], names: list[list[str]]) -> jax.Ar
 class Medusa:
     """Remembers the output before the last token of each slot."""
 
+    reads_all_outputs = False
+
     def __init__(self, heads: Heads, mesh: Mesh, limits: SchedulerLimits) -> None:
         self.guesses = limits.guesses
         self._limits = limits
@@ -98,7 +100,9 @@ class Medusa:
         guesses: jax.Array = self._guess(self._heads, self._outputs, inputs[:, 2])
         return guesses
 
-    def verified(self, step: Step, guesses: Any, tokens: jax.Array, outputs: jax.Array) -> None:
+    def verified(
+        self, step: Step, inputs: np.ndarray, guesses: Any, tokens: jax.Array, outputs: jax.Array
+    ) -> None:
         """Keeps the output before the last token that is right."""
         rows = step.bucket.rows
         slots = np.full(rows, self._limits.slots, np.int32)

@@ -38,6 +38,8 @@ class _Index:
 class NgramProposer:
     """On the host, without a model."""
 
+    reads_all_outputs = False
+
     def __init__(self, guesses: int, shortest: int, longest: int, texts: int) -> None:
         self.guesses = guesses
         self._sizes = shortest, longest
@@ -63,7 +65,9 @@ class NgramProposer:
             guesses[row, : len(guess)] = guess
         return guesses
 
-    def verified(self, step: Step, guesses: Any, tokens: jax.Array, outputs: jax.Array) -> None:
+    def verified(
+        self, step: Step, inputs: np.ndarray, guesses: Any, tokens: jax.Array, outputs: jax.Array
+    ) -> None:
         """The host knows the texts."""
 
     def _guess(self, sequence: Sequence) -> list[int]:

@@ -21,6 +21,10 @@ class Proposer(Protocol):
     def guesses(self) -> int:
         """K."""
 
+    @property
+    def reads_all_outputs(self) -> bool:
+        """Whether it observes the outputs after every token, or after the last of each row."""
+
     def compile_all(self) -> Iterator[Any]:
         """Compiles what it needs; gives a key for each program."""
 
@@ -29,13 +33,15 @@ class Proposer(Protocol):
 
     def observe(self, step: Step, inputs: np.ndarray, last: jax.Array, outputs: jax.Array) -> None:
         """A step without guesses is on its way: its inputs, the tokens that were drawn before it,
-        and the model's outputs [R, D]."""
+        and the model's outputs [R, D], or [R, T, D] for one that reads them all."""
 
     def propose(self, step: Step, inputs: np.ndarray, settings: Settings) -> Any:
         """Guesses int32 [R, K] for a step, of which the first token stands in the inputs; the
         settings are of the token after that."""
 
-    def verified(self, step: Step, guesses: Any, tokens: jax.Array, outputs: jax.Array) -> None:
+    def verified(
+        self, step: Step, inputs: np.ndarray, guesses: Any, tokens: jax.Array, outputs: jax.Array
+    ) -> None:
         """What the model drew in their places, int32 [R · T], and its outputs [R, T, D]."""
 
 

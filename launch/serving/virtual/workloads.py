@@ -49,7 +49,7 @@ def serving_step(
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
     def step(parameters: Any, pages: Any, last: jax.Array, inputs: jax.Array) -> Any:
-        logits, _, pages = partial(forward, graph, tokens)(parameters, pages, last, inputs)
+        logits, _, pages = partial(forward, graph, tokens, False)(parameters, pages, last, inputs)
         return jnp.argmax(logits, axis=-1).astype(jnp.int32), pages
 
     shape = (blocks + 1, block_size, config.num_kv_heads, config.head_dim)

@@ -1,0 +1,174 @@
+"""A head that guesses a decoder's next output from its last one (Li et al., "EAGLE", 2024).
+
+One block of a decoder on fc([embedding of a token; the decoder's output before that token]). What
+it gives stands for the decoder's output after the token: the decoder's own head makes logits of it,
+and it is what the next guess starts from.
+
+Axis names: R rows, T positions, D model width, V vocabulary.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh
+
+from models.decoder.config import DecoderConfig
+from models.decoder.model import Block, Decoder, Positions
+from models.decoder.sharding import AXES
+from models.decoder.weights import LLAMA, RENAMES
+from models.errors import ConfigError
+from models.layers.cache import KVCache
+from models.layers.linear import Linear
+from models.layers.masks import causal_mask
+from models.layers.paged_cache import PagedCache, Pages, Rows
+from models.layers.rotary import turn
+from models.parameters import Parameters, split
+from models.pretrained import describe
+from models.sharding import AxisTable, parameter_shardings
+from models.weights.directory import open_tensors
+from models.weights.load import load_parameters
+from models.weights.table import KeyTable, row
+from models.weights.transforms import KERNEL
+
+EAGLE_AXES: AxisTable = (
+    (r"fc\.kernel", ("residual", "residual")),
+    (r"fc\.bias", ("residual",)),
+    *AXES,
+)
+EAGLE_KEYS = KeyTable(
+    (row("fc.weight", "fc.kernel", KERNEL), row("fc.bias", "fc.bias"), *LLAMA),
+    RENAMES,
+    (r"(model\.)?embed_tokens\.weight", r"lm_head\.weight", r".*\.rotary_emb\.inv_freq"),
+)
+_SHARED = ("embedding.", "head.", "norm.")  # parameters that are the decoder's own
+_ENDS = "ends."
+
+
+class EagleShape(NamedTuple):
+    """What a checkpoint has beyond its config."""
+
+    fc_bias: bool = False
+    input_norm: bool = False  # the original has no norm before attention
+
+
+PAPER = EagleShape()
+
+
+class Eagle(nnx.Module):
+    """Tokens and the outputs before them -> what the decoder's outputs may be after them.
+
+    The first token of a text has no output before it: nothing looks at it.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        decoder: DecoderConfig,
+        shape: EagleShape = PAPER,
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.config = config
+        self.ends = Decoder(replace(decoder, num_layers=0), rngs=rngs)  # embedding and head
+        self.fc = Linear(
+            [2 * config.dim],
+            [config.dim],
+            bias=shape.fc_bias,
+            stddev=config.initializer_range,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+        block = Block(config, 0, rngs=rngs)
+        if not shape.input_norm:
+            del block.attention_norm
+            block.attention_norm = nnx.identity
+        self.blocks = nnx.List([block])
+
+    def __call__(self, tokens: jax.Array, outputs: jax.Array) -> jax.Array:
+        """For whole texts: tokens [R, T], the decoder's outputs [R, T, D] after them -> [R, T, D]
+        after them, each made of the outputs before it."""
+        rows, length = tokens.shape
+        before = jnp.pad(outputs[:, :-1], ((0, 0), (1, 0), (0, 0)))
+        config = self.config
+        empty = KVCache.empty(rows, length, config.num_kv_heads, config.head_dim, config.dtype)
+        slots = jnp.arange(length)
+        return self._run(tokens, before, empty, slots, slots)[0]
+
+    def extend_pages(
+        self, tokens: jax.Array, before: jax.Array, pages: Pages, rows: Rows
+    ) -> tuple[jax.Array, Pages]:
+        """The outputs [R, T, D] after new tokens [R, T] with the outputs `before` them [R, T, D],
+        and the pages with their keys and values."""
+        key_slots = jnp.arange(rows.tables.shape[1] * pages.keys.shape[1])
+        slots = rows.positions(tokens.shape[1])
+        cache = PagedCache(pages, rows)
+        x, cache = self._run(tokens, before, cache, slots, key_slots)
+        return x, cache.pages
+
+    def init_pages(self, blocks: int, block_size: int, dtype: Any = None) -> list[Pages]:
+        """Empty pages of its block."""
+        heads = self.config.num_kv_heads, self.config.head_dim
+        return [Pages.empty(blocks, block_size, *heads, dtype or self.config.dtype)]
+
+    def logits_of(self, x: jax.Array) -> jax.Array:
+        """Logits [R, V] in FP32 of outputs [R, D], by the decoder's head."""
+        return self.ends.logits_of(x)
+
+    def _run(
+        self, tokens: jax.Array, before: jax.Array, cache: Any, slots: jax.Array, keys: jax.Array
+    ) -> tuple[jax.Array, Any]:
+        (block,), rotary = self.blocks, self.config.layer_rotary(0)
+        mask = causal_mask(slots, keys, window=block.window) & (keys > 0)
+        turns = {} if rotary is None else {rotary: turn(slots, self.config.head_dim, rotary, None)}
+        x = self.fc(jnp.concatenate([self.ends.embed(tokens), before], axis=-1))
+        start = 0 if slots.ndim == 1 else slots[:, 0]
+        return block(x, Positions({block.window: mask}, turns), cache, start)
+
+
+def make_eagle(
+    config: DecoderConfig, decoder: DecoderConfig, shape: EagleShape = PAPER
+) -> tuple[nnx.GraphDef[Any], Parameters]:
+    """A head for a decoder, and its own parameters as jax.ShapeDtypeStruct: without the decoder's,
+    which `with_ends` adds. Raises ConfigError if their widths differ."""
+    if config.dim != decoder.dim:
+        raise ConfigError(
+            f"the head is {config.dim} wide, but the decoder that it guesses for {decoder.dim}: it "
+            "was made for another one"
+        )
+    config = replace(
+        config, num_layers=1, dtype=decoder.dtype, param_dtype=decoder.param_dtype, experts=None
+    )
+    graph, abstract = split(nnx.eval_shape(lambda: Eagle(config, decoder, shape, rngs=nnx.Rngs(0))))
+    return graph, {name: leaf for name, leaf in abstract.items() if not name.startswith(_ENDS)}
+
+
+def with_ends(
+    parameters: Mapping[str, jax.Array], decoder: Mapping[str, jax.Array]
+) -> dict[str, jax.Array]:
+    """All that `merge` needs: a head's parameters, and the ends of its decoder, not copied."""
+    ends = {_ENDS + name: leaf for name, leaf in decoder.items() if name.startswith(_SHARED)}
+    return {**ends, **parameters}
+
+
+def load_eagle(
+    directory: Path, decoder: DecoderConfig, mesh: Mesh
+) -> tuple[nnx.GraphDef[Any], Parameters]:
+    """The head of a directory with config.json and safetensors, and its own parameters.
+
+    Tensors are those of the paper's code: `fc.weight` [D, 2D], `layers.0.*`; an embedding or a
+    head in the files is not read. Raises ConfigError, WeightsError or ShardingError.
+    """
+    config = describe(directory).config
+    if not isinstance(config, DecoderConfig):
+        raise ConfigError(f"the head of {directory} is no block of a decoder")
+    tensors = open_tensors(directory)
+    names = {EAGLE_KEYS.canonical(name) for name in tensors}
+    shape = EagleShape("fc.bias" in names, "model.layers.0.input_layernorm.weight" in names)
+    graph, abstract = make_eagle(config, decoder, shape)
+    shardings = parameter_shardings(mesh, abstract, EAGLE_AXES)
+    return graph, load_parameters(tensors, EAGLE_KEYS, abstract, shardings)
