@@ -67,6 +67,17 @@ class ShapesExecutable(HostExecutable):
         )
 
 
+class ElsewhereExecutable(ShapesExecutable):
+    """A per-core program that runs on the cores of other processes alone: here are its types."""
+
+    def __init__(self, placement: Placement) -> None:
+        super().__init__(placement, (), lambda *_: None)
+
+    def serialize(self) -> bytes:
+        """Nothing: whoever loads it compiles what the program is on cores of its own."""
+        return b""
+
+
 class ShapesClient(HostClient):
     """A host client that computes nothing."""
 

@@ -17,7 +17,7 @@ from neuronjax.jaxlib_api.compile_options import write_device_assignment
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.element_types import code_of
-from neuronjax.pjrt.execute import Runner
+from neuronjax.pjrt.execute import Bystander, Runner
 from neuronjax.pjrt.handles import WORDS, Strings, array_type, pointer_array, read_bytes
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime import executable as runtime_executable
@@ -127,7 +127,9 @@ class LoadedState:
             analysis,
             client.options.simulate,
         )
-        self.runner: Runner | None = Runner(state, loaded)
+        self.runner: Runner | Bystander | None = (
+            Runner(state, loaded) if loaded.placement.ids else Bystander()
+        )
         self.devices = pointer_array([state.device_handles[i] for i in loaded.placement.ids])
         self.assignment = write_device_assignment(loaded.assignment)
 

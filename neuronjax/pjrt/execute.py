@@ -28,6 +28,13 @@ _OPTIONS, _ARGUMENTS, _COUNT = _word("options"), _word("argument_lists"), _word(
 _RESULTS, _EVENTS = _word("output_lists"), _word("device_complete_events")
 
 
+class Bystander:
+    """A loaded program without a core of this process: others run it, and a call has no buffers."""
+
+    def run(self, at: int) -> None:
+        """Serves one call of ``LoadedExecutable_Execute``."""
+
+
 class Runner:
     """One loaded program with everything a call needs prepared."""
 

@@ -20,7 +20,7 @@ from neuronjax.errors import CompileError
 from neuronjax.hlo.layouts import Order
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
-from neuronjax.host.shapes import ShapesClient
+from neuronjax.host.shapes import ElsewhereExecutable, ShapesClient
 from neuronjax.jaxlib_api import compile_options
 from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.legalize.report import Reporter
@@ -225,14 +225,10 @@ class Client:
         local = self.job.local(ids)
         placement = self.host.placement(local)
         code = (program.per_core, placement, program.results, dict(program.xla_options))
+        if not local:
+            return ElsewhereExecutable(placement)
         if self._shared is None or len(local) == len(ids):
             return self.host.compile(*code, program.callbacks)
-        if not local:
-            raise CompileError(
-                f"program {program.signature.name!r} runs on devices of other processes alone; "
-                f"process {self.job.index} has {self.job.local_devices[0]} and following. Call it "
-                "on the processes that have its devices."
-            )
         owners = self.job.owners(ids)
         name = program.signature.name
         return self._shared.compile(name, ids, owners, *code, program.callbacks)

@@ -98,6 +98,7 @@ def expected(index: int, count: int, cores: int) -> dict[str, Any]:
         "sum": float(sum(100 * p + i for p in range(count) for i in range(cores))),
         "broadcast": 7.0,
         "gathered": list(range(count)),
+        "on the last": [12.0 * cores] * cores if index == count - 1 else [],
         "bytes": [True] * cores,
     }
 
