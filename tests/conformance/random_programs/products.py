@@ -39,17 +39,24 @@ def _second(draw: Draw, x: Value, fits: Callable[[Value], bool], shape: list[int
     return literal(array), [], facts, tuple(shape)
 
 
+def _products(facts: Facts, other: Facts) -> Facts:
+    """Facts of products that are summed. Whether infinities are multiplied with zeros, nobody says:
+    XLA selects where a factor is a converted predicate, and a convolution may skip its padding."""
+    products = multiplied(facts, other)
+    return replace(products, absolute=UNKNOWN) if products.special else products
+
+
 def _result(draw: Draw, x: Value, other: Facts, count: int) -> tuple[Facts, str]:
     """Facts of sums of products, and the type that is asked for."""
-    facts = multiplied(x.facts, other)
+    products = _products(x.facts, other)
     kind = x.dtype
     preferred = ""
     if draw.chance(0.3):
         kind = jnp.dtype("float32" if is_float(x.dtype) else "int32")
         preferred = f", preferred_element_type='{kind.name}'"
-    facts = summed(facts, count, jnp.dtype("float32"))
+    facts = summed(products, count, jnp.dtype("float32"))
     if not is_float(kind):
-        facts = through_float32(summed(multiplied(x.facts, other), count, kind))
+        facts = through_float32(summed(products, count, kind))
         if facts.bound > float(jnp.iinfo(kind).max):
             # sums of integers beyond their type saturate on the way back from FP32
             facts = replace(facts, bound=float(jnp.iinfo(kind).max))
@@ -130,8 +137,6 @@ def convolution(draw: Draw) -> Line:
             padding = [(1, 1)] * len(lhs)
     count = inputs * int(np.prod(list(spatial.values())))
     result, preferred = _result(draw, x, facts, count)
-    if facts.special:  # whether zeros of the padding are multiplied with infinities, nobody says
-        result = replace(result, absolute=UNKNOWN)
     text = (
         f"lax.conv_general_dilated({x.name}, {other}, {strides}, {padding!r}{dilations}, "
         f"dimension_numbers=({operand!r}, {kernel!r}, {output!r}), feature_group_count={groups}, "
@@ -147,7 +152,7 @@ def einsum(draw: Draw) -> Line:
         x.shape if "k" not in formula else (x.shape[0], 3) if "ik" in formula else (3, x.shape[1])
     )
     other, reads, facts, _ = _second(draw, x, lambda value: value.shape == shape, list(shape))
-    result = summed(multiplied(x.facts, facts), x.size, jnp.dtype("float32"))
+    result = summed(_products(x.facts, facts), x.size, jnp.dtype("float32"))
     if not is_float(x.dtype):
         result = through_float32(result)
     return line(f"jnp.einsum('{formula}', {x.name}, {other})", [x, *reads], result)
