@@ -2,7 +2,7 @@
 
 import codecs
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -50,7 +50,7 @@ class Spans(NamedTuple):
 class TextStream(Protocol):
     """A text whose tokens come in pieces, which may end within a character."""
 
-    def feed(self, tokens: np.ndarray) -> str:
+    def feed(self, tokens: Iterable[int]) -> str:
         """The text that is complete with the next tokens [n]."""
 
     def finish(self) -> str:
@@ -91,8 +91,8 @@ class _ByteStream:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def feed(self, tokens: np.ndarray) -> str:
-        return self._decoder.decode(tokens.astype(np.uint8).tobytes())
+    def feed(self, tokens: Iterable[int]) -> str:
+        return self._decoder.decode(bytes(token & 0xFF for token in tokens))
 
     def finish(self) -> str:
         return self._decoder.decode(b"", final=True)
@@ -145,7 +145,7 @@ class _FileStream:
         self._tokenizer = tokenizer
         self._stream = DecodeStream(skip_special_tokens=True)
 
-    def feed(self, tokens: np.ndarray) -> str:
+    def feed(self, tokens: Iterable[int]) -> str:
         pieces = (self._stream.step(self._tokenizer, int(token)) for token in tokens)
         return "".join(filter(None, pieces))
 

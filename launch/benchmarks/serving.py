@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from launch.serving.http.app import make_app
 from launch.serving.http.context import Served
 from launch.serving.http.generation import generation_site
 from launch.serving.http.metrics import Metrics
-from launch.serving.http.server import Server, bind
+from launch.serving.http.server import Server, bind, run
 from launch.serving.runner.arrays import HEADER
 from launch.serving.runner.runner import Runner
 from launch.serving.scheduler.buckets import Bucket, Buckets
@@ -48,6 +47,8 @@ import json, socket, sys, threading
 port, rows, body = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].encode()
 def ask():
     with socket.create_connection(("127.0.0.1", port)) as connection:
+        # Clients have machines of their own: here they wake up when there is much to read.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 20)
         head = "POST /v1/completions HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n"
         head += f"Content-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
         connection.sendall(head.encode() + body)
@@ -156,7 +157,7 @@ def _server(runner: Runner, limits: SchedulerLimits) -> Iterator[int]:
         listener = bind(config.host, config.port)
         site = generation_site(served)
         server = Server(make_app(site, config), site.worker, grace=1)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+        thread = threading.Thread(target=run, args=(server, listener))
         thread.start()
         try:
             yield int(listener.getsockname()[1])

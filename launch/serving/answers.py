@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from launch.serving.requests import FinishReason, Logprobs, Output
 from launch.text import Tokenizer
 
@@ -38,6 +36,8 @@ class StopFinder:
 
     def feed(self, text: str) -> str:
         """What is certain not to belong to a stop string."""
+        if not self._stops:
+            return text
         text = self._held + text
         places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         if places:
@@ -73,7 +73,7 @@ class Answer:
         if output.finished == "error":
             return Piece("", 0, (), "error", output.cached_tokens, output.error)
         shown = [token for token in output.tokens if token not in self._silent]
-        text = self._finder.feed(self._stream.feed(np.array(shown, np.int64)))
+        text = self._finder.feed(self._stream.feed(shown))
         finished = output.finished
         if self._finder.has_stopped:
             finished = "stop"
@@ -95,5 +95,5 @@ class Answer:
     def _text(self, token: int) -> str:
         """vLLM's name for a token that is no text alone, such as a part of a character."""
         stream = self._tokenizer.stream()
-        text = stream.feed(np.array([token])) + stream.finish()
+        text = stream.feed([token]) + stream.finish()
         return f"token_id:{token}" if not text or "\ufffd" in text else text

@@ -133,7 +133,7 @@ class Logprobs(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What one step brought for a request."""
+    """What a step, or several, brought for a request."""
 
     id: str
     tokens: Sequence[int]  # new ones
@@ -141,3 +141,9 @@ class Output(NamedTuple):
     finished: FinishReason | None
     cached_tokens: int  # of the prompt, found in the cache
     error: str = ""
+
+    def extended(self, later: "Output") -> "Output":
+        """This one and the next of the same request, as if one step had brought both."""
+        return later._replace(
+            tokens=(*self.tokens, *later.tokens), logprobs=(*self.logprobs, *later.logprobs)
+        )

@@ -12,15 +12,40 @@ from launch.serving.requests import Output, Request
 from launch.text import Tokenizer
 
 
+class Mailbox:
+    """Outputs for one reader in the event loop; those of a request that the reader has not taken
+    yet become one, so that a slow reader never has more than one of each."""
+
+    def __init__(self) -> None:
+        self._outputs: dict[str, Output] = {}
+        self._reader: asyncio.Future[None] | None = None
+
+    def put(self, output: Output) -> None:
+        """Adds an output, and wakes the reader."""
+        before = self._outputs.get(output.id)
+        self._outputs[output.id] = output if before is None else before.extended(output)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def take(self) -> list[Output]:
+        """What has come since the last time; waits until there is something."""
+        while not self._outputs:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        outputs = list(self._outputs.values())
+        self._outputs.clear()
+        return outputs
+
+
 class Dispatcher:
     """Hands what the engine delivers, in its thread, to those who wait in the event loop."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._receivers: dict[str, asyncio.Queue[Output]] = {}
+        self._receivers: dict[str, Mailbox] = {}
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Outputs go to queues of this loop from now on."""
+        """Outputs go to readers in this loop from now on."""
         self._loop = loop
 
     def deliver(self, outputs: Sequence[Output]) -> None:
@@ -29,9 +54,9 @@ class Dispatcher:
             with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._spread, outputs)
 
-    def expect(self, request_id: str, queue: "asyncio.Queue[Output]") -> None:
-        """Outputs of the request go into the queue."""
-        self._receivers[request_id] = queue
+    def expect(self, request_id: str, mailbox: Mailbox) -> None:
+        """Outputs of the request go there."""
+        self._receivers[request_id] = mailbox
 
     def forget(self, request_id: str) -> None:
         """Nobody waits for the request any more."""
@@ -39,9 +64,9 @@ class Dispatcher:
 
     def _spread(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
-            queue = self._receivers.get(output.id)
-            if queue is not None:
-                queue.put_nowait(output)
+            mailbox = self._receivers.get(output.id)
+            if mailbox is not None:
+                mailbox.put(output)
 
 
 class Service:
@@ -95,25 +120,25 @@ class Service:
     async def _pieces(
         self, requests: Sequence[Request], stops: Sequence[str]
     ) -> AsyncGenerator[tuple[int, Piece], None]:
-        queue: asyncio.Queue[Output] = asyncio.Queue()
+        mailbox = Mailbox()
         places = {request.id: index for index, request in enumerate(requests)}
         answers = [Answer(self.tokenizer, stops, request.stop_tokens) for request in requests]
         left = set(places)
         try:
             for request in requests:
-                self._dispatcher.expect(request.id, queue)
+                self._dispatcher.expect(request.id, mailbox)
                 self.engine.submit(request)
             while left:
-                output = await queue.get()
-                if output.id not in left:
-                    continue
-                index = places[output.id]
-                piece = answers[index].feed(output)
-                if piece.finished is not None:
-                    left.discard(output.id)
-                    if output.finished is None:  # a stop string: the engine knows nothing of it
-                        self.engine.cancel(output.id, "stop")
-                yield index, piece
+                for output in await mailbox.take():
+                    if output.id not in left:
+                        continue
+                    index = places[output.id]
+                    piece = answers[index].feed(output)
+                    if piece.finished is not None:
+                        left.discard(output.id)
+                        if output.finished is None:  # a stop string: the engine knows nothing of it
+                            self.engine.cancel(output.id, "stop")
+                    yield index, piece
         finally:
             for request_id in places:
                 self._dispatcher.forget(request_id)

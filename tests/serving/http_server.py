@@ -1,6 +1,5 @@
 """A server in this process, on a tiny model that reads bytes."""
 
-import asyncio
 import json
 import threading
 import time
@@ -20,7 +19,7 @@ from launch.serving.http.app import make_app
 from launch.serving.http.context import Served
 from launch.serving.http.generation import generation_site
 from launch.serving.http.metrics import Metrics
-from launch.serving.http.server import Server, bind
+from launch.serving.http.server import Server, bind, run
 from launch.serving.http.site import Site
 from launch.serving.scheduler.buckets import Buckets
 from launch.serving.scheduler.scheduler import SchedulerLimits
@@ -105,7 +104,7 @@ def listening(
     config = config or ServerConfig(port=0)
     listener = bind(config.host, config.port)
     server = Server(make_app(site, config), site.worker, grace=grace)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+    thread = threading.Thread(target=run, args=(server, listener))
     thread.start()
     try:
         yield Listening("http://{}:{}".format(*listener.getsockname()[:2]), server)

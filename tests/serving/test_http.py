@@ -227,7 +227,7 @@ def test_a_reader_that_does_not_read_delays_nobody(server: Running) -> None:
         text = b""
         while b"[DONE]" not in text:
             text += connection.recv(1 << 16)
-        assert text.count(b'"finish_reason": "length"') == 4
+        assert text.count(b'"finish_reason":"length"') == 4
     finally:
         connection.close()
 

@@ -5,8 +5,6 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
@@ -163,7 +161,7 @@ def _tokens(served: Served, prompt: str | list[int]) -> list[int]:
 
 def _text(served: Served, tokens: Sequence[int]) -> str:
     stream = served.service.tokenizer.stream()
-    return stream.feed(np.array(tokens, np.int64)) + stream.finish()
+    return stream.feed(tokens) + stream.finish()
 
 
 def _logprobs(entries: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import time
 from types import FrameType
 
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp
 
 from launch.program import say
@@ -37,7 +38,12 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, worker: Worker, *, grace: float) -> None:
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="off"
+            app,
+            http="httptools",  # h11 takes a third of the time of a small write
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=2,
+            lifespan="off",
         )
         super().__init__(config)
         self._worker, self._grace = worker, grace
@@ -76,4 +82,5 @@ class Server(uvicorn.Server):
 
 def run(server: Server, listener: socket.socket) -> None:
     """Serves until a signal ends it."""
-    asyncio.run(server.serve([listener]))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(server.serve([listener]))
