@@ -93,10 +93,9 @@ class Placement:
         sequence.blocks.clear()
         return sequence
 
-    def publish(self, places: np.ndarray) -> None:
-        """Lets others use the blocks of these slots that are full of known tokens."""
+    def publish(self, places: np.ndarray, known: np.ndarray) -> None:
+        """Lets others use the blocks of these slots that are full of `known` tokens [n]."""
         slots, size = self.slots, self.pool.block_size
-        known = slots.length[places] - slots.pending[places]
         full = np.minimum(known, slots.computed[places]) // size
         for index in (full > slots.published[places]).nonzero()[0].tolist():
             slot = int(places[index])

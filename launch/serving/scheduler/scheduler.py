@@ -144,27 +144,32 @@ class Scheduler:
         have there does not matter. Of a step with guesses they are [n, 1 + guesses], and negative
         where guesses were wrong. Sequences that ended or left in the meantime are ignored."""
         slots = self.slots
-        rows = (step.samples & (slots.serial[step.slots] == step.serials)).nonzero()[0]
-        places = step.slots[rows]
+        live = slots.serial[step.slots] == step.serials
+        live &= step.samples
+        rows = live.nonzero()[0]
+        drawn = tokens.reshape(len(step.slots), -1)
+        places, sequences = step.slots, step.sequences
+        if len(rows) < len(places):
+            places, drawn = places[rows], drawn[rows]
+            sequences = [sequences[row] for row in rows.tolist()]
         slots.pending[places] -= 1
-        sequences = [step.sequences[row] for row in rows.tolist()]
-        drawn = tokens.reshape(len(step.slots), -1)[rows].tolist()
+        new = drawn.tolist()
         if step.speculative:
-            drawn = self._settle(step.counts[rows], places, drawn)
-        self.counters.generation_tokens += sum(map(len, drawn))
-        for sequence, new in zip(sequences, drawn, strict=True):
-            sequence.tokens.extend(new)
+            new = self._settle(step.counts[rows], places, new)
+        self.counters.generation_tokens += sum(map(len, new))
+        for sequence, more in zip(sequences, new, strict=True):
+            sequence.tokens.extend(more)
         finished: dict[int, FinishReason] = {}
-        at_limit = slots.length[places] - slots.pending[places] >= slots.limit[places]
-        for index in at_limit.nonzero()[0].tolist():
+        known = slots.length[places] - slots.pending[places]
+        for index in (known >= slots.limit[places]).nonzero()[0].tolist():
             finished[index] = "length"
         for index in slots.has_stops[places].nonzero()[0].tolist():
-            if _cut(drawn[index], sequences[index]):
+            if _cut(new[index], sequences[index]):
                 finished[index] = "stop"
-        self._placement.publish(places)
+        self._placement.publish(places, known)
         for index, reason in finished.items():
             self.end(sequences[index], reason)
-        return Progress(rows, sequences, drawn, finished)
+        return Progress(rows, sequences, new, finished)
 
     def repeatable(self, step: Step) -> int:
         """How often this step of decoding, planned last, could be planned and completed again
@@ -200,7 +205,7 @@ class Scheduler:
             sequence.tokens.extend(new)
         self.counters.decode_steps += times
         self.counters.generation_tokens += times * len(where)
-        self._placement.publish(where)
+        self._placement.publish(where, slots.length[where] - slots.pending[where])
 
     def _settle(
         self, counts: np.ndarray, places: np.ndarray, drawn: list[list[int]]
@@ -305,12 +310,13 @@ class Scheduler:
             speculative=speculative,
         )
         slots.computed[where] = starts + certain
-        drawn = where[samples]
+        drawn = where if step.is_decode else where[samples]
         slots.length[drawn] += 1
         slots.pending[drawn] += 1
-        slots.prefilling[where] = ~samples & (slots.length[where] - slots.computed[where] > 1)
         if not step.is_decode:
-            self._placement.publish(where)
+            left = slots.length[where] - slots.computed[where]
+            slots.prefilling[where] = ~samples & (left > 1)
+            self._placement.publish(where, slots.length[where] - slots.pending[where])
         return step
 
 

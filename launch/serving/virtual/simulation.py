@@ -95,6 +95,7 @@ class _Simulation:
         self._finished = np.full(count, np.nan)
         self._latest = np.zeros(count)
         self._between = Latencies()
+        self._no_tokens = np.zeros(limits.slots, np.int32)
 
     def run(self) -> Outcome:
         now = free = busy = 0.0
@@ -183,12 +184,18 @@ class _Simulation:
         return float(completed[-1]), float(later[-1]), float(total)
 
     def _complete(self, step: Step, now: float) -> None:
-        progress = self._scheduler.complete(step, np.zeros(len(step.slots), np.int32))
-        numbers = step.numbers[progress.rows]  # they count arrivals: they are indices
+        progress = self._scheduler.complete(step, self._no_tokens[: len(step.slots)])
+        rows = progress.rows
+        numbers = step.numbers if len(rows) == len(step.slots) else step.numbers[rows]
+        # The numbers count arrivals: they are indices.
+        later = numbers
         is_first = np.isnan(self._first[numbers])
-        self._first[numbers[is_first]] = now
-        self._between.add(now - self._latest[numbers[~is_first]])
+        if is_first.any():
+            self._first[numbers[is_first]] = now
+            later = numbers[~is_first]
+        self._between.add(now - self._latest[later])
         self._latest[numbers] = now
-        self._finished[numbers[list(progress.finished)]] = now
+        if progress.finished:
+            self._finished[numbers[list(progress.finished)]] = now
         if self._on_step is not None:
             self._on_step(step, now)
