@@ -74,7 +74,8 @@ class Eagle(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         self.config = config
-        self.ends = Decoder(replace(decoder, num_layers=0), rngs=rngs)  # embedding and head
+        self.ends = Decoder(replace(decoder, num_layers=1), rngs=rngs)  # embedding and head
+        self.ends.blocks = nnx.List([])
         self.fc = Linear(
             [2 * config.dim],
             [config.dim],
