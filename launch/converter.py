@@ -7,7 +7,7 @@ from launch import checkpoints
 from launch.errors import CheckpointError
 from launch.generator import load_directory, read_run
 from launch.program import say
-from launch.text import copy_tokenizer
+from launch.text import copy_companions
 from launch.trainer import as_json
 from models import pretrained
 from models.weights.fields import CONFIG_FILE
@@ -30,7 +30,7 @@ def convert(source: Path, target: Path, mesh: str | None) -> None:
         _to_run(source, target, mesh)
     else:
         pretrained.save(target, read_run(source, mesh))
-    copy_tokenizer(source, target)
+    copy_companions(source, target)
     say(f"{target} holds {'a run directory' if to_run else 'a Hugging Face directory'} now")
 
 

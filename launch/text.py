@@ -1,4 +1,4 @@
-"""Between text and tokens: bytes, or the tokenizer.json of a checkpoint."""
+"""Between text and tokens: bytes, or the tokenizer of a checkpoint."""
 
 import codecs
 import shutil
@@ -11,8 +11,29 @@ import tokenizers
 from tokenizers.decoders import DecodeStream
 
 from launch.errors import DataError
+from launch.vocabulary import (
+    ADDED_FILE,
+    MERGES_FILE,
+    OTHER_FILES,
+    SETTINGS_FILE,
+    VOCABULARY_FILE,
+    read_vocabulary,
+)
+from models.weights.ending import GENERATION_FILE
 
 TOKENIZER_FILE = "tokenizer.json"
+COMPANIONS = (
+    TOKENIZER_FILE,
+    SETTINGS_FILE,
+    "special_tokens_map.json",
+    ADDED_FILE,
+    VOCABULARY_FILE,
+    MERGES_FILE,
+    *OTHER_FILES,
+    "chat_template.jinja",
+    GENERATION_FILE,
+)
+"""Files that belong to a language model besides its config and weights."""
 
 
 class Tokenizer(Protocol):
@@ -106,13 +127,30 @@ def open_tokenizer(file: Path) -> tokenizers.Tokenizer:
         raise DataError(f"{file} cannot be used as a tokenizer: {error}") from error
 
 
+def read_tokenizer(directory: Path) -> tokenizers.Tokenizer | None:
+    """The tokenizer of a directory's tokenizer.json, else of its vocabulary; None if it has none.
+
+    Raises DataError if the files cannot be used.
+    """
+    file = directory / TOKENIZER_FILE
+    return open_tokenizer(file) if file.is_file() else read_vocabulary(directory)
+
+
+def needed_tokenizer(directory: Path) -> tokenizers.Tokenizer:
+    """As `read_tokenizer`; raises DataError if there is none."""
+    tokenizer = read_tokenizer(directory)
+    if tokenizer is None:
+        raise DataError(f"{directory} holds no {TOKENIZER_FILE}: put the model's into it")
+    return tokenizer
+
+
 class FileTokenizer:
-    """The tokenizer of a tokenizer.json. Raises DataError if the file cannot be used."""
+    """A tokenizer, or that of a tokenizer.json. Raises DataError if the file cannot be used."""
 
     unit = "token"
 
-    def __init__(self, file: Path) -> None:
-        self._tokenizer = open_tokenizer(file)
+    def __init__(self, source: Path | tokenizers.Tokenizer) -> None:
+        self._tokenizer = open_tokenizer(source) if isinstance(source, Path) else source
         # Files of encoders ask for both; a text is encoded whole.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -154,27 +192,28 @@ class _FileStream:
 
 
 def find_tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
-    """That of the directory's tokenizer.json; bytes if there is none and the model has a token
-    for each.
+    """That of the directory's files; bytes if there are none and the model has a token for each.
 
     Raises DataError if there is none for a smaller vocabulary, or one with more tokens than the
     model.
     """
-    file = directory / TOKENIZER_FILE
-    tokenizer: Tokenizer = FileTokenizer(file) if file.is_file() else ByteTokenizer()
+    stored = read_tokenizer(directory)
+    tokenizer: Tokenizer = ByteTokenizer() if stored is None else FileTokenizer(stored)
     if tokenizer.size > vocab_size:
-        missing = "" if file.is_file() else f"{directory} holds no {TOKENIZER_FILE}, and "
+        missing = f"{directory} holds no {TOKENIZER_FILE}, and " if stored is None else ""
         raise DataError(
-            f"{missing}{'its tokenizer' if file.is_file() else 'one token per byte'} needs "
+            f"{missing}{'one token per byte' if stored is None else 'its tokenizer'} needs "
             f"{tokenizer.size} tokens, but the model knows {vocab_size}. Put the "
             f"{TOKENIZER_FILE} that belongs to the model into its directory."
         )
     return tokenizer
 
 
-def copy_tokenizer(source: Path | None, target: Path) -> None:
-    """Copies the tokenizer.json of one directory, if there is one, into another that has none."""
-    if source is None or not (source / TOKENIZER_FILE).is_file():
+def copy_companions(source: Path | None, target: Path) -> None:
+    """Copies the files of the tokenizer, its chat template, and the settings of generation from
+    one directory into another, but for those that are there."""
+    if source is None:
         return
-    if not (target / TOKENIZER_FILE).exists():
-        shutil.copyfile(source / TOKENIZER_FILE, target / TOKENIZER_FILE)
+    for name in COMPANIONS:
+        if (source / name).is_file() and not (target / name).exists():
+            shutil.copyfile(source / name, target / name)

@@ -23,7 +23,7 @@ from launch.monitoring import Monitor
 from launch.processes import announce, death_of_others, done_by_first, is_first, largest
 from launch.simulated import device_time
 from launch.source import Source
-from launch.text import copy_tokenizer
+from launch.text import copy_companions
 from launch.training.memory import check_memory
 from launch.training.optimizers import make_optimizer
 from launch.training.platform import check_platform
@@ -125,7 +125,7 @@ class Run:
         )
         self._saved_step = self.step
         if is_first():
-            copy_tokenizer(job.files, config.checkpoint_dir)
+            copy_companions(job.files, config.checkpoint_dir)
         self._monitor.write(self.step, asdict(self._data.counts))
         announce(self._description())
 

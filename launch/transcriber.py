@@ -9,8 +9,7 @@ import numpy as np
 import tokenizers
 
 from launch import draws
-from launch.errors import DataError
-from launch.text import TOKENIZER_FILE, open_tokenizer
+from launch.text import needed_tokenizer
 from models.errors import GenerationError
 from models.pretrained import Pretrained
 from models.whisper.features import Spectrogram, log_mel, read_spectrogram
@@ -59,10 +58,8 @@ class Transcriber:
     def open(cls, directory: Path, load: Callable[[], Pretrained]) -> "Transcriber":
         """Of a directory. Raises DataError or ModelsError for files that are missing or wrong."""
         settings, instructions = read_spectrogram(directory), read_instructions(directory)
-        file = directory / TOKENIZER_FILE
-        if not file.is_file():
-            raise DataError(f"{directory} holds no {TOKENIZER_FILE}: put the model's into it")
-        return cls(load(), settings, instructions, open_tokenizer(file))
+        tokenizer = needed_tokenizer(directory)
+        return cls(load(), settings, instructions, tokenizer)
 
     @property
     def room(self) -> int:

@@ -16,7 +16,7 @@ from launch.quantisation.calibration import observe
 from launch.quantisation.quantise import as_reference, choose, kernels, quantise
 from launch.quantisation.report import Accuracy, measure
 from launch.quantisation.settings import QuantisationSettings
-from launch.text import copy_tokenizer
+from launch.text import copy_companions
 from models import pretrained
 
 BATCH = 8  # rows at once
@@ -78,7 +78,7 @@ def quantise_directory(
     )
     accuracy = measure(reference, narrow, held_out, left)
     pretrained.save(out, narrow)
-    copy_tokenizer(checkpoint_dir if model is None else model, out)
+    copy_companions(checkpoint_dir if model is None else model, out)
     accuracy.save(out / REPORT)
     return accuracy
 

@@ -11,7 +11,7 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from launch.serving.errors import RequestError
 from launch.serving.requests import Grammar
-from launch.text import TOKENIZER_FILE
+from launch.text import read_tokenizer
 
 
 class _Bytes:
@@ -34,10 +34,10 @@ class Grammars:
         self, directory: Path | None, vocab_size: int, stop_tokens: Sequence[int] = ()
     ) -> None:
         self._vocab_size = vocab_size
-        file = None if directory is None else directory / TOKENIZER_FILE
-        if file is not None and file.is_file():
+        stored = None if directory is None else read_tokenizer(directory)
+        if stored is not None:
             ends = list(stop_tokens) or None
-            self._tokenizer = LLTokenizer(str(file), n_vocab=vocab_size, eos_token=ends)
+            self._tokenizer = LLTokenizer(stored.to_str(), n_vocab=vocab_size, eos_token=ends)
         else:
             self._tokenizer = LLTokenizer(TokenizerWrapper(_Bytes()))
 

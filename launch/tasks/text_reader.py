@@ -15,7 +15,7 @@ from launch.loading import load_with_progress
 from launch.meshes import choose_mesh
 from launch.program import say
 from launch.tasks.task import Request
-from launch.text import TOKENIZER_FILE, open_tokenizer
+from launch.text import needed_tokenizer
 from models.parameters import Parameters, merge
 from models.pretrained import Pretrained, describe
 
@@ -86,10 +86,7 @@ def parts_of(request: Request, names: str, *, count: int) -> list[str]:
 
 
 def _tokenizer(directory: Path) -> tokenizers.Tokenizer:
-    file = directory / TOKENIZER_FILE
-    if not file.is_file():
-        raise DataError(f"{directory} holds no {TOKENIZER_FILE}: put the model's into it")
-    tokenizer = open_tokenizer(file)
+    tokenizer = needed_tokenizer(directory)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

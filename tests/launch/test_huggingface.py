@@ -14,7 +14,13 @@ from launch.generator import generate_text, load_directory, load_run
 from launch.source import from_path
 from launch.tasks.table import TASKS, run_checkpoint, task_for
 from launch.tasks.task import Request
-from launch.text import ByteTokenizer, FileTokenizer, find_tokenizer
+from launch.text import (
+    COMPANIONS,
+    ByteTokenizer,
+    FileTokenizer,
+    copy_companions,
+    find_tokenizer,
+)
 from launch.trainer import train
 from models.errors import ModelsError
 from models.generate import Ending
@@ -205,6 +211,34 @@ def test_tokenizers_must_suit_the_model(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(LaunchError, match="cannot be used as a tokenizer"):
         find_tokenizer(tmp_path, VOCAB)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "vocab.json", "merges.txt", "vocab.txt"])
+def test_files_of_other_tokenizers_are_not_read_as_bytes(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(LaunchError, match=rf"holds {name} of a tokenizer .*save_pretrained"):
+        find_tokenizer(tmp_path, 256)
+
+
+def test_a_vocabulary_with_merges_is_a_tokenizer(tmp_path: Path) -> None:
+    whole = byte_pairs()
+    whole.model.save(str(tmp_path))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2TokenizerFast"}')
+    tokenizer = find_tokenizer(tmp_path, VOCAB)
+    for text in TEXTS:
+        assert tokenizer.encode(text, marks=False).tolist() == whole.encode(text).ids
+
+
+def test_what_belongs_to_a_model_is_copied_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    for name in COMPANIONS:
+        (source / name).write_text(name)
+    (target / "tokenizer.json").write_text("precious")
+    copy_companions(source, target)
+    texts = {file.name: file.read_text() for file in target.iterdir()}
+    assert texts == {**{name: name for name in COMPANIONS}, "tokenizer.json": "precious"}
 
 
 def test_the_default_mesh_fits(directory: Path) -> None:

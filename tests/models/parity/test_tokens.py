@@ -1,11 +1,14 @@
 """Texts of image models as tokens, against transformers."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 
 from launch.clip_text import open_clip_text
+from launch.text import find_tokenizer
 from tests.launch.test_media_tasks import write_words
 
 transformers = pytest.importorskip(
@@ -22,3 +25,25 @@ def test_tokens_are_those_of_transformers(length: int, tmp_path: Path) -> None:
     got = open_clip_text(tmp_path).rows(TEXTS, length)
     expected = theirs(TEXTS, padding="max_length", max_length=length, truncation=True)
     np.testing.assert_array_equal(got, expected["input_ids"])
+
+
+WORDS = [
+    "A cat's  12 cats",
+    " größer ≠ kleiner",
+    "",
+    "\n\n zebra\tcat <s> <|endoftext|>",
+    "e\u0301",
+]
+MARKS = ["<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+@pytest.mark.parametrize("name", ["GPT2Tokenizer", "RobertaTokenizer", "Qwen2Tokenizer"])
+def test_vocabularies_with_merges_are_read_as_transformers_does(name: str, tmp_path: Path) -> None:
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator([*WORDS, "cats cats größer zebra"] * 3, 330, special_tokens=MARKS)
+    trained.save_model(str(tmp_path))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    theirs = getattr(transformers, name).from_pretrained(tmp_path)
+    ours = find_tokenizer(tmp_path, 400)
+    for text in WORDS:
+        assert ours.encode(text, marks=True).tolist() == theirs(text)["input_ids"], text
