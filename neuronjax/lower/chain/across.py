@@ -57,10 +57,10 @@ def is_across(program: TileProgram) -> bool:
     kept = [dim for dim in range(len(program.domain)) if dim not in program.reduced]
     if math.prod(program.domain[dim] for dim in kept) == 1:
         return _width(program) > 1
-    large = [each for each in program.inputs if each.axes >= program.reduced | set(kept)]
+    large = [source for source in program.inputs if source.axes >= program.reduced | set(kept)]
     if not large:
         return False
-    if all(_innermost(each) in kept for each in large):
+    if all(_innermost(source) in kept for source in large):
         return True
     inner = _inner(program)
     width = math.prod(program.domain[dim] for dim in (*kept, *inner))
@@ -69,13 +69,13 @@ def is_across(program: TileProgram) -> bool:
 
 def _inner(program: TileProgram) -> tuple[int, ...]:
     """Reduced dimensions that lie within those that are kept: small groups of neighbours."""
-    found: set[tuple[int, ...]] = set()
-    for each in program.inputs:
-        if len(each.axes) == len(program.domain):
-            order = sorted(each.axes, key=lambda dim: abs(each.strides[dim]))
+    groups: set[tuple[int, ...]] = set()
+    for source in program.inputs:
+        if len(source.axes) == len(program.domain):
+            order = sorted(source.axes, key=lambda dim: abs(source.strides[dim]))
             group = itertools.takewhile(program.reduced.__contains__, order)
-            found.add(tuple(sorted(group)))
-    (inner, *others) = found or {()}
+            groups.add(tuple(sorted(group)))
+    (inner, *others) = groups or {()}
     return inner if not others and len(inner) < len(program.domain) else ()
 
 
@@ -97,8 +97,8 @@ def _waits(program: TileProgram) -> bool:
     return False
 
 
-def _innermost(each: Input) -> int:
-    return min(each.axes, key=lambda dim: abs(each.strides[dim]))
+def _innermost(source: Input) -> int:
+    return min(source.axes, key=lambda dim: abs(source.strides[dim]))
 
 
 def _width(program: TileProgram) -> int:
@@ -152,10 +152,13 @@ class Across:
         position: dict[int, Affine],
     ) -> None:
         """All rows of some columns, each of `inner` elements; a partition has neighbouring rows."""
-        together = _group(rows, size_of(columns) * size_of(inner))
-        if together.size > 1:
-            rows = [*rows[:-1], Axis(together.dim, rows[-1].size // together.size, together.size)]
-        free = (together, *columns, *inner)
+        neighbours = _group(rows, size_of(columns) * size_of(inner))
+        if neighbours.size > 1:
+            rows = [
+                *rows[:-1],
+                Axis(neighbours.dim, rows[-1].size // neighbours.size, neighbours.size),
+            ]
+        free = (neighbours, *columns, *inner)
         size = math.prod(axis.size for axis in free)
         totals = {}
         for number in self.sums:
@@ -179,8 +182,8 @@ class Across:
             self.emitter.loops(region.loops, start, add)
         outer = Values(self.emitter, Box((), columns, position), {})
         for number, total in totals.items():
-            outer.known[Reference(number)] = self._together(
-                total, columns, together.size, size_of(inner)
+            outer.known[Reference(number)] = self._added_up(
+                total, columns, neighbours.size, size_of(inner)
             )
         for output in self.program.outputs:
             if not self.program.axes_of(output.value) & self.program.reduced:
@@ -204,7 +207,7 @@ class Across:
                 values.node_of(output.value)
                 values.store(output)
 
-    def _together(self, total: Access, columns: Sequence[Axis], rows: int, inner: int) -> Access:
+    def _added_up(self, total: Access, columns: Sequence[Axis], rows: int, inner: int) -> Access:
         """The sum over partitions, and what of a column lies in one, or over everything."""
         if rows * inner > 1:
             count = size_of(columns)

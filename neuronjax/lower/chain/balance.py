@@ -42,21 +42,21 @@ def balanced(kernel: Kernel, core: CoreSpec) -> Kernel:
     clocks = {engine: core.clock_hz(engine) for engine in (Engine.VECTOR, Engine.SCALAR)}
     busy = dict.fromkeys(clocks, 0.0)
     flexible: list[tuple[int, Instruction, int]] = []
-    for number, (each, runs) in enumerate(_instructions(kernel.body, 1)):
-        if each.engine in busy:
-            busy[each.engine] += runs * _cost(each) / clocks[each.engine]
-        if _is_flexible(each, core.version):
-            flexible.append((number, each, runs))
-    moved: set[int] = set()
-    for number, each, runs in sorted(flexible, key=lambda found: not _reads_psum(found[1])):
-        leaves = runs * _cost(each) / clocks[Engine.VECTOR]
-        comes = runs * _cost(_on_scalar(each) or each) / clocks[Engine.SCALAR]
+    for number, (instruction, runs) in enumerate(_instructions(kernel.body, 1)):
+        if instruction.engine in busy:
+            busy[instruction.engine] += runs * _cost(instruction) / clocks[instruction.engine]
+        if _is_flexible(instruction, core.version):
+            flexible.append((number, instruction, runs))
+    to_scalar: set[int] = set()
+    for number, instruction, runs in sorted(flexible, key=lambda entry: not _reads_psum(entry[1])):
+        leaves = runs * _cost(instruction) / clocks[Engine.VECTOR]
+        comes = runs * _cost(_on_scalar(instruction) or instruction) / clocks[Engine.SCALAR]
         waits = runs * _WAKING / clocks[Engine.SCALAR]
         if busy[Engine.SCALAR] + comes + waits <= busy[Engine.VECTOR] - leaves:
             busy[Engine.VECTOR] -= leaves
             busy[Engine.SCALAR] += comes
-            moved.add(number)
-    return replace(kernel, body=_rewritten(kernel.body, itertools.count(), moved))
+            to_scalar.add(number)
+    return replace(kernel, body=_rewritten(kernel.body, itertools.count(), to_scalar))
 
 
 def _instructions(nodes: Sequence[Node], runs: int) -> Iterator[tuple[Instruction, int]]:
@@ -69,31 +69,35 @@ def _instructions(nodes: Sequence[Node], runs: int) -> Iterator[tuple[Instructio
 
 
 def _rewritten(
-    nodes: Sequence[Node], numbers: Iterator[int], moved: Collection[int]
+    nodes: Sequence[Node], numbers: Iterator[int], to_scalar: Collection[int]
 ) -> tuple[Node, ...]:
     """The same nodes, instructions of these numbers on the Scalar engine."""
-    found: list[Node] = []
+    rewritten: list[Node] = []
     for node in nodes:
         if isinstance(node, Loop):
-            found.append(replace(node, body=_rewritten(node.body, numbers, moved)))
+            rewritten.append(replace(node, body=_rewritten(node.body, numbers, to_scalar)))
         elif isinstance(node, Instruction):
-            other = _on_scalar(node) if next(numbers) in moved else None
-            found.append(other or node)
+            other = _on_scalar(node) if next(numbers) in to_scalar else None
+            rewritten.append(other or node)
         else:
-            found.append(node)
-    return tuple(found)
+            rewritten.append(node)
+    return tuple(rewritten)
 
 
-def _on_scalar(each: Instruction) -> Activate | None:
+def _on_scalar(instruction: Instruction) -> Activate | None:
     """The same as an activation: op(data * scale + bias); None: there is none."""
-    if isinstance(each, TensorCopy):
-        return Activate(dst=each.dst, op=Activation.COPY, data=each.src)
-    if isinstance(each, TensorTensor) and each.op is AluOp.MULTIPLY and each.data1 == each.data2:
-        return Activate(dst=each.dst, op=Activation.SQUARE, data=each.data1)
-    if not isinstance(each, TensorScalar):
+    if isinstance(instruction, TensorCopy):
+        return Activate(dst=instruction.dst, op=Activation.COPY, data=instruction.src)
+    if (
+        isinstance(instruction, TensorTensor)
+        and instruction.op is AluOp.MULTIPLY
+        and instruction.data1 == instruction.data2
+    ):
+        return Activate(dst=instruction.dst, op=Activation.SQUARE, data=instruction.data1)
+    if not isinstance(instruction, TensorScalar):
         return None
-    steps = [(each.op0, each.operand0), (each.op1, each.operand1)]
-    if each.op1 is None:
+    steps = [(instruction.op0, instruction.operand0), (instruction.op1, instruction.operand1)]
+    if instruction.op1 is None:
         steps.pop()
     function = Activation.COPY
     scale: Scalar = ONE_SCALAR
@@ -107,31 +111,33 @@ def _on_scalar(each: Instruction) -> Activate | None:
         bias = steps.pop(0)[1]
     if steps:
         return None
-    return Activate(dst=each.dst, op=function, data=each.data, scale=scale, bias=bias)
+    return Activate(dst=instruction.dst, op=function, data=instruction.data, scale=scale, bias=bias)
 
 
-def _is_flexible(each: Instruction, version: int) -> bool:
+def _is_flexible(instruction: Instruction, version: int) -> bool:
     """Whether it is written for Vector, and the Scalar engine does the same as fast."""
-    other = _on_scalar(each)
-    if each.engine is not Engine.VECTOR or other is None:
+    other = _on_scalar(instruction)
+    if instruction.engine is not Engine.VECTOR or other is None:
         return False
     if isinstance(other.bias, Immediate) and version < CONSTANT_BIAS:
         return False
-    if any(access.element_type not in _TYPES for access in each.accesses()):
+    if any(access.element_type not in _TYPES for access in instruction.accesses()):
         return False
-    streams = [access for access in each.accesses() if access.free_elements > 1]
+    streams = [access for access in instruction.accesses() if access.free_elements > 1]
     if max((access.free_elements for access in streams), default=0) < _LEAST:
         return False
     narrow = all(access.element_type is not FLOAT32 for access in streams)
     return version < _FAST_COPIES or not narrow
 
 
-def _reads_psum(each: Instruction) -> bool:
-    return any(access.memory is Memory.PSUM for access in each.accesses())
+def _reads_psum(instruction: Instruction) -> bool:
+    return any(access.memory is Memory.PSUM for access in instruction.accesses())
 
 
-def _cost(each: Instruction) -> float:
-    accesses = each.accesses()
+def _cost(instruction: Instruction) -> float:
+    accesses = instruction.accesses()
     elements = max((access.free_elements for access in accesses), default=0)
-    pair = isinstance(each, TensorTensor | ScalarTensorTensor) and not _reads_psum(each)
+    pair = isinstance(instruction, TensorTensor | ScalarTensorTensor) and not _reads_psum(
+        instruction
+    )
     return _FIXED + (2 if pair else 1) * elements

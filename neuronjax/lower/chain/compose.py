@@ -50,7 +50,7 @@ class Tiles(Protocol):
     def version(self) -> int:
         """The generation of the core."""
 
-    def seen(self, each: Reference | Immediate, axes: frozenset[int]) -> Scalar:
+    def seen(self, operand: Reference | Immediate, axes: frozenset[int]) -> Scalar:
         """A value walked over all of some dimensions."""
 
 
@@ -95,7 +95,7 @@ def _with_tensor(
 ) -> Instruction | None:
     if len(node.operands) != 2 or node.name not in _OPERATORS or node.name == "divide":
         return None
-    other = next((each for each in node.operands if each != inner), inner)
+    other = next((operand for operand in node.operands if operand != inner), inner)
     if other == inner or not isinstance(other, Reference):
         return None
     operand = values.seen(other, over)
@@ -149,8 +149,8 @@ def _data(values: Tiles, number: int) -> Reference:
     node, inner = values.program.nodes[number], values.before.get(number)
     if inner is not None:
         return Reference(inner)
-    found = [each for each in node.operands if isinstance(each, Reference)]
-    return max(found, key=lambda each: len(values.program.axes_of(each)))
+    references = [operand for operand in node.operands if isinstance(operand, Reference)]
+    return max(references, key=lambda reference: len(values.program.axes_of(reference)))
 
 
 def _step(

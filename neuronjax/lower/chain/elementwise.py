@@ -125,7 +125,7 @@ def arithmetic(work: Work, op: AluOp) -> None:
 
 
 def _of_tensors(work: Work, left: Access, right: Access, op: AluOp) -> None:
-    rows = [_row_scalar(work, each) for each in (left, right)]
+    rows = [_row_scalar(work, operand) for operand in (left, right)]
     if rows[1] is not None:
         work.emit(TensorScalar(dst=work.dst, data=left, op0=op, operand0=rows[1]))
     elif rows[0] is not None:
@@ -325,7 +325,8 @@ def _select(work: Work) -> None:
     if _is_foreign_float(work.result):
         dst = as_bits(dst)
         on_true, on_false = (
-            as_bits(each) if isinstance(each, Access) else each for each in (on_true, on_false)
+            as_bits(operand) if isinstance(operand, Access) else operand
+            for operand in (on_true, on_false)
         )
         if Immediate in {type(on_true), type(on_false)}:
             work.custom(CustomFunction.SELECT, *work.srcs)

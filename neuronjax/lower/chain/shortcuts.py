@@ -58,9 +58,9 @@ def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
     """The shortcuts of a chain; `wanted` values must be there as they are."""
     users: defaultdict[Reference, list[int]] = defaultdict(list)
     for number, node in enumerate(program.nodes):
-        for each in node.operands:
-            if isinstance(each, Reference):
-                users[each].append(number)
+        for operand in node.operands:
+            if isinstance(operand, Reference):
+                users[operand].append(number)
     stored = {output.value for output in program.outputs} | wanted
     widened: dict[int, Reference] = {}
     narrowed: dict[int, int] = {}
@@ -71,7 +71,7 @@ def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
         if Reference(number) in stored:
             continue
         source = _widened(program, node)
-        if source is not None and all(each.name in _READERS for each in readers):
+        if source is not None and all(reader.name in _READERS for reader in readers):
             widened[number] = source
         elif len(readers) == 1 and _is_written_narrow(node, readers[0]):
             narrowed[number] = users[Reference(number)][0]
@@ -80,9 +80,9 @@ def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
         if difference is None or users[difference] != [number] or difference in stored:
             continue
         differences[number] = difference.number
-        found = [user for user in users[Reference(number)] if _adds(program.nodes[user])]
-        if found:
-            sums[number] = found[0]
+        shortcuts = [user for user in users[Reference(number)] if _adds(program.nodes[user])]
+        if shortcuts:
+            sums[number] = shortcuts[0]
     squares = {
         number: square.number
         for number, node in enumerate(program.nodes)
@@ -103,25 +103,25 @@ def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
     for number, node in enumerate(program.nodes):
         if number in differences or node.name not in _VECTOR | _SCALAR:
             continue
-        for each in node.operands:
+        for operand in node.operands:
             if (
-                isinstance(each, Reference)
-                and not each.is_input
-                and each.number not in taken
-                and each not in stored
-                and users[each] == [number]
-                and program.nodes[each.number].axes == node.axes
-                and _has_scalar(program, program.nodes[each.number])
+                isinstance(operand, Reference)
+                and not operand.is_input
+                and operand.number not in taken
+                and operand not in stored
+                and users[operand] == [number]
+                and program.nodes[operand.number].axes == node.axes
+                and _has_scalar(program, program.nodes[operand.number])
             ):
-                before[number] = each.number
+                before[number] = operand.number
                 break
     maxima = {
-        each.number: number
+        operand.number: number
         for number, node in enumerate(program.nodes)
         if node.name == "reduce_maximum" and _is_from(node, -math.inf)
-        for each in node.operands[:1]
-        if isinstance(each, Reference) and not each.is_input
-        if program.nodes[each.number].name == "select" and node.dtype.name == "float32"
+        for operand in node.operands[:1]
+        if isinstance(operand, Reference) and not operand.is_input
+        if program.nodes[operand.number].name == "select" and node.dtype.name == "float32"
     }
     return Shortcuts(widened, narrowed, differences, sums, squares, beside, before, maxima)
 
@@ -135,7 +135,9 @@ def _has_scalar(program: TileProgram, node: Node) -> bool:
     """Whether an operation in float32 has an operand that is a constant or varies less."""
     if node.reduced or {node.dtype.name, node.operand_dtype.name} != {"float32"}:
         return False
-    varied = [program.axes_of(each) for each in node.operands if isinstance(each, Reference)]
+    varied = [
+        program.axes_of(operand) for operand in node.operands if isinstance(operand, Reference)
+    ]
     if node.name == "negate":
         return bool(varied)
     return node.name in _VECTOR and (len(varied) == 1 or any(axes < node.axes for axes in varied))
@@ -170,7 +172,7 @@ def _difference(program: TileProgram, node: Node) -> Reference | None:
     if not isinstance(operand, Reference) or operand.is_input:
         return None
     inner = program.nodes[operand.number]
-    plain = all(isinstance(each, Reference) for each in inner.operands)
+    plain = all(isinstance(operand, Reference) for operand in inner.operands)
     return operand if inner.name == "subtract" and plain else None
 
 

@@ -41,8 +41,8 @@ def spread(builder: KernelBuilder, src: Access, partitions: int) -> Buffer:
     elements, dtype = src.elements, src.element_type
     row = builder.tile((1, elements), dtype, name="row")
     ones = builder.tile((1, partitions), dtype, name="ones")
-    one = tile_access(ones, [partitions], [1])
-    builder.emit(Memset(dst=one, value=Immediate(1.0), engine=Engine.GPSIMD))
+    stationary = tile_access(ones, [partitions], [1])
+    builder.emit(Memset(dst=stationary, value=Immediate(1.0), engine=Engine.GPSIMD))
     builder.emit(DmaCopy(dst=tile_access(row, [elements], [1]), src=src))
     most = builder.core.psum.bank_bytes // bytes_of(FLOAT32)
     total = builder.tile((partitions, elements), FLOAT32, Memory.PSUM, name="spread")
@@ -50,7 +50,7 @@ def spread(builder: KernelBuilder, src: Access, partitions: int) -> Buffer:
         count = min(most, elements - first)
         moving = tile_access(row, [count], [1], offset=first)
         dst = tile_access(total, [count], [1], offset=first)
-        builder.emit(Matmul(dst=dst, stationary=one, moving=moving))
+        builder.emit(Matmul(dst=dst, stationary=stationary, moving=moving))
     return total
 
 

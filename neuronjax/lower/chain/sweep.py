@@ -53,18 +53,18 @@ class Sweep:
             TileProgram(
                 self.shape,
                 self.inner,
-                tuple(self._input(number, each) for number, each in enumerate(self.values)),
+                tuple(self._input(number, value) for number, value in enumerate(self.values)),
                 (word,) * (self.words // 2),
                 (),
             )
         )
 
-    def _input(self, number: int, each: Swept) -> Input:
+    def _input(self, number: int, swept: Swept) -> Input:
         strides = [0] * len(self.shape)
-        for dim, stride in zip(each.dims, each.view.strides, strict=True):
+        for dim, stride in zip(swept.dims, swept.view.strides, strict=True):
             strides[dim] = stride
         return Input(
-            number, tuple(strides), each.view.offset, np.dtype(np.uint8), frozenset(each.dims)
+            number, tuple(strides), swept.view.offset, np.dtype(np.uint8), frozenset(swept.dims)
         )
 
     def regions(self) -> list[Region]:
@@ -104,15 +104,15 @@ class Sweep:
         strides: Sequence[int] = (),
     ) -> Access:
         """The elements of a value along `axes`, then along dimensions that are not swept."""
-        each = self.program.inputs[number]
-        offset = Affine(each.offset)
+        source = self.program.inputs[number]
+        offset = Affine(source.offset)
         for dim, at in position.items():
-            offset = offset + at * each.strides[dim]
+            offset = offset + at * source.strides[dim]
         return walk(
             self.values[number].view.buffer,
             offset,
             [*(axis.size for axis in axes), *sizes],
-            [*(each.strides[axis.dim] * axis.step for axis in axes), *strides],
+            [*(source.strides[axis.dim] * axis.step for axis in axes), *strides],
         )
 
     def load(self, number: int, region: Region, free: Sequence[Axis], position: Position) -> Access:

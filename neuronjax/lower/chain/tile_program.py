@@ -104,18 +104,20 @@ def simplified(program: TileProgram) -> TileProgram:
         domain=tuple(math.prod(program.domain[axis] for axis in group) for group in kept),
         reduced=axes(program.reduced),
         inputs=tuple(
-            replace(each, strides=strides(each.strides), axes=axes(each.axes))
-            for each in program.inputs
+            replace(source, strides=strides(source.strides), axes=axes(source.axes))
+            for source in program.inputs
         ),
         nodes=tuple(
             replace(
-                each,
-                axes=axes(each.axes),
-                reduced=tuple(sorted({number[a] for a in each.reduced if a in number})),
+                node,
+                axes=axes(node.axes),
+                reduced=tuple(sorted({number[a] for a in node.reduced if a in number})),
             )
-            for each in program.nodes
+            for node in program.nodes
         ),
-        outputs=tuple(replace(each, strides=strides(each.strides)) for each in program.outputs),
+        outputs=tuple(
+            replace(output, strides=strides(output.strides)) for output in program.outputs
+        ),
     )
 
 
@@ -123,8 +125,10 @@ def _joinable(program: TileProgram, outer: int, inner: int) -> bool:
     size = program.domain[inner]
     if (outer in program.reduced) != (inner in program.reduced):
         return False
-    walks = [(each.axes, each.strides) for each in program.inputs if each.buffer is not None]
-    walks += [(program.axes_of(each.value), each.strides) for each in program.outputs]
+    walks = [
+        (source.axes, source.strides) for source in program.inputs if source.buffer is not None
+    ]
+    walks += [(program.axes_of(output.value), output.strides) for output in program.outputs]
     if any(
         (outer in axes) != (inner in axes) or strides[outer] != strides[inner] * size
         for axes, strides in walks

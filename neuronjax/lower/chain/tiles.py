@@ -94,14 +94,14 @@ def regions(program: TileProgram) -> list[Region]:
     kept = [Axis(d, size) for d, size in enumerate(program.domain) if d not in program.reduced]
     room = max(1, _free_elements(program) // row) if row < LONG_ROW or not whole else 1
     free_axes = MAX_FREE_AXES - max(len(chunk.free) for chunk in cut)
-    return [replace(each, chunks=cut) for each in boxes(kept, room, free_axes, ())]
+    return [replace(box, chunks=cut) for box in boxes(kept, room, free_axes, ())]
 
 
 def _free_elements(program: TileProgram) -> int:
     """Elements of a tile in one partition: fewer where many tiles are held at once."""
-    moved = [storage_of(each.dtype).dtype for each in program.inputs]
-    moved += [storage_of(program.dtype_of(each.value)).dtype for each in program.outputs]
-    held = sum(map(bytes_of, moved)) * SLOTS + HELD_BYTES
+    dtypes = [storage_of(source.dtype).dtype for source in program.inputs]
+    dtypes += [storage_of(program.dtype_of(output.value)).dtype for output in program.outputs]
+    held = sum(map(bytes_of, dtypes)) * SLOTS + HELD_BYTES
     return max(MIN_FREE_ELEMENTS, min(FREE_ELEMENTS, ROW_BYTES // held))
 
 
@@ -115,8 +115,8 @@ def _row_bytes(program: TileProgram) -> int:
     a few of its values count, but all that is loaded."""
 
     def sizes(values: Sequence[Input | Node]) -> list[int]:
-        found = [each for each in values if each.axes & program.reduced]
-        return [bytes_of(storage_of(each.dtype).dtype) for each in found]
+        reduced = [value for value in values if value.axes & program.reduced]
+        return [bytes_of(storage_of(value.dtype).dtype) for value in reduced]
 
     loaded = sizes(program.inputs)
     most = sorted((*loaded, *sizes(program.nodes)))[-6:]
@@ -154,7 +154,7 @@ def boxes(
     free: list[Axis] = []
     while rest and len(free) < free_axes and room > 1:
         axis = rest[-1]
-        others = math.prod(each.size for each in rest[:-1])
+        others = math.prod(axis.size for axis in rest[:-1])
         if axis.size <= room and others >= min(PARTITIONS, axis.size):
             free.insert(0, rest.pop())
             room //= axis.size
@@ -252,14 +252,16 @@ class TileEmitter:
     @functools.cached_property
     def neighbours(self) -> Mapping[int, int]:
         """Dimension -> elements of inputs and outputs that lie side by side along it."""
-        program, found = self.program, dict.fromkeys(range(len(self.program.domain)), 0)
-        moved = [(each.axes, each.strides) for each in program.inputs if each.buffer is not None]
-        moved += [(program.axes_of(each.value), each.strides) for each in program.outputs]
-        for axes, strides in moved:
+        program, neighbours = self.program, dict.fromkeys(range(len(self.program.domain)), 0)
+        walks = [
+            (source.axes, source.strides) for source in program.inputs if source.buffer is not None
+        ]
+        walks += [(program.axes_of(output.value), output.strides) for output in program.outputs]
+        for axes, strides in walks:
             elements = math.prod(program.domain[dim] for dim in axes)
             for dim in axes:
-                found[dim] += elements if strides[dim] == 1 else 0
-        return found
+                neighbours[dim] += elements if strides[dim] == 1 else 0
+        return neighbours
 
     def inwards(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
         """Free axes in the order in which tiles hold them: as memory does, for long transfers."""
@@ -287,16 +289,16 @@ class TileEmitter:
             return {}
         free = self.inwards((*region.free, *region.chunks[0].free))
         values = Values(self, Box(region.partitions, free, position), {})
-        found: dict[Reference, Access] = {}
+        shared: dict[Reference, Access] = {}
         room = SHARED_BYTES
-        for number, each in enumerate(self.program.inputs):
-            if each.buffer is None or any(each.strides[dim] for dim in loops):
+        for number, source in enumerate(self.program.inputs):
+            if source.buffer is None or any(source.strides[dim] for dim in loops):
                 continue
-            sizes = [axis.size for axis in free if axis.dim in each.axes]
-            room -= math.prod(sizes) * bytes_of(storage_of(each.dtype).dtype)
+            sizes = [axis.size for axis in free if axis.dim in source.axes]
+            room -= math.prod(sizes) * bytes_of(storage_of(source.dtype).dtype)
             if room >= 0:
-                found[Reference(number, is_input=True)] = values.load(number)
-        return found
+                shared[Reference(number, is_input=True)] = values.load(number)
+        return shared
 
     def loops(self, loops: Sequence[Axis], position: dict[int, Affine], body: Any) -> None:
         if not loops:
@@ -371,14 +373,14 @@ class TileEmitter:
 
 def needed(program: TileProgram, wanted: Sequence[int]) -> list[int]:
     """Nodes that the operands of `wanted` nodes need, in order; not the wanted themselves."""
-    found: set[int] = set()
-    todo = [each for n in wanted for each in program.nodes[n].operands]
+    nodes: set[int] = set()
+    todo = [operand for n in wanted for operand in program.nodes[n].operands]
     while todo:
-        each = todo.pop()
-        if isinstance(each, Reference) and not each.is_input and each.number not in found:
-            found.add(each.number)
-            todo += program.nodes[each.number].operands
-    return sorted(found)
+        operand = todo.pop()
+        if isinstance(operand, Reference) and not operand.is_input and operand.number not in nodes:
+            nodes.add(operand.number)
+            todo += program.nodes[operand.number].operands
+    return sorted(nodes)
 
 
 @dataclass(frozen=True)
@@ -417,8 +419,8 @@ class Values:
     def version(self) -> int:
         return self.emitter.builder.core.version
 
-    def seen(self, each: Reference | Immediate, axes: frozenset[int]) -> Scalar:
-        return self.operand(each, [axis for axis in self.box.free if axis.dim in axes])
+    def seen(self, operand: Reference | Immediate, axes: frozenset[int]) -> Scalar:
+        return self.operand(operand, [axis for axis in self.box.free if axis.dim in axes])
 
     def tile(self, axes: frozenset[int], dtype: ElementType, name: str, slots: int = 1) -> Access:
         """A new tile for a value that varies along `axes`, seen with its own axes only."""
@@ -453,10 +455,10 @@ class Values:
         )
         return replace(access, dims=walked.dims)
 
-    def operand(self, each: Reference | Immediate, over: Sequence[Axis]) -> Scalar:
-        if isinstance(each, Immediate):
-            return each
-        return self.broadcast(self.node_of(each), self.program.axes_of(each), over)
+    def operand(self, operand: Reference | Immediate, over: Sequence[Axis]) -> Scalar:
+        if isinstance(operand, Immediate):
+            return operand
+        return self.broadcast(self.node_of(operand), self.program.axes_of(operand), over)
 
     def node_of(self, reference: Reference) -> Access:
         """The tile of a value, computed or loaded now if it is not there yet."""
@@ -468,28 +470,28 @@ class Values:
         return self.known[reference]
 
     def load(self, number: int) -> Access:
-        each = self.program.inputs[number]
-        assert each.buffer is not None
-        dtype = storage_of(each.dtype).dtype
-        own = [axis for axis in self.box.free if axis.dim in each.axes]
-        is_row = not any(each.strides[axis.dim] for axis in self.box.partitions)
+        source = self.program.inputs[number]
+        assert source.buffer is not None
+        dtype = storage_of(source.dtype).dtype
+        own = [axis for axis in self.box.free if axis.dim in source.axes]
+        is_row = not any(source.strides[axis.dim] for axis in self.box.partitions)
         if self.emitter.spreads and is_row and is_spread(self.box.count, size_of(own), dtype):
-            row = self._hbm(each.buffer, each.strides, each.offset, own)
-            return self._spread(row, each, dtype)
-        dst = self.tile(each.axes, dtype, "in", self.emitter.slots)
-        src = self._hbm(each.buffer, each.strides, each.offset, [*self.box.partitions, *own])
+            row = self._hbm(source.buffer, source.strides, source.offset, own)
+            return self._spread(row, source, dtype)
+        dst = self.tile(source.axes, dtype, "in", self.emitter.slots)
+        src = self._hbm(source.buffer, source.strides, source.offset, [*self.box.partitions, *own])
         self.emitter.builder.emit(DmaCopy(dst=dst, src=src))
         return dst
 
-    def _spread(self, row: Access, each: Input, dtype: ElementType) -> Access:
+    def _spread(self, row: Access, source: Input, dtype: ElementType) -> Access:
         """A row of memory in all partitions, by the Tensor engine."""
         builder = self.emitter.builder
         total = spread(builder, row, self.box.count)
         src = tile_access(total, [row.elements], [1])
         if stays_in_psum(builder, row.elements):
-            sizes = [axis.size for axis in self.box.free if axis.dim in each.axes]
+            sizes = [axis.size for axis in self.box.free if axis.dim in source.axes]
             return replace(src, dims=tile_access(total, sizes, _dense(sizes)).dims)
-        dst = self.tile(each.axes, dtype, "in")
+        dst = self.tile(source.axes, dtype, "in")
         builder.emit(TensorCopy(dst=replace(dst, dims=src.dims), src=src))
         return dst
 
@@ -563,10 +565,12 @@ class Values:
         if instruction is None or not _reads_psum(instruction):
             return False
         slots = self.emitter.slots if self._is_stored(Reference(greatest)) else 1
-        found = self.tile(node.axes, FLOAT32, "top", slots)
+        greatest_of_rows = self.tile(node.axes, FLOAT32, "top", slots)
         command = ReduceCommand.RESET_REDUCE
-        self.emitter.builder.emit(replace(instruction, reduce_res=found, reduce_cmd=command))
-        self.known[Reference(greatest)] = found
+        self.emitter.builder.emit(
+            replace(instruction, reduce_res=greatest_of_rows, reduce_cmd=command)
+        )
+        self.known[Reference(greatest)] = greatest_of_rows
         return True
 
     def _is_exponential(self, number: int) -> bool:
@@ -607,11 +611,13 @@ class Values:
             builder.emit(Activate(dst=dst, op=Activation.EXP, data=source, bias=bias))
             return True
         slots = self.emitter.slots if self._is_stored(Reference(total)) else 1
-        found = self.tile(program.nodes[total].axes, FLOAT32, "sum", slots)
+        sum_of_rows = self.tile(program.nodes[total].axes, FLOAT32, "sum", slots)
         builder.emit(
-            ActivateReduce(dst=dst, op=Activation.EXP, data=source, bias=bias, reduce_res=found)
+            ActivateReduce(
+                dst=dst, op=Activation.EXP, data=source, bias=bias, reduce_res=sum_of_rows
+            )
         )
-        self.known[Reference(total)] = found
+        self.known[Reference(total)] = sum_of_rows
         return True
 
     def _sum_of_squares(self, number: int, dst: Access) -> bool:
@@ -657,9 +663,9 @@ class Values:
         body, tiles = self._attempted(node, dst)
         if not all(map(_reads_psum, body)):
             builder.forget(tiles)
-            for each in node.operands:
-                if isinstance(each, Reference):
-                    self.in_sbuf(each)
+            for operand in node.operands:
+                if isinstance(operand, Reference):
+                    self.in_sbuf(operand)
             body, _ = self._attempted(node, dst)
         for instruction in body:
             builder.emit(instruction)
@@ -673,7 +679,9 @@ class Values:
         tiles = builder.tile_count
         with builder.block() as body:
             elementwise.emit(work)
-        return [each for each in body if isinstance(each, Instruction)], tiles
+        return [
+            node_of_body for node_of_body in body if isinstance(node_of_body, Instruction)
+        ], tiles
 
     def _work(self, node: Node, dst: Access) -> elementwise.Work:
         over = [axis for axis in self.box.free if axis.dim in node.axes]
@@ -682,7 +690,7 @@ class Values:
             name=node.name.removeprefix("reduce_"),  # of one element: value and initial value
             attributes=dict(node.attributes),
             dst=dst,
-            srcs=tuple(self.operand(each, over) for each in node.operands),
+            srcs=tuple(self.operand(operand, over) for operand in node.operands),
             operand=node.operand_dtype,
             result=node.dtype,
         )
@@ -734,14 +742,14 @@ class Values:
             )
         )
 
-    def _combine(self, node: Node, dst: Access, one: Access, other: Scalar) -> None:
+    def _combine(self, node: Node, dst: Access, access: Access, other: Scalar) -> None:
         elementwise.emit(
             elementwise.Work(
                 builder=self.emitter.builder,
                 name=node.name.removeprefix("reduce_"),
                 attributes={},
                 dst=dst,
-                srcs=(one, other),
+                srcs=(access, other),
                 operand=node.dtype,
                 result=node.dtype,
             )
@@ -782,8 +790,8 @@ def is_from_identity(node: Node) -> bool:
 
 def _reads_psum(instruction: Instruction) -> bool:
     """Whether an instruction may read what it reads of PSUM: one operand, not on GpSimd."""
-    reads = [each for each in instruction.reads() if isinstance(each, Access)]
-    count = sum(each.memory is Memory.PSUM for each in reads)
+    reads = [read for read in instruction.reads() if isinstance(read, Access)]
+    count = sum(read.memory is Memory.PSUM for read in reads)
     return not count or (count == 1 and instruction.engine in (Engine.VECTOR, Engine.SCALAR))
 
 

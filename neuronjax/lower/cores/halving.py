@@ -42,7 +42,9 @@ def _halves_of_loop(loop: Loop) -> tuple[Loop, Loop] | None:
     half = -(-loop.trips // 2)
 
     def change(node: Node) -> Node | None:
-        return _moved(node, loop.variable, half) if isinstance(node, Instruction) else None
+        return (
+            _later_instruction(node, loop.variable, half) if isinstance(node, Instruction) else None
+        )
 
     return (
         dataclasses.replace(loop, trips=half),
@@ -52,18 +54,18 @@ def _halves_of_loop(loop: Loop) -> tuple[Loop, Loop] | None:
 
 def _is_flagged(instruction: Instruction, variable: str) -> bool:
     """Whether a flag asks for the first or last iteration."""
-    values = (getattr(instruction, each.name) for each in dataclasses.fields(instruction))
-    return any(isinstance(each, First | Last) and variable in each.variables for each in values)
+    values = (getattr(instruction, field.name) for field in dataclasses.fields(instruction))
+    return any(isinstance(value, First | Last) and variable in value.variables for value in values)
 
 
-def _moved(instruction: Instruction, variable: str, by: int) -> Instruction:
+def _later_instruction(instruction: Instruction, variable: str, by: int) -> Instruction:
     """The instruction `by` iterations later."""
     changed: dict[str, Any] = {}
-    for each in dataclasses.fields(instruction):
-        old = getattr(instruction, each.name)
+    for field in dataclasses.fields(instruction):
+        old = getattr(instruction, field.name)
         new = _later(old, variable, by)
         if new is not old:
-            changed[each.name] = new
+            changed[field.name] = new
     return dataclasses.replace(instruction, **changed) if changed else instruction
 
 
@@ -82,8 +84,8 @@ def _later_access(value: Access, variable: str, by: int) -> Access:
     if variable not in value.variables:
         return value
     names = ("offset", "partition", "slot")
-    moved = {name: _later(getattr(value, name), variable, by) for name in names}
-    return dataclasses.replace(value, **moved)
+    later = {name: _later(getattr(value, name), variable, by) for name in names}
+    return dataclasses.replace(value, **later)
 
 
 def _later_offset(value: RegisterOffset, variable: str, by: int) -> RegisterOffset:
@@ -91,8 +93,8 @@ def _later_offset(value: RegisterOffset, variable: str, by: int) -> RegisterOffs
 
 
 def _later_tuple(value: tuple[Any, ...], variable: str, by: int) -> tuple[Any, ...]:
-    found = tuple(_later(each, variable, by) for each in value)
-    return value if all(a is b for a, b in zip(found, value, strict=True)) else found
+    entries = tuple(_later(entry, variable, by) for entry in value)
+    return value if all(a is b for a, b in zip(entries, value, strict=True)) else entries
 
 
 _MOVERS: Mapping[type, Callable[[Any, str, int], Any]] = {

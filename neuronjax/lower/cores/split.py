@@ -74,7 +74,8 @@ def split(program: Program) -> Program:
         return rebuilt(nodes, change)
 
     functions = tuple(
-        dataclasses.replace(each, body=body(each.body, each)) for each in program.functions
+        dataclasses.replace(function, body=body(function.body, function))
+        for function in program.functions
     )
     return dataclasses.replace(program, functions=functions, body=body(program.body, None))
 
@@ -82,10 +83,10 @@ def split(program: Program) -> Program:
 def _same(overlap: Overlap, roots: Mapping[str, str]) -> Same:
     """Whether buffers begin at one place: aliases do, other buffers must not meet at all."""
 
-    def same(one: Buffer, other: Buffer) -> bool | None:
-        if roots.get(one.name, one.name) == roots.get(other.name, other.name):
+    def same(buffer: Buffer, other: Buffer) -> bool | None:
+        if roots.get(buffer.name, buffer.name) == roots.get(other.name, other.name):
             return True
-        return False if overlap(one, other) is False else None
+        return False if overlap(buffer, other) is False else None
 
     return same
 
@@ -99,7 +100,7 @@ def _split(kernel: Kernel, same: Same, on_chip: frozenset[str]) -> Node:
         return kernel
     most = WORTH * _work(kernel.body, 1)
     units = _units(flow)
-    for find in (lambda: units, lambda: _together(flow, units, same)):
+    for find in (lambda: units, lambda: _meeting(flow, units, same)):
         bodies = _shared_out(flow, [_divided(flow, unit, same) for unit in find()])
         if any(not body or _work(body, 1) > most for body in bodies):
             continue
@@ -156,8 +157,8 @@ class _Flow:
 
     def body(self, share: Share) -> Nodes:
         """A core's share, and what that needs."""
-        needed = self.setters.union(share, *(self.needs[each] for each in share))
-        return tuple(share.get(each, self.nodes[each]) for each in sorted(needed))
+        needed = self.setters.union(share, *(self.needs[position] for position in share))
+        return tuple(share.get(position, self.nodes[position]) for position in sorted(needed))
 
 
 def _flow(kernel: Kernel) -> _Flow:
@@ -165,10 +166,10 @@ def _flow(kernel: Kernel) -> _Flow:
     needs: list[frozenset[int]] = []
     chains, setters = set(), set()
     for position, node in enumerate(kernel.body):
-        found, written = _found(kernel, node), _written(node)
-        before = [each for name in found for each in writers.get(name, ())]
-        needs.append(frozenset(before).union(*(needs[each] for each in before)))
-        if found & written:
+        reads, written = _needed(kernel, node), _written(node)
+        before = [writer for name in reads for writer in writers.get(name, ())]
+        needs.append(frozenset(before).union(*(needs[writer] for writer in before)))
+        if reads & written:
             chains.add(position)
         if any(name.startswith("$") for name in written):
             setters |= {position, *needs[position]}
@@ -184,15 +185,20 @@ def _flow(kernel: Kernel) -> _Flow:
 
 def _written(node: Node) -> set[str]:
     """Names of the tiles and registers that a node writes."""
-    return {_name(each) for leaf in leaves((node,)) for each in leaf.writes() if _is_local(each)}
+    return {
+        _name(operand)
+        for leaf in leaves((node,))
+        for operand in leaf.writes()
+        if _is_local(operand)
+    }
 
 
-def _found(kernel: Kernel, node: Node) -> set[str]:
+def _needed(kernel: Kernel, node: Node) -> set[str]:
     """What a node, or an iteration of a loop, reads before it has written it."""
     loop = node if isinstance(node, Loop) else Loop(variable="_", trips=1, body=(node,))
-    read = [each for leaf in leaves((node,)) for each in leaf.reads() if _is_local(each)]
-    registers = {_name(each) for each in read if isinstance(each, Register)}
-    names = {_name(each) for each in read}
+    read = [operand for leaf in leaves((node,)) for operand in leaf.reads() if _is_local(operand)]
+    registers = {_name(operand) for operand in read if isinstance(operand, Register)}
+    names = {_name(operand) for operand in read}
     tiles = [buffer for buffer in kernel.buffers if buffer.name in names]
     return registers | {buffer.name for buffer in carried(loop, tiles)}
 
@@ -210,40 +216,42 @@ def _name(operand: Access | Register) -> str:
 
 def _units(flow: _Flow) -> list[tuple[int, ...]]:
     """Positions of nodes that write HBM, together where one needs another."""
-    pairs = [(each, other) for each in flow.stores for other in flow.stores
-             if other in flow.needs[each]]  # fmt: skip
+    pairs = [(store, other) for store in flow.stores for other in flow.stores
+             if other in flow.needs[store]]  # fmt: skip
     return _joined(flow.stores, pairs)
 
 
-def _together(flow: _Flow, units: Sequence[tuple[int, ...]], same: Same) -> list[tuple[int, ...]]:
+def _meeting(flow: _Flow, units: Sequence[tuple[int, ...]], same: Same) -> list[tuple[int, ...]]:
     """Units, together where they meet in HBM."""
-    known = [touches(flow.body({each: flow.nodes[each] for each in unit})) for unit in units]
-    pairs = [
-        (units[one][0], units[other][0])
-        for one in range(len(units))
-        for other in range(one)
-        if conflicts(known[one], known[other], same) is not False
+    known = [
+        touches(flow.body({position: flow.nodes[position] for position in unit})) for unit in units
     ]
-    pairs += [(unit[0], each) for unit in units for each in unit]
+    pairs = [
+        (units[index][0], units[other][0])
+        for index in range(len(units))
+        for other in range(index)
+        if conflicts(known[index], known[other], same) is not False
+    ]
+    pairs += [(unit[0], position) for unit in units for position in unit]
     return _joined(flow.stores, pairs)
 
 
 def _joined(positions: Iterable[int], pairs: Iterable[tuple[int, int]]) -> list[tuple[int, ...]]:
     """Positions in groups, such that both of each pair are in one."""
-    group = {each: each for each in positions}
-    for one, other in pairs:
-        old, new = group[one], group[other]
+    group = {position: position for position in positions}
+    for left, other in pairs:
+        old, new = group[left], group[other]
         if old != new:
-            group = {each: new if at == old else at for each, at in group.items()}
-    found: dict[int, list[int]] = {}
-    for each, at in group.items():
-        found.setdefault(at, []).append(each)
-    return [tuple(each) for each in found.values()]
+            group = {position: new if at == old else at for position, at in group.items()}
+    groups: dict[int, list[int]] = {}
+    for position, at in group.items():
+        groups.setdefault(at, []).append(position)
+    return [tuple(members) for members in groups.values()]
 
 
 def _divided(flow: _Flow, unit: tuple[int, ...], same: Same) -> tuple[Share, Share]:
     """What each core runs of a unit: a half, or one of them everything."""
-    whole = {each: flow.nodes[each] for each in unit}
+    whole = {position: flow.nodes[position] for position in unit}
     (only, *others) = unit
     needed = any(only in needs for needs in flow.needs)
     if others or needed or only in flow.chains:
@@ -251,7 +259,7 @@ def _divided(flow: _Flow, unit: tuple[int, ...], same: Same) -> tuple[Share, Sha
     parts = halves(flow.nodes[only])
     if parts is None:
         return whole, {}
-    first, second = ({only: each} for each in parts)
+    first, second = ({only: part} for part in parts)
     meet = conflicts(touches(flow.body(first)), touches(flow.body(second)), same)
     return (first, second) if meet is False else (whole, {})
 

@@ -34,15 +34,15 @@ def absorbed(groups: Sequence[Group], fusion: Fusion) -> list[Group]:
 
 
 def _readers(groups: Sequence[Group], fusion: Fusion) -> Readers:
-    found: Readers = {}
+    readers: Readers = {}
     for group in groups:
         for op in group.operations:
             captured = [value for region in op.regions for value in region.captured()]
             for value in (*op.operands, *captured):
                 source = fusion.of.get(root_of(value))
                 if source is not None and source is not group:
-                    found.setdefault(source.number, set()).add(group.number)
-    return found
+                    readers.setdefault(source.number, set()).add(group.number)
+    return readers
 
 
 def _absorb(fusion: Fusion, readers: Readers, group: Group, value: Value, way: Map) -> bool:
@@ -61,15 +61,15 @@ def _translation(older: Group, group: Group, value: Value, way: Map) -> dict[int
     """Axis of the older domain -> axis of the newer one; None unless they are the same."""
     if older.domain is None or group.domain is None:
         return None
-    found = {
+    axes = {
         own: target
         for own, target in zip(older.maps[value], way, strict=True)
         if own is not None and target is not None
     }
-    if set(found) != _varied(older) or set(found.values()) != _varied(group):
+    if set(axes) != _varied(older) or set(axes.values()) != _varied(group):
         return None
-    same = all(older.domain[own] == group.domain[target] for own, target in found.items())
-    return found if same else None
+    same = all(older.domain[own] == group.domain[target] for own, target in axes.items())
+    return axes if same else None
 
 
 def _varied(group: Group) -> set[int]:
@@ -109,16 +109,16 @@ def _walked_alike(
 ) -> bool:
     """Whether the newer group sees every value of the older one in place, not through a view."""
     for value, way in group.inputs:
-        if fusion.of.get(value) is older and way != _moved(older.maps[value], translation):
+        if fusion.of.get(value) is older and way != _translated(older.maps[value], translation):
             return False
     return all(
         fusion.of.get(root_of(operand)) is not older or peel(operand)[0] in older.maps
-        for each in group.operations
-        for operand in each.operands
+        for operation in group.operations
+        for operand in operation.operands
     )
 
 
-def _moved(way: Map, translation: Mapping[int, int]) -> Map:
+def _translated(way: Map, translation: Mapping[int, int]) -> Map:
     return tuple(None if axis is None else translation[axis] for axis in way)
 
 
@@ -131,16 +131,16 @@ def _join(
         for value in op.results:
             fusion.of[value] = group
     for value, way in older.maps.items():
-        group.maps[value] = _moved(way, translation)
-    inputs = {(value, _moved(way, translation)): None for value, way in older.inputs}
+        group.maps[value] = _translated(way, translation)
+    inputs = {(value, _translated(way, translation)): None for value, way in older.inputs}
     kept = {key: None for key in group.inputs if fusion.of.get(key[0]) is not group}
     group.inputs = {**inputs, **kept}
     group.reduced |= frozenset(translation[axis] for axis in older.reduced)
     later = readers.pop(older.number, set()) - {group.number}
     readers.setdefault(group.number, set()).update(later)
-    for each in readers.values():
-        if older.number in each:
-            each.discard(older.number)
-            each.add(group.number)
+    for reader in readers.values():
+        if older.number in reader:
+            reader.discard(older.number)
+            reader.add(group.number)
     older.operations = []
     older.maps, older.inputs, older.domain = {}, {}, None

@@ -24,13 +24,13 @@ _TYPES = frozenset({"float32", "bfloat16", "float16"})
 
 def merged(groups: Sequence[Group], fusion: Fusion) -> list[Group]:
     """The groups, with those of attention put together."""
-    found = list(groups)
+    result = list(groups)
     for last in groups:
-        parts = _attention(last, found, fusion)
+        parts = _attention(last, result, fusion)
         if parts is None:
             continue
         first, middle, link = parts
-        inner = _together(first, middle)
+        inner = _joined_chain(first, middle)
         whole = replace(
             last,
             operations=[*inner.operations, *last.operations],
@@ -40,12 +40,12 @@ def merged(groups: Sequence[Group], fusion: Fusion) -> list[Group]:
             last=replace(last),
         )
         for group in (first, middle):
-            found.remove(group)
-        found[found.index(last)] = whole
+            result.remove(group)
+        result[result.index(last)] = whole
         for op in whole.operations:
             for value in op.results:
                 fusion.of[value] = whole
-    return found
+    return result
 
 
 def _attention(
@@ -64,7 +64,7 @@ def _attention(
         first = _scores(middle, fusion)
         if first is None or first not in groups or not is_product(first):
             continue
-        whole = _together(first, middle)
+        whole = _joined_chain(first, middle)
         if _fits(first, whole, last, side, link) and _in_order(first, middle, last, groups, fusion):
             return first, middle, link
     return None
@@ -97,40 +97,40 @@ def translation(first: Group, middle: Group) -> dict[int, int] | None:
     """Axis of the softmax -> axis of the scores; None: they do not agree."""
     assert first.domain is not None
     assert middle.domain is not None
-    found: dict[int, int] = {}
+    axes: dict[int, int] = {}
     for value, way in middle.inputs:
         if value not in first.maps:
             continue
         for own, axis in zip(first.maps[value], way, strict=True):
             if (own is None) != (axis is None):
                 return None
-            if own is not None and axis is not None and found.setdefault(axis, own) != own:
+            if own is not None and axis is not None and axes.setdefault(axis, own) != own:
                 return None
     sizes = {axis for axis, size in enumerate(middle.domain) if size != 1}
     targets = {axis for axis, size in enumerate(first.domain) if size != 1}
-    if set(found) != sizes or set(found.values()) != targets:
+    if set(axes) != sizes or set(axes.values()) != targets:
         return None
-    return found
+    return axes
 
 
-def _together(first: Group, middle: Group) -> Group:
+def _joined_chain(first: Group, middle: Group) -> Group:
     """Scores and softmax as one chain over the dimensions of the scores."""
-    found = translation(first, middle)
-    assert found is not None
+    axes = translation(first, middle)
+    assert axes is not None
     maps = dict(first.maps)
     for value, placed in middle.maps.items():
-        maps[value] = tuple(None if a is None else found.get(a) for a in placed)
+        maps[value] = tuple(None if a is None else axes.get(a) for a in placed)
     inputs = dict(first.inputs)
     for value, way in middle.inputs:
         if value not in first.maps:
-            moved = tuple(None if a is None else found.get(a) for a in way)
-            inputs[value, moved] = None
+            translated = tuple(None if a is None else axes.get(a) for a in way)
+            inputs[value, translated] = None
     return replace(
         first,
         operations=[*first.operations, *middle.operations],
         maps=maps,
         inputs=inputs,
-        reduced=frozenset(found[axis] for axis in middle.reduced if axis in found),
+        reduced=frozenset(axes[axis] for axis in middle.reduced if axis in axes),
     )
 
 

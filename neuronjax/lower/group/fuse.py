@@ -227,7 +227,7 @@ def _early_first(operations: Sequence[Op]) -> list[Op]:
     for op in operations:
         if is_elementwise(op) and math.prod(op.result.shape) <= SMALL:
             roots = [root_of(operand).producer for operand in op.operands]
-            if all(each is None or each.name == "constant" or each in early for each in roots):
+            if all(root is None or root.name == "constant" or root in early for root in roots):
                 early.add(op)
     return [
         *(op for op in operations if op in early),
@@ -237,7 +237,7 @@ def _early_first(operations: Sequence[Op]) -> list[Op]:
 
 def _acts(op: Op) -> bool:
     """Whether an operation does something beyond its results."""
-    inside = (_acts(each) for region in op.regions for each in region.operations)
+    inside = (_acts(operation) for region in op.regions for operation in region.operations)
     return bool(op.attributes.get("has_side_effect")) or any(inside)
 
 
@@ -260,11 +260,11 @@ def _merge(placed: list[int | None], relation: Map, base: Map) -> bool:
 
 def through(relation: Map, placed: Map, base: Value) -> Map:
     """Dimension of the base -> dimension of the domain."""
-    found: list[int | None] = [None] * len(base.shape)
+    axes: list[int | None] = [None] * len(base.shape)
     for dim, axis in enumerate(relation):
         if axis is not None:
-            found[axis] = placed[dim]
-    return tuple(found)
+            axes[axis] = placed[dim]
+    return tuple(axes)
 
 
 def outputs(group: Group, uses: dict[Value, list[Op | None]]) -> Iterator[Value]:

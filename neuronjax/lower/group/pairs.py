@@ -29,22 +29,22 @@ def paired(groups: Sequence[Group], fusion: Fusion) -> list[Group]:
 
     What reads the older one and was in between comes after the pair.
     """
-    found = list(groups)
+    result = list(groups)
     for newer in groups:
-        older = _older(newer, found, fusion)
+        older = _older(newer, result, fusion)
         if older is None:
             continue
-        late = _readers(older, newer, found, fusion)
-        whole = _together(older, newer)
-        place = found.index(newer)
-        early = [group for group in found[:place] if group is not older and group not in late]
-        found = [*early, whole, *late, *found[place + 1 :]]
+        late = _readers(older, newer, result, fusion)
+        whole = _joined_chain(older, newer)
+        place = result.index(newer)
+        early = [group for group in result[:place] if group is not older and group not in late]
+        result = [*early, whole, *late, *result[place + 1 :]]
         for op in whole.operations:
             for value in op.results:
                 fusion.of[value] = whole
-        for number, group in enumerate(found):
+        for number, group in enumerate(result):
             group.number = number
-    return found
+    return result
 
 
 def _older(newer: Group, groups: Sequence[Group], fusion: Fusion) -> Group | None:
@@ -63,23 +63,23 @@ def _older(newer: Group, groups: Sequence[Group], fusion: Fusion) -> Group | Non
 
 def _sources(group: Group, fusion: Fusion) -> set[Group]:
     """The groups whose values a group reads."""
-    found = set()
+    sources = set()
     for op in group.operations:
         captured = [value for region in op.regions for value in region.captured()]
         for value in (*op.operands, *captured):
             source = fusion.of.get(root_of(value))
             if source is not None and source is not group:
-                found.add(source)
-    return found
+                sources.add(source)
+    return sources
 
 
 def _readers(older: Group, newer: Group, groups: Sequence[Group], fusion: Fusion) -> list[Group]:
     """The groups between both that need the older one, directly or not."""
-    found: list[Group] = []
+    readers: list[Group] = []
     for group in groups[groups.index(older) + 1 : groups.index(newer)]:
-        if not _sources(group, fusion).isdisjoint([older, *found]):
-            found.append(group)
-    return found
+        if not _sources(group, fusion).isdisjoint([older, *readers]):
+            readers.append(group)
+    return readers
 
 
 def _reads_in_place(newer: Group, older: Group, fusion: Fusion) -> bool:
@@ -96,28 +96,28 @@ def _reads_in_place(newer: Group, older: Group, fusion: Fusion) -> bool:
 
 def _alike(older: Group, newer: Group) -> bool:
     """Whether results of both have the same dimensions, each of the same operand."""
-    found = translation(older, newer)
-    if found is None:
+    axes = translation(older, newer)
+    if axes is None:
         return False
-    one, other = _roles(older.root), _roles(newer.root)
-    return all(other[axis] == one[own] for axis, own in found.items())
+    older_roles, other = _roles(older.root), _roles(newer.root)
+    return all(other[axis] == older_roles[own] for axis, own in axes.items())
 
 
 def _may_pair(group: Group) -> bool:
     return is_product(group) and group.other is None and may_stay(group.root)
 
 
-def _together(older: Group, newer: Group) -> Group:
+def _joined_chain(older: Group, newer: Group) -> Group:
     """Both as one chain over the dimensions of the newer one."""
-    found = translation(older, newer)
-    assert found is not None
-    back = {own: axis for axis, own in found.items()}
+    axes = translation(older, newer)
+    assert axes is not None
+    back = {own: axis for axis, own in axes.items()}
 
-    def moved(way: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    def in_newer(way: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return tuple(None if axis is None else back.get(axis) for axis in way)
 
-    maps = {value: moved(way) for value, way in older.maps.items()}
-    inputs = {(value, moved(way)): None for value, way in older.inputs}
+    maps = {value: in_newer(way) for value, way in older.maps.items()}
+    inputs = {(value, in_newer(way)): None for value, way in older.inputs}
     inputs |= {key: None for key in newer.inputs if key[0] not in older.maps}
     return replace(
         newer,
@@ -125,7 +125,7 @@ def _together(older: Group, newer: Group) -> Group:
         maps={**maps, **newer.maps},
         inputs=inputs,
         other=older.root,
-        axes=tuple(sorted(found.items())),
+        axes=tuple(sorted(axes.items())),
     )
 
 

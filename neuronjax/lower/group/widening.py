@@ -28,21 +28,21 @@ def widened_late(groups: Sequence[Group], fusion: Fusion, graph: Graph) -> list[
 
 def _readers(groups: Sequence[Group], graph: Graph) -> defaultdict[Value, set[Group | None]]:
     """Value -> the groups that read it, through views too; None: it is needed as it is."""
-    found: defaultdict[Value, set[Group | None]] = defaultdict(set)
+    readers: defaultdict[Value, set[Group | None]] = defaultdict(set)
     for group in groups:
         for op in group.operations:
             for operand in op.operands:
-                found[root_of(operand)].add(group)
+                readers[root_of(operand)].add(group)
             for region in op.regions:
                 for value in region.captured():
-                    found[root_of(value)].add(None)
+                    readers[root_of(value)].add(None)
     for value in graph.results:
-        found[root_of(value)].add(None)
-    return found
+        readers[root_of(value)].add(None)
+    return readers
 
 
 def _ways(group: Group, value: Value) -> list[Map]:
-    return [way for each, way in group.inputs if each is value]
+    return [way for operand, way in group.inputs if operand is value]
 
 
 def _may_widen(reader: Group, op: Op) -> bool:
@@ -53,10 +53,10 @@ def _may_widen(reader: Group, op: Op) -> bool:
     if not reader.takes_reductions and 0 in users:
         return False
     seen = (
-        peel(each)[0]
+        peel(operand)[0]
         for index in users
-        for each in reader.operations[index].operands
-        if root_of(each) is op.result
+        for operand in reader.operations[index].operands
+        if root_of(operand) is op.result
     )
     return all(base is op.result for base in seen) and len(_ways(reader, op.result)) == 1
 

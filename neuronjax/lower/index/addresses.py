@@ -61,10 +61,10 @@ def start(
 ) -> RegisterOffset | Affine:
     """Where the window of a vector begins, clamped."""
     total: Register | None = None
-    for each in table.components:
-        if each.limit and each.step:
-            loaded = load(scope, builder, table, index, each, at)
-            total = plus(scope, builder, table, total, scaled(scope, builder, each, loaded))
+    for component in table.components:
+        if component.limit and component.step:
+            loaded = load(scope, builder, table, index, component, at)
+            total = plus(scope, builder, table, total, scaled(scope, builder, component, loaded))
     return offset(table, at, total)
 
 
@@ -81,22 +81,22 @@ def load(
     builder: KernelBuilder,
     table: GatherTable,
     index: View,
-    each: Component,
+    component: Component,
     at: Position,
     outside: Register | None = None,
 ) -> Register:
     """A component of a vector between 0 and its limit; `outside` counts those that were not."""
     stride, step = index.strides
-    first = at.number * stride + (index.offset + each.column * step)
+    first = at.number * stride + (index.offset + component.column * step)
     raw = scope.unit.register(None, "raw")
-    kept = scope.unit.register(each.limit, "at")
+    kept = scope.unit.register(component.limit, "at")
     src = Access(buffer=index.buffer, offset=first, dims=(Dim(1, 1),))
     builder.emit(RegisterLoad(dst=raw, src=src))
     if np.issubdtype(table.dtype, np.unsignedinteger):
-        _limit_unsigned(scope, builder, kept, raw, each.limit)
+        _limit_unsigned(scope, builder, kept, raw, component.limit)
     else:
         _arithmetic(builder, kept, AluOp.MAXIMUM, raw, 0)
-        _arithmetic(builder, kept, AluOp.MINIMUM, kept, each.limit)
+        _arithmetic(builder, kept, AluOp.MINIMUM, kept, component.limit)
     if outside is not None:
         differs = scope.unit.register(1, "differs")
         builder.emit(RegisterArithmetic(dst=differs, op=AluOp.NOT_EQUAL, left=kept, right=raw))
@@ -116,23 +116,29 @@ def _limit_unsigned(
     builder.emit(RegisterArithmetic(dst=kept, op=AluOp.ADD, left=kept, right=high))
 
 
-def scaled(scope: Scope, builder: KernelBuilder, each: Component, number: Register) -> Register:
+def scaled(
+    scope: Scope, builder: KernelBuilder, component: Component, number: Register
+) -> Register:
     """A number of a vector as rows."""
-    if each.step == 1:
+    if component.step == 1:
         return number
-    found = scope.unit.register(each.limit * each.step, "at")
-    _arithmetic(builder, found, AluOp.MULTIPLY, number, each.step)
-    return found
+    rows = scope.unit.register(component.limit * component.step, "at")
+    _arithmetic(builder, rows, AluOp.MULTIPLY, number, component.step)
+    return rows
 
 
 def plus(
-    scope: Scope, builder: KernelBuilder, table: GatherTable, one: Register | None, other: Register
+    scope: Scope,
+    builder: KernelBuilder,
+    table: GatherTable,
+    register: Register | None,
+    other: Register,
 ) -> Register:
     """A sum of rows."""
-    if one is None:
+    if register is None:
         return other
     total = scope.unit.register(table.rows - 1, "at")
-    builder.emit(RegisterArithmetic(dst=total, op=AluOp.ADD, left=one, right=other))
+    builder.emit(RegisterArithmetic(dst=total, op=AluOp.ADD, left=register, right=other))
     return total
 
 
@@ -142,7 +148,7 @@ def _arithmetic(
     builder.emit(RegisterArithmetic(dst=dst, op=op, left=left, right=Immediate(right)))
 
 
-def moved(at: RegisterOffset | Affine, by: Affine) -> RegisterOffset | Affine:
+def shifted(at: RegisterOffset | Affine, by: Affine) -> RegisterOffset | Affine:
     """An address some elements further."""
     return replace(at, base=at.base + by) if isinstance(at, RegisterOffset) else at + by
 
@@ -154,7 +160,7 @@ def zero(builder: KernelBuilder, register: Register) -> None:
 
 def copy(builder: KernelBuilder, dst: Access, src: Access) -> None:
     """A transfer whose descriptors are made where the generation makes them."""
-    dynamic = any(isinstance(each.offset, RegisterOffset) for each in (dst, src))
+    dynamic = any(isinstance(access.offset, RegisterOffset) for access in (dst, src))
     mode, engine = DescriptorMode.STATIC, Engine.SYNC
     if dynamic:
         mode = DescriptorMode.HARDWARE

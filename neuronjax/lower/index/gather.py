@@ -121,13 +121,13 @@ def _by_row(
     for batch in gather_table.batches(table.vectors):
         with builder.loop(batch.trips) as trip:
             base = trip * (batch.columns * batch.partitions) + batch.base
-            found = starts.emit(batch, base)
+            row_starts = starts.emit(batch, base)
             with builder.loop(batch.columns) as column:
                 first = column * batch.partitions + base
                 for part in gather_table.parts(table.window, most):
                     with gather_table.walked(builder, part) as at:
                         tile = _tile(builder, target, batch, part, first, at)
-                        where = starts.column(found, column)
+                        where = starts.column(row_starts, column)
                         seen = gather_table.rows_access(source, table, part, at)
                         builder.emit(DmaGather(dst=tile, table=seen, index=where))
                         dst = windows_access(target, table, batch, part, first, at)
@@ -162,7 +162,7 @@ def windows_access(
     strides = dense_strides(table.window)
     return walk(
         buffer,
-        first * table.elements + gather_table.moved(at, strides),
+        first * table.elements + gather_table.offset_of(at, strides),
         (batch.partitions, *part.sizes),
         (table.elements, *strides),
     )

@@ -78,11 +78,13 @@ class GatherTable:
     @property
     def are_disjoint(self) -> bool:
         """Whether windows of different rows have no element in common."""
-        steps = [(each.step * self.apart, each.limit + 1) for each in self.components]
-        steps += [(each.step * self.apart, each.size) for each in self.batching]
+        steps = [
+            (component.step * self.apart, component.limit + 1) for component in self.components
+        ]
+        steps += [(axis.step * self.apart, axis.size) for axis in self.batching]
         walk = zip(self.strides, self.window, strict=True)
         reached = 1
-        for stride, size in sorted([*walk, *(each for each in steps)]):
+        for stride, size in sorted([*walk, *(step for step in steps)]):
             if size == 1:
                 continue
             if stride < reached:
@@ -177,12 +179,12 @@ def parts(window: Sequence[int], most: int) -> Iterator[Part]:
         size = _step(sizes[d], max(1, most // count))
         loops = [(d, sizes[d] // size, size)] + [(o, sizes[o], 1) for o in range(d)]
         inner = tuple(1 if o < d else size if o == d else n for o, n in enumerate(sizes))
-        yield Part(tuple(each for each in reversed(loops) if each[1] > 1), inner)
+        yield Part(tuple(loop for loop in reversed(loops) if loop[1] > 1), inner)
         left = sizes[d] % size
         if left:
             tail = [*sizes[:d], left, *sizes[d + 1 :]]
-            for each in parts(tail, most):
-                yield replace(each, base=(*each.base, (d, sizes[d] - left)))
+            for part in parts(tail, most):
+                yield replace(part, base=(*part.base, (d, sizes[d] - left)))
         return
     yield Part((), tuple(sizes))
 
@@ -210,7 +212,7 @@ def walked(builder: KernelBuilder, part: Part) -> Iterator[dict[int, Affine]]:
         yield at
 
 
-def moved(at: dict[int, Affine], strides: Sequence[int]) -> Affine:
+def offset_of(at: dict[int, Affine], strides: Sequence[int]) -> Affine:
     """The offset of a position in a window."""
     total = ZERO
     for d, position in at.items():
@@ -229,7 +231,7 @@ def rows_access(view: View, table: GatherTable, part: Part, at: dict[int, Affine
     inner = tuple(Dim(stride, size) for stride, size in pairs if size > 1)
     return Access(
         buffer=view.buffer,
-        offset=moved(at, table.strides) + view.offset,
+        offset=offset_of(at, table.strides) + view.offset,
         dims=(Dim(table.apart, table.rows), *inner),
     )
 
@@ -258,16 +260,16 @@ class Starts:
         loaded = self._loaded(batch, base)
         total: Access | None = None
         valid: Access | None = None
-        for each in self.table.components:
-            raw = replace(loaded, offset=Affine(each.column))
+        for component in self.table.components:
+            raw = replace(loaded, offset=Affine(component.column))
             raw = replace(raw, dims=(Dim(len(self.table.components), batch.columns),))
-            inside = self._clamped(raw, each.limit)
+            inside = self._clamped(raw, component.limit)
             if self.checks:
                 same = self._tile(shape, UINT8)
                 self._custom(same, CustomFunction.COMPARE_EQ, inside, raw)
                 valid = self._both(valid, same)
-            if each.limit and each.step:
-                total = self._plus(total, self._scaled(inside, each.step))
+            if component.limit and component.step:
+                total = self._plus(total, self._scaled(inside, component.step))
         for shared in self.table.batching:
             if shared.step:
                 total = self._plus(total, self._shared(shared, batch, base))
@@ -341,17 +343,17 @@ class Starts:
         self._custom(own, CustomFunction.REMAINDER, place, Immediate(shared.size))
         return self._scaled(own, shared.step)
 
-    def _plus(self, one: Access | None, other: Access) -> Access:
-        return self._joined(one, other, CustomFunction.ADD)
+    def _plus(self, access: Access | None, other: Access) -> Access:
+        return self._joined(access, other, CustomFunction.ADD)
 
-    def _both(self, one: Access | None, other: Access) -> Access:
-        return self._joined(one, other, CustomFunction.AND)
+    def _both(self, access: Access | None, other: Access) -> Access:
+        return self._joined(access, other, CustomFunction.AND)
 
-    def _joined(self, one: Access | None, other: Access, function: CustomFunction) -> Access:
-        if one is None:
+    def _joined(self, access: Access | None, other: Access, function: CustomFunction) -> Access:
+        if access is None:
             return other
         joined = self._tile((other.partitions, other.free_elements), other.element_type)
-        self._custom(joined, function, one, other)
+        self._custom(joined, function, access, other)
         return joined
 
     def _custom(self, dst: Access, function: CustomFunction, *srcs: Access | Immediate) -> None:

@@ -67,7 +67,7 @@ def pad(scope: Scope, op: Op) -> None:
         first.append(begin)
         count.append(end - begin + 1)
         start.append(low[axis] + begin * step)
-    steps = [each + 1 for each in interior]
+    steps = [padding + 1 for padding in interior]
     seen = scope.view(source).sliced(
         first, [f + n for f, n in zip(first, count, strict=True)], [1] * len(first)
     )
@@ -132,7 +132,7 @@ def in_place(scope: Scope, op: Op, operand: Value, result: Value | None = None) 
     `result` says which result, of several.
     """
     result = result or op.result
-    alone = sum(root_of(each) is root_of(operand) for each in op.operands) == 1
+    alone = sum(root_of(value) is root_of(operand) for value in op.operands) == 1
     if alone and scope.dies(operand, scope.current) and result not in scope.preferred:
         view = scope.view(operand)
         if view.is_dense:
@@ -200,8 +200,8 @@ def _move(
     source: bool,
 ) -> None:
     """A transfer between `other` and a part of a buffer that begins at `start`."""
-    moved = part.access(start)
-    src, dst = (moved, other) if source else (other, moved)
+    part_access = part.access(start)
+    src, dst = (part_access, other) if source else (other, part_access)
     addresses.copy(builder, dst, src)
 
 

@@ -73,16 +73,16 @@ def loaded(
     step, *strides = view.strides
     slot = gather_table.slot_of(first, *at.values())
     news = tile(builder, (batch.partitions, part.elements), view.buffer.dtype, slot)
-    start = first * step + gather_table.moved(at, strides) + view.offset
+    start = first * step + gather_table.offset_of(at, strides) + view.offset
     sizes = (batch.partitions, *part.sizes)
     builder.emit(DmaCopy(dst=news, src=walk(view.buffer, start, sizes, view.strides)))
     return news
 
 
-def turned(builder: KernelBuilder, found: Buffer, batch: Batch, scratch: Buffer) -> None:
+def turned(builder: KernelBuilder, buffer: Buffer, batch: Batch, scratch: Buffer) -> None:
     """Row numbers [partitions, columns] to memory, one column after the other."""
     shape = (batch.partitions, batch.columns)
-    src = Access(buffer=found, partitions=shape[0], dims=(Dim(1, shape[1]),), dtype=UINT32)
+    src = Access(buffer=buffer, partitions=shape[0], dims=(Dim(1, shape[1]),), dtype=UINT32)
     builder.emit(DmaCopy(dst=walk(scratch, ZERO, shape, (1, shape[0])), src=src))
 
 
@@ -96,7 +96,7 @@ def equal(
     """1 where the vectors of a partition and of an element name the same row, else 0."""
     count = where.partitions
     slot = gather_table.slot_of(column)
-    other, same = (tile(builder, (count, count), each, slot) for each in (UINT32, dtype))
+    other, same = (tile(builder, (count, count), kind, slot) for kind in (UINT32, dtype))
     builder.emit(DmaCopy(dst=other, src=walk(scratch, column * count, (count, count), (0, 1))))
     spread = replace(where, dims=(Dim(0, count),), dtype=UINT32)
     builder.emit(
@@ -138,23 +138,23 @@ class RowSums:
     def write(self) -> None:
         """The kernel."""
         finite = self._finite()
-        with self.builder.block() as together:
-            self._all(self._together, is_turned=True)
+        with self.builder.block() as at_once:
+            self._all(self._at_once, is_turned=True)
         with self.builder.block() as apart:
             self._all(self._apart, is_turned=False)
-        self.builder.branch(finite, together, apart)
+        self.builder.branch(finite, at_once, apart)
 
     def _all(self, body: Callable[[_Vectors], None], *, is_turned: bool) -> None:
         starts = Starts(self.builder, self.table, self.index, checks=True)
         for batch in gather_table.batches(self.table.vectors):
             with self.builder.loop(batch.trips) as trip:
                 base = trip * (batch.columns * batch.partitions) + batch.base
-                found = starts.emit(batch, base)
+                row_starts = starts.emit(batch, base)
                 if is_turned:
-                    turned(self.builder, found, batch, self.scratch)
+                    turned(self.builder, row_starts, batch, self.scratch)
                 with self.builder.loop(batch.columns) as column:
                     first = column * batch.partitions + base
-                    body((starts.column(found, column), column, batch, first))
+                    body((starts.column(row_starts, column), column, batch, first))
 
     @functools.cached_property
     def _most(self) -> int:
@@ -191,18 +191,18 @@ class RowSums:
     def _watch(self, total: Access, news: Access) -> None:
         """Zeros times finite numbers are zeros; their sum with anything else is NaN for ever."""
         zeros = tile(self.builder, (news.partitions, news.free_elements), news.element_type)
-        found = tile(self.builder, (news.partitions, 1))
+        is_finite = tile(self.builder, (news.partitions, 1))
         self.builder.emit(
             TensorScalarReduce(
                 dst=zeros, data=news, op0=AluOp.MULTIPLY, operand0=Immediate(0.0),
-                reduce_op=AluOp.ADD, reduce_res=found,
+                reduce_op=AluOp.ADD, reduce_res=is_finite,
             )
         )  # fmt: skip
-        self.builder.emit(TensorTensor(dst=total, data1=total, data2=found, op=AluOp.ADD))
+        self.builder.emit(TensorTensor(dst=total, data1=total, data2=is_finite, op=AluOp.ADD))
 
     # All vectors of a column together
 
-    def _together(self, vectors: _Vectors) -> None:
+    def _at_once(self, vectors: _Vectors) -> None:
         where, column, batch, first = vectors
         same = equal(self.builder, self.scratch, where, column, self.updates.buffer.dtype)
         rank = ranks(self.builder, same)
@@ -218,8 +218,8 @@ class RowSums:
                 size = min(MOVING, part.elements - start)
                 total = self._bank(index, where.partitions, size)
                 moving, into = (
-                    tile_access(each.buffer, [size], [1], offset=start, slot=each.slot)
-                    for each in (news, sums)
+                    tile_access(values.buffer, [size], [1], offset=start, slot=values.slot)
+                    for values in (news, sums)
                 )
                 self.builder.emit(Matmul(dst=total, stationary=same, moving=moving))
                 self.builder.emit(TensorCopy(dst=into, src=total))

@@ -49,7 +49,9 @@ def scatter(scope: Scope, op: Op) -> None:
         host.lower(scope, op)
         return
     numbers = op.attributes["scatter_dimension_numbers"]
-    targets = [in_place(scope, op, each, r) for each, r in zip(operands, op.results, strict=True)]
+    targets = [
+        in_place(scope, op, operand, r) for operand, r in zip(operands, op.results, strict=True)
+    ]
     if not all(updates[0].shape):
         return
     batch_shape, index = vectors(scope, indices, numbers["index_vector_dim"])
@@ -58,7 +60,7 @@ def scatter(scope: Scope, op: Op) -> None:
         targets[0], sizes, numbers["scattered_dims_to_operand_dims"],
         shared_dimensions(numbers, "input"), batch_shape, indices.dtype,
     )  # fmt: skip
-    news = [_updates(scope, each, numbers, (table.vectors, *sizes)) for each in updates]
+    news = [_updates(scope, update, numbers, (table.vectors, *sizes)) for update in updates]
     unique = bool(op.attributes.get("unique_indices", False)) or how.is_set
     largest = max(targets, key=lambda view: view.buffer.dtype.storage_bits).buffer.dtype
     one_by_one = addresses.are_better(table, largest) or not table.are_disjoint
@@ -145,12 +147,12 @@ class _Scatter:
         for batch in gather_table.batches(self.table.vectors):
             with self.builder.loop(batch.trips) as trip:
                 base = trip * (batch.columns * batch.partitions) + batch.base
-                found = starts.emit(batch, base)
+                row_starts = starts.emit(batch, base)
                 if self.scratch is not None:
-                    turned(self.builder, found, batch, self.scratch)
+                    turned(self.builder, row_starts, batch, self.scratch)
                 with self.builder.loop(batch.columns) as column:
                     first = column * batch.partitions + base
-                    self._column(starts.column(found, column), column, batch, first)
+                    self._column(starts.column(row_starts, column), column, batch, first)
 
     def _column(self, where: Access, column: Affine, batch: Batch, first: Affine) -> None:
         ranks = None
@@ -158,14 +160,16 @@ class _Scatter:
             ranks = self._ranks(where, column)
         tiles = 2 * len(self.targets)
         most = min(
-            gather_table.most_elements(self.builder.core, each.buffer.dtype, tiles)
-            for each in self.targets
+            gather_table.most_elements(self.builder.core, target.buffer.dtype, tiles)
+            for target in self.targets
         )
         for part in gather_table.parts(
             self.table.window, most if self.how.graph is None else most // 4
         ):
             with gather_table.walked(self.builder, part) as at:
-                news = [loaded(self.builder, each, batch, part, first, at) for each in self.updates]
+                news = [
+                    loaded(self.builder, update, batch, part, first, at) for update in self.updates
+                ]
                 if ranks is None:
                     self._combine(news, where, where, part, at)
                 else:
@@ -220,7 +224,7 @@ class _Scatter:
         at: dict[int, Affine],
     ) -> None:
         """Rows `chosen` of each operand, combined with updates."""
-        tables = [gather_table.rows_access(each, self.table, part, at) for each in self.targets]
+        tables = [gather_table.rows_access(target, self.table, part, at) for target in self.targets]
         if self.how.graph is not None:
             inside = self._inside(where)
             olds = []
@@ -259,14 +263,14 @@ class _Scatter:
             outside = self.scope.unit.register(len(self.table.components), "outside")
             addresses.zero(self.builder, outside)
             total: Register | None = None
-            for each in self.table.components:
+            for component in self.table.components:
                 inside = self.scope.unit.register(1, "inside")
-                found = addresses.load(
-                    self.scope, self.builder, self.table, self.index, each, at, outside
+                rows = addresses.load(
+                    self.scope, self.builder, self.table, self.index, component, at, outside
                 )
-                if each.limit and each.step:
-                    found = addresses.scaled(self.scope, self.builder, each, found)
-                    total = addresses.plus(self.scope, self.builder, self.table, total, found)
+                if component.limit and component.step:
+                    rows = addresses.scaled(self.scope, self.builder, component, rows)
+                    total = addresses.plus(self.scope, self.builder, self.table, total, rows)
             start = addresses.offset(self.table, at, total)
             if inside is None:
                 self._window(start, at.number)
@@ -305,12 +309,14 @@ class _Scatter:
         places: list[Access] = []
         tiles: list[Access] = []
         for view in self.targets:
-            moved = addresses.moved(start, gather_table.moved(at, view.strides) + view.offset)
-            places.append(_spread_access(view.buffer, moved, view.strides, window))
+            offset = addresses.shifted(
+                start, gather_table.offset_of(at, view.strides) + view.offset
+            )
+            places.append(_spread_access(view.buffer, offset, view.strides, window))
         for view in self.updates:
             step, *strides = view.strides
-            moved = number * step + gather_table.moved(at, strides) + view.offset
-            places.append(_spread_access(view.buffer, moved, strides, window))
+            offset = number * step + gather_table.offset_of(at, strides) + view.offset
+            places.append(_spread_access(view.buffer, offset, strides, window))
         for place in places:
             tile = self._tile(shape, place.element_type)
             addresses.copy(self.builder, tile, place)

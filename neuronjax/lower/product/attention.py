@@ -20,7 +20,7 @@ from neuronjax.lower.chain.tiles import Axis, Box, TileEmitter, is_from_identity
 from neuronjax.lower.operations import peel
 from neuronjax.lower.product.blocking import MOVING, STATIONARY
 from neuronjax.lower.product.matmul import Sides, dimensions, multiplied
-from neuronjax.lower.product.panels import Panel, Position, blocks, moved, tiles
+from neuronjax.lower.product.panels import Panel, Position, blocks, shifted, tiles
 from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.steps import Batch, Step
 from neuronjax.lower.scope import Epilogue, Scope, chain_name
@@ -83,13 +83,13 @@ def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
         inner_views, outer_views = seen[3 : 3 + counts[0]], seen[3 + counts[0] :]
         inner_buffers = [*(v.buffer for v in inner_views), *made[: counts[1]]]
         outer_buffers = [*(v.buffer for v in outer_views), *made[counts[1] :]]
-        one = product_writer(builder, rows.op, first, pair, inner, inner_buffers, version)
-        one.emitter.wanted = frozenset({weights.reference})
+        scores_writer = product_writer(builder, rows.op, first, pair, inner, inner_buffers, version)
+        scores_writer.emitter.wanted = frozenset({weights.reference})
         two = product_writer(builder, op, last, others, epilogue, outer_buffers, version)
-        AttentionWriter(builder, one, two, weights).write()
+        AttentionWriter(builder, scores_writer, two, weights).write()
 
     key = ("attention", first, last, weights, inner.program, epilogue.program,
-           tuple(str(each.dtype) for each in (*rows.op.operands, *op.operands, *op.results)),
+           tuple(str(value.dtype) for value in (*rows.op.operands, *op.operands, *op.results)),
            str(rows.op.result.dtype))  # fmt: skip
     views = [*first_views, value_view, *inner.views, *epilogue.views]
     buffers = [*inner.buffers, *epilogue.buffers]
@@ -159,7 +159,7 @@ class AttentionWriter:
             some = functools.partial(self._batches, step, count)
             self.first.batches((*batches[:-1], fewer), position, some)
         else:
-            self.first.batches(batches, position, self._one)
+            self.first.batches(batches, position, self._of_batch)
 
     def _batches(
         self, step: tuple[tuple[int, int], ...], count: int, position: dict[int, Affine]
@@ -167,10 +167,10 @@ class AttentionWriter:
         """Some batches of few queries."""
         works = []
         for number in range(count):
-            at = moved(position, tuple((dim, number * n) for dim, n in step))
+            at = shifted(position, tuple((dim, number * n) for dim, n in step))
             keys, values = self._panels(at)
             works.append(Work(tuple(self.queries), at, keys, values))
-        self._together(works)
+        self._side_by_side(works)
 
     def _panels(self, position: Position) -> tuple[list[Panel], list[Panel]]:
         """All keys and values of one batch."""
@@ -178,32 +178,32 @@ class AttentionWriter:
         there = self._beyond(position)
         return keys, self.last.panels(self.value_operand, self.columns, self.last_steps, there)
 
-    def _one(self, position: Position) -> None:
+    def _of_batch(self, position: Position) -> None:
         """All queries of one batch: keys and values stay."""
         keys, values = self._panels(position)
         for block in blocks(self.queries, STATIONARY):
             *around, last = block.loops or (None,)
-            start = moved(position, block.base)
+            start = shifted(position, block.base)
             if last is None:
-                self._together([Work(block.tile, start, keys, values)])
+                self._side_by_side([Work(block.tile, start, keys, values)])
                 continue
             step, odd = last.step, last.size % 2
 
             def pair(at: dict[int, Affine], tile: tuple[Axis, ...] = block.tile,
                      places: tuple[tuple[int, int], ...] = (
                          (last.dim, 0), (last.dim, step))) -> None:  # fmt: skip
-                works = [Work(tile, moved(at, (place,)), keys, values) for place in places]
-                self._together(works)
+                works = [Work(tile, shifted(at, (place,)), keys, values) for place in places]
+                self._side_by_side(works)
 
             if last.size > 1:
                 halves = Axis(last.dim, last.size // 2, 2 * step)
                 self.first.loops((*around, halves), start, pair)
             if odd:
                 end = ((last.dim, (last.size - 1) * step),)
-                self.first.loops(around, moved(start, end), functools.partial(
+                self.first.loops(around, shifted(start, end), functools.partial(
                     pair, tile=block.tile, places=((last.dim, 0),)))  # fmt: skip
 
-    def _together(self, works: Sequence[Work]) -> None:
+    def _side_by_side(self, works: Sequence[Work]) -> None:
         """Scores of all of them before anything waits for what becomes of the first."""
         given = [self._begun(work) for work in works]
         for work, scores in zip(works, given, strict=True):
@@ -211,10 +211,10 @@ class AttentionWriter:
 
     def _beyond(self, position: Position) -> dict[int, Affine]:
         """The position in the last product."""
-        found = dict.fromkeys(range(len(self.last.product.sizes)), ZERO)
+        there = dict.fromkeys(range(len(self.last.product.sizes)), ZERO)
         for dim, axis in self.weights.dims:
-            found[dim] = position[axis]
-        return found
+            there[dim] = position[axis]
+        return there
 
     def _begun(self, work: Work) -> dict[Reference, Access]:
         """Scores, or what their first operation makes of them."""
@@ -229,7 +229,7 @@ class AttentionWriter:
             users == list(program.nodes[:1])
             and storage_of(self.first.result).dtype == FLOAT32
             and users[0].name in _SCALES
-            and any(isinstance(each, Immediate) for each in users[0].operands)
+            and any(isinstance(operand, Immediate) for operand in users[0].operands)
             and all(output.value != scores for output in program.outputs)
             and 0 not in self.first.emitter.shortcuts.narrowed
         )
@@ -252,20 +252,20 @@ class AttentionWriter:
         inner, outer = self.first.emitter, self.last.emitter
         contracted = self.last.product.contracted
         dims = [(dim, axis) for dim, axis in self.weights.dims if dim not in contracted]
-        found: dict[Reference, Reference] = {}
-        for number, each in enumerate(outer.program.inputs):
-            if each.buffer is None or not each.axes <= {dim for dim, _ in dims}:
+        known_values: dict[Reference, Reference] = {}
+        for number, source in enumerate(outer.program.inputs):
+            if source.buffer is None or not source.axes <= {dim for dim, _ in dims}:
                 continue
             for output in inner.program.outputs:
                 if (
-                    outer.buffers[each.buffer] == inner.buffers[output.buffer]
-                    and each.offset == output.offset
+                    outer.buffers[source.buffer] == inner.buffers[output.buffer]
+                    and source.offset == output.offset
                     and not output.value.is_input
-                    and inner.program.nodes[output.value.number].dtype == each.dtype
-                    and all(each.strides[d] == output.strides[a] for d, a in dims)
+                    and inner.program.nodes[output.value.number].dtype == source.dtype
+                    and all(source.strides[d] == output.strides[a] for d, a in dims)
                 ):
-                    found[Reference(number, is_input=True)] = output.value
-        return found
+                    known_values[Reference(number, is_input=True)] = output.value
+        return known_values
 
     def _scores(
         self,
@@ -282,18 +282,18 @@ class AttentionWriter:
         tops = self._tops(rows, len(columns))
         total = self._ring(rows, max(_size(column) for column, _ in columns), FLOAT32)
         for index, (column, at) in enumerate(columns):
-            there = moved(position, tuple(at.items()))
+            there = shifted(position, tuple(at.items()))
             dst = tile_access(total, [_size(column)], [1], slot=Affine(index % BANKS))
             for number, step in enumerate(self.first_steps):
                 ends = (number == 0, number == len(self.first_steps) - 1)
                 pair = (panels[0][number], panels[1][number])
                 add = functools.partial(self._add, step, pair, (tile, column), there, dst, ends)
-                self.first.loops(step.loops, moved(there, step.base), add)
+                self.first.loops(step.loops, shifted(there, step.base), add)
             start = sum(pitch[dim] * index for dim, index in at.items())
             part = tile_access(scores, [_size(column)], [1], offset=start)
             top = None if tops is None else tile_access(tops, [1], [1], offset=index)
             self._evict(part, dst, top)
-        found = {self._seen(): tile_access(scores, [count], [1])}
+        scalars = {self._seen(): tile_access(scores, [count], [1])}
         if tops is not None:
             greatest = tile_access(tops, [1], [1])
             if len(columns) > 1:
@@ -301,8 +301,8 @@ class AttentionWriter:
                 data = tile_access(tops, [len(columns)], [1])
                 self.builder.emit(TensorReduce(dst=greatest, op=AluOp.MAXIMUM, data=data))
             assert self.greatest is not None
-            found[self.greatest] = greatest
-        return found
+            scalars[self.greatest] = greatest
+        return scalars
 
     def _seen(self) -> Reference:
         """What leaves PSUM: scores, or what their first operation makes of them."""
@@ -361,7 +361,9 @@ class AttentionWriter:
             self.builder.emit(TensorCopy(dst=part, src=total))
             return
         node = self.first.emitter.program.nodes[0]
-        srcs = tuple(each if isinstance(each, Immediate) else total for each in node.operands)
+        srcs = tuple(
+            operand if isinstance(operand, Immediate) else total for operand in node.operands
+        )
         elementwise.emit(
             elementwise.Work(
                 builder=self.builder,
@@ -394,11 +396,11 @@ class AttentionWriter:
         back = {axis: dim for dim, axis in self.weights.dims}
         row = tuple(Axis(back[axis.dim], axis.size, axis.step) for axis in work.tile)
         for column, at in tiles(self.columns, MOVING):
-            here = moved(there, tuple(at.items()))
+            here = shifted(there, tuple(at.items()))
             total = self.builder.tile((rows, _size(column)), FLOAT32, Memory.PSUM, name="sum")
             dst = tile_access(total, [_size(column)], [1])
             for index, (number, place, turned) in enumerate(parts):
-                moving = values[number].access(column, moved(here, place))
+                moving = values[number].access(column, shifted(here, place))
                 self.builder.emit(
                     Matmul(
                         dst=dst, stationary=turned, moving=moving,
@@ -411,7 +413,7 @@ class AttentionWriter:
         self, rows: int, weights: Access
     ) -> list[tuple[int, tuple[tuple[int, int], ...], Access]]:
         """Weights with keys on partitions: number of the step, position of the keys, tile."""
-        found = []
+        turned = []
         dtype = weights.element_type
         axis_of = dict(self.weights.dims)
         pitch = pitches(self.keys)
@@ -427,7 +429,7 @@ class AttentionWriter:
                 slot, turn = Affine(turn % BANKS), turn + 1
                 sbuf = self.builder.tile(shape, dtype, name="weights")
                 for index, at in enumerate(some):
-                    place = tuple(moved(_origin(step), tuple(at.items())).items())
+                    place = tuple(shifted(_origin(step), tuple(at.items())).items())
                     indices = tuple((dim, start.base) for dim, start in place)
                     start = sum(pitch.get(axis_of.get(d, -1), 0) * n for d, n in indices)
                     data = tile_access(
@@ -441,27 +443,27 @@ class AttentionWriter:
                     dst = tile_access(ring, [rows], [1], offset=start, partitions=count, slot=slot)
                     self.builder.emit(TensorTranspose(dst=dst, data=data))
                     part = tile_access(sbuf, [rows], [1], offset=start)
-                    found.append((number, indices, part))
+                    turned.append((number, indices, part))
                 total = len(some) * rows
                 src = tile_access(ring, [total], [1], partitions=count, slot=slot)
                 dst = tile_access(sbuf, [total], [1])
                 self.builder.emit(TensorCopy(dst=dst, src=src))
-        return found
+        return turned
 
 
 def _origin(step: Step) -> dict[int, Affine]:
     """Where the elements of a step begin, in the dimensions that it runs along."""
     axes = (*step.partitions, *step.inner, *step.loops)
     origin = dict.fromkeys([axis.dim for axis in axes] + [dim for dim, _ in step.base], ZERO)
-    return moved(origin, step.base)
+    return shifted(origin, step.base)
 
 
 def pitches(axes: Sequence[Axis]) -> dict[int, int]:
     """Elements of a dense row per index of each dimension."""
-    found = {}
+    pitches = {}
     for index, axis in enumerate(axes):
-        found[axis.dim] = math.prod(each.size for each in axes[index + 1 :])
-    return found
+        pitches[axis.dim] = math.prod(axis.size for axis in axes[index + 1 :])
+    return pitches
 
 
 def _size(axes: Sequence[Axis]) -> int:

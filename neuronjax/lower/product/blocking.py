@@ -77,7 +77,7 @@ def schedule(
 
     `runs` are contiguous runs that results are stored in, if left or if right is stationary.
     """
-    found: list[tuple[float, int, bool, bool, _Order]] = []
+    priced: list[tuple[float, int, bool, bool, _Order]] = []
     for left_is_stationary in (True, False):
         still, moving = (left, right) if left_is_stationary else (right, left)
         columns = math.ceil(still.width / STATIONARY) * max(moving.width, 64)
@@ -93,8 +93,8 @@ def schedule(
                 turns = turned * depth / STATIONARY * max(1, passes // 2) * _COLUMN_NS
                 price = max(array + turns, nbytes * depth / _BYTES_PER_NS) + stores + rows
                 price += nbytes * depth / _BYTES_PER_NS / 16
-                found.append((price, len(found), left_is_stationary, outer_is_stationary, option))
-    _, _, left_is_stationary, outer_is_stationary, option = min(found)
+                priced.append((price, len(priced), left_is_stationary, outer_is_stationary, option))
+    _, _, left_is_stationary, outer_is_stationary, option = min(priced)
     return Schedule(left_is_stationary, outer_is_stationary, *option)
 
 

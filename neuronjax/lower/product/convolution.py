@@ -77,7 +77,7 @@ def padded(scope: Scope, op: Op, spatial: Sequence[int]) -> View:
     for axis in range(len(value.shape)):
         step[axis] = 1
     for index, axis in enumerate(spatial):
-        low[axis], high[axis] = (int(each) for each in op.attributes["padding"][index])
+        low[axis], high[axis] = (int(attribute) for attribute in op.attributes["padding"][index])
         step[axis] = int(op.attributes["lhs_dilation"][index])
     starts, limits, targets, sizes = [], [], [], []
     for axis, size in enumerate(value.shape):

@@ -19,8 +19,8 @@ from neuronjax.lower.product.panels import (
     Position,
     blocks,
     extents,
-    moved,
     scaled,
+    shifted,
 )
 from neuronjax.lower.product.steps import Batch, Product, Step, is_turned
 from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
@@ -107,19 +107,19 @@ class Loader:
         axes = (*step.loops, *step.inner, *free)
         turned = is_turned(operand, step, free)
         contracted = frozenset(self.product.contracted)
-        found = extents(operand, axes, contracted, turned=turned)
+        box = extents(operand, axes, contracted, turned=turned)
         slot = self.slot(slots) if slots > 1 else ZERO
         count = math.prod(axis.size for axis in step.partitions)
-        size = math.prod(each.size for each in found)
+        size = math.prod(extent.size for extent in box)
         buffer = self.builder.tile(
             (count, size), operand.dtype, slots=1 if slot == ZERO else slots, name="panel"
         )
-        return Panel(operand, buffer, step.partitions, found, moved(at, step.base), slot)
+        return Panel(operand, buffer, step.partitions, box, shifted(at, step.base), slot)
 
     def panel_bytes(self, operand: Operand, free: Sequence[Axis], step: Step) -> int:
         axes = (*step.loops, *step.inner, *free)
-        found = extents(operand, axes, frozenset(self.product.contracted), turned=False)
-        return math.prod(each.size for each in found) * bytes_of(operand.dtype)
+        box = extents(operand, axes, frozenset(self.product.contracted), turned=False)
+        return math.prod(extent.size for extent in box) * bytes_of(operand.dtype)
 
     def panels(
         self,
@@ -152,20 +152,20 @@ class Loader:
 
     def _load_turned(self, panel: Panel, sub: Sequence[Extent], at: Position) -> None:
         """Rows of memory, transposed through the array."""
-        own = [(n, each) for n, each in enumerate(sub) if not each.contracted]
-        deep = [each for each in sub if each.contracted]
-        rows = [Axis(n, each.size) for n, each in own]
-        size = panel.buffer.partitions * math.prod(each.size for each in deep)
+        own = [(n, extent) for n, extent in enumerate(sub) if not extent.contracted]
+        deep = [extent for extent in sub if extent.contracted]
+        rows = [Axis(n, extent.size) for n, extent in own]
+        size = panel.buffer.partitions * math.prod(extent.size for extent in deep)
         nbytes = size * bytes_of(panel.operand.dtype)
         for block in blocks(rows, PARTITIONS):
             start = dict.fromkeys(range(len(sub)), ZERO)
             *around, last = block.loops or (Axis(0, 1),)
             most = min(CHUNK_BYTES, IN_FLIGHT // 2 // block.size) // nbytes
             many = max((n for n in range(1, most + 1) if last.size % n == 0), default=1)
-            together = Axis(last.dim, many, last.step)
+            neighbours = Axis(last.dim, many, last.step)
             loops = [*around, Axis(last.dim, last.size // many, last.step * many)]
-            rest = functools.partial(self._load_rows, panel, sub, deep, block, together, at)
-            self.loops([axis for axis in loops if axis.size > 1], moved(start, block.base), rest)
+            rest = functools.partial(self._load_rows, panel, sub, deep, block, neighbours, at)
+            self.loops([axis for axis in loops if axis.size > 1], shifted(start, block.base), rest)
 
     def _load_rows(
         self,
@@ -173,37 +173,37 @@ class Loader:
         sub: Sequence[Extent],
         deep: Sequence[Extent],
         block: Block,
-        together: Axis,
+        neighbours: Axis,
         at: Position,
         place: Position,
     ) -> None:
         """Tiles of rows, in one transfer: `place` says where in the box, in its own steps."""
         dtype, count = panel.operand.dtype, panel.buffer.partitions
-        depth = math.prod(each.size for each in deep)
-        width = together.size * depth * count
+        depth = math.prod(extent.size for extent in deep)
+        width = neighbours.size * depth * count
         slots = self.deep(block.size, width * bytes_of(dtype))
         slot = self.slot(slots) if slots > 1 else ZERO
         tile = self.builder.tile((block.size, width), dtype, slots=slots, name="row")
         rows = [replace(sub[axis.dim], size=axis.size) for axis in block.tile]
-        across = sub[together.dim] if sub else Extent(0, 0, 1)
-        stride = across.stride * together.step
-        rows_of_all = [*rows, replace(across, size=together.size, stride=stride)]
+        across = sub[neighbours.dim] if sub else Extent(0, 0, 1)
+        stride = across.stride * neighbours.step
+        rows_of_all = [*rows, replace(across, size=neighbours.size, stride=stride)]
         moves = ZERO
-        for index, each in enumerate(sub):
-            moves = moves + place[index] * each.stride
+        for index, extent in enumerate(sub):
+            moves = moves + place[index] * extent.stride
         src = _source(panel, rows_of_all, deep, at, moves, columns=True)
         dst = tile_access(tile, [width], [1], slot=slot)
         self.builder.emit(DmaCopy(dst=dst, src=src, queue=self.builder.queue(0)))
 
         def turn(here: dict[int, Affine]) -> None:
             start = ZERO
-            if together.size > 1:
-                steps = here[together.dim] + place[together.dim] * -1
-                start = scaled(steps, depth * count, together.step)
+            if neighbours.size > 1:
+                steps = here[neighbours.dim] + place[neighbours.dim] * -1
+                start = scaled(steps, depth * count, neighbours.step)
             self._turn(panel, sub, deep, block, at, here, tile_access(
                 tile, [depth * count], [1], offset=start, slot=slot))  # fmt: skip
 
-        self.loops([together] if together.size > 1 else [], place, turn)
+        self.loops([neighbours] if neighbours.size > 1 else [], place, turn)
 
     def _turn(
         self,
@@ -217,17 +217,17 @@ class Loader:
     ) -> None:
         """One tile of rows through the array, into its place in the panel."""
         dtype, count = panel.operand.dtype, panel.buffer.partitions
-        depth = math.prod(each.size for each in deep)
+        depth = math.prod(extent.size for extent in deep)
         rows = [replace(sub[axis.dim], size=axis.size) for axis in block.tile]
         target = panel.offset(at)
-        for index, each in enumerate(sub):
-            target = target + place[index] * each.pitch
+        for index, extent in enumerate(sub):
+            target = target + place[index] * extent.pitch
         pair = 2 if self.stack else 1
         assert isinstance(tile.offset, Affine)
         wide = dtype if dtype.storage_bits > 8 else INTEGERS["uint16"]
         bank = self.builder.core.psum.bank_bytes
         room = max(1, bank // (block.size * bytes_of(wide)))
-        if len(deep) > 1 or len(rows) > 3 or any(each.pitch >= _INT16 for each in deep):
+        if len(deep) > 1 or len(rows) > 3 or any(extent.pitch >= _INT16 for extent in deep):
             room = 1
         for first in range(0, depth, room):
             many = min(room, depth - first)
@@ -242,8 +242,8 @@ class Loader:
             pitch = deep[0].pitch if deep else 0
             dst = tile_access(
                 panel.buffer,
-                [many, *(each.size for each in rows)],
-                [pitch, *(each.pitch for each in rows)],
+                [many, *(row.size for row in rows)],
+                [pitch, *(row.pitch for row in rows)],
                 offset=target + _deep_offset(deep, first),
                 slot=panel.slot,
             )
@@ -260,9 +260,9 @@ class Loader:
 
 def _deep_offset(deep: Sequence[Extent], index: int) -> int:
     total = 0
-    for each in reversed(deep):
-        index, part = divmod(index, each.size)
-        total += part * each.pitch
+    for extent in reversed(deep):
+        index, part = divmod(index, extent.size)
+        total += part * extent.pitch
     return total
 
 
@@ -278,9 +278,9 @@ def _source(
     """A box of an operand in HBM: rows, partitions of the panel (or `columns`), the rest."""
     operand = panel.operand
     partitions = [(axis.size, operand.strides[axis.dim] * axis.step) for axis in panel.partitions]
-    around = [(each.size, each.stride) for each in deep]
+    around = [(extent.size, extent.stride) for extent in deep]
     inner = [*around, *partitions] if columns else [*partitions, *around]
-    walked = [*((each.size, each.stride) for each in rows), *inner]
+    walked = [*((row.size, row.stride) for row in rows), *inner]
     return _walk(operand, operand.start(at) + moves, walked)
 
 

@@ -17,7 +17,7 @@ from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import Axis, Box, TileEmitter
 from neuronjax.lower.filling import spread
 from neuronjax.lower.product.blocking import MOVING
-from neuronjax.lower.product.panels import Operand, Position, blocks, moved
+from neuronjax.lower.product.panels import Operand, Position, blocks, shifted
 from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.steps import Batch, Product
 from neuronjax.lower.scope import Epilogue, Scope, chain_name
@@ -199,7 +199,7 @@ class _OnGpSimd:
 
     def _batches(self, batches: Sequence[Batch], position: Position) -> None:
         if not batches:
-            self._one(position)
+            self._of_batch(position)
             return
         batch, *inner = batches
         with self.builder.loop(batch.size) as variable:
@@ -208,11 +208,11 @@ class _OnGpSimd:
                 at[dim] = at[dim] + variable * step
             self._batches(inner, at)
 
-    def _one(self, position: Position) -> None:
+    def _of_batch(self, position: Position) -> None:
         product = self.product
         for m in blocks(product.axes(product.left), PARTITIONS):
             for n in blocks(product.axes(product.right), MOVING):
-                start = moved(moved(position, m.base), n.base)
+                start = shifted(shifted(position, m.base), n.base)
                 self._loops(
                     (*m.loops, *n.loops), start, lambda at, m=m, n=n: self._tile(m.tile, n.tile, at)
                 )
@@ -240,8 +240,8 @@ class _OnGpSimd:
             column, row = tile_access(left, [1], [1]), tile_access(right, [columns], [1])
             self.builder.emit(DmaCopy(dst=column, src=self.left.access(m, at)))
             self.builder.emit(DmaCopy(dst=row, src=self.right.access([*m, *n], at)))
-            one, other = (self._wide(each, storage) for each in (column, row))
-            repeated = tile_access(one.buffer, [columns], [0])
+            wide_column, other = (self._wide(operand, storage) for operand in (column, row))
+            repeated = tile_access(wide_column.buffer, [columns], [0])
             multiply, add = CustomFunction.MULTIPLY, CustomFunction.ADD
             self.builder.emit(CustomOp(dst=product, function=multiply, srcs=(repeated, other)))
             self.builder.emit(CustomOp(dst=dst, function=add, srcs=(dst, product)))

@@ -19,7 +19,7 @@ from neuronjax.lower.product.attention import pitches, product_writer
 from neuronjax.lower.product.blocking import MOVING, STATIONARY
 from neuronjax.lower.product.loading import size_of
 from neuronjax.lower.product.matmul import dimensions
-from neuronjax.lower.product.panels import Operand, Panel, Position, blocks, moved, tiles
+from neuronjax.lower.product.panels import Operand, Panel, Position, blocks, shifted, tiles
 from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.steps import Step
 from neuronjax.lower.scope import Epilogue, Scope, chain_name
@@ -43,20 +43,20 @@ def pair(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     other, axes = epilogue.other, epilogue.axes
     assert other is not None
     ops = (op, other)
-    seen = [[scope.view(operand) for operand in each.operands] for each in ops]
-    sides = [dimensions(each, views) for each, views in zip(ops, seen, strict=True)]
+    seen = [[scope.view(operand) for operand in product.operands] for product in ops]
+    sides = [dimensions(product, views) for product, views in zip(ops, seen, strict=True)]
     version = scope.unit.target.core.version
 
     def write(builder: KernelBuilder, views: list[View], made: list[Buffer]) -> None:
         buffers = [*(view.buffer for view in views[4:]), *made]
         newer, older = (
-            product_writer(builder, each, side, own, epilogue, buffers, version)
-            for each, side, own in zip(ops, sides, (views[:2], views[2:4]), strict=True)
+            product_writer(builder, product, side, own, epilogue, buffers, version)
+            for product, side, own in zip(ops, sides, (views[:2], views[2:4]), strict=True)
         )
         PairWriter(builder, newer, older, axes).write()
 
     key = ("pair", *sides, axes, epilogue.program,
-           tuple(str(v.dtype) for each in ops for v in (*each.operands, each.result)))  # fmt: skip
+           tuple(str(v.dtype) for o in ops for v in (*o.operands, o.result)))  # fmt: skip
     views = [*seen[0], *seen[1], *epilogue.views]
     name = f"pair_{chain_name(epilogue.operations)}"
     scope.kernel(name, epilogue.operations, key, views, epilogue.buffers, write)
@@ -83,7 +83,7 @@ class _Passing:
             ends = (number == 0, number == len(self.steps) - 1)
             both = (panels[0][number], panels[1][number])
             add = functools.partial(self._add, step, both, (row, column), at, dst, ends)
-            self.writer.loops(step.loops, moved(at, step.base), add)
+            self.writer.loops(step.loops, shifted(at, step.base), add)
 
     def _add(
         self,
@@ -113,7 +113,7 @@ class PairWriter:
         self.older.stack = self.newer.stack
         product = self.newer.product
         position = dict.fromkeys(range(len(product.sizes)), ZERO)
-        self.newer.batches(product.batches, position, self._one)
+        self.newer.batches(product.batches, position, self._of_batch)
 
     def _passing(self, writer: ProductWriter) -> _Passing:
         product = writer.product
@@ -124,29 +124,29 @@ class PairWriter:
 
     def _there(self, position: Position) -> dict[int, Affine]:
         """A position in the older product."""
-        found = dict.fromkeys(range(len(self.older.product.sizes)), ZERO)
+        there = dict.fromkeys(range(len(self.older.product.sizes)), ZERO)
         for dim, own in self.axes:
-            found[own] = position[dim]
-        return found
+            there[own] = position[dim]
+        return there
 
     def _axes_there(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
         own = dict(self.axes)
         return tuple(Axis(own[axis.dim], axis.size, axis.step) for axis in axes)
 
-    def _one(self, position: Position) -> None:
+    def _of_batch(self, position: Position) -> None:
         """One product of a batch."""
-        one, other = self._passing(self.newer), self._passing(self.older)
+        newer, older = self._passing(self.newer), self._passing(self.older)
         there = self._there(position)
         kept = (
-            self.newer.panels(one.kept, one.kept_axes, list(one.steps), position, 1),
-            self.older.panels(other.kept, other.kept_axes, list(other.steps), there, 1),
+            self.newer.panels(newer.kept, newer.kept_axes, list(newer.steps), position, 1),
+            self.older.panels(older.kept, older.kept_axes, list(older.steps), there, 1),
         )
-        for block in blocks(one.passing_axes, STATIONARY):
+        for block in blocks(newer.passing_axes, STATIONARY):
 
             def body(at: dict[int, Affine], tile: tuple[Axis, ...] = block.tile) -> None:
-                self._rows((one, other), kept, tile, at)
+                self._rows((newer, older), kept, tile, at)
 
-            self.newer.loops(block.loops, moved(position, block.base), body)
+            self.newer.loops(block.loops, shifted(position, block.base), body)
 
     def _rows(
         self,
@@ -156,29 +156,34 @@ class PairWriter:
         at: dict[int, Affine],
     ) -> None:
         """All columns of up to 128 rows."""
-        one, other = products
+        newer, older = products
         row_there = self._axes_there(row)
         passing = (
-            self.newer.panels(one.passing, row, list(one.steps), at),
-            self.older.panels(other.passing, row_there, list(other.steps), self._there(at)),
+            self.newer.panels(newer.passing, row, list(newer.steps), at),
+            self.older.panels(older.passing, row_there, list(older.steps), self._there(at)),
         )
-        wide = self._row_values(row, one.kept_axes, at)
-        columns = list(tiles(one.kept_axes, MOVING))
+        wide = self._row_values(row, newer.kept_axes, at)
+        columns = list(tiles(newer.kept_axes, MOVING))
         width = max(size_of(column) for column, _ in columns)
         rings = [self._ring(size_of(row), width) for _ in products]
         boxes: list[tuple[Callable[[], None], ...]] = []
         for index, (column, beside) in enumerate(columns):
-            here = moved(at, tuple(beside.items()))
+            here = shifted(at, tuple(beside.items()))
             totals = [
                 tile_access(ring, [size_of(column)], [1], slot=Affine(index % TOGETHER))
                 for ring in rings
             ]
             column_there, there = self._axes_there(column), self._there(here)
-            known = {each: self._part(each, wide[each], column, beside) for each in wide}
+            known = {
+                reference: self._part(reference, wide[reference], column, beside)
+                for reference in wide
+            }
             boxes.append((
-                functools.partial(one.sums, (passing[0], kept[0]), (row, column), here, totals[0]),
                 functools.partial(
-                    other.sums, (passing[1], kept[1]), (row_there, column_there), there, totals[1]
+                    newer.sums, (passing[0], kept[0]), (row, column), here, totals[0]
+                ),
+                functools.partial(
+                    older.sums, (passing[1], kept[1]), (row_there, column_there), there, totals[1]
                 ),
                 *self._following(row, column, here, totals, known),
             ))  # fmt: skip
@@ -217,16 +222,16 @@ class PairWriter:
         emitter = self.newer.emitter
         domain = range(len(emitter.program.domain))
         values = Values(emitter, Box(row, tuple(columns), {dim: at[dim] for dim in domain}), {})
-        found = {}
+        tiles_by_value = {}
         room = SHARED_BYTES
-        for number, each in enumerate(emitter.program.inputs):
-            if each.buffer is None or not each.axes:
+        for number, source in enumerate(emitter.program.inputs):
+            if source.buffer is None or not source.axes:
                 continue
-            count = math.prod(axis.size for axis in columns if axis.dim in each.axes)
-            room -= SLOTS * count * bytes_of(storage_of(each.dtype).dtype)
+            count = math.prod(axis.size for axis in columns if axis.dim in source.axes)
+            room -= SLOTS * count * bytes_of(storage_of(source.dtype).dtype)
             if room >= 0:
-                found[Reference(number, is_input=True)] = values.load(number)
-        return found
+                tiles_by_value[Reference(number, is_input=True)] = values.load(number)
+        return tiles_by_value
 
     def _part(
         self, reference: Reference, whole: Access, column: tuple[Axis, ...], beside: dict[int, int]
@@ -257,7 +262,9 @@ def _last_reader(emitter: TileEmitter) -> int:
     sums = {Reference(number, is_input=True) for number in range(2)}
     last = count = 0
     for number, node in enumerate(program.nodes):
-        reads = not sums.isdisjoint(each for each in node.operands if isinstance(each, Reference))
+        reads = not sums.isdisjoint(
+            operand for operand in node.operands if isinstance(operand, Reference)
+        )
         if number in cuts.absorbed or number in cuts.widened:
             sums |= {Reference(number)} if reads else set()
         last = count if reads else last

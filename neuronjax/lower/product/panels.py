@@ -54,24 +54,24 @@ def blocks(axes: Sequence[Axis], most: int) -> Iterator[Block]:
         if part > 1:
             left = axis.size % part
             rest[-1] = Axis(axis.dim, axis.size // part, axis.step * part)
-            loops = tuple(each for each in rest if each.size > 1)
+            loops = tuple(axis for axis in rest if axis.size > 1)
             yield Block(loops, (Axis(axis.dim, part, axis.step), *tile))
             if left:
                 start = (axis.dim, (axis.size - left) * axis.step)
                 tail = [*rest[:-1], Axis(axis.dim, left, axis.step), *tile]
-                for each in blocks(tail, most):
-                    yield Block(each.loops, each.tile, (start, *each.base))
+                for inner in blocks(tail, most):
+                    yield Block(inner.loops, inner.tile, (start, *inner.base))
             return
         break
     yield Block(tuple(rest), tuple(tile))
 
 
-def moved(position: Position, base: Sequence[tuple[int, int]]) -> dict[int, Affine]:
+def shifted(position: Position, base: Sequence[tuple[int, int]]) -> dict[int, Affine]:
     """A position some indices further."""
-    found = dict(position)
+    shifted_position = dict(position)
     for dim, start in base:
-        found[dim] = found[dim] + start
-    return found
+        shifted_position[dim] = shifted_position[dim] + start
+    return shifted_position
 
 
 def tiles(axes: Sequence[Axis], most: int) -> Iterator[tuple[tuple[Axis, ...], dict[int, int]]]:
@@ -136,13 +136,15 @@ def extents(
     for axis in axes:
         if axis.size > 1 and operand.strides[axis.dim]:
             groups.setdefault(operand.memory[axis.dim], []).append(axis)
-    found = [_extent(operand, memory, each, contracted) for memory, each in groups.items()]
-    found.sort(key=lambda each: (not each.contracted if turned else 0, -abs(each.stride)))
+    unplaced = [_extent(operand, memory, group, contracted) for memory, group in groups.items()]
+    unplaced.sort(key=lambda extent: (not extent.contracted if turned else 0, -abs(extent.stride)))
     pitch = 1
     placed: list[Extent] = []
-    for each in reversed(found):
-        placed.insert(0, Extent(each.memory, each.stride, each.size, pitch, each.contracted))
-        pitch *= each.size
+    for extent in reversed(unplaced):
+        placed.insert(
+            0, Extent(extent.memory, extent.stride, extent.size, pitch, extent.contracted)
+        )
+        pitch *= extent.size
     return tuple(placed)
 
 
@@ -172,9 +174,9 @@ class Panel:
 
     def _pitch(self, dim: int) -> tuple[int, int]:
         """Elements of the panel per index of a dimension, as a fraction."""
-        for each in self.extents:
-            if each.memory == self.operand.memory[dim]:
-                return each.pitch * self.operand.strides[dim], each.stride
+        for extent in self.extents:
+            if extent.memory == self.operand.memory[dim]:
+                return extent.pitch * self.operand.strides[dim], extent.stride
         return 0, 1
 
     def offset(self, position: Position) -> Affine:
@@ -202,26 +204,26 @@ class Panel:
 
     def part(self, sub: Sequence[Extent], position: Position) -> Access:
         """A box of it, from `position` on."""
-        pitches = {each.memory: each.pitch for each in self.extents}
+        pitches = {extent.memory: extent.pitch for extent in self.extents}
         return tile_access(
             self.buffer,
-            [each.size for each in sub],
-            [pitches[each.memory] for each in sub],
+            [extent.size for extent in sub],
+            [pitches[extent.memory] for extent in sub],
             offset=self.offset(position),
             slot=self.slot,
         )
 
     def within(self, axes: Sequence[Axis]) -> tuple[Extent, ...]:
         """The box over some of its axes, in the panel's steps and order."""
-        found = []
-        for each in self.extents:
+        box = []
+        for extent in self.extents:
             size = 1
             for axis in axes:
-                if self.operand.memory[axis.dim] == each.memory:
+                if self.operand.memory[axis.dim] == extent.memory:
                     stride = self.operand.strides[axis.dim] * axis.step
-                    size += (axis.size - 1) * stride // each.stride
-            found.append(Extent(each.memory, each.stride, size, each.pitch, each.contracted))
-        return tuple(found)
+                    size += (axis.size - 1) * stride // extent.stride
+            box.append(Extent(extent.memory, extent.stride, size, extent.pitch, extent.contracted))
+        return tuple(box)
 
 
 def scaled(value: Affine, over: int, under: int) -> Affine:

@@ -37,7 +37,7 @@ from neuronjax.lower.product.panels import (
     Position,
     blocks,
     extents,
-    moved,
+    shifted,
     tiles,
 )
 from neuronjax.lower.product.steps import MOST_TAPS, Step, is_turned, steps
@@ -84,11 +84,11 @@ class ProductWriter(Loader):
         """The contracted elements, cut up so that two parts of both operands have room."""
         most_taps, budget = MOST_TAPS, self._budget()
         while True:
-            found = steps(self.product, self.left, self.right, most_taps)
+            cut = steps(self.product, self.left, self.right, most_taps)
             pairs = ((self.left, self.product.left), (self.right, self.product.right))
-            needed = sum(self._part(operand, dims, found, WIDTH) for operand, dims in pairs)
+            needed = sum(self._part(operand, dims, cut, WIDTH) for operand, dims in pairs)
             if most_taps == 1 or 2 * needed <= budget:
-                return found
+                return cut
             most_taps //= 2
 
     def _part(self, operand: Operand, dims: tuple[int, ...], steps: list[Step], width: int) -> int:
@@ -110,14 +110,14 @@ class ProductWriter(Loader):
             left, right, product.count(product.contracted), passes, runs, self._budget()
         )
         position = dict.fromkeys(range(len(product.sizes)), ZERO)
-        self.batches(product.batches, position, functools.partial(self._one, steps))
+        self.batches(product.batches, position, functools.partial(self._of_batch, steps))
 
     def _budget(self) -> int:
         """Bytes of a partition for panels: what tiles of results and rows leave."""
         usable = self.builder.core.sbuf.usable_partition_bytes
         program = self.emitter.program
-        dtypes = [each.dtype for each in (*program.inputs, *program.inputs)]
-        dtypes += [each.dtype for each in program.nodes]
+        dtypes = [source.dtype for source in (*program.inputs, *program.inputs)]
+        dtypes += [node.dtype for node in program.nodes]
         nbytes = sum(bytes_of(storage_of(dtype).dtype) for dtype in dtypes)
         return usable - min(usable // 3, nbytes * MOVING) - CHUNK_BYTES
 
@@ -137,17 +137,17 @@ class ProductWriter(Loader):
         """Runs of stored results if left or right dimensions lie on partitions."""
         program = self.emitter.program
         total = math.prod(program.domain)
-        found = []
+        counts = []
         for dims in (self.product.right, self.product.left):
             runs = 0
             axes = [axis for axis in self.product.axes(dims) if axis.dim < len(program.domain)]
             for output in program.outputs:
                 contiguous = bool(axes) and output.strides[axes[-1].dim] == 1
                 runs += total // min(MOVING, axes[-1].size) if contiguous else total
-            found.append(runs)
-        return found[0], found[1]
+            counts.append(runs)
+        return counts[0], counts[1]
 
-    def _one(self, steps: list[Step], position: Position) -> None:
+    def _of_batch(self, steps: list[Step], position: Position) -> None:
         """One product of a batch."""
         plan, product = self._plan, self.product
         assert plan is not None
@@ -175,7 +175,7 @@ class ProductWriter(Loader):
                     held[id(outer)] = self.panels(outer[0], block.tile, steps, at, plan.outer_slots)
                 self._inside(plan, block, (still, moving, outer, inner), steps, at, held)
 
-            self.loops(block.loops, moved(position, block.base), outside)
+            self.loops(block.loops, shifted(position, block.base), outside)
 
     def _inside(
         self,
@@ -188,23 +188,23 @@ class ProductWriter(Loader):
     ) -> None:
         """All of the inner operand against one panel of the outer one."""
         still, moving, _, inner = sides
-        for each in blocks(self.product.axes(inner[1]), plan.inner_width):
+        for column in blocks(self.product.axes(inner[1]), plan.inner_width):
 
-            def within(at: dict[int, Affine], each: Block = each) -> None:
+            def within(at: dict[int, Affine], column: Block = column) -> None:
                 held = dict(known)
                 if plan.inner_level is Level.INNER:
-                    held[id(inner)] = self.panels(inner[0], each.tile, steps, at)
+                    held[id(inner)] = self.panels(inner[0], column.tile, steps, at)
                 for sub in blocks(block.tile, WIDTH):
 
                     def square(here: dict[int, Affine], sub: Block = sub) -> None:
-                        pair = (sub.tile, each.tile)
+                        pair = (sub.tile, column.tile)
                         a, b = pair if plan.outer_is_stationary else (pair[1], pair[0])
                         panels = (held.get(id(still)), held.get(id(moving)))
                         self._square((still[0], a), (moving[0], b), panels, steps, here)
 
-                    self.loops(sub.loops, moved(at, sub.base), square)
+                    self.loops(sub.loops, shifted(at, sub.base), square)
 
-            self.loops(each.loops, moved(position, each.base), within)
+            self.loops(column.loops, shifted(position, column.base), within)
 
     def _square(
         self,
@@ -246,20 +246,20 @@ class ProductWriter(Loader):
                     pair.append(panel)
                 for (row, down), accumulators in zip(rows, sums, strict=True):
                     for (column, right), total in zip(columns, accumulators, strict=True):
-                        there = moved(moved(here, tuple(down.items())), tuple(right.items()))
+                        there = shifted(shifted(here, tuple(down.items())), tuple(right.items()))
                         dst = tile_access(total, [size_of(column)], [1], slot=at)
                         tile = (row, column)
                         self.accumulate(step, pair, tile, there, position, dst, ends)
 
-            self.loops(step.loops, moved(position, step.base), part)
+            self.loops(step.loops, shifted(position, step.base), part)
         for index, (column, right) in enumerate(columns):
-            beside = moved(position, tuple(right.items()))
+            beside = shifted(position, tuple(right.items()))
             if self._shares_late:
                 self._shared = {}
                 dims = [axis.dim for axis in rows[0][0]]
                 self._share(size_of(rows[0][0]), column, dims, beside)
             for (row, down), accumulators in zip(rows, sums, strict=True):
-                there = moved(beside, tuple(down.items()))
+                there = shifted(beside, tuple(down.items()))
                 dst = tile_access(accumulators[index], [size_of(column)], [1], slot=at)
                 self._add_row(column, there, dst)
                 self.finish(row, column, there, dst)
@@ -310,8 +310,8 @@ class ProductWriter(Loader):
         panel = self.panel(operand, own, nothing, at, 2 if self.stack else 1)
         self.load(panel, own, nothing, own, at)
         ones = self.builder.tile((1, min(rows, STATIONARY)), FLOAT32, name="ones")
-        one = tile_access(ones, [ones.elements], [1])
-        self.builder.emit(Memset(dst=one, value=Immediate(1.0), engine=Engine.GPSIMD))
+        unit = tile_access(ones, [ones.elements], [1])
+        self.builder.emit(Memset(dst=unit, value=Immediate(1.0), engine=Engine.GPSIMD))
         return panel, ones
 
     def _add_row(self, column: tuple[Axis, ...], at: Position, total: Access) -> None:
@@ -325,30 +325,30 @@ class ProductWriter(Loader):
 
     def _row_operand(self, number: int, columns: Sequence[Axis]) -> tuple[Operand, list[Axis]]:
         """An input of what follows as an operand, and the columns that it varies along."""
-        each = self.emitter.program.inputs[number]
-        assert each.buffer is not None
+        source = self.emitter.program.inputs[number]
+        assert source.buffer is not None
         dims = tuple(range(len(self.product.sizes)))
         operand = Operand(
-            View(self.emitter.buffers[each.buffer], (), (), each.offset),
-            (*each.strides, *(0,) * (len(dims) - len(each.strides))),
+            View(self.emitter.buffers[source.buffer], (), (), source.offset),
+            (*source.strides, *(0,) * (len(dims) - len(source.strides))),
             dims,
-            storage_of(each.dtype).dtype,
+            storage_of(source.dtype).dtype,
         )
-        return operand, [axis for axis in columns if axis.dim in each.axes]
+        return operand, [axis for axis in columns if axis.dim in source.axes]
 
     def _share(self, rows: int, axes: Sequence[Axis], dims: Sequence[int], at: Position) -> None:
         """Loads what follows needs and is the same for all rows, such as a bias."""
         program = self.emitter.program
         free = {axis.dim for axis in axes}
-        for number, each in enumerate(program.inputs):
-            if each.buffer is None or not each.axes or not each.axes <= free:
+        for number, source in enumerate(program.inputs):
+            if source.buffer is None or not source.axes or not source.axes <= free:
                 continue
             if self._added is not None and number == _added_row(program, axes):
                 continue
             operand, own = self._row_operand(number, axes)
             step = Step(tuple(Axis(dim, rows) for dim in dims[:1] if rows > 1), (), (), ())
-            found = extents(operand, own, frozenset(), turned=False)
-            if [each.memory for each in found] == [axis.dim for axis in own]:
+            row_extents = extents(operand, own, frozenset(), turned=False)
+            if [extent.memory for extent in row_extents] == [axis.dim for axis in own]:
                 panel = self.panel(operand, own, step, at, 2 if self.stack else 1)
                 self.load(panel, own, step, own, at)
                 self._shared[number] = panel
@@ -356,12 +356,14 @@ class ProductWriter(Loader):
     def _given(
         self, row: tuple[Axis, ...], column: tuple[Axis, ...], position: Position
     ) -> dict[Reference, Access]:
-        found = {}
+        tiles_by_value = {}
         for number, panel in self._shared.items():
             axes = self.emitter.program.inputs[number].axes
             access = panel.access([axis for axis in column if axis.dim in axes], position)
-            found[Reference(number, is_input=True)] = replace(access, partitions=size_of(row))
-        return found
+            tiles_by_value[Reference(number, is_input=True)] = replace(
+                access, partitions=size_of(row)
+            )
+        return tiles_by_value
 
     def finish(
         self,
@@ -427,12 +429,12 @@ def _added_row(program: TileProgram, columns: Sequence[Axis]) -> int | None:
     users = [node for node in program.nodes if sums in node.operands]
     if len(users) != 1 or users[0] is not program.nodes[0] or users[0].name != "add":
         return None
-    (other,) = [each for each in users[0].operands if each != sums] or (sums,)
+    (other,) = [operand for operand in users[0].operands if operand != sums] or (sums,)
     if not isinstance(other, Reference) or other == sums or not other.is_input:
         return None
-    each, dims = program.inputs[other.number], {axis.dim for axis in columns}
-    is_row = each.buffer is not None and each.dtype.name == "float32" and each.axes <= dims
-    return other.number if is_row and each.axes else None
+    source, dims = program.inputs[other.number], {axis.dim for axis in columns}
+    is_row = source.buffer is not None and source.dtype.name == "float32" and source.axes <= dims
+    return other.number if is_row and source.axes else None
 
 
 def _flag(kind: type[First] | type[Last], names: tuple[str, ...]) -> Flag:

@@ -81,11 +81,11 @@ def steps(
     needs less of it than whole runs in one partition.
     """
     axes = product.axes(product.contracted)
-    found = []
+    steps = []
     for block in blocks(axes, PARTITIONS):
         major = _major(product, left, right, block)
         if major is not None and most_taps == MOST_TAPS:
-            found.append(major)
+            steps.append(major)
             continue
         loops = sorted(block.loops, key=lambda axis: _is_shared(left, right, axis))
         nbytes = max(bytes_of(left.dtype), bytes_of(right.dtype))
@@ -94,8 +94,8 @@ def steps(
         room = max(room, min(taps, most_taps)) if most_taps >= room else most_taps
         for chunk in blocks(loops, room):
             base = (*block.base, *chunk.base)
-            found.append(Step(block.tile, chunk.tile, chunk.loops, base))
-    return found
+            steps.append(Step(block.tile, chunk.tile, chunk.loops, base))
+    return steps
 
 
 def _is_shared(left: Operand, right: Operand, axis: Axis) -> bool:

@@ -187,8 +187,8 @@ class _Reduction:
             part = self._part(region, chunk, at)
             sums = [scratch(self.builder, total) for total in totals]
             apply(self.builder, self.region, (*totals, *part), sums)
-            for total, each in zip(totals, sums, strict=True):
-                elementwise.copy(self.builder, total, each)
+            for total, new_total in zip(totals, sums, strict=True):
+                elementwise.copy(self.builder, total, new_total)
 
         self.sweep.nest(chunk.loops, start, body)
 
@@ -227,12 +227,12 @@ def halved(builder: KernelBuilder, region: Graph, tiles: list[Access], rows: int
     while size > 1:
         pairs, left = divmod(size, 2)
         halves = [
-            tile(builder, each.partitions, (rows * (pairs + left),), each.element_type)
-            for each in tiles
+            tile(builder, access.partitions, (rows * (pairs + left),), access.element_type)
+            for access in tiles
         ]
-        even = [_every(each, rows, size, pairs, 2) for each in tiles]
-        odd = [_every(each, rows, size, pairs, 2, 1) for each in tiles]
-        made = [_every(each, rows, pairs + left, pairs) for each in halves]
+        even = [_every(access, rows, size, pairs, 2) for access in tiles]
+        odd = [_every(access, rows, size, pairs, 2, 1) for access in tiles]
+        made = [_every(half, rows, pairs + left, pairs) for half in halves]
         apply(builder, region, (*even, *odd), made)
         if left:
             for old, new in zip(tiles, halves, strict=True):

@@ -37,10 +37,10 @@ def dimension(op: Op, windows: Any) -> int | None:
     plain = (windows.strides, windows.dilations, windows.base_dilations)
     if any(step != 1 for steps in plain for step in steps):
         return None
-    found = [dim for dim, size in enumerate(windows.sizes) if size != 1]
-    if len(found) != 1 or windows.sizes[found[0]] != shape[found[0]]:
+    dims = [dim for dim, size in enumerate(windows.sizes) if size != 1]
+    if len(dims) != 1 or windows.sizes[dims[0]] != shape[dims[0]]:
         return None
-    axis, size = found[0], shape[found[0]]
+    axis, size = dims[0], shape[dims[0]]
     wanted = [(0, 0)] * len(shape)
     for way in ((size - 1, 0), (0, size - 1)):
         wanted[axis] = way
@@ -134,22 +134,22 @@ class _Running:
             made = [self._scanned(tiles[0], before[0], rows, size)]
         else:
             made = self._doubled(tiles, before, rows, size)
-        for number, (each, last) in enumerate(zip(made, before, strict=True)):
-            elementwise.fill(self.builder, last, _part(each, rows, size, size - 1, 1))
-            result = each
+        for number, (sums, last) in enumerate(zip(made, before, strict=True)):
+            elementwise.fill(self.builder, last, _part(sums, rows, size, size - 1, 1))
+            result = sums
             kept = self.sweep.values[self.count + number].view.buffer.dtype
-            if each.element_type != kept:
-                result = scratch(self.builder, each, kept)
-                elementwise.fill(self.builder, result, each)
+            if sums.element_type != kept:
+                result = scratch(self.builder, sums, kept)
+                elementwise.fill(self.builder, result, sums)
             self.sweep.store(self.count + number, region, free, position, result)
 
     def _scanned(self, data: Access, before: Access, rows: int, size: int) -> Access:
         """Row by row, in float32."""
         assert self.operator is not None
         made = tile(self.builder, data.partitions, (rows * size,), FLOAT32)
-        one = tile(self.builder, data.partitions, (1,), FLOAT32)
-        self.builder.emit(Memset(dst=one, value=Immediate(1.0)))
-        ones = replace(one, dims=(Dim(0, size),))
+        unit = tile(self.builder, data.partitions, (1,), FLOAT32)
+        self.builder.emit(Memset(dst=unit, value=Immediate(1.0)))
+        ones = replace(unit, dims=(Dim(0, size),))
         for row in range(rows):
             self.builder.emit(
                 TensorTensorScan(
@@ -165,20 +165,20 @@ class _Running:
         """Each element with the one 1, 2, 4, … before it; what came before the tile at last."""
         distance = 1
         while distance < size:
-            moved = [scratch(self.builder, each) for each in tiles]
+            sums = [scratch(self.builder, access) for access in tiles]
             left = size - distance
-            early = [_part(each, rows, size, 0, left) for each in tiles]
-            late = [_part(each, rows, size, distance, left) for each in tiles]
-            into = [_part(each, rows, size, distance, left) for each in moved]
+            early = [_part(access, rows, size, 0, left) for access in tiles]
+            late = [_part(access, rows, size, distance, left) for access in tiles]
+            into = [_part(access, rows, size, distance, left) for access in sums]
             apply(self.builder, self.region, (*early, *late), into)
-            for old, new in zip(tiles, moved, strict=True):
+            for old, new in zip(tiles, sums, strict=True):
                 first = _part(old, rows, size, 0, distance)
                 elementwise.copy(self.builder, _part(new, rows, size, 0, distance), first)
-            tiles, distance = moved, 2 * distance
-        made = [scratch(self.builder, each) for each in tiles]
+            tiles, distance = sums, 2 * distance
+        made = [scratch(self.builder, access) for access in tiles]
         spread = [
-            replace(each, dims=tile_access(each.buffer, (rows, size), (1, 0)).dims)
-            for each in before
+            replace(access, dims=tile_access(access.buffer, (rows, size), (1, 0)).dims)
+            for access in before
         ]
         apply(self.builder, self.region, (*spread, *tiles), made)
         return made

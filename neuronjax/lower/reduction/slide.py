@@ -31,7 +31,7 @@ class Windows:
 
     @property
     def is_padded(self) -> bool:
-        return any(map(any, self.padding)) or any(each != 1 for each in self.base_dilations)
+        return any(map(any, self.padding)) or any(dilation != 1 for dilation in self.base_dilations)
 
     @property
     def sliding(self) -> list[int]:

@@ -61,7 +61,7 @@ def padded(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 def _pad(writer: Writer, value: Value, init: Value, windows: Windows) -> Value:
-    interior = tuple(each - 1 for each in windows.base_dilations)
+    interior = tuple(dilation - 1 for dilation in windows.base_dilations)
     shape = [
         low + high + (max(size, 1) - 1) * (between + 1) + min(size, 1)
         for size, between, (low, high) in zip(value.shape, interior, windows.padding, strict=True)
@@ -164,7 +164,7 @@ class _Pooling:
     def _box(self, region: Region, position: Position) -> None:
         builder = self.slide.builder
         tiles = [self.slide.load(number, region, position) for number in range(self.count)]
-        walks = [self._walk(each) for each in tiles]
+        walks = [self._walk(tile) for tile in tiles]
         places = math.prod(self.slide.sizes(self.count))
         if not self.slide.sliding:  # each window is an element
             parts = tiles

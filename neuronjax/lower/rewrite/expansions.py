@@ -124,12 +124,12 @@ def map_(writer: Writer, op: Op) -> Sequence[Value] | None:
         if inner.name == "constant":
             made = writer.constant(inner.attributes["value"].flat[0], op.result, inner.result.dtype)
         else:
-            operands = [_whole(writer, known, each, shape) for each in inner.operands]
+            operands = [_whole(writer, known, operand, shape) for operand in inner.operands]
             made = writer.add(
                 inner.name, *operands, shape=shape, dtype=inner.result.dtype, **inner.attributes
             )
         known[inner.result] = made
-    return [_whole(writer, known, each, shape) for each in region.results]
+    return [_whole(writer, known, result, shape) for result in region.results]
 
 
 def _whole(
@@ -143,13 +143,13 @@ def packed(writer: Writer, op: Op) -> Sequence[Value] | None:
     values = (*op.operands, *op.results)
     if not any(v.dtype in PACKED for v in values) or not _are_native(values):
         return None
-    operands = [_unpacked(writer, each) for each in op.operands]
+    operands = [_unpacked(writer, operand) for operand in op.operands]
     attributes: dict[str, Any] = dict(op.attributes)
     made = writer.add(
         op.name, *operands, shape=op.result.shape, dtype=_wide(op.result.dtype), **attributes
     )
     if op.name == "convert" and elementwise.is_float(op.operands[0].dtype):
-        low, high = (writer.constant(each, made) for each in _range(op.result.dtype))
+        low, high = (writer.constant(bound, made) for bound in _range(op.result.dtype))
         made = writer.add("clamp", low, made, high)
     return (_wrapped(writer, made, op.result.dtype),)
 

@@ -110,9 +110,9 @@ def forward(writer: Writer, op: Op) -> Sequence[Value] | None:
 def _is_one_and_tanh(total: Value, x: Value) -> bool:
     """Whether a sum is 1 + tanh(√(2/π) (x + 0.044715 x³))."""
     assert total.producer is not None
-    for one, other in _both_ways(total.producer):
+    for constant, other in _both_ways(total.producer):
         made = unrounded(other).producer
-        if number_of(one) != 1 or made is None or made.name != "tanh":
+        if number_of(constant) != 1 or made is None or made.name != "tanh":
             continue
         inner = product_of(made.operands[0])
         sums = [sum_ for sum_, _ in _arguments(inner, "add")]

@@ -42,7 +42,7 @@ def _narrow(value: Value) -> tuple[Value, list[Op]] | None:
 
     All types between have all of its values.
     """
-    found: tuple[Value, list[Op]] | None = None
+    narrowest: tuple[Value, list[Op]] | None = None
     views: list[Op] = []
     passed = [value.dtype]
     while value.producer is not None and value.producer.name in (*_SEEN, "convert"):
@@ -51,9 +51,9 @@ def _narrow(value: Value) -> tuple[Value, list[Op]] | None:
         value = value.producer.operands[0]
         if value.dtype != passed[-1]:
             if all(_has(dtype, value.dtype) for dtype in passed):
-                found = value, list(views)
+                narrowest = value, list(views)
             passed.append(value.dtype)
-    return found
+    return narrowest
 
 
 def _has(wide: np.dtype, narrow: np.dtype) -> bool:
@@ -74,10 +74,10 @@ def product(writer: Writer, op: Op) -> Sequence[Value] | None:
     """A product of narrow numbers, if both operands were."""
     if op.result.dtype != np.float32 or len(op.operands) != 2:
         return None
-    found = [_narrow(operand) for operand in op.operands]
-    if not all(found) or all(each[0].dtype == np.int8 for each in found if each):
+    narrow = [_narrow(operand) for operand in op.operands]
+    if not all(narrow) or all(entry[0].dtype == np.int8 for entry in narrow if entry):
         return None
-    operands = [_again(writer, *each) for each in found if each]
+    operands = [_again(writer, *entry) for entry in narrow if entry]
     return [
         writer.add(
             op.name, *operands, shape=op.result.shape, dtype=op.result.dtype, **op.attributes
@@ -111,9 +111,9 @@ def select(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 def divide(writer: Writer, op: Op) -> Sequence[Value] | None:
     """1 / (1 + exp(-x))."""
-    one, total = op.operands
+    dividend, total = op.operands
     added = _made_by(unrounded(total), "add")
-    if added is None or number_of(one) != 1:
+    if added is None or number_of(dividend) != 1:
         return None
     for left, right in (added.operands, added.operands[::-1]):
         power = _made_by(unrounded(left), "exponential")

@@ -35,8 +35,8 @@ def rng_bit_generator(writer: Writer, op: Op) -> Sequence[Value] | None:
         return None
     words = [_halves(writer, writer.slice(state, 0, i, i + 1)) for i in range(state.shape[0])]
     counters = _threefry if op.attributes["rng_algorithm"] == "THREE_FRY" else _philox
-    moved, unsigned = counters(writer, [w for pair in words for w in pair], bits)
-    parts = [_joined(writer, *pair) for pair in zip(moved[::2], moved[1::2], strict=True)]
+    new_words, unsigned = counters(writer, [w for pair in words for w in pair], bits)
+    parts = [_joined(writer, *pair) for pair in zip(new_words[::2], new_words[1::2], strict=True)]
     parts = parts[: len(words) - 1]
     new_state = writer.concatenate([writer.slice(state, 0, 0, 1), *parts], 0)
     return new_state, _typed(writer, unsigned, bits)
@@ -101,15 +101,17 @@ def _threefry(writer: Writer, words: Sequence[Value], bits: Value) -> tuple[list
         half[split] = -(-shape[split] // 2)
     count = math.prod(half)
     low, high = _advanced(writer, start, _numbers(writer, count))
-    one, other = threefry(writer, key, (low, high))
-    moved = _advanced(writer, start, writer.constant(count, start[0]))
+    low_bits, other = threefry(writer, key, (low, high))
+    new_counter = _advanced(writer, start, writer.constant(count, start[0]))
     if wide:
-        return moved, _joined(writer, one, other)
+        return new_counter, _joined(writer, low_bits, other)
     pairs = [*half[: split + 1], 1, *half[split + 1 :]]
-    both = writer.concatenate([writer.reshape(one, pairs), writer.reshape(other, pairs)], split + 1)
+    both = writer.concatenate(
+        [writer.reshape(low_bits, pairs), writer.reshape(other, pairs)], split + 1
+    )
     full = [*half[:split], 2 * half[split], *half[split + 1 :]]
     result = writer.reshape(both, full)
-    return moved, writer.slice(result, split, 0, shape[split])
+    return new_counter, writer.slice(result, split, 0, shape[split])
 
 
 def _split_dimension(shape: Sequence[int]) -> int:
@@ -120,19 +122,19 @@ def _split_dimension(shape: Sequence[int]) -> int:
 
 def threefry(writer: Writer, key: Sequence[Value], counter: Sequence[Value]) -> tuple[Value, Value]:
     """Threefry-2x32 of 20 rounds."""
-    one, other = counter
+    left, other = counter
     keys = [*key, writer.add("xor", writer.add("xor", *key), writer.constant(_PARITY, key[0]))]
-    one = writer.add("add", _spread(writer, keys[0], one), one)
+    left = writer.add("add", _spread(writer, keys[0], left), left)
     other = writer.add("add", _spread(writer, keys[1], other), other)
     for group in range(_THREEFRY_GROUPS):
         for rotation in _ROTATIONS[group % 2]:
-            one = writer.add("add", one, other)
-            other = writer.add("xor", one, _rotated(writer, other, rotation))
+            left = writer.add("add", left, other)
+            other = writer.add("xor", left, _rotated(writer, other, rotation))
         first, second = keys[(group + 1) % 3], keys[(group + 2) % 3]
         second = writer.add("add", second, writer.constant(group + 1, second))
-        one = writer.add("add", _spread(writer, first, one), one)
+        left = writer.add("add", _spread(writer, first, left), left)
         other = writer.add("add", _spread(writer, second, other), other)
-    return one, other
+    return left, other
 
 
 def _rotated(writer: Writer, value: Value, distance: int) -> Value:
@@ -151,13 +153,16 @@ def _philox(writer: Writer, words: Sequence[Value], bits: Value) -> tuple[list[V
     per_result = 2 if bits.dtype.itemsize == 8 else 1
     count = -(-size * per_result // 4)
     counter = _advanced(writer, start, _numbers(writer, count))
-    found = philox(writer, key, counter)
-    moved = _advanced(writer, start, writer.constant(count, start[0]))
+    words_of_results = philox(writer, key, counter)
+    new_counter = _advanced(writer, start, writer.constant(count, start[0]))
     if per_result == 2:
-        found = [_joined(writer, *found[:2]), _joined(writer, *found[2:])]
-    columns = [writer.reshape(each, (count, 1)) for each in found]
+        words_of_results = [
+            _joined(writer, *words_of_results[:2]),
+            _joined(writer, *words_of_results[2:]),
+        ]
+    columns = [writer.reshape(word, (count, 1)) for word in words_of_results]
     flat = writer.reshape(writer.concatenate(columns, 1), (count * len(columns),))
-    return moved, writer.slice(flat, 0, 0, size)
+    return new_counter, writer.slice(flat, 0, 0, size)
 
 
 def philox(writer: Writer, key: Sequence[Value], counter: Sequence[Value]) -> list[Value]:
@@ -171,8 +176,8 @@ def philox(writer: Writer, key: Sequence[Value], counter: Sequence[Value]) -> li
         x2 = writer.add("xor", _spread(writer, keys[1], x3), writer.add("xor", high0, x3))
         x1, x3 = low1, low0
         keys = [
-            writer.add("add", each, writer.constant(step, each))
-            for each, step in zip(keys, _KEY_STEPS, strict=True)
+            writer.add("add", key, writer.constant(step, key))
+            for key, step in zip(keys, _KEY_STEPS, strict=True)
         ]
     return [x0, x1, x2, x3]
 

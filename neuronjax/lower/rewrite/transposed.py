@@ -83,15 +83,15 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
         for i in dilated
     }  # fmt: skip
     groups = a["feature_group_count"]
-    phases = math.prod(each.phases for each in split.values())
+    phases = math.prod(dimension.phases for dimension in split.values())
     features = numbers["output_feature_dimension"]
     shape = list(op.result.shape)
     shape[features] *= phases
     padding = [tuple(int(n) for n in pair) for pair in a["padding"]]
     reversal = list(a["window_reversal"] or [False for _ in window])
-    for i, each in split.items():
-        shape[places[i]] = each.count
-        padding[i] = each.padding
+    for i, dimension in split.items():
+        shape[places[i]] = dimension.count
+        padding[i] = dimension.padding
         reversal[i] = False
     attributes = {
         **a,
@@ -103,7 +103,7 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
     if flipped:
         kernel = writer.add("reverse", kernel, dimensions=tuple(taps[i] for i in flipped))
     kernel = _phases(
-        writer, kernel, {taps[i]: each for i, each in split.items()},
+        writer, kernel, {taps[i]: dimension for i, dimension in split.items()},
         numbers["kernel_output_feature_dimension"], groups,
     )  # fmt: skip
     made = writer.add(op.name, data, kernel, shape=shape, dtype=op.result.dtype, **attributes)
@@ -119,8 +119,8 @@ def _phases(
 ) -> Value:
     """The window of every phase: they are output features, within groups, before the features."""
     high = [0] * len(kernel.shape)
-    for axis, each in split.items():
-        high[axis] = each.window * each.phases - each.taps
+    for axis, dimension in split.items():
+        high[axis] = dimension.window * dimension.phases - dimension.taps
     padded = [size + more for size, more in zip(kernel.shape, high, strict=True)]
     if any(high):
         kernel = _padded(writer, kernel, [0 for _ in high], high)
@@ -144,7 +144,7 @@ def _phases(
     kernel = writer.add(
         "transpose", kernel, shape=[apart[axis] for axis in order], permutation=tuple(order)
     )
-    count = math.prod(each.phases for each in split.values())
+    count = math.prod(dimension.phases for dimension in split.values())
     merged = [
         split[axis].window if axis in split else size * (count if axis == features else 1)
         for axis, size in enumerate(padded)
@@ -167,7 +167,7 @@ def _interleaved(
 ) -> Value:
     """Phases side by side along their dimensions; what lies beyond the result is cut off."""
     features = op.attributes["dimension_numbers"]["output_feature_dimension"]
-    phases = [each.phases for each in split.values()]
+    phases = [dimension.phases for dimension in split.values()]
     apart: list[int] = []
     at: dict[int, int] = {}
     for axis, size in enumerate(made.shape):
@@ -188,9 +188,9 @@ def _interleaved(
         "transpose", value, shape=[apart[axis] for axis in order], permutation=tuple(order)
     )
     silent = [0 for _ in order]
-    for axis, each in split.items():
+    for axis, dimension in split.items():
         silent[order.index(at[features] + 1 + list(split).index(axis))] = (
-            each.dilation - each.phases
+            dimension.dilation - dimension.phases
         )
     if any(silent):
         value = _padded(writer, value, silent, [0 for _ in order])
@@ -227,13 +227,18 @@ def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
     made = value.producer
     if made is None or made.name != "convolution" or not passed:
         return None
-    if any(each.name == "pad" and number_of(each.operands[1]) != 0 for each in passed):
+    if any(later.name == "pad" and number_of(later.operands[1]) != 0 for later in passed):
         return None
     value = writer.convert(value, op.result.dtype)
-    for each in reversed(passed):
-        zero = [writer.constant(0, Value(TensorSpec((), value.dtype)))] * (each.name == "pad")
+    for later in reversed(passed):
+        zero = [writer.constant(0, Value(TensorSpec((), value.dtype)))] * (later.name == "pad")
         value = writer.add(
-            each.name, value, *zero, shape=each.result.shape, dtype=value.dtype, **each.attributes
+            later.name,
+            value,
+            *zero,
+            shape=later.result.shape,
+            dtype=value.dtype,
+            **later.attributes,
         )
     return [value]
 

@@ -74,13 +74,13 @@ class Arranger:
         take `spare` more bytes of each partition of SBUF at most, so that none need share memory.
         """
         for new in _renamings(nodes, loop, free, spare):
-            found: list[Arranged] = []
-            for each in self._orders(new, loop, free, lasting, room):
-                found.append(each)
-                if each.time < ENOUGH * self.least(nodes, loop):
+            choices: list[Arranged] = []
+            for choice in self._orders(new, loop, free, lasting, room):
+                choices.append(choice)
+                if choice.time < ENOUGH * self.least(nodes, loop):
                     break
-            if found:
-                return min(found, key=lambda each: each.time)
+            if choices:
+                return min(choices, key=lambda choice: choice.time)
         return None
 
     def least(self, nodes: Nodes, loop: Loop | None) -> float:
@@ -91,14 +91,16 @@ class Arranger:
     def _orders(
         self, new: Renamed, loop: Loop | None, free: Tiles, lasting: Tiles, room: Room
     ) -> Iterator[Arranged]:
-        tiles = {name: each for name, each in free.items() if name not in new.gone} | new.new
+        tiles = {name: tile for name, tile in free.items() if name not in new.gone} | new.new
         users = [
             Tile(name, self.banks(tiles[name]), nbytes_of(tiles[name]), tuple(sorted(using)))
             for name, using in new.users.items()
         ]
         known = {**tiles, **lasting}
         users += (
-            each for index, node in enumerate(new.nodes) for each in self.inner(index, node, known)
+            inner_tile
+            for index, node in enumerate(new.nodes)
+            for inner_tile in self.inner(index, node, known)
         )
         room = Room(
             banks=room.banks - sum(map(self.banks, lasting.values())),
@@ -122,36 +124,41 @@ class Arranger:
                 plan(self.timer, jobs, before, users, room, urgency, in_order=in_order)
                 for in_order in (False, True)
             )
-            found = next((each for each in ways if each is not None), None)
-            if found is not None:
-                moved = {
+            chosen = next((way for way in ways if way is not None), None)
+            if chosen is not None:
+                placed = {
                     name: self.placed(known[name], bank)
-                    for name, bank in {**pinned, **found.banks}.items()
+                    for name, bank in {**pinned, **chosen.banks}.items()
                     if name in known
                 }
                 order = tuple(
-                    _queued(new.nodes[each], found.queues.get(each)) for each in found.order
+                    _queued(new.nodes[position], chosen.queues.get(position))
+                    for position in chosen.order
                 )
-                order = rebuilt(order, _mover(moved))
+                order = rebuilt(order, _mover(placed))
                 queued = [
-                    job._replace(queue=found.queues.get(index, job.queue))
+                    job._replace(queue=chosen.queues.get(index, job.queue))
                     for index, job in enumerate(jobs)
                 ]
-                self.timer.reorder(order, found.order, queued, ties, loop)
-                yield Arranged(self.time(order, loop), order, new.gone, {**tiles, **moved})
+                self.timer.reorder(order, chosen.order, queued, ties, loop)
+                yield Arranged(self.time(order, loop), order, new.gone, {**tiles, **placed})
 
     def inner(self, index: int, node: Node, known: Tiles) -> Iterator[Tile]:
         """What tiles of loops within a node take while it runs, those that are `known` apart."""
         if isinstance(node, Instruction):
             return
         accesses = (access for leaf in leaves((node,)) for access in leaf.accesses())
-        found = {access.buffer.name: access.buffer for access in accesses}
-        own = [each for name, each in found.items() if each.on_chip and name not in known]
-        used = [each for each in own if each.memory is Memory.PSUM and each.address is not None]
+        buffers = {access.buffer.name: access.buffer for access in accesses}
+        own = [buffer for name, buffer in buffers.items() if buffer.on_chip and name not in known]
+        used = [
+            buffer for buffer in own if buffer.memory is Memory.PSUM and buffer.address is not None
+        ]
         nbytes = _most(lives((node,), own))
         size = self.core.psum.bank_bytes
-        first = min(((each.address or 0) // size for each in used), default=0)
-        last = max((-(-((each.address or 0) + each.extent) // size) for each in used), default=0)
+        first = min(((buffer.address or 0) // size for buffer in used), default=0)
+        last = max(
+            (-(-((buffer.address or 0) + buffer.extent) // size) for buffer in used), default=0
+        )
         yield Tile(f"{index}", last - first, nbytes, (index,), first)
 
     def banks(self, tile: Buffer) -> int:

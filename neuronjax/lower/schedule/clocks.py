@@ -50,7 +50,7 @@ class Job(NamedTuple):
     queue: int | None
     duration: float
     #: Work on the DMA engines.
-    moved: float
+    dma_work: float
     #: What one more iteration of a loop takes.
     period: float = 0.0
 
@@ -81,7 +81,7 @@ class Clocks:
         Even numbers are those of loads, odd ones of stores: what waits for results holds up no
         load.
         """
-        return min(range(queue % 2, rings, 2), key=lambda each: self.queues.get(each, _NEVER))
+        return min(range(queue % 2, rings, 2), key=lambda ring: self.queues.get(ring, _NEVER))
 
     def run(self, job: Job, start: float) -> float:
         """Runs a job from `start` on; returns when its results are there."""
@@ -90,7 +90,7 @@ class Clocks:
             start = max(start, self.free(job))
             for span in job.spans:
                 self.lines[span.line] = start + span.last
-            self.dma = max(self.dma, start) + job.moved
+            self.dma = max(self.dma, start) + job.dma_work
             return start + job.duration
         line = job.line
         issued = start + price.issue
@@ -148,8 +148,10 @@ class Timer:
         variable, trips = _first_trips(nodes, loop)
         known = self._ties.get((id(nodes), variable, trips))
         if known is None:
-            prints = [self.footprint(each) for each in nodes]
-            later = [each.later(variable, index) for index in range(trips) for each in prints]
+            prints = [self.footprint(node) for node in nodes]
+            later = [
+                footprint.later(variable, index) for index in range(trips) for footprint in prints
+            ]
             known = (nodes, precedence(later, self.shared))
             self._ties[id(nodes), variable, trips] = known
         return known[1]
@@ -167,17 +169,17 @@ class Timer:
         `before` is what orders the others: orders among iterations are the same for both.
         """
         self._jobs.update(
-            (id(node), (node, jobs[each])) for node, each in zip(nodes, order, strict=True)
+            (id(node), (node, jobs[position])) for node, position in zip(nodes, order, strict=True)
         )
         size = len(nodes)
         place = [0] * size
-        for index, each in enumerate(order):
-            place[each] = index
+        for index, position in enumerate(order):
+            place[position] = index
         places = [first + at for first in range(0, len(before), size) for at in place]
         ties = [
-            {places[one]: reads for one, reads in before[first + each].items()}
+            {places[other]: reads for other, reads in before[first + position].items()}
             for first in range(0, len(before), size)
-            for each in order
+            for position in order
         ]
         self._ties[id(nodes), *_first_trips(nodes, loop)] = (nodes, ties)
 
@@ -186,8 +188,8 @@ class Timer:
             price = self.prices.of(node)
             queue = node.queue if isinstance(node, DmaInstruction) else None
             span = Span(node.engine, price.issue, 0.0, price.issue)
-            moved = price.move.work if price.move is not None else 0.0
-            return Job((span,), price, queue, 0.0, moved)
+            dma_work = price.move.work if price.move is not None else 0.0
+            return Job((span,), price, queue, 0.0, dma_work)
         assert isinstance(node, Loop)
         assert isinstance(node.trips, int)
         key = (id(node.body), node.variable, node.trips)
@@ -201,10 +203,10 @@ class Timer:
         few = self._iterations(loop.body, loop)
         left = loop.trips - len(few)
         busy: dict[Line, float] = {}
-        moved = 0.0
-        for each in loop.body:
-            job = self.job(each)
-            moved += loop.trips * job.moved
+        dma_work = 0.0
+        for node in loop.body:
+            job = self.job(node)
+            dma_work += loop.trips * job.dma_work
             for span in job.spans:
                 busy[span.line] = busy.get(span.line, 0.0) + loop.trips * span.busy
         spans = []
@@ -214,18 +216,18 @@ class Timer:
                 period = last - few[-2].lines[line]
             spans.append(Span(line, time, few[0].firsts[line], last + left * period))
         period = few[-1].end - few[-2].end if len(few) > 1 else few[0].end
-        return Job(tuple(spans), None, None, few[-1].end + left * period, moved, period)
+        return Job(tuple(spans), None, None, few[-1].end + left * period, dma_work, period)
 
     def work(self, nodes: Sequence[Node]) -> float:
         """What the busiest engine, or all DMA engines together, have to do for nodes."""
         busy: dict[Line, float] = {}
-        moved = 0.0
+        dma_work = 0.0
         for node in nodes:
             job = self.job(node)
-            moved += job.moved
+            dma_work += job.dma_work
             for span in job.spans:
                 busy[span.line] = busy.get(span.line, 0.0) + span.busy
-        return max(moved, *busy.values(), 0.0)
+        return max(dma_work, *busy.values(), 0.0)
 
     def time(self, nodes: tuple[Node, ...]) -> float:
         """How long nodes take, run in order."""
@@ -234,23 +236,23 @@ class Timer:
     def _iterations(self, body: tuple[Node, ...], loop: Loop | None) -> list[Iteration]:
         """The first iterations of a body, run in order."""
         before = self.before(body, loop)
-        jobs = [self.job(each) for each in body] * (len(before) // len(body))
+        jobs = [self.job(node) for node in body] * (len(before) // len(body))
         clocks = Clocks(self.prices)
         ends: list[float] = []
         firsts: dict[Line, float] = {}
-        found: list[Iteration] = []
+        iterations: list[Iteration] = []
         end = 0.0
         for index, job in enumerate(jobs):
             start = clocks.free(job)
-            for each, reads in before[index].items():
-                start = max(start, self.ready(jobs[each], job, ends[each], reads))
+            for other, reads in before[index].items():
+                start = max(start, self.ready(jobs[other], job, ends[other], reads))
             for span in job.spans:
                 firsts.setdefault(span.line, start + span.first)
             ends.append(clocks.run(job, start))
             end = max(end, ends[-1])
             if (index + 1) % len(body) == 0:
-                found.append(Iteration(end, firsts, dict(clocks.lines)))
-        return found
+                iterations.append(Iteration(end, firsts, dict(clocks.lines)))
+        return iterations
 
     def ready(self, earlier: Job, job: Job, end: float, reads: bool) -> float:
         """When a job may begin because of an earlier one that ends at `end`."""

@@ -100,15 +100,15 @@ class _Planner:
         self.timer, self.jobs, self.urgency, self.in_order = timer, list(jobs), urgency, in_order
         self.rings = room.rings
         self.after: list[list[tuple[int, bool]]] = [[] for _ in jobs]
-        self.missing = [len(each) for each in before]
+        self.missing = [len(ties) for ties in before]
         for node, earlier in enumerate(before):
-            for each, reads in earlier.items():
-                self.after[each].append((node, reads))
+            for other, reads in earlier.items():
+                self.after[other].append((node, reads))
         self.ready = [0.0] * len(jobs)
         self.clocks = Clocks(timer.prices)
         self.lines: dict[Line, _Line] = {}
         self.used: dict[int, list[_Held]] = {}
-        for number, tile in enumerate(sorted(tiles, key=lambda each: each.nodes[0])):
+        for number, tile in enumerate(sorted(tiles, key=lambda tile: tile.nodes[0])):
             held = _Held(tile, number, len(tile.nodes))
             for node in tile.nodes:
                 self.used.setdefault(node, []).append(held)
@@ -125,8 +125,8 @@ class _Planner:
         for node, count in enumerate(self.missing):
             if not count:
                 self.offer(node)
-        while (found := self.next()) is not None:
-            node, start = found
+        while (runnable := self.next()) is not None:
+            node, start = runnable
             order.append(node)
             job = self.jobs[node]
             if job.queue is not None:
@@ -142,11 +142,11 @@ class _Planner:
 
     def next(self) -> tuple[int, float] | None:
         """The node that can begin first, and when."""
-        while (found := self.soonest()) is not None:
-            node, start = found
+        while (runnable := self.soonest()) is not None:
+            node, start = runnable
             closed = [held for held in self.used.get(node, ()) if not held.is_open]
             if not closed or (self.open(node, closed) and self.ready[node] <= start):
-                return found
+                return runnable
             if closed[0].is_open:
                 self.offer(node)
             else:
@@ -209,18 +209,18 @@ class _Planner:
         if needed > self.left or (self.in_order and last >= self.count + len(closed)):
             return False
         free_at, ready = list(self.free_at), self.ready[node]
-        found: dict[str, int] = {}
+        banks: dict[str, int] = {}
         for held in closed:
             at = _oldest(free_at, held.tile)
             if at is None:
                 return False
             if held.tile.banks:
-                found[held.tile.name] = at
+                banks[held.tile.name] = at
             for bank in range(at, at + held.tile.banks):
                 ready = max(ready, free_at[bank] or 0.0)
                 free_at[bank] = None
         self.free_at, self.ready[node] = free_at, ready
-        self.place.update(found)
+        self.place.update(banks)
         self.left -= needed
         self.count += len(closed)
         for held in closed:
@@ -237,7 +237,7 @@ def _oldest(free_at: Sequence[float | None], tile: Tile) -> int | None:
     best: tuple[float, int] | None = None
     places = range(len(free_at) - tile.banks + 1) if tile.first is None else (tile.first,)
     for at in places:
-        times = [each for each in free_at[at : at + tile.banks] if each is not None]
+        times = [time for time in free_at[at : at + tile.banks] if time is not None]
         if len(times) == tile.banks and (best is None or max(times) < best[0]):
             best = (max(times), at)
     return None if best is None else best[1]
@@ -250,12 +250,12 @@ def ages(timer: Timer, jobs: Sequence[Job], before: Before) -> list[float]:
 
 def paths(timer: Timer, jobs: Sequence[Job], before: Before) -> list[float]:
     """Urgency by the time from the beginning of a node to the end of all that waits for it."""
-    found = [0.0] * len(jobs)
+    urgency = [0.0] * len(jobs)
     for node in range(len(jobs) - 1, -1, -1):
         job = jobs[node]
         own = Clocks(timer.prices).run(job, 0.0)
-        found[node] += own
-        for each, reads in before[node].items():
-            gap = timer.ready(jobs[each], job, 0.0, reads)
-            found[each] = max(found[each], found[node] + max(gap, 0.0))
-    return found
+        urgency[node] += own
+        for other, reads in before[node].items():
+            gap = timer.ready(jobs[other], job, 0.0, reads)
+            urgency[other] = max(urgency[other], urgency[node] + max(gap, 0.0))
+    return urgency

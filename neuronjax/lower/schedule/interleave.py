@@ -55,7 +55,7 @@ def interleaved(program: Program, prices: Prices) -> Program:
         return program
     overlaps = Overlaps(program)
     roots = {alias.buffer: alias.of for alias in program.aliases}
-    overlap_of = {each.name: overlaps.within(each) for each in program.functions}
+    overlap_of = {function.name: overlaps.within(function) for function in program.functions}
     outside = overlaps.within(None)
     candidates: dict[int, _Candidate] = {}
     for place, kernel in kernels(program):
@@ -74,7 +74,8 @@ def interleaved(program: Program, prices: Prices) -> Program:
         return faster.get(id(node), node) if isinstance(node, Kernel) else None
 
     functions = tuple(
-        dataclasses.replace(each, body=rebuilt(each.body, change)) for each in program.functions
+        dataclasses.replace(function, body=rebuilt(function.body, change))
+        for function in program.functions
     )
     return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
 
@@ -82,10 +83,10 @@ def interleaved(program: Program, prices: Prices) -> Program:
 def _shared(roots: Mapping[str, str], overlap: Overlap) -> Shared:
     """Whether two buffers of HBM begin at one place."""
 
-    def shared(one: Buffer, other: Buffer) -> bool | None:
-        if roots.get(one.name, one.name) == roots.get(other.name, other.name):
+    def shared(buffer: Buffer, other: Buffer) -> bool | None:
+        if roots.get(buffer.name, buffer.name) == roots.get(other.name, other.name):
             return True
-        return False if overlap(one, other) is False else None
+        return False if overlap(buffer, other) is False else None
 
     return shared
 
@@ -149,7 +150,7 @@ def _is_plain(nodes: Iterable[Node]) -> bool:
     )
 
 
-class _Found(NamedTuple):
+class _Faster(NamedTuple):
     """A loop in some order, how long it takes, and what happened to tiles.
 
     `left` are in PSUM and have no banks yet, `gone` are not used any more, `tiles` are new.
@@ -169,7 +170,7 @@ class _Work:
         self.kernel, self.timer = kernel, timer
         self.moves_loops = self.has_gained = False
         self.arranger = Arranger(timer, program.target.core)
-        self.tiles = {each.name: each for each in kernel.buffers if each.address is None}
+        self.tiles = {buffer.name: buffer for buffer in kernel.buffers if buffer.address is None}
         self.nodes = self.written_out(kernel.body)
         #: id of a list of nodes -> tiles that are used there only.
         self.owned: dict[int, set[str]] = {}
@@ -177,7 +178,7 @@ class _Work:
             self.owned.setdefault(id(owner), set()).add(name)
         self.rooms = _rooms(self.nodes, self.tiles, self.owned, self.arranger)
         #: id of a loop without loops in it -> that in a faster order.
-        self.straight: dict[int, _Found] = {}
+        self.straight: dict[int, _Faster] = {}
 
     def run(self, moves_loops: bool) -> Kernel:
         """The kernel in another order; it `has_gained` if no earlier run has found as much."""
@@ -185,8 +186,8 @@ class _Work:
         self.moves_loops, self.has_gained = moves_loops, False
         nodes, _ = self.line(self.nodes, None, id(self.nodes))
         names = {access.buffer.name for leaf in leaves(nodes) for access in leaf.accesses()}
-        fixed = [each for each in self.kernel.buffers if each.address is not None]
-        used = [each for name, each in self.tiles.items() if name in names]
+        fixed = [buffer for buffer in self.kernel.buffers if buffer.address is not None]
+        used = [tile for name, tile in self.tiles.items() if name in names]
         self.tiles = tiles
         return dataclasses.replace(self.kernel, body=nodes, buffers=(*fixed, *used))
 
@@ -203,7 +204,7 @@ class _Work:
         room = dict.fromkeys({_part(node) for node in inner}, MOST_UNROLLED)
         for node in inner:
             room[_part(node)] -= isinstance(node, Instruction)
-        found: list[Node] = []
+        new_nodes: list[Node] = []
         for node in inner:
             size = node.trips * len(node.body) if isinstance(node, Loop) else 0  # type: ignore[operator]
             if (
@@ -213,11 +214,11 @@ class _Work:
                 and self.is_idle(node)
             ):
                 assert isinstance(node.trips, int)
-                found += unrolled(node, node.trips)
+                new_nodes += unrolled(node, node.trips)
                 room[_part(node)] -= size
             else:
-                found.append(node)
-        return same(nodes, found)
+                new_nodes.append(node)
+        return same(nodes, new_nodes)
 
     # Lists
 
@@ -227,13 +228,13 @@ class _Work:
         `loop` is the loop about it, `key` what its tiles and its room are known by.
         """
         own = self.owned.get(key, set())
-        found: list[Node] = []
+        new_nodes: list[Node] = []
         for node in nodes:
             if isinstance(node, Loop):
                 node, left = self.loop(node)
                 own = own | left
-            found.append(node)
-        return self.arranged(same(nodes, found), loop, own, self.rooms[key])
+            new_nodes.append(node)
+        return self.arranged(same(nodes, new_nodes), loop, own, self.rooms[key])
 
     def in_psum(self, names: Iterable[str]) -> set[str]:
         """Those of some tiles that are in PSUM."""
@@ -244,18 +245,18 @@ class _Work:
         if not _is_straight(loop):
             body, left = self.line(loop.body, loop, id(loop.body))
             return with_body(loop, body), left
-        found = self.straight.get(id(loop))
-        if found is None:
-            found = self.straight[id(loop)] = self.fastest(loop)
-        kept = {name: each for name, each in self.tiles.items() if name not in found.gone}
-        self.tiles = {**kept, **found.tiles}
-        return found.loop, found.left
+        faster = self.straight.get(id(loop))
+        if faster is None:
+            faster = self.straight[id(loop)] = self.fastest(loop)
+        kept = {name: tile for name, tile in self.tiles.items() if name not in faster.gone}
+        self.tiles = {**kept, **faster.tiles}
+        return faster.loop, faster.left
 
-    def fastest(self, loop: Loop) -> _Found:
+    def fastest(self, loop: Loop) -> _Faster:
         """A loop without loops in it, with as many iterations in one as is best."""
         before = self.tiles
         enough = ENOUGH * self.arranger.least(loop.body, loop)
-        best: _Found | None = None
+        best: _Faster | None = None
         for factor in self.factors(loop):
             (longer,) = unrolled(loop, factor)
             assert isinstance(longer, Loop)
@@ -263,8 +264,8 @@ class _Work:
             changed = with_body(longer, body)
             time = self.timer.job(changed).duration
             if best is None or time < WORTH * best.time:
-                new = {name: each for name, each in self.tiles.items() if each != before.get(name)}
-                best = _Found(time, changed, left, before.keys() - self.tiles.keys(), new)
+                new = {name: tile for name, tile in self.tiles.items() if tile != before.get(name)}
+                best = _Faster(time, changed, left, before.keys() - self.tiles.keys(), new)
             self.tiles = before
             if best.time < enough:
                 break
@@ -277,7 +278,7 @@ class _Work:
         if not self.is_idle(loop):
             return [1]
         most = min(MOST_FACTOR, MOST_UNROLLED // len(loop.body), loop.trips // 2)
-        fitting = [each for each in range(2, most + 1) if loop.trips % each == 0]
+        fitting = [factor for factor in range(2, most + 1) if loop.trips % factor == 0]
         return [1, *fitting[-1:]]
 
     # Arranging
@@ -294,15 +295,15 @@ class _Work:
         lasting: dict[str, Buffer] = {}
         if loop is not None:
             about = with_body(loop, nodes)
-            lasting = {each.name: each for each in carried(about, tiles.values())}
-        free = {name: each for name, each in tiles.items() if name not in lasting}
+            lasting = {tile.name: tile for tile in carried(about, tiles.values())}
+        free = {name: tile for name, tile in tiles.items() if name not in lasting}
         spare = self.arranger.room.nbytes - sum(map(nbytes_of, self.tiles.values()))
         best = self.arranger.arranged(nodes, loop, free, lasting, room, spare)
         before = self.arranger.time(nodes, loop)
         if best is None or best.time > before:
             return nodes, left
         self.has_gained = self.has_gained or best.time < WORTH * before
-        kept = {name: each for name, each in self.tiles.items() if name not in best.gone}
+        kept = {name: tile for name, tile in self.tiles.items() if name not in best.gone}
         self.tiles = {**kept, **best.tiles}
         return best.nodes, set()
 
@@ -311,7 +312,7 @@ def _rooms(
     nodes: Nodes, tiles: Mapping[str, Buffer], owned: Mapping[int, set[str]], arranger: Arranger
 ) -> dict[int, Room]:
     """By list: what tiles that are not its own leave to it."""
-    found: dict[int, Room] = {}
+    rooms: dict[int, Room] = {}
     held = lives(nodes, tiles.values())
 
     def visit(some: Nodes, first: int) -> tuple[int, set[str]]:
@@ -328,7 +329,7 @@ def _rooms(
             for tile, (begin, end) in held.items()
             if tile.name not in own and begin < position and first <= end
         ]
-        found[id(some)] = Room(
+        rooms[id(some)] = Room(
             arranger.room.banks - sum(map(arranger.banks, others)),
             arranger.room.nbytes - sum(map(nbytes_of, others)),
             arranger.room.rings,
@@ -336,7 +337,7 @@ def _rooms(
         return position, own
 
     visit(nodes, 0)
-    return found
+    return rooms
 
 
 def _part(node: Node) -> int | None:
@@ -350,7 +351,7 @@ def _is_straight(loop: Loop) -> bool:
 
 def _owners(nodes: Nodes, tiles: Mapping[str, Buffer]) -> dict[str, Nodes]:
     """Tile -> the innermost list that has all of its uses."""
-    found: dict[str, tuple[Nodes, ...]] = {}
+    owners: dict[str, tuple[Nodes, ...]] = {}
 
     def visit(some: Nodes, lists: tuple[Nodes, ...]) -> None:
         for node in some:
@@ -358,12 +359,12 @@ def _owners(nodes: Nodes, tiles: Mapping[str, Buffer]) -> dict[str, Nodes]:
                 visit(node.body, (*lists, node.body))
             elif isinstance(node, Instruction):
                 for name in {access.buffer.name for access in node.accesses()} & tiles.keys():
-                    found[name] = _common(found.get(name, lists), lists)
+                    owners[name] = _common(owners.get(name, lists), lists)
 
     visit(nodes, (nodes,))
-    return {name: lists[-1] for name, lists in found.items()}
+    return {name: lists[-1] for name, lists in owners.items()}
 
 
-def _common(one: tuple[Nodes, ...], other: tuple[Nodes, ...]) -> tuple[Nodes, ...]:
-    pairs = zip(one, other, strict=False)
+def _common(lists: tuple[Nodes, ...], other: tuple[Nodes, ...]) -> tuple[Nodes, ...]:
+    pairs = zip(lists, other, strict=False)
     return tuple(left for left, right in itertools.takewhile(lambda p: p[0] is p[1], pairs))

@@ -40,11 +40,13 @@ class Footprint:
         """The same so many iterations of a loop later."""
         if variable is None or not by:
             return self
-        moved = (
-            each if each.reach is None else each._replace(reach=each.reach.later(variable, by))
-            for each in self.contacts
+        later = (
+            contact
+            if contact.reach is None
+            else contact._replace(reach=contact.reach.later(variable, by))
+            for contact in self.contacts
         )
-        return Footprint(tuple(moved), self.is_barrier)
+        return Footprint(tuple(later), self.is_barrier)
 
 
 def footprint(node: Node) -> Footprint:
@@ -57,14 +59,14 @@ def footprint(node: Node) -> Footprint:
             states["!random", True] = None
         elif isinstance(leaf, ActivateReduce) or hasattr(leaf, "reduce_cmd"):
             states[f"!{leaf.engine}", _keeps_result(leaf)] = None
-    found = (Contact(place, is_write, None) for place, is_write in states)
-    return Footprint((*contacts(node), *found), is_barrier)
+    of_states = (Contact(place, is_write, None) for place, is_write in states)
+    return Footprint((*contacts(node), *of_states), is_barrier)
 
 
 def precedence(footprints: Sequence[Footprint], shared: Shared) -> Before:
     """What orders nodes: one of them writes what the other one touches, or both have a state."""
     finder = _Finder(shared)
-    return [finder.node(index, each) for index, each in enumerate(footprints)]
+    return [finder.node(index, footprint) for index, footprint in enumerate(footprints)]
 
 
 @dataclass(slots=True)
@@ -88,18 +90,18 @@ class _Finder:
 
     def node(self, index: int, footprint: Footprint) -> dict[int, bool]:
         """What the next node comes after."""
-        found: dict[int, bool] = {}
+        earlier: dict[int, bool] = {}
         if self._barrier is not None:
-            found[self._barrier] = True
+            earlier[self._barrier] = True
         if footprint.is_barrier:
-            found.update((each, True) for each in range(index))
+            earlier.update((other, True) for other in range(index))
             self._barrier = index
         for contact in footprint.contacts:
             self._declare(contact)
-            self._follow(contact, found)
+            self._follow(contact, earlier)
         for contact in footprint.contacts:
             self._note(contact, index)
-        return found
+        return earlier
 
     def _declare(self, contact: Contact) -> None:
         """Finds out which buffers a new one shares memory with."""
@@ -117,20 +119,20 @@ class _Finder:
                 self._near[name].append((new.name, answer is True))
         self._buffers[new.name] = new
 
-    def _follow(self, contact: Contact, found: dict[int, bool]) -> None:
+    def _follow(self, contact: Contact, earlier: dict[int, bool]) -> None:
         places = [(contact.place, True), *self._near.get(contact.place, ())]
-        for place, together in places:
+        for place, is_same in places:
             users = self._users[place]
-            _meet(contact, users.writers, together, not contact.is_write, found)
+            _meet(contact, users.writers, is_same, not contact.is_write, earlier)
             if contact.is_write:
-                _meet(contact, users.readers, together, False, found)
+                _meet(contact, users.readers, is_same, False, earlier)
 
     def _note(self, contact: Contact, index: int) -> None:
         users = self._users[contact.place]
         if contact.is_write:
             # Whoever meets one of these meets the new one, too.
             for known in (users.writers, users.readers):
-                known[:] = [each for each in known if each[1] != contact.reach]
+                known[:] = [user for user in known if user[1] != contact.reach]
             users.writers.append((index, contact.reach))
         else:
             users.readers.append((index, contact.reach))
@@ -139,16 +141,16 @@ class _Finder:
 def _meet(
     contact: Contact,
     users: Sequence[tuple[int, Reach | None]],
-    together: bool,
+    is_same: bool,
     reads: bool,
-    found: dict[int, bool],
+    earlier: dict[int, bool],
 ) -> None:
     reach = contact.reach
     for index, other in users:
-        if found.get(index, False) or (index in found and not reads):
+        if earlier.get(index, False) or (index in earlier and not reads):
             continue
-        if reach is None or other is None or not together or reach.meets(other):
-            found[index] = reads
+        if reach is None or other is None or not is_same or reach.meets(other):
+            earlier[index] = reads
 
 
 def _keeps_result(leaf: Instruction) -> bool:

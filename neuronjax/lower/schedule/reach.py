@@ -79,12 +79,12 @@ _ANY = Buffer(name="any", memory=Memory.HBM, dtype=FORMATS["float32"], shape=(1,
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _meet(distance: int, one: Walk, other: Walk) -> bool:
-    first, second = Touch(_ANY, True, distance, one, True), Touch(_ANY, True, 0, other, True)
+def _meet(distance: int, walk: Walk, other: Walk) -> bool:
+    first, second = Touch(_ANY, True, distance, walk, True), Touch(_ANY, True, 0, other, True)
     return conflicts((first,), (second,), _begin_together) is not False
 
 
-def _begin_together(one: Buffer, other: Buffer) -> bool:
+def _begin_together(buffer: Buffer, other: Buffer) -> bool:
     return True
 
 
@@ -103,18 +103,18 @@ class Contact(NamedTuple):
 
 def contacts(node: Node) -> tuple[Contact, ...]:
     """Everything that a node touches."""
-    found: dict[tuple[str, bool, Reach | None], Contact] = {}
-    for each in _contacts(node, {}):
-        found.setdefault(each[:3], each)
-    return tuple(found.values())
+    contacts: dict[tuple[str, bool, Reach | None], Contact] = {}
+    for contact in _contacts(node, {}):
+        contacts.setdefault(contact[:3], contact)
+    return tuple(contacts.values())
 
 
 def _contacts(node: Node, trips: Trips) -> Iterator[Contact]:
     if not isinstance(node, Instruction):
         assert isinstance(node, Loop)
         assert isinstance(node.trips, int)
-        for each in node.body:
-            yield from _contacts(each, {**trips, node.variable: node.trips})
+        for inner in node.body:
+            yield from _contacts(inner, {**trips, node.variable: node.trips})
         return
     for use in node.uses():
         operand, is_write = use.operand, use.role.is_write

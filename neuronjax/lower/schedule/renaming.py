@@ -41,13 +41,13 @@ def renamed(
     Nobody else uses the tiles. Values in SBUF get `slots` that the loop `variable` goes through, so
     that the next iteration need not wait for this one; None: there is no loop.
     """
-    found = webs(nodes, tiles)
+    known_webs = webs(nodes, tiles)
     result = Renamed(tuple(nodes))
     places: list[dict[Key, tuple[Buffer, Affine]]] = [{} for _ in nodes]
-    values = Counter((web.tile.name, web.slot) for web in found)
+    values = Counter((web.tile.name, web.slot) for web in known_webs)
     several = {name for (name, _), count in values.items() if count > 1}
     numbers: Counter[str] = Counter()
-    for web in found:
+    for web in known_webs:
         tile = web.tile
         is_waited_for = variable is not None and not _is_in_order(nodes, web.nodes)
         count = slots if is_waited_for and tile.memory is Memory.SBUF else 1
@@ -89,11 +89,11 @@ def _on(node: Node, places: Mapping[Key, tuple[Buffer, Affine]]) -> Node:
         new = places.get((old.buffer.name, slot_of(old)))
         return old if new is None else dataclasses.replace(old, buffer=new[0], slot=new[1])
 
-    def change(each: Node) -> Node | None:
-        if not isinstance(each, Instruction):
+    def change(node: Node) -> Node | None:
+        if not isinstance(node, Instruction):
             return None
-        if all(operand(access) is access for access in each.accesses()):
-            return each
-        return each.with_operands(operand)
+        if all(operand(access) is access for access in node.accesses()):
+            return node
+        return node.with_operands(operand)
 
     return rebuilt((node,), change)[0]

@@ -62,11 +62,11 @@ def stepped(nodes: tuple[Node, ...], step: Step) -> tuple[Node, ...]:
 
 def _instruction(node: Instruction, step: Step) -> Instruction:
     changed: dict[str, Any] = {}
-    for each in dataclasses.fields(node):
-        old = getattr(node, each.name)
+    for field in dataclasses.fields(node):
+        old = getattr(node, field.name)
         new = _value(old, step)
         if new is not old:
-            changed[each.name] = new
+            changed[field.name] = new
     return dataclasses.replace(node, **changed) if changed else node
 
 
@@ -79,8 +79,8 @@ def _affine(value: Affine, step: Step) -> Affine:
     coefficient = dict(value.terms).get(step.variable)
     if coefficient is None:
         return value
-    moved = affine(step.base, **{step.variable: step.factor - 1})
-    return value + moved * coefficient
+    distance = affine(step.base, **{step.variable: step.factor - 1})
+    return value + distance * coefficient
 
 
 def _access(value: Access, step: Step) -> Access:
@@ -116,8 +116,8 @@ def _others(value: First | Last, step: Step, holds: bool) -> tuple[str, ...] | N
 
 
 def _tuple(value: tuple[Any, ...], step: Step) -> tuple[Any, ...]:
-    found = tuple(_value(each, step) for each in value)
-    return value if all(a is b for a, b in zip(found, value, strict=True)) else found
+    values = tuple(_value(entry, step) for entry in value)
+    return value if all(a is b for a, b in zip(values, value, strict=True)) else values
 
 
 _RULES: Mapping[type, Callable[[Any, Step], Any]] = {

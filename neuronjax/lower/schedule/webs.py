@@ -66,37 +66,37 @@ def _nodes(uses: _Uses) -> list[int]:
 
 def _by_slot(tile: Buffer, uses: _Uses) -> dict[int, _Uses] | None:
     """Uses by slot; None: loops within nodes go through slots, or they differ in how."""
-    found: dict[int, _Uses] = {}
+    by_slot: dict[int, _Uses] = {}
     terms = {_access(use).slot.terms for _, use, _ in uses}
     inner = {name for _, _, trips in uses for name in trips}
     if len(terms) > 1 or any(name in inner for name, _ in next(iter(terms))):
         return None
-    for each in uses:
-        found.setdefault(slot_of(_access(each[1])), []).append(each)
-    return found
+    for use in uses:
+        by_slot.setdefault(slot_of(_access(use[1])), []).append(use)
+    return by_slot
 
 
 def _values(uses: _Uses) -> list[_Uses]:
     """Uses of one value after the other."""
     parts: list[_Uses] = []
     was_read = True
-    for each in uses:
-        index, use, trips = each
+    for entry in uses:
+        index, use, trips = entry
         is_new = not parts or parts[-1][-1][0] != index
         if is_new and was_read and _begins(use, trips):
             parts.append([])
             was_read = False
         if not parts:
             parts.append([])
-        parts[-1].append(each)
+        parts[-1].append(entry)
         was_read = was_read or use.role is not use.role.WRITE
-    found: list[_Uses] = []
+    values: list[_Uses] = []
     for part in parts:
-        found.append(part)
-        while len(found) > 1 and not _is_complete(found[-1]):
-            last = found.pop()
-            found[-1] += last
-    return found
+        values.append(part)
+        while len(values) > 1 and not _is_complete(values[-1]):
+            last = values.pop()
+            values[-1] += last
+    return values
 
 
 def _is_complete(uses: _Uses) -> bool:
@@ -134,7 +134,7 @@ class _Near:
 
     def has(self, access: Access) -> bool:
         """Whether just these elements have been written in the same iteration."""
-        return any(_walk(access) == _walk(each) for each in self.writes)
+        return any(_walk(access) == _walk(write) for write in self.writes)
 
 
 def _walk(access: Access) -> tuple[object, ...]:
@@ -160,5 +160,5 @@ def _uses(node: Node, trips: dict[str, int | None]) -> Iterator[tuple[Use, dict[
             yield use, trips
         return
     inner = {**trips, node.variable: node.most_trips} if isinstance(node, Loop) else trips
-    for each in children(node):
-        yield from _uses(each, inner)
+    for child in children(node):
+        yield from _uses(child, inner)

@@ -38,18 +38,18 @@ def worthwhile(program: Program, prospect: Callable[[Kernel], Prospect]) -> set[
     """
     runs = kernel_runs(program)
     prospects = {key: prospect(kernel) for key, (kernel, _) in runs.items()}
-    gains = {key: each.gain * runs[key][1] for key, each in prospects.items()}
-    time = sum(each.time * runs[key][1] for key, each in prospects.items())
-    size = sum(each.size for key, each in prospects.items() if gains[key])
+    gains = {key: prospect.gain * runs[key][1] for key, prospect in prospects.items()}
+    time = sum(prospect.time * runs[key][1] for key, prospect in prospects.items())
+    size = sum(prospect.size for key, prospect in prospects.items() if gains[key])
     lost = 0.0
-    found = set(gains)
+    kept = set(gains)
     for key in sorted(gains, key=lambda key: gains[key] / max(1, prospects[key].size)):
         lost += gains[key]
         if lost > time * (TOLERABLE if size > MUCH else NEGLIGIBLE):
             break
-        found.remove(key)
+        kept.remove(key)
         size -= prospects[key].size if gains[key] else 0
-    return found
+    return kept
 
 
 def kernel_runs(program: Program) -> Mapping[int, tuple[Kernel, int]]:
