@@ -57,7 +57,9 @@ def fake_quantize_weights(weights: jax.Array, contracted: Sequence[int], name: s
 class QuantizedInput:
     """A linear map whose activations are fake-quantized, with one scale.
 
-    The range is that of the largest activations of the last steps, or of these at first.
+    The range is that of the largest activations of the last steps, over all cores and
+    micro-batches. In the first step, which has none before it, activations stay as they are: those
+    of a core alone would make its range another one on every mesh.
     """
 
     format: str  # a name of FORMATS
@@ -66,8 +68,8 @@ class QuantizedInput:
     def __call__(self, x: jax.Array, kernel: jax.Array, axes: int, history: jax.Array) -> jax.Array:
         """x [*batch, *in] · kernel [*in, *out] -> [*batch, *out] in the dtype of x."""
         seen = jnp.max(history[0])
-        amax = amax_of(x)
-        x = fake_quantize(_reporting(x, history), jnp.where(seen > 0, seen, amax), self.format)
+        x = _reporting(x, history)
+        x = jnp.where(seen > 0, fake_quantize(x, seen, self.format), x)
         return jnp.tensordot(x, kernel, axes=axes)
 
 

@@ -1,7 +1,7 @@
 """Precision recipes: what the compiled step computes in, against plain JAX on `cpu`."""
 
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -228,6 +228,24 @@ def test_flags_change_single_fields_of_a_recipe() -> None:
         assert PrecisionSettings(precision=name).resolve() == recipe
     with pytest.raises(SettingsError, match="--precision=bf16 is not known; there are fp32, "):
         PrecisionSettings(precision="bf16")
+
+
+@pytest.mark.slow
+def test_quantization_aware_training_is_the_same_on_every_mesh(
+    neuron_devices: list[jax.Device],
+) -> None:
+    """Ranges of weights and activations are those of all cores. Later on a sum's last digit now and
+    then decides between two codes."""
+    recipe = replace(PRECISIONS["qat_int8"], bf16=False)
+    curves = []
+    for sizes in ({"data": 1, "model": 1}, {"data": 2, "fsdp": 2, "model": 2}):
+        training = tiny_training(neuron_devices, recipe, sizes=sizes)
+        state, losses = first_state(training), []
+        for number in range(3):
+            state, values = training.step(state, batch(number))
+            losses.append(float(values["loss"]))
+        curves.append(losses)
+    np.testing.assert_allclose(curves[1], curves[0], rtol=1e-5)
 
 
 def test_average_of_weights(neuron_devices: list[jax.Device]) -> None:

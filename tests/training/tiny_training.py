@@ -9,7 +9,7 @@ import optax
 from launch.source import byte_level
 from launch.training.objectives import next_tokens, text_batch
 from launch.training.parallelism import Parallelism
-from launch.training.precision import PRECISIONS
+from launch.training.precision import PRECISIONS, Precision
 from launch.training.state import TrainState
 from launch.training.step import Training, make_training
 from models.decoder.config import DecoderConfig
@@ -35,7 +35,7 @@ def batch(seed: int = 0) -> dict[str, np.ndarray]:
 
 def tiny_training(
     devices: list[jax.Device],
-    precision: str,
+    precision: str | Precision,
     *,
     optimizer: optax.GradientTransformation | None = None,
     sizes: dict[str, int] | None = None,
@@ -50,7 +50,7 @@ def tiny_training(
         MODEL,
         optimizer or optax.adamw(1e-2),
         parallelism,
-        PRECISIONS[precision],
+        PRECISIONS[precision] if isinstance(precision, str) else precision,
         mesh=parallelism.mesh(devices),
         batch=text_batch(ROWS, CONFIG.max_seq_len),
         seed=0,
