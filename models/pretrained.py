@@ -22,6 +22,7 @@ from models.weights.narrow import (
     has_cache_scales,
     narrow_kernels,
     read_storage,
+    scale_suffix,
     with_narrow_axes,
     with_narrow_rows,
 )
@@ -93,11 +94,12 @@ def load(
     if storage is None:
         graph, abstract = described.architecture.abstract(config)
     else:
-        paths = narrow_kernels(table, tensors)
+        suffix = scale_suffix(described.fields)
+        paths = narrow_kernels(table, tensors, suffix)
         graph, abstract = abstract_narrow(
             described, storage, paths, cache_scales=has_cache_scales(described.fields)
         )
-        table, axes = with_narrow_rows(table), with_narrow_axes(axes, storage)
+        table, axes = with_narrow_rows(table, suffix), with_narrow_axes(axes, storage)
     shardings = _shardings(mesh, abstract, axes, rules)
     if on_plan is not None:
         on_plan(sum(leaf.size * leaf.dtype.itemsize for leaf in abstract.values()))
@@ -139,7 +141,9 @@ def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BY
     save_checkpoint(
         directory,
         {**pretrained.fields.values, **named, "dtype": pretrained.config.param_dtype},
-        with_narrow_rows(pretrained.architecture.keys(pretrained.config)),
+        with_narrow_rows(
+            pretrained.architecture.keys(pretrained.config), scale_suffix(pretrained.fields)
+        ),
         pretrained.parameters,
         shard_bytes=shard_bytes,
         stem=STEMS[architecture.library],

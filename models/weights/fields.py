@@ -93,12 +93,14 @@ class Fields:
             raise self._fault(name, values, "a list of numbers above zero")
         return tuple(map(float, values))
 
-    def pair(self, name: str, default: Any = _REQUIRED) -> tuple[int, int]:
+    def pair(self, name: str, default: Any = _REQUIRED) -> Any:
         """Height and width: two positive integers, or one for both."""
         value = self._get(name)
+        if value is None and default is not _REQUIRED:
+            return default if default is None or isinstance(default, tuple) else (default, default)
         if not isinstance(value, list):
-            size = self.positive(name, default)
-            return size if isinstance(size, tuple) else (size, size)
+            size = self.positive(name)
+            return size, size
         if len(value) != 2 or not all(type(size) is int and size > 0 for size in value):
             raise self.fail(name, "one or two positive integers are needed")
         return value[0], value[1]

@@ -2,8 +2,9 @@
 
 Names are those of compressed-tensors (github.com/vllm-project/compressed-tensors), which
 transformers and vLLM read: `X.weight` holds the numbers, or `X.weight_packed` two in each byte, and
-`X.weight_scale` the scales [output blocks, input blocks], or [1] for a whole tensor. Which layers
-are narrow follows from the tensors.
+`X.weight_scale` the scales [output blocks, input blocks], or [1] for a whole tensor. Blocks of FP8
+as DeepSeek-V3 and Qwen3 store them are read and written too; their scales, which multiply as all
+others do, are called `X.weight_scale_inv`. Which layers are narrow follows from the tensors.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,11 @@ HINTS, HINT = "neuron_config", "quantization_dtype"
 """Where FP8 is told apart: names of files know one E4M3 only, that whose largest number is 448."""
 
 _HINTED: Mapping[str, str] = {"float8_e4m3": "f8e4m3", "float8_e5m2": "f8e5m2"}
-_METHOD = "compressed-tensors"
+_METHOD, _BLOCKS = "compressed-tensors", "fp8"
+SCALE_SUFFIXES: Mapping[str, str] = {_METHOD: "_scale", _BLOCKS: "_scale_inv"}
+"""Method -> what a scale's key has after that of its numbers."""
+
+_METHODS = " and ".join(SCALE_SUFFIXES)
 MX_BLOCK = 32
 
 
@@ -49,12 +54,21 @@ class Scales:
 _SCALES = Scales()
 
 
-def with_narrow_rows(table: KeyTable) -> KeyTable:
-    """The table with rows for what belongs to narrow kernels."""
-    return replace(table, rows=(*table.rows, *_narrow_rows(table.rows)))
+def scale_suffix(fields: Fields) -> str:
+    """What the keys of scales end with. Raises ConfigError for a method that is not supported."""
+    config = fields.object(FIELD, Fields({}, fields.where))
+    config.refuse(
+        "quant_method", *SCALE_SUFFIXES, why=f"the methods that are supported are {_METHODS}"
+    )
+    return SCALE_SUFFIXES[config.text("quant_method", _METHOD)]
 
 
-def _narrow_rows(rows: Iterable[Row]) -> Iterable[Row]:
+def with_narrow_rows(table: KeyTable, suffix: str) -> KeyTable:
+    """The table with rows for what belongs to narrow kernels; see `scale_suffix`."""
+    return replace(table, rows=(*table.rows, *_narrow_rows(table.rows, suffix)))
+
+
+def _narrow_rows(rows: Iterable[Row], suffix: str) -> Iterable[Row]:
     for template_row in rows:
         keys = [key.text for key in template_row.keys]
         is_linear = isinstance(template_row.transform, (Kernel, Fused)) and len(keys) == 1
@@ -63,7 +77,7 @@ def _narrow_rows(rows: Iterable[Row]) -> Iterable[Row]:
         parameters = [narrow_name(parameter.text) for parameter in template_row.parameters]
         scales = [f"{name}.scale" for name in parameters]
         packed = [f"{name}.packed" for name in parameters]
-        yield row(f"{keys[0]}_scale", scales, _shared(template_row.transform, _SCALES))
+        yield row(f"{keys[0]}{suffix}", scales, _shared(template_row.transform, _SCALES))
         yield row(f"{keys[0]}_packed", packed, _shared(template_row.transform, KERNEL))
 
 
@@ -76,14 +90,14 @@ def _shared(transform: Transform, part: Transform) -> Transform:
     return Fused(part) if isinstance(transform, Fused) else part
 
 
-def narrow_kernels(table: KeyTable, keys: Iterable[str]) -> set[str]:
+def narrow_kernels(table: KeyTable, keys: Iterable[str], suffix: str) -> set[str]:
     """The paths of the kernels that these keys of tensors give scales to."""
     paths = set()
-    rows = list(_narrow_rows(table.rows))
+    rows = list(_narrow_rows(table.rows, suffix))
     for key in map(table.canonical, keys):
         for template_row in rows:
             numbers = template_row.keys[0].match(key)
-            if numbers is not None and template_row.keys[0].text.endswith("_scale"):
+            if numbers is not None and template_row.keys[0].text.endswith(suffix):
                 filled = (parameter.fill(numbers) for parameter in template_row.parameters)
                 paths |= {name.removesuffix(f"{narrow_name('')}.scale") for name in filled}
     return paths
@@ -120,17 +134,29 @@ def read_storage(fields: Fields) -> Storage | None:
     config = fields.object(FIELD, None)
     if config is None:
         return None
-    config.refuse("quant_method", _METHOD, why=f"the method that is supported is {_METHOD}")
+    if scale_suffix(fields) == SCALE_SUFFIXES[_BLOCKS]:
+        return _read_blocks(config)
     groups = config.object("config_groups")
     if len(groups.values) != 1:
         raise config.fail("config_groups", "one group of layers is supported")
     group = groups.object(next(iter(groups.values)))
-    if "input_activations" in group:
-        raise group.fail("input_activations", "weights alone may be quantised")
+    activations = group.object("input_activations", None)
+    if activations is not None and not activations.flag("dynamic", False):
+        raise group.fail("input_activations", "weights alone may be quantised beforehand")
     weights = group.object("weights")
     weights.refuse("symmetric", True, why="numbers without zero points are supported")
     hints = fields.object(HINTS, Fields({}, fields.where))
     return Storage(_dtype(weights, hints), *_blocks(weights), exponents=_has_exponents(config))
+
+
+def _read_blocks(config: Fields) -> Storage:
+    """FP8 in blocks; what happens to activations while a model runs is not stored."""
+    config.refuse("fmt", "e4m3", why="the format that is supported is e4m3")
+    config.refuse("activation_scheme", "dynamic", why="weights alone may be quantised beforehand")
+    if "weight_block_size" not in config:
+        raise config.fail("weight_block_size", "outputs and inputs of a block are needed")
+    outputs, inputs = config.pair("weight_block_size")
+    return Storage("float8_e4m3fn", inputs, outputs)
 
 
 def _dtype(weights: Fields, hints: Fields) -> str:

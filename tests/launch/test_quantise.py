@@ -185,7 +185,18 @@ def test_what_does_not_go_is_told(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     fields = json.loads(file.read_text())
     for change, error, message in (
-        ({"quant_method": "gptq"}, ConfigError, "the method that is supported"),
+        (
+            {"quant_method": "gptq"},
+            ConfigError,
+            "the methods that are supported are compressed-tensors and fp8",
+        ),
+        ({"quant_method": "mxfp4"}, ConfigError, "the methods that are supported"),
+        ({"quant_method": "fp8"}, ConfigError, "outputs and inputs of a block are needed"),
+        (
+            {"quant_method": "fp8", "activation_scheme": "static"},
+            ConfigError,
+            "weights alone may be quantised beforehand",
+        ),
         ({"config_groups": {}}, ConfigError, "one group"),
         ({"config_groups": {"a": {"weights": {"type": "float"}}}}, WeightsError, "holds int8"),
         (None, WeightsError, "weight_scale"),

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from models import pretrained
+from models.parameters import merge
 from models.pretrained import Pretrained
+from models.weights.directory import open_tensors
 from tests.models.parity.cases import DECODER
 from tests.models.parity.text_cases import ENCODER, MODERNBERT, T5
 from tests.models.tiny import random_model
@@ -24,6 +27,37 @@ MASKED, LABELLED = (
     for head in ("MaskedLM", "SequenceClassification")
 )
 ENCODED = T5 | {"architectures": ["T5EncoderModel"]}
+SMALL = LLAMA | {"num_hidden_layers": 1}
+
+
+def compressed(kind: str, strategy: str) -> dict[str, Any]:
+    """The quantization_config of vLLM's compressor, activations narrowed while the model runs."""
+    weights = {"num_bits": 8, "type": kind, "symmetric": True, "strategy": strategy}
+    group = {"weights": weights, "input_activations": {"num_bits": 8, "dynamic": True}}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+
+
+# Kind -> (quantization_config, dtype of the numbers, ending of the scales' keys, block of [O, I])
+QUANTISED: dict[str, tuple[dict[str, Any], Any, str, Callable[[np.ndarray], tuple[int, int]]]] = {
+    "fp8": (
+        {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [8, 16]},
+        ml_dtypes.float8_e4m3fn,
+        "_scale_inv",
+        lambda numbers: (8, 16),
+    ),
+    "int8": (
+        compressed("int", "channel"),
+        np.int8,
+        "_scale",
+        lambda numbers: (1, numbers.shape[1]),
+    ),
+    "fp8 of one scale": (
+        compressed("float", "tensor"),
+        ml_dtypes.float8_e4m3fn,
+        "_scale",
+        lambda numbers: numbers.shape,
+    ),
+}
 MODERN = MODERNBERT | {"architectures": ["ModernBertModel"]}
 
 
@@ -134,3 +168,48 @@ def assert_equal(loaded: Pretrained, expected: Any) -> None:
     assert set(loaded.parameters) == set(expected)
     for name, value in expected.items():
         np.testing.assert_array_equal(loaded.parameters[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["fp8", "int8", "fp8 of one scale"])
+def test_quantised_weights_are_numbers_times_scales(tmp_path: Path, kind: str) -> None:
+    """As DeepSeek-V3 and vLLM's compressor store them: the model is that of the products."""
+    config, dtype, suffix, block_of = QUANTISED[kind]
+    model = random_model(SMALL)
+    rng = np.random.default_rng(0)
+    wide: Tensors = {}
+
+    def change(tensors: Tensors) -> Tensors:
+        stored = dict(tensors)
+        for key in [key for key in tensors if key.endswith("_proj.weight")]:
+            numbers = rng.integers(-8, 8, tensors[key].shape).astype(dtype)
+            (rows, columns), block = numbers.shape, block_of(numbers)
+            scales = rng.random((rows // block[0], columns // block[1])).astype(np.float32)
+            wide[key] = numbers.astype(np.float32) * np.kron(scales, np.ones(block, np.float32))
+            stored[key] = numbers
+            stored[key + suffix] = scales.reshape(-1) if scales.size == 1 else scales
+        return stored
+
+    pretrained.save(tmp_path / "wide", model)
+    tensors = change(load_file(tmp_path / "wide" / FILE))
+    save_file({**tensors_of(tmp_path / "wide"), **wide}, tmp_path / "wide" / FILE)
+    pretrained.save(tmp_path / "narrow", model)
+    save_file(tensors, tmp_path / "narrow" / FILE)
+    values = {**SMALL, "quantization_config": config}
+    (tmp_path / "narrow" / "config.json").write_text(json.dumps(values))
+    narrow, plain = (pretrained.load(tmp_path / name) for name in ("narrow", "wide"))
+    tokens = np.arange(6, dtype=np.int32)[None]
+    got, expected = (merge(m.graph, m.parameters)(tokens) for m in (narrow, plain))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+    pretrained.save(tmp_path / "again", narrow)
+    assert_same(tensors_of(tmp_path / "again"), tensors)
+
+
+def tensors_of(directory: Path) -> Tensors:
+    return {name: np.array(stored.view()) for name, stored in open_tensors(directory).items()}
+
+
+def assert_same(got: Tensors, expected: Tensors) -> None:
+    assert set(got) == set(expected)
+    for name, value in expected.items():
+        assert got[name].dtype == value.dtype
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
