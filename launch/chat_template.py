@@ -57,9 +57,10 @@ class ChatTemplate:
         try:
             self._template = _environment(self._mark).from_string(source)
         except self._jinja.TemplateSyntaxError as error:
+            reason = (error.message or "").rstrip(".")
             raise DataError(
                 f"the chat template of {where} is no Jinja template: line {error.lineno}: "
-                f"{error.message}. Correct it, or give another with --chat_template."
+                f"{reason}. Correct it, or give another with --chat_template."
             ) from error
         self.marks_answers = "endgeneration" in source
 

@@ -8,14 +8,15 @@ from absl import app, logging
 from launch.errors import LaunchError
 from models.errors import ModelsError
 
+_NO_PLATFORM = "Unable to initialize backend"  # what JAX says of a platform that cannot start
 INTERRUPTED = 130  # 128 + SIGINT, the shell's convention
 
 
 def run(main: Callable[[], int]) -> None:
     """Parses the flags, calls `main` and exits with the code it returns.
 
-    A LaunchError or ModelsError is printed as one message (exit code 1), an interrupt as one line
-    (code 130).
+    A LaunchError, a ModelsError or that JAX's platform cannot start is printed as one message (exit
+    code 1), an interrupt as one line (code 130).
     """
 
     def guarded(argv: list[str]) -> int:
@@ -27,6 +28,11 @@ def run(main: Callable[[], int]) -> None:
         try:
             return main()
         except (LaunchError, ModelsError) as error:
+            say(f"error: {error}")
+            return 1
+        except RuntimeError as error:
+            if _NO_PLATFORM not in str(error):
+                raise
             say(f"error: {error}")
             return 1
         except KeyboardInterrupt:

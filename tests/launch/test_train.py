@@ -27,6 +27,7 @@ from launch.training.parallelism import Parallelism
 from launch.training.schedules import ScheduleSettings, make_schedule
 from launch.training.step import Training, make_training
 from models.sampling import Sampling
+from tests.conftest import RunPython
 from tests.launch.programs import CONFIG, MODEL, SOURCE, config, losses, start
 
 
@@ -223,6 +224,18 @@ def test_divergence_is_an_error_and_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"gave loss .*Lower --learning_rate"):
         train(SOURCE, config(tmp_path, steps=9, learning_rate=1e30, checkpoint_every=9))
     assert checkpoints.steps(tmp_path) == []
+
+
+def test_a_platform_that_does_not_start_is_one_message(run_python: RunPython) -> None:
+    code = """
+        import runpy, sys
+        sys.argv = ["train"]
+        runpy.run_module("launch.train", run_name="__main__")
+    """
+    process = run_python(code, {"JAX_PLATFORMS": "neuron", "NEURON_RT_NUM_CORES": "99"})
+    assert process.returncode == 1
+    assert process.stderr.startswith("error: Unable to initialize backend 'neuron': INVALID_ARG")
+    assert process.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
