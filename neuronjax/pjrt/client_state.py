@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from neuronjax.hlo.layouts import row_major
@@ -17,7 +17,7 @@ from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import SMALL_BYTES, template
 from neuronjax.runtime.client import Client
 from neuronjax.runtime.device import MEMORY_KINDS, Attribute, Device, Memory
-from neuronjax.runtime.value import ShardedValue, ValueSpec
+from neuronjax.runtime.value import MOST_SPECS, ShardedValue, ValueSpec
 
 
 class DeviceDescription:
@@ -42,7 +42,8 @@ class ClientState:
         self.memory_handles: dict[tuple[int, str], int] = {}
         self.memories_of: dict[int, Any] = {}
         self._dims: dict[tuple[int, ...], Any] = {}
-        self._templates: dict[ValueSpec, bytes] = {}
+        self.template = lru_cache(MOST_SPECS)(self._template)
+        """The records of a fresh value, by its ``ValueSpec``."""
         for device in client.devices:
             self._add_device(device)
         local = [device.id for device in client.job.local_devices]
@@ -77,20 +78,17 @@ class ClientState:
             self._dims[shape] = array_type(ctypes.c_int64, max(1, len(shape)))(*shape)
         return ctypes.addressof(self._dims[shape])
 
-    def template(self, spec: ValueSpec) -> bytes:
-        """The records of a fresh value of ``spec``."""
-        if spec not in self._templates:
-            ids = spec.placement.ids
-            self._templates[spec] = template(
-                devices=[self.device_handles[i] for i in ids],
-                memories=[self.memory_handles[i, spec.memory_kind] for i in ids],
-                dims=self.dims(spec.tensor.shape),
-                rank=len(spec.tensor.shape),
-                element_type=code_of(spec.tensor.dtype),
-                layout=self.plugin.layout(spec.layout or row_major(len(spec.tensor.shape))),
-                small=spec.shard_bytes <= SMALL_BYTES,
-            )
-        return self._templates[spec]
+    def _template(self, spec: ValueSpec) -> bytes:
+        ids = spec.placement.ids
+        return template(
+            devices=[self.device_handles[i] for i in ids],
+            memories=[self.memory_handles[i, spec.memory_kind] for i in ids],
+            dims=self.dims(spec.tensor.shape),
+            rank=len(spec.tensor.shape),
+            element_type=code_of(spec.tensor.dtype),
+            layout=self.plugin.layout(spec.layout or row_major(len(spec.tensor.shape))),
+            small=spec.shard_bytes <= SMALL_BYTES,
+        )
 
     def add_value(self, value: ShardedValue) -> int:
         """A handle (of shard 0) for a new value."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -49,7 +50,7 @@ from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
 from neuronjax.runtime.monitor import Monitor
 from neuronjax.runtime.recording import ProcessRecording, Recording
 from neuronjax.runtime.stress import Stress
-from neuronjax.runtime.value import ShardedValue, ValueSpec
+from neuronjax.runtime.value import MOST_SPECS, ShardedValue, ValueSpec
 
 EXECUTORS: dict[str, Callable[[int, Target, Options], HostClient]] = {
     "host": lambda devices, *_: HostClient(devices, runs=True),
@@ -103,7 +104,7 @@ class Client:
             )
             self.observers.append(self.monitor)
             self.monitor.serve(options.monitor_port)
-        self._specs: dict[tuple[Any, ...], ValueSpec] = {}
+        self._spec = lru_cache(MOST_SPECS)(_value_spec)
 
     def close(self) -> None:
         """Ends background work."""
@@ -118,13 +119,9 @@ class Client:
         memory_kind: str,
         layout: Order | None = None,
     ) -> ValueSpec:
-        """The one ``ValueSpec`` of this type, placement, memory kind and layout."""
-        key = (tensor, placement.ids, memory_kind, layout)
-        if key not in self._specs:
-            nbytes = tensor.nbytes
-            hbm = nbytes if memory_kind == "device" else 0
-            self._specs[key] = ValueSpec(tensor, placement, memory_kind, nbytes, hbm, layout)
-        return self._specs[key]
+        """The ``ValueSpec`` of this type, placement, memory kind and layout: the same object each
+        time, unless thousands of others were asked for in between."""
+        return self._spec(tensor, placement, memory_kind, layout)
 
     def put(
         self, value: np.ndarray, device: Device, memory_kind: str, layout: Order | None = None
@@ -301,6 +298,14 @@ class Client:
         )
         self._programs[program.fingerprint] = loaded
         return self.injector.watch(loaded)
+
+
+def _value_spec(
+    tensor: TensorSpec, placement: Placement, memory_kind: str, layout: Order | None
+) -> ValueSpec:
+    nbytes = tensor.nbytes
+    hbm = nbytes if memory_kind == "device" else 0
+    return ValueSpec(tensor, placement, memory_kind, nbytes, hbm, layout)
 
 
 def compile_ahead(

@@ -18,12 +18,16 @@ from neuronjax.host.client import Placement
 from neuronjax.runtime.event import Event
 from neuronjax.runtime.memory import HbmLedger
 
+MOST_SPECS = 4096
+"""Types of values that a client remembers: a process that puts arrays of ever new shapes must not
+grow by them."""
+
 _PACKED = frozenset({"int2", "uint2", "int4", "uint4", "float4_e2m1fn"})
 
 
 @dataclass(frozen=True, eq=False)
 class ValueSpec:
-    """Type, cores and memory kind of a value; one object per distinct combination."""
+    """Type, cores and memory kind of a value; values that are alike share an object."""
 
     tensor: TensorSpec
     """The type of each shard."""

@@ -19,6 +19,7 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table
 from neuronjax.runtime.event import Event
+from neuronjax.runtime.value import MOST_SPECS, ValueSpec
 from tests.conftest import RunPython
 from tests.pjrt import stress
 from tests.pjrt.conftest import Calls
@@ -109,6 +110,16 @@ def test_programs_leave_nothing_behind(neuron_devices: list[jax.Device]) -> None
     for number in range(1, 6):
         compile_and_ask(number)
     assert arrays() <= before
+
+
+def test_shapes_are_forgotten(neuron_devices: list[jax.Device]) -> None:
+    """A process that puts arrays of ever new shapes does not keep them all."""
+    value = np.zeros(MOST_SPECS + 500, np.int8)
+    for size in range(1, len(value)):
+        jax.device_put(value[:size], neuron_devices[0]).delete()
+    gc.collect()
+    kept = sum(type(o) is ValueSpec and o.tensor.dtype == np.int8 for o in gc.get_objects())
+    assert 0 < kept <= MOST_SPECS
 
 
 ENDINGS = {
