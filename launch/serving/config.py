@@ -48,6 +48,12 @@ class EngineConfig:
         None, "Lengths of pieces of prompts, in tokens, such as 32,128,512."
     )
     context_buckets: str | None = setting(None, "Lengths of texts, in tokens, such as 1024,4096.")
+    decode_context_parallel_size: int = setting(
+        1,
+        "Of the cores that share a model, so many hold the same key-value heads and a part of the "
+        "positions each.",
+        lowest=1,
+    )
     speculative_config: str | None = setting(
         None,
         'Guess tokens: JSON such as {"method": "ngram", "num_speculative_tokens": 4}, or with '

@@ -15,7 +15,7 @@ from launch.serving.adapters.registry import Registry
 from launch.serving.adapters.stacks import ReadAdapter, Stacks
 from launch.serving.asked import Asked
 from launch.serving.config import EngineConfig, ModelNames
-from launch.serving.copies import copies, split_mesh
+from launch.serving.copies import cache_split, copies, split_mesh, with_split_positions
 from launch.serving.disaggregated import Disaggregated
 from launch.serving.engine import Deliver, Engine
 from launch.serving.errors import ServingError
@@ -51,6 +51,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     """
     modules, adapters = config.adapters(), {}
     mesh_text, count = split_mesh(mesh_text)
+    mesh_text = with_split_positions(mesh_text, config)
     check_copies(config, count)
     writer = (
         load_run(checkpoint_dir, mesh_text) if model is None else load_directory(model, mesh_text)
@@ -59,8 +60,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     mesh = next(iter(writer.model.parameters.values())).sharding.mesh
     dtype = cache_dtype(config, writer.model.parameters)
     limits = choose_limits(config, description, mesh, dtype)
-    heads_split = mesh.shape.get("model", 1)
-    _say_limits(limits, block_bytes(description, limits.block_size, heads_split, dtype))
+    _say_limits(limits, block_bytes(description, limits.block_size, mesh, dtype))
     served, stacks = writer.model, None
     if config.enable_lora or config.lora_modules:
         stacks = Stacks.of(served, config.max_loras, config.max_lora_rank)
@@ -75,6 +75,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
             vocab_size=description.vocab_size,
             cache_dtype=dtype,
             proposer=make_proposer(config, writer, mesh_text, limits),
+            cache_split=cache_split(own_mesh),
         )
         for own_mesh, parameters in copies(served.parameters, count)
     ]

@@ -23,6 +23,7 @@ from models.layers.moe import MoE
 from models.layers.norms import RMSNorm
 from models.layers.paged_cache import PagedCache, Pages, Rows, last_outputs
 from models.layers.rotary import Rotary, Turn, turn
+from models.parallel.cache_split import CacheSplit, SplitPagedCache
 from models.parallel.context import ContextParallel
 
 
@@ -96,15 +97,17 @@ class Decoder(nnx.Module):
 
     With `context`, None at first, several cores share the positions of whole texts, which lie in
     its order. `vocabulary_axes`, () at first, are mesh axes whose cores have the logits of a part
-    of the vocabulary each.
+    of the vocabulary each. With `cache_split`, None at first, they have a part of the positions of
+    paged caches each.
     """
 
     context: ContextParallel | None
+    cache_split: CacheSplit | None
     vocabulary_axes: tuple[str, ...]
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
-        self.context = None
+        self.context = self.cache_split = None
         self.vocabulary_axes = ()
 
         def embedding() -> Embedding:
@@ -218,16 +221,28 @@ class Decoder(nnx.Module):
         """
         block_size = pages[0].keys.shape[1]
         slots = rows.positions(tokens.shape[1])
-        key_slots = jnp.arange(rows.tables.shape[1] * block_size)
+        key_slots = self._key_slots(rows.tables.shape[1], block_size)
         masks = {w: causal_mask(slots, key_slots, window=w) for w in self._windows()}
         where = Positions(masks, self._turns(slots, None))
         caches = [
-            PagedCache(layer, rows, block.cache_scales)
+            self._paged_cache(layer, rows, block.cache_scales)
             for layer, block in zip(pages, self.blocks, strict=True)
         ]
         x, extended = self._blocks(self.embed(tokens), caches, where, rows.starts)
         x = self.norm(x)
         return x if whole else last_outputs(x, rows), [layer.pages for layer in extended]
+
+    def _key_slots(self, blocks: int, block_size: int) -> jax.Array:
+        if self.cache_split is not None:
+            return self.cache_split.key_slots(blocks, block_size)
+        return jnp.arange(blocks * block_size)
+
+    def _paged_cache(
+        self, pages: Pages, rows: Rows, scales: tuple[jax.Array, jax.Array] | None
+    ) -> PagedCache | SplitPagedCache:
+        if self.cache_split is not None:
+            return SplitPagedCache(pages, rows, scales, self.cache_split)
+        return PagedCache(pages, rows, scales)
 
     def logits_of(self, x: jax.Array) -> jax.Array:
         """Logits [R, V] in FP32 of normed outputs [R, D]."""

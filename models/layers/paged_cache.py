@@ -62,6 +62,21 @@ def places(rows: Rows, length: int, block_size: int) -> tuple[jax.Array, jax.Arr
     return jnp.where(is_text, block, SCRATCH_BLOCK), position % block_size
 
 
+def store(
+    pages: Pages,
+    where: tuple[jax.Array, jax.Array],
+    keys: jax.Array,
+    values: jax.Array,
+    scales: tuple[jax.Array, jax.Array] | None,
+) -> Pages:
+    """The pages with keys and values [R, T, K, H] in blocks and slots int32 [R, T]."""
+    key_scale, value_scale = scales or (None, None)
+    return Pages(
+        pages.keys.at[where].set(_stored(keys, pages.keys.dtype, key_scale)),
+        pages.values.at[where].set(_stored(values, pages.values.dtype, value_scale)),
+    )
+
+
 @dataclass(frozen=True)
 class PagedCache:
     """A layer's pages for the rows of a batch, as a cache for `Attention`."""
@@ -76,14 +91,8 @@ class PagedCache:
         `start` is not looked at: `rows` says where each row begins. Pages of fewer bits hold them
         divided by their scales; what exceeds the range becomes the largest number in it.
         """
-        block, slot = places(self.rows, keys.shape[1], self.pages.keys.shape[1])
-        key_scale, value_scale = self.scales or (None, None)
-        pages = Pages(
-            self.pages.keys.at[block, slot].set(_stored(keys, self.pages.keys.dtype, key_scale)),
-            self.pages.values.at[block, slot].set(
-                _stored(values, self.pages.values.dtype, value_scale)
-            ),
-        )
+        where = places(self.rows, keys.shape[1], self.pages.keys.shape[1])
+        pages = store(self.pages, where, keys, values, self.scales)
         return PagedCache(pages, self.rows, self.scales)
 
     def read(self, dtype: DTypeLike) -> KVCache:

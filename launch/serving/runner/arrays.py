@@ -100,11 +100,12 @@ def make_pages(
     blocks: int,
     block_size: int,
     dtype: str | None = None,
+    positions: str | None = None,
 ) -> Any:
     """Empty pages on the mesh, in the model's dtype unless another is given; key-value heads are
-    split over its axis `model`."""
+    split over its axis `model`, and the positions of a block over `positions`, if it is given."""
     heads = "model" if "model" in mesh.axis_names else None
-    sharding = NamedSharding(mesh, PartitionSpec(None, None, heads, None))
+    sharding = NamedSharding(mesh, PartitionSpec(None, positions, heads, None))
 
     def empty() -> Any:
         model: PagedDecoder = merge(graph, parameters)

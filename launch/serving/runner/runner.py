@@ -22,6 +22,7 @@ from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Step
 from launch.serving.speculation.proposer import Proposer, accepted
+from models.parallel.cache_split import CacheSplit, with_split_cache
 
 
 class Result:
@@ -69,12 +70,21 @@ class Runner:
         vocab_size: int,
         cache_dtype: str | None = None,
         proposer: Proposer | None = None,
+        cache_split: CacheSplit | None = None,
     ) -> None:
+        if cache_split is not None:
+            graph = with_split_cache(graph, parameters, cache_split)
         self._proposer = proposer
         self._parameters, self._limits = parameters, limits
         self._settings = SlotSettings(limits.slots)
         self._pages = make_pages(
-            graph, parameters, mesh, limits.blocks + 1, limits.block_size, cache_dtype
+            graph,
+            parameters,
+            mesh,
+            limits.blocks + 1,
+            limits.block_size,
+            cache_dtype,
+            None if cache_split is None else cache_split.axis,
         )
         replicated = NamedSharding(mesh, PartitionSpec())
         self._state = jax.jit(

@@ -12,6 +12,7 @@ from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Buckets, powers
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.serving.speculation.config import read_speculative_config
+from models.parallel.cache_split import CacheSplit
 
 FACTOR = 4  # between the sizes of neighbouring buckets, if none are given
 
@@ -27,8 +28,7 @@ def choose_limits(
     size = config.block_size
     per_text = -(-context // size)
     speculation = read_speculative_config(config.speculative_config)
-    heads_split = mesh.shape.get("model", 1)
-    bytes_per_block = block_bytes(model, size, heads_split, cache_dtype)
+    bytes_per_block = block_bytes(model, size, mesh, cache_dtype)
     return SchedulerLimits(
         context=context,
         blocks=_blocks(config, mesh, per_text, bytes_per_block),
@@ -73,11 +73,10 @@ def _context(config: EngineConfig, model: Any) -> int:
     return context
 
 
-def block_bytes(
-    model: Any, block_size: int, heads_split: int = 1, cache_dtype: str | None = None
-) -> int:
+def block_bytes(model: Any, block_size: int, mesh: Mesh, cache_dtype: str | None = None) -> int:
     """Bytes of a block on one device: keys and values of all layers."""
-    width = model.num_kv_heads // heads_split * model.head_dim
+    width = model.num_kv_heads // mesh.shape.get("model", 1) * model.head_dim
+    block_size = block_size // mesh.shape.get(CacheSplit.axis, 1)
     itemsize = jax.numpy.dtype(cache_dtype or model.dtype).itemsize
     return 2 * model.num_layers * block_size * width * itemsize
 
