@@ -13,6 +13,8 @@ from models.errors import ShardingError
 from models.sharding import BATCH_AXES, MESH_AXES, AxisTable
 
 ALWAYS = ("data", "model")  # axes that every mesh has
+WIDTHS = ("hidden_dim", "encoder_hidden_dim", "decoder_hidden_dim", "num_heads")
+"""Fields of configs that say how wide things are that `model` splits."""
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -33,7 +35,11 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 
 def default_mesh(
-    num_devices: int, num_kv_heads: int, batch_size: int, vocab_size: int = 0
+    num_devices: int,
+    num_kv_heads: int,
+    batch_size: int,
+    vocab_size: int = 0,
+    widths: Sequence[int] = (),
 ) -> dict[str, int]:
     """A mesh of all devices: two-way tensor parallelism from four devices on, data parallelism
     with the rest; more of the first only where the batch cannot be split far enough, none where
@@ -46,12 +52,13 @@ def default_mesh(
         data, remainder = divmod(num_devices, model)
         if remainder or batch_size % data:
             continue
-        if num_kv_heads % model == 0 and vocab_size % model == 0:
+        if all(size % model == 0 for size in (num_kv_heads, vocab_size, *widths)):
             return {"data": data, "model": model}
     raise MeshError(
         f"no mesh of {num_devices} devices fits a batch of {batch_size}, {num_kv_heads} key-value "
-        f"heads and a vocabulary of {vocab_size}: `data` must divide the batch, and `model` the "
-        "others. Choose --batch_size or the model accordingly, or make fewer devices visible."
+        f"heads, a vocabulary of {vocab_size} and feed-forward widths of {list(widths)}: `data` "
+        "must divide the batch, and `model` the others. Choose --batch_size or the model "
+        "accordingly, or make fewer devices visible."
     )
 
 
@@ -159,7 +166,11 @@ def fitting_mesh(num_devices: int, config: Any, batch_size: int) -> dict[str, in
     """The default mesh of a model's config; those without heads and vocabulary get data
     parallelism alone. Raises MeshError if no mesh fits."""
     heads: Any = getattr(config, "num_kv_heads", None) or getattr(config, "num_heads", 1)
-    return default_mesh(num_devices, heads, batch_size, getattr(config, "vocab_size", 0))
+    widths = {getattr(config, name, 0) for name in WIDTHS}
+    experts = getattr(config, "experts", None)
+    widths.add(0 if experts is None else experts.hidden_dim)
+    vocab_size = getattr(config, "vocab_size", 0)
+    return default_mesh(num_devices, heads, batch_size, vocab_size, sorted(widths - {0}))
 
 
 def choose_mesh(text: str | None, config: Any, batch_size: int) -> Mesh:

@@ -83,10 +83,13 @@ def generate(
       inputs: what an encoder-decoder's `init_cache` takes.
       on_tokens: receives each new piece [B, m] as soon as it is there.
 
-    Raises GenerationError if a prompt is empty or longer than the context, or the text would be.
+    Raises GenerationError if a prompt is empty, has tokens outside the vocabulary or is longer than
+    the context, or the text would be.
     """
     text, pad = _aligned(prompt, real)
     _check(text.shape[1], pad, max_new_tokens, context, restart)
+    if "embedding.table" in parameters:
+        _check_vocabulary(text, parameters["embedding.table"].shape[0])
     first_new, end = text.shape[1], text.shape[1] + max_new_tokens
     capacity = min(context, _power_of_two(end))
     ended = jnp.zeros(len(text), bool)
@@ -139,6 +142,15 @@ def _check(length: int, pad: np.ndarray, max_new_tokens: int, context: int, rest
         raise GenerationError(
             f"a prompt of {length} tokens and {max_new_tokens} new ones do not fit the model's "
             f"context of {context}. Ask for at most {context - length} new tokens."
+        )
+
+
+def _check_vocabulary(text: np.ndarray, vocab_size: int) -> None:
+    unknown = np.unique(text[(text < 0) | (text >= vocab_size)])
+    if unknown.size:
+        raise GenerationError(
+            f"the prompt holds the token {unknown[0]}, but the model's vocabulary has {vocab_size} "
+            "tokens, counted from 0. Check that the tokenizer is the model's."
         )
 
 

@@ -58,6 +58,12 @@ class Reader(NamedTuple):
             "real": rows["real"].astype(bool),
         }
 
+    def problem_type(self, count: int) -> str:
+        """What a classifier's outputs are, as transformers decides: by `problem_type`, and a single
+        label is there or not."""
+        kind = self.model.fields.text("problem_type", "single_label_classification")
+        return kind if count > 1 or kind == "regression" else "multi_label_classification"
+
     def labels(self, count: int) -> list[str]:
         """The names of the classes, as config.json has them."""
         names = self.model.fields.object("id2label", None)

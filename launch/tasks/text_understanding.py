@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import tokenizers
 
 from launch.errors import DataError
 from launch.tasks.task import Request, Task
-from launch.tasks.text_reader import open_reader, parts_of
+from launch.tasks.text_reader import SEPARATOR, open_reader, parts_of
 
 SHOWN = 5  # candidates for a masked token
 LONGEST_ANSWER = 30  # tokens
@@ -35,12 +35,25 @@ def fill_mask(request: Request) -> None:
 
 
 def classify_text(request: Request) -> None:
-    """The classes and their probabilities, the likeliest first."""
+    """The classes and their probabilities, the likeliest first; of a text, or of two."""
     reader = open_reader(request)
-    inputs = reader.rows([reader.tokenizer.encode(request.input)])
-    probabilities = softmax(reader.outputs(inputs)["logits"][0])
+    text, other = _texts(request)
+    inputs = reader.rows([reader.tokenizer.encode(text, other)])
+    logits = reader.outputs(inputs)["logits"][0]
+    problem_type = reader.problem_type(len(logits))
+    if problem_type not in _PROBABILITIES:
+        raise reader.model.fields.fail("problem_type", f"known are {', '.join(_PROBABILITIES)}")
+    probabilities = _PROBABILITIES[problem_type](logits)
     names = reader.labels(len(probabilities))
     write_rows((names[i], probabilities[i]) for i in np.argsort(-probabilities))
+
+
+def _texts(request: Request) -> tuple[str, str | None]:
+    """The text of the input, or both texts of a pair."""
+    if request.input.count(SEPARATOR) != 1:
+        return request.input, None
+    text, other = parts_of(request, "a text, or two", count=2)
+    return text, other
 
 
 def classify_tokens(request: Request) -> None:
@@ -100,10 +113,23 @@ def extract_features(request: Request) -> None:
     sys.stdout.write(json.dumps(vectors) + "\n")
 
 
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """The probability of each label by itself, FP64."""
+    return 1 / (1 + np.exp(-logits.astype(np.float64)))
+
+
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Probabilities over the last axis, FP64."""
     weights = np.exp(logits.astype(np.float64) - np.max(logits, axis=-1, keepdims=True))
     return weights / np.sum(weights, axis=-1, keepdims=True)
+
+
+_PROBABILITIES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "single_label_classification": softmax,
+    "multi_label_classification": sigmoid,
+    "regression": lambda logits: logits,
+}
+"""Problem type -> what the outputs stand for."""
 
 
 def write_rows(rows: Iterable[tuple[object, ...]]) -> None:
@@ -115,7 +141,7 @@ def write_rows(rows: Iterable[tuple[object, ...]]) -> None:
 
 TASKS = (
     Task("fill-mask", "a text with [MASK] or <mask> in it", fill_mask),
-    Task("text-classification", "a text", classify_text),
+    Task("text-classification", "a text, or two: a text | another", classify_text),
     Task("token-classification", "a text", classify_tokens),
     Task("question-answering", "a question | its context", answer),
     Task("multiple-choice", "a text | a choice | another | …", choose),

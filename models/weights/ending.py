@@ -12,17 +12,17 @@ GENERATION_FILE = "generation_config.json"
 
 
 def read_ending(directory: Path, fields: Fields) -> Ending:
-    """The stop tokens and the padding token of generation_config.json, else of config.json.
+    """The stop tokens and the padding token of generation_config.json, else of config.json; rows
+    are filled with the first stop token if no padding is named.
 
     Raises ConfigError if the file is not a JSON object or has no token numbers there.
     """
     places = [*_generation_fields(directory / GENERATION_FILE), fields]
     stops = next((place for place in places if "eos_token_id" in place), None)
     pads = next((place for place in places if "pad_token_id" in place), None)
-    return Ending(
-        stop_tokens=() if stops is None else _tokens(stops, "eos_token_id"),
-        pad_token=0 if pads is None else pads.integer("pad_token_id"),
-    )
+    stop_tokens = () if stops is None else _tokens(stops, "eos_token_id")
+    fill = next(iter(stop_tokens), 0)
+    return Ending(stop_tokens, fill if pads is None else pads.integer("pad_token_id"))
 
 
 def _generation_fields(file: Path) -> list[Fields]:

@@ -27,6 +27,8 @@ from models.generate import Ending
 from models.pretrained import describe
 from models.registry import ARCHITECTURES
 from models.sampling import Sampling
+from models.weights.ending import read_ending
+from models.weights.fields import Fields
 from tests.launch.checkpoint_files import VOCAB, byte_pairs, write_config, write_directory
 from tests.launch.programs import config, losses, start
 
@@ -227,6 +229,13 @@ def test_a_vocabulary_with_merges_is_a_tokenizer(tmp_path: Path) -> None:
     tokenizer = find_tokenizer(tmp_path, VOCAB)
     for text in TEXTS:
         assert tokenizer.encode(text, marks=False).tolist() == whole.encode(text).ids
+
+
+def test_rows_that_have_ended_are_filled_with_a_stop_token(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
+    assert read_ending(tmp_path, Fields({}, "the test")) == Ending((7, 9), pad_token=7)
+    padded = Fields({"pad_token_id": 3}, "the test")
+    assert read_ending(tmp_path, padded) == Ending((7, 9), pad_token=3)
 
 
 def test_what_belongs_to_a_model_is_copied_and_nothing_is_overwritten(tmp_path: Path) -> None:

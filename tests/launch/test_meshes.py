@@ -9,6 +9,7 @@ from launch.errors import MeshError
 from launch.meshes import (
     batch_sharding,
     default_mesh,
+    fitting_mesh,
     make_mesh,
     parameter_shardings,
     parse_mesh,
@@ -66,6 +67,11 @@ def test_default_mesh_does_not_split_what_is_odd(
 ) -> None:
     mesh = default_mesh(4, kv_heads, batch_size=4, vocab_size=vocab_size)
     assert (mesh["data"], mesh["model"]) == sizes
+
+
+def test_the_default_mesh_looks_at_the_width_of_feed_forward_blocks() -> None:
+    config = DecoderConfig(hidden_dim=71, num_kv_heads=2)
+    assert fitting_mesh(4, config, batch_size=4) == {"data": 4, "model": 1}
 
 
 def test_no_default_mesh_says_what_to_change() -> None:

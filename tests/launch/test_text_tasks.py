@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from launch.errors import LaunchError
@@ -85,6 +85,22 @@ def test_text_classification(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     directory = write(tmp_path / "model", "BertForSequenceClassification")
     lines = output(directory, "the cat sat", capsys)
     chances = softmax(logits(directory, ["[CLS] the cat sat [SEP]"])["logits"][0])
+    order = np.argsort(-chances)
+    assert [name for name, _ in lines] == [LABELS[str(i)] for i in order]
+    np.testing.assert_allclose([float(p) for _, p in lines], chances[order], atol=6e-5)
+
+
+def test_labels_that_do_not_exclude_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = write(
+        tmp_path / "model",
+        "BertForSequenceClassification",
+        problem_type="multi_label_classification",
+    )
+    lines = output(directory, "the cat | sat", capsys)
+    pair, types = "[CLS] the cat [SEP] sat [SEP]", [0, 0, 0, 0, 1, 1]
+    chances = expit(logits(directory, [pair], types)["logits"][0])
     order = np.argsort(-chances)
     assert [name for name, _ in lines] == [LABELS[str(i)] for i in order]
     np.testing.assert_allclose([float(p) for _, p in lines], chances[order], atol=6e-5)

@@ -29,6 +29,21 @@ def greedy_by_forward_passes(tokens: np.ndarray, count: int, context: int) -> np
     return np.stack(new, axis=1)
 
 
+@pytest.mark.parametrize("token", [-1, 32])
+def test_a_token_outside_the_vocabulary_is_refused(token: int) -> None:
+    _, graph, parameters = build()
+    with pytest.raises(GenerationError, match=f"holds the token {token}, .* vocabulary has 32"):
+        generate(
+            graph,
+            parameters,
+            np.array([[3, token, 5]]),
+            max_new_tokens=1,
+            context=40,
+            sampling=GREEDY,
+            key=jax.random.key(0),
+        )
+
+
 @pytest.mark.parametrize("prompt_length", [1, 17])
 def test_greedy_is_the_argmax_of_forward_passes(
     devices: list[jax.Device], prompt_length: int
