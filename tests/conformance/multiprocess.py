@@ -4,7 +4,9 @@
 
 JAX_REPO is a checkout of the tag of the installed jax. JAX's harness starts the processes of a
 file; each runs every test, in step with the others. A test counts as what the worst of its
-processes says, one without a word as crashed. Counts and failures go to multiprocess.json.
+processes says, one without a word as crashed. Counts and failures go to multiprocess.json, with the
+commit that ran them. JAX skips most of CrossHostTransferTest on cpu, which has no copies from one
+host to another outside of programs; neither has neuron, which is not skipped.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.conformance.suite_runner import commit
 
 BOARD = Path(__file__).with_name("multiprocess.json")
 FOLDER = "tests/multiprocess"
@@ -50,13 +54,13 @@ _NAMES = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
 
 def outcomes_of_process(log: str) -> dict[str, str]:
     """Test -> outcome, from what absl prints."""
-    found: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     for line in log.splitlines():
         if begin := _BEGIN.match(line):
-            found.setdefault(begin[1], "crashed")
+            outcomes.setdefault(begin[1], "crashed")
         elif outcome := _OUTCOME.match(line):
-            found[outcome[2]] = _NAMES[outcome[1]]
-    return found
+            outcomes[outcome[2]] = _NAMES[outcome[1]]
+    return outcomes
 
 
 def worst(processes: Sequence[dict[str, str]]) -> dict[str, str]:
@@ -114,6 +118,7 @@ def main() -> None:
             path = chosen.repository / FOLDER / name
             outcomes = run(path, platform, chosen.processes, chosen.timeout)
             board.setdefault(name, {})[platform] = {
+                "commit": commit(),
                 "counts": dict(sorted(Counter(outcomes.values()).items())),
                 "not passed": {t: o for t, o in outcomes.items() if o in _WORST[:2]},
             }
