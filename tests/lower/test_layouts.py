@@ -64,7 +64,7 @@ CASES = {
         1,
     ),
     "few rows": Case(
-        lambda x, u, v: (x @ u) @ v, (floats(8, 64), floats(64, 96), floats(96, 32)), 2
+        lambda x, u, v: (x @ u) @ v, (floats(8, 64), floats(64, 96), floats(96, 32)), 1
     ),
     "heads": Case(heads, (floats(2, 40, 64), floats(64, 2, 32), floats(64, 2, 32)), 1),
     "convolutions": Case(lambda x, u, v: conv(conv(x, u), v), (IMAGE, TAPS, INNER[0]), 2),

@@ -19,7 +19,7 @@ from neuronjax.lower.operations import peel, root_of
 Order = tuple[int, ...]
 """Dimensions of a value, the outermost first."""
 
-LEAST = 32
+LEAST = 2
 """Elements along the dimensions that are not contracted, from which on an order matters."""
 
 

@@ -12,7 +12,7 @@ from neuronjax.lower.product.panels import Block, Operand, blocks
 from neuronjax.lower.write.builder import PARTITIONS
 from neuronjax.program.element_types import bytes_of
 
-NARROW = 16
+NARROW = 1
 """Columns of an operand that are loaded where they must lie, whatever that costs."""
 RUN_BYTES = 512
 """Contiguous bytes from which on a transfer is efficient."""
