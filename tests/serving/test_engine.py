@@ -51,26 +51,6 @@ def greedy_tokens(model: Model, requests: Sequence[Request], answers: Sequence[A
         assert len(answer.tokens) == request.max_tokens
 
 
-def test_two_hundred_at_once_are_answered_as_each_alone(model: Model, runner) -> None:  # type: ignore[no-untyped-def]
-    """The cache holds a fraction of them: some are preempted, and blocks change hands."""
-    clients = Clients()
-    requests = random_requests(200, seed=1, vocab_size=VOCABULARY)
-    with Engine(runner, LIMITS, clients.deliver) as engine:
-        for request in requests[:150]:
-            engine.submit(request)
-        gone = [request.id for request in requests[5:150:7]]
-        for request_id in gone:
-            engine.cancel(request_id)
-        for request in requests[150:]:
-            engine.submit(request)
-        stayed = [request for request in requests if request.id not in gone]
-        answers = clients.wait(request.id for request in stayed)
-        load = engine.load()
-    greedy_tokens(model, stayed, answers)
-    assert load.counters.prefix_hits > 0
-    assert (load.running, load.waiting, load.blocks_held) == (0, 0, 0)
-
-
 @settings(max_examples=8)
 @given(
     seed=st.integers(0, 1000),
