@@ -16,8 +16,9 @@ from launch.serving.config import EngineConfig
 from launch.serving.errors import ServingError
 from launch.serving.runner.sizes import choose_buckets
 from launch.serving.scheduler.scheduler import SchedulerLimits
-from launch.serving.virtual.report import Objective, Summary, knee, summarise, table, write
+from launch.serving.virtual.report import Objective, knee, summarise, table, write
 from launch.serving.virtual.simulation import simulate
+from launch.serving.virtual.summary import Summary
 from launch.serving.virtual.timings import Machine, Timings, measure
 from launch.serving.virtual.traffic import TrafficConfig, draw_traffic, read_trace
 from launch.settings import define_flags, from_flags
@@ -27,7 +28,7 @@ _TRACE = flags.DEFINE_string(
     "trace", None, "JSONL file of requests (seconds, prompt_tokens, answer_tokens) to replay."
 )
 _TIMINGS = flags.DEFINE_string("timings", None, "File to keep the times of the buckets in.")
-_OUT = flags.DEFINE_string("out", None, "Folder for traffic.json and traffic.svg.")
+_OUT = flags.DEFINE_string("out", None, "Folder for traffic.json, traffic.svg and traffic.html.")
 _CONTEXT = 8192  # tokens, unless the flags say otherwise
 _FLAGS = EngineConfig(
     max_model_len=_CONTEXT, max_num_seqs=64, max_num_batched_tokens=2048, block_size=32

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.scheduler.buckets import Bucket, Buckets
 from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.virtual.curves import curves
 from launch.serving.virtual.latencies import Latencies
-from launch.serving.virtual.report import Objective, curves, knee, summarise, table, write
+from launch.serving.virtual.report import Objective, knee, summarise, table, write
 from launch.serving.virtual.simulation import simulate
 from launch.serving.virtual.timings import WORKLOAD, Machine, Timings, measure, seconds_of
 from launch.serving.virtual.traffic import (
@@ -26,6 +28,7 @@ from neuronjax.planning.estimate import of_factory, setting_of
 from neuronjax.planning.tracing import abstract_mesh
 from neuronjax.planning.workload import load
 
+SVG = "{http://www.w3.org/2000/svg}"
 BUCKETS = Buckets((1, 4), (1,), (16, 64), (4, 16), 64)
 LIMITS = SchedulerLimits(256, 64, 16, BUCKETS)
 
@@ -130,7 +133,12 @@ def test_more_load_is_slower_and_the_knee_is_where_it_breaks(tmp_path: Path) -> 
     assert runs[0].usd_per_million_tokens == pytest.approx(runs[0].duration * 1e3 / tokens)
     write(runs, tmp_path, {"machine": "x"})
     assert json.loads((tmp_path / "traffic.json").read_text())["knee"] == best.rate
-    assert (tmp_path / "traffic.svg").read_text() == curves(runs)
+    svg = curves(runs)
+    assert (tmp_path / "traffic.svg").read_text() == svg
+    assert svg in (tmp_path / "traffic.html").read_text()
+    marks = [mark.text for mark in ElementTree.fromstring(svg).iter(f"{SVG}title")]
+    assert f"p50 time to first token, s: {runs[2].ttft[0]:.4g} at 1000 requests per second" in marks
+    assert len(marks) == 3 * (3 + 3 + 1 + 1)
     assert len(table(runs).splitlines()) == 4
 
 

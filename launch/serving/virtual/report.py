@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from launch.serving.virtual.curves import curves, page
 from launch.serving.virtual.simulation import Outcome
+from launch.serving.virtual.summary import Summary
 from launch.settings import check_settings, setting
 
 SHARES = (0.5, 0.9, 0.99)
@@ -26,28 +28,6 @@ class Objective:
 
     def __post_init__(self) -> None:
         check_settings(self)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One run. Times in seconds of the device; triples are p50, p90 and p99."""
-
-    rate: float  # requests per second that came
-    requests: int
-    duration: float
-    ttft: tuple[float, ...]  # to the first token
-    tpot: tuple[float, ...]  # per token after the first, mean of each request
-    itl: tuple[float, ...]  # between tokens
-    e2e: tuple[float, ...]  # to the last token
-    requests_per_second: float
-    tokens_per_second: float  # of answers
-    within_slo: float  # share of requests
-    goodput: float  # requests per second within the objective
-    busy: float  # share of the time in which the device ran
-    steps: int
-    preemptions: int
-    prefix_hit_share: float  # of prompt tokens
-    usd_per_million_tokens: float | None
 
 
 def summarise(outcome: Outcome, rate: float, objective: Objective) -> Summary:
@@ -117,7 +97,7 @@ def table(summaries: Sequence[Summary]) -> str:
 
 
 def write(summaries: Sequence[Summary], folder: Path, facts: dict[str, Any]) -> None:
-    """traffic.json and traffic.svg."""
+    """traffic.json, and the curves as traffic.svg and traffic.html."""
     folder.mkdir(parents=True, exist_ok=True)
     best = knee(summaries)
     values = {
@@ -127,58 +107,7 @@ def write(summaries: Sequence[Summary], folder: Path, facts: dict[str, Any]) -> 
     }
     (folder / "traffic.json").write_text(json.dumps(values, indent=1) + "\n")
     (folder / "traffic.svg").write_text(curves(summaries))
-
-
-_WIDTH, _HEIGHT, _MARGIN = 420, 260, 48
-_PANELS: tuple[tuple[str, Callable[[Summary], Sequence[float]]], ...] = (
-    ("time to first token, s", lambda s: s.ttft),
-    ("time per token, s", lambda s: s.tpot),
-    ("tokens per second", lambda s: (s.tokens_per_second,)),
-    ("share within the objective", lambda s: (s.within_slo,)),
-)
-_COLOURS = ("#2563eb", "#d97706", "#dc2626")  # p50, p90, p99
-
-
-def curves(summaries: Sequence[Summary]) -> str:
-    """Curves over load as SVG; p50 is blue, p90 amber, p99 red."""
-    panels = [_panel(index, *panel, summaries) for index, panel in enumerate(_PANELS)]
-    size = f'viewBox="0 0 {2 * _WIDTH} {2 * _HEIGHT}" width="{2 * _WIDTH}" height="{2 * _HEIGHT}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
-        f'<rect width="100%" height="100%" fill="white"/>{"".join(panels)}</svg>\n'
-    )
-
-
-def _panel(
-    index: int,
-    title: str,
-    values: Callable[[Summary], Sequence[float]],
-    summaries: Sequence[Summary],
-) -> str:
-    left, top = index % 2 * _WIDTH + _MARGIN, index // 2 * _HEIGHT + _MARGIN // 2 + 8
-    width, height = _WIDTH - 1.5 * _MARGIN, _HEIGHT - 1.5 * _MARGIN
-    ordered = sorted(summaries, key=lambda summary: summary.rate)
-    most_x = max(summary.rate for summary in ordered)
-    points = [[v for v in values(summary) if not math.isnan(v)] for summary in ordered]
-    most_y = max((max(row) for row in points if row), default=1.0) or 1.0
-    lines = []
-    for line in range(max(map(len, points))):
-        places = [
-            (left + width * summary.rate / most_x, top + height * (1 - row[line] / most_y))
-            for summary, row in zip(ordered, points, strict=True)
-            if len(row) > line
-        ]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        lines.append(
-            f'<polyline points="{path}" fill="none" stroke="{_COLOURS[line]}" stroke-width="2"/>'
-        )
-    frame = f'<rect x="{left}" y="{top}" width="{width}" height="{height}"'
-    return (
-        f'{frame} fill="none" stroke="#999"/>{"".join(lines)}'
-        f'<text x="{left}" y="{top - 6}">{title}, up to {most_y:.3g}</text>'
-        f'<text x="{left + width}" y="{top + height + 16}" text-anchor="end">'
-        f"{most_x:g} requests per second</text>"
-    )
+    (folder / "traffic.html").write_text(page(summaries))
 
 
 def _quantiles(values: np.ndarray) -> tuple[float, ...]:
