@@ -247,7 +247,9 @@ def test_the_end_completes_answers_and_refuses_new_ones(byte_runner: Runner) -> 
     assert (status, answer["choices"][0]["finish_reason"]) == (200, "length")
 
 
-def test_a_port_that_is_taken() -> None:
+def test_a_port_that_cannot_be_had() -> None:
+    with pytest.raises(ServingError, match="--port=65536: ports lie between"):
+        bind("127.0.0.1", 65536)
     with bind("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         with pytest.raises(ServingError, match=f"cannot listen on 127.0.0.1:{port}"):

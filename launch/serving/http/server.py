@@ -23,6 +23,9 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.bind((host, port))
         listener.listen(2048)  # who comes before the server runs waits for it
+    except OverflowError as error:
+        listener.close()
+        raise ServingError(f"--port={port}: ports lie between 0 and 65535") from error
     except OSError as error:
         listener.close()
         raise ServingError(

@@ -92,5 +92,6 @@ class Slots:
     def decodable(self) -> np.ndarray:
         """The slots whose next token can be made, int64 [n]."""
         ready = (self.length < self.limit) & ~self.prefilling
-        ready &= ~(self.one_by_one & (self.pending > 0))
+        if self.one_by_one.any():
+            ready &= ~(self.one_by_one & (self.pending > 0))
         return ready.nonzero()[0]

@@ -149,6 +149,8 @@ class _Simulation:
         newest = under_way[-1][0]
         if self._on_step is not None or len(under_way) < self._depth:
             return 0
+        if under_way[0][0].bucket != newest.bucket or not newest.is_decode:
+            return 0
         seconds = self._timing(newest.bucket)
         if self._coming < len(self._arrivals):
             until = self._arrivals[self._coming].seconds
