@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from launch import checkpoints
@@ -23,20 +25,22 @@ SCHEDULE = "constant"  # so that a run may get more steps later
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents, of which several share a row."""
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Documents in files of two formats, of which several share a row."""
     rng = np.random.default_rng(0)
     texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(4, 40)))) for _ in range(300)]
-    path = tmp_path_factory.mktemp("data") / "train.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return path
+    folder = tmp_path_factory.mktemp("data")
+    lines, table = folder / "lines.jsonl", folder / "table.parquet"
+    lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[:150]))
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts[150:]}), table, row_group_size=64)
+    return f"{lines},{table}"
 
 
-def train_alone(directory: Path, data: Path, steps: int) -> None:
+def train_alone(directory: Path, data: str, steps: int) -> None:
     """In this process, on its eight cores."""
     run = config(
         directory,
-        data=str(data),
+        data=data,
         steps=steps,
         checkpoint_every=NEVER,
         eval_every=NEVER,
@@ -45,7 +49,7 @@ def train_alone(directory: Path, data: Path, steps: int) -> None:
     assert train(SOURCE, run) == 0
 
 
-def launch(directory: Path, data: Path) -> subprocess.Popen[str]:
+def launch(directory: Path, data: str) -> subprocess.Popen[str]:
     """Two processes with four cores each."""
     flags = [
         *MODEL_FLAGS,
@@ -76,7 +80,7 @@ def worker(launcher: int, index: int) -> int:
 
 @pytest.mark.slow
 def test_two_processes_go_on_with_a_run_of_one_and_one_with_theirs(
-    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     begun = 3
     train_alone(tmp_path, data, begun)
@@ -105,7 +109,7 @@ def test_two_processes_go_on_with_a_run_of_one_and_one_with_theirs(
     assert len(losses(tmp_path)) == last + 3
 
 
-def test_an_error_of_the_first_process_ends_all(data: Path, tmp_path: Path) -> None:
+def test_an_error_of_the_first_process_ends_all(data: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     launcher = launch(tmp_path / "file" / "run", data)
     output, errors = launcher.communicate(timeout=180)
