@@ -21,6 +21,9 @@ AxisTable = Sequence[tuple[str, tuple[str, ...]]]
 AxisRules = Mapping[str, tuple[str, ...]]
 
 MESH_AXES = ("stage", "data", "fsdp", "expert", "context", "model", "kv_replica")
+FULLY_SHARDED = "fsdp"
+"""The mesh axis over which weights are split between uses."""
+
 BATCH_AXES = ("data", "fsdp", "expert")  # mesh axes that split the rows of a batch
 TENSOR_AXES = ("model", "kv_replica")  # mesh axes of tensor parallelism
 

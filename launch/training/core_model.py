@@ -5,7 +5,7 @@ from typing import Any
 
 from flax import nnx
 
-from launch.training.layout import FULLY_SHARDED, Layout
+from launch.training.layout import Layout
 from launch.training.parallelism import Parallelism
 from models.layers.attention import Attention
 from models.layers.moe import MoE
@@ -16,7 +16,7 @@ from models.parallel.context import ContextParallel
 from models.parallel.experts import ExpertParallel
 from models.parallel.tensor import Sharing, TensorParallel
 from models.parameters import Parameters, merge
-from models.sharding import TENSOR_AXES
+from models.sharding import FULLY_SHARDED, TENSOR_AXES
 
 REFERENCE = "reference"
 """The attribute of a model with a copy of it that is not trained."""

@@ -13,13 +13,10 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from launch.meshes import parameter_shardings
 from models.parallel.varying import vary, varying_axes
 from models.parameters import Parameters
-from models.sharding import BATCH_AXES, AxisTable, make_spec, split_axes
+from models.sharding import BATCH_AXES, FULLY_SHARDED, AxisTable, make_spec, split_axes
 
 ZERO = "data"
 """The mesh axis over which ZeRO-1 splits what only the optimizer needs."""
-
-FULLY_SHARDED = "fsdp"
-"""The mesh axis over which weights are split between uses."""
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.ad_checkpoint import checkpoint_name
+from jax.extend.core import Primitive
 
 from models.layers.attention import STATISTICS, Attention
 from models.layers.dropout import fold, set_block_dropout
 from models.layers.mlp import GatedMLP
 from models.parameters import Parameters, merge, split
-
-GATHERED = "gathered_weight"
-"""Name of a weight that was gathered for use: the backward pass gathers it again."""
+from models.sharding import FULLY_SHARDED
 
 Gather = Callable[[str, jax.Array], jax.Array]  # a weight's path and a core's part -> for use
 
 _policies = jax.checkpoint_policies
 
+
+def _all_but_gathered(primitive: Primitive, *operands: Any, **parameters: Any) -> bool:
+    """Whether a result is anything but a weight that was gathered for use: the backward pass
+    gathers it again. To name it would not do, as what has the name is a copy of what is kept."""
+    return primitive is not jax.lax.all_gather_p or FULLY_SHARDED not in parameters["axis_name"]
+
+
 RECOMPUTATION: Mapping[str, Any] = {
-    "none": _policies.save_anything_except_these_names(GATHERED),
+    "none": _all_but_gathered,
     "selective": _policies.dots_with_no_batch_dims_saveable,
     "dots": _policies.dots_with_no_batch_dims_saveable,
     "full": _policies.nothing_saveable,
@@ -95,8 +100,7 @@ class CoreBlock(nnx.Module):
             return parameters
         gather = self.run.gather
         return {
-            path: checkpoint_name(gather(f"{self.prefix}.{path}", weight), GATHERED)
-            for path, weight in parameters.items()
+            path: gather(f"{self.prefix}.{path}", weight) for path, weight in parameters.items()
         }
 
 

@@ -2,7 +2,7 @@
 collectives that belong to it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -259,3 +259,34 @@ def test_what_cannot_be_shared_is_refused(name: str, cpu_devices: list[jax.Devic
     config, settings, message = REFUSED[name]
     with pytest.raises(LaunchError, match=message):
         make(config, Parallelism(**settings), cpu_devices)
+
+
+def outputs_of_loops(jaxpr: Any) -> Iterator[tuple[int, ...]]:
+    """Shapes of what every `scan` of a program gives, those in other loops too."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "scan":
+            yield from (output.aval.shape for output in eqn.outvars)
+        for inner in jax.tree.leaves(list(eqn.params.values())):
+            inner = getattr(inner, "jaxpr", inner)
+            if hasattr(inner, "eqns"):
+                yield from outputs_of_loops(inner)
+
+
+def test_no_core_keeps_weights_that_it_gathered() -> None:
+    """What is kept for the backward pass grows with a core's part, not with the model."""
+    parallelism = Parallelism.of({"data": 1, "fsdp": 4, "model": 1}, scan_layers=True)
+    training = make_training(
+        byte_level(DEEP).model,
+        optax.sgd(1.0),
+        parallelism,
+        mesh=parallelism.abstract_mesh(),
+        batch=text_batch(ROWS, LENGTH),
+        seed=0,
+    )
+    program = jax.make_jaxpr(training.step)(training.state, training.batch)
+    stacks = {path: x.shape for path, x in training.state.parameters.items() if ".*." in path}
+    whole = {shape for shape in stacks.values() if len(shape) > 2}
+    assert whole
+    kept = set(outputs_of_loops(program.jaxpr))
+    assert len(kept) > len(whole)
+    assert not whole & kept
