@@ -63,6 +63,21 @@ def test_orders(dtype: np.dtype) -> None:
     )
 
 
+@pytest.mark.parametrize("packed", PACKED[2:], ids=lambda dtype: dtype.name)
+def test_products_wrap_before_they_are_used(packed: np.dtype) -> None:
+    info = ml_dtypes.iinfo(packed)
+    a, b = RNG.integers(int(info.min), int(info.max), (2, 9, 9), endpoint=True).astype(np.int32)
+
+    def choose(a: jax.Array, b: jax.Array) -> tuple[jax.Array, ...]:
+        a, b = a.astype(packed), b.astype(packed)
+        pairs, sums = jnp.einsum("ij,ij->ji", a, b), a @ b
+        three = jnp.array(3, packed)
+        chosen = jnp.where(pairs >= three, three, pairs), jnp.where(sums >= three, three, sums)
+        return tuple(each.astype(np.int32) for each in chosen)
+
+    _check(choose, a, b)
+
+
 @pytest.mark.parametrize("packed", PACKED, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "float32", "bfloat16"])
 def test_conversions(packed: np.dtype, dtype: str) -> None:

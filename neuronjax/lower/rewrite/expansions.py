@@ -154,6 +154,17 @@ def packed(writer: Writer, op: Op) -> Sequence[Value] | None:
     return (_wrapped(writer, made, op.result.dtype),)
 
 
+def packed_product(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Sums of products wrap to 2 and 4 bits as a whole."""
+    dtype = op.result.dtype
+    if dtype not in PACKED or not _are_native(op.operands):
+        return None
+    total = writer.add(
+        op.name, *op.operands, shape=op.result.shape, dtype=np.int32, **dict(op.attributes)
+    )
+    return (_wrapped(writer, writer.convert(total, _wide(dtype)), dtype),)
+
+
 def _range(dtype: np.dtype) -> tuple[int, int]:
     """The least and the greatest number of a type of less than a byte."""
     info = ml_dtypes.iinfo(dtype)
@@ -319,6 +330,8 @@ REWRITES: dict[str, Rewrite] = {
     "batch_norm_training": batch_norm_training,
     "bitcast_convert": bitcast_convert,
     "convert": convert,
+    "convolution": packed_product,
+    "dot_general": packed_product,
     "map": map_,
     "reduce": reduce,
     "reduce_precision": reduce_precision,
