@@ -327,7 +327,7 @@ def find_instance(name: str) -> InstanceSpec:
         close = family or difflib.get_close_matches(wanted, _BY_ANY_NAME, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         raise UnknownTargetError(
-            f"Target {quoted(name)} is not a known instance or UltraServer.{hint} Allowed in "
-            f"NEURONJAX_TARGET and --target: {', '.join(INSTANCES)}."
+            f"Target {quoted(name)} is not a known instance or UltraServer (NEURONJAX_TARGET, or "
+            f"--target of a command).{hint} Allowed: {', '.join(INSTANCES)}."
         )
     return instance

@@ -94,7 +94,8 @@ def test_an_unknown_name_is_answered_with_close_ones(name: str, suggestion: str)
     with pytest.raises(UnknownTargetError) as caught:
         find_instance(name)
     message = str(caught.value)
-    assert f"NEURONJAX_TARGET={name!r}" in message
+    assert message.startswith(f"Target {name!r} ")
+    assert "NEURONJAX_TARGET" in message
     assert suggestion in message.split("Allowed:")[0]
     assert all(known in message.split("Allowed:")[1] for known in INSTANCES)
 
