@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from neuronjax.lower.account import account
+from neuronjax.lower.memory.account import account
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Kind
