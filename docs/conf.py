@@ -14,7 +14,7 @@ exclude_patterns = ["generated"]
 html_theme = "furo"
 html_title = "neuronjax"
 myst_heading_anchors = 3
-suppress_warnings = ["myst.xref_missing", "myst.header"]
+
 autodoc_typehints = "description"
 default_role = "code"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -82,6 +83,11 @@ class Sweep:
         for dim, first in base:
             position[dim] = position[dim] + first
         return position
+
+    def run(self, body: Callable[[Region, Position], None]) -> None:
+        """`body` for every box of the domain, within the box's loops."""
+        for region in self.regions():
+            self.nest(region.loops, self.start(region.base), partial(body, region))
 
     def nest(
         self, loops: Sequence[Axis], position: Position, body: Callable[[Position], None]

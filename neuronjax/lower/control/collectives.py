@@ -239,9 +239,7 @@ def _reduce_locally(scope: Scope, op: Op, source: Buffer, count: int, target: Bu
 
     def write(builder: KernelBuilder, views: list[View], _: list[Buffer]) -> None:
         sweep = Sweep(builder, shape, frozenset(), [Swept(view, (0,)) for view in views])
-        for box in sweep.regions():
-            fold = partial(_fold, sweep, graph, box)
-            sweep.nest(box.loops, sweep.start(box.base), fold)
+        sweep.run(partial(_fold, sweep, graph))
 
     views = [View(source, shape, (1,), number * target.elements) for number in range(count)]
     key = ("reduce ranks", region.fingerprint(graph))

@@ -287,7 +287,9 @@ class AttentionWriter:
             for number, step in enumerate(self.first_steps):
                 ends = (number == 0, number == len(self.first_steps) - 1)
                 pair = (panels[0][number], panels[1][number])
-                add = functools.partial(self._add, step, pair, (tile, column), there, dst, ends)
+                add = functools.partial(
+                    self.first.accumulate, step, pair, (tile, column), there, dst, ends
+                )
                 self.first.loops(step.loops, shifted(there, step.base), add)
             start = sum(pitch[dim] * index for dim, index in at.items())
             part = tile_access(scores, [_size(column)], [1], offset=start)
@@ -375,18 +377,6 @@ class AttentionWriter:
                 result=node.dtype,
             )
         )
-
-    def _add(
-        self,
-        step: Step,
-        pair: tuple[Panel, Panel],
-        tile: tuple[tuple[Axis, ...], tuple[Axis, ...]],
-        around: Position,
-        dst: Access,
-        ends: tuple[bool, bool],
-        position: dict[int, Affine],
-    ) -> None:
-        self.first.accumulate(step, pair, tile, position, around, dst, ends)
 
     def _multiply(self, work: Work, weights: Access, known: Mapping[Reference, Access]) -> None:
         """Weights times values, and what follows."""

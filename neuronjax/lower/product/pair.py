@@ -82,20 +82,10 @@ class _Passing:
         for number, step in enumerate(self.steps):
             ends = (number == 0, number == len(self.steps) - 1)
             both = (panels[0][number], panels[1][number])
-            add = functools.partial(self._add, step, both, (row, column), at, dst, ends)
+            add = functools.partial(
+                self.writer.accumulate, step, both, (row, column), at, dst, ends
+            )
             self.writer.loops(step.loops, shifted(at, step.base), add)
-
-    def _add(
-        self,
-        step: Step,
-        pair: tuple[Panel, Panel],
-        tile: tuple[tuple[Axis, ...], tuple[Axis, ...]],
-        around: Position,
-        dst: Access,
-        ends: tuple[bool, bool],
-        position: dict[int, Affine],
-    ) -> None:
-        self.writer.accumulate(step, pair, tile, position, around, dst, ends)
 
 
 @dataclass

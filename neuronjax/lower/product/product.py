@@ -249,7 +249,7 @@ class ProductWriter(Loader):
                         there = shifted(shifted(here, tuple(down.items())), tuple(right.items()))
                         dst = tile_access(total, [size_of(column)], [1], slot=at)
                         tile = (row, column)
-                        self.accumulate(step, pair, tile, there, position, dst, ends)
+                        self.accumulate(step, pair, tile, position, dst, ends, there)
 
             self.loops(step.loops, shifted(position, step.base), part)
         for index, (column, right) in enumerate(columns):
@@ -272,10 +272,10 @@ class ProductWriter(Loader):
         step: Step,
         pair: Sequence[Panel],
         tile: tuple[tuple[Axis, ...], tuple[Axis, ...]],
-        position: Position,
         around: Position,
         dst: Access,
         ends: tuple[bool, bool],
+        position: Position,
     ) -> None:
         """The products of one step for one tile of sums."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
@@ -157,9 +156,7 @@ class _Reduction:
         return self.sweep.builder
 
     def run(self) -> None:
-        for region in self.sweep.regions():
-            position = self.sweep.start(region.base)
-            self.sweep.nest(region.loops, position, partial(self._box, region))
+        self.sweep.run(self._box)
 
     def _box(self, region: Region, position: Position) -> None:
         rows = math.prod(axis.size for axis in region.free)

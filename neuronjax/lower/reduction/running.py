@@ -97,9 +97,7 @@ class _Running:
         return self.sweep.builder
 
     def run(self) -> None:
-        for region in self.sweep.regions():
-            position = self.sweep.start(region.base)
-            self.sweep.nest(region.loops, position, partial(self._box, region))
+        self.sweep.run(self._box)
 
     def _box(self, region: Region, position: Position) -> None:
         rows = math.prod(axis.size for axis in region.free)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op
@@ -112,9 +111,7 @@ class _Sort:
         return 1 << (self.size - 1).bit_length()
 
     def run(self) -> None:
-        for region in self.sweep.regions():
-            position = self.sweep.start(region.base)
-            self.sweep.nest(region.loops, position, partial(self._box, region))
+        self.sweep.run(self._box)
 
     def _box(self, region: Region, position: Position) -> None:
         (chunk,) = region.chunks
