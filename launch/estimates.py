@@ -39,7 +39,7 @@ def estimate(
         schedule = make_schedule(config.schedule, config.steps)
         training = make_training(
             shallow,
-            make_optimizer(config.optimizer, schedule, model.architecture.axes),
+            make_optimizer(config.optimizer, schedule, shallow.axis_names()),
             parallelism,
             precision,
             mesh=mesh,

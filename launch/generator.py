@@ -112,14 +112,15 @@ def read_run(directory: Path, mesh_text: str | None) -> Pretrained:
     _, parameters = architecture.abstract(config)
     # One sequence is made: the batch is not split, every data-parallel group does the same.
     mesh = choose_mesh(mesh_text, config, batch_size=jax.device_count())
-    shardings = parameter_shardings(mesh, parameters, architecture.axes)
+    axes = tuned.model.axis_names()
+    shardings = parameter_shardings(mesh, parameters, axes)
     target = checkpoints.abstract(parameters, shardings)
     say(f"checkpoint {step} of {directory} on mesh {dict(mesh.shape)}")
     has_average = (directory / str(step) / checkpoints.AVERAGE).is_dir()
     item = checkpoints.AVERAGE if has_average else checkpoints.PARAMETERS
     restored = checkpoints.restore(directory, step, item, target)
     precision = from_flags(PrecisionSettings, record.get("optimizer", {})).resolve()
-    return tuned.merged(precision.quantized(restored, architecture.axes))
+    return tuned.merged(precision.quantized(restored, axes))
 
 
 def load_directory(directory: Path, mesh_text: str | None, dtype: str | None = None) -> Writer:

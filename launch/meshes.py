@@ -10,7 +10,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from launch.errors import MeshError
 from models import sharding
 from models.errors import ShardingError
-from models.sharding import BATCH_AXES, MESH_AXES, AxisTable
+from models.parameters import AxisNames
+from models.sharding import BATCH_AXES, MESH_AXES
 
 ALWAYS = ("data", "model")  # axes that every mesh has
 WIDTHS = ("hidden_dim", "encoder_hidden_dim", "decoder_hidden_dim", "num_heads")
@@ -83,7 +84,7 @@ def make_mesh(sizes: Mapping[str, int], first: int = 0) -> Mesh:
 
 
 def parameter_shardings(
-    mesh: Mesh, parameters: Mapping[str, Any], axes: AxisTable
+    mesh: Mesh, parameters: Mapping[str, Any], axes: AxisNames
 ) -> dict[str, NamedSharding]:
     """The sharding of every parameter. Raises MeshError if an axis does not divide evenly."""
     try:

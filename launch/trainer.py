@@ -92,7 +92,7 @@ class Run:
         self._schedule = make_schedule(config.schedule, config.steps)
         self._training = make_training(
             model,
-            make_optimizer(config.optimizer, self._schedule, model.architecture.axes),
+            make_optimizer(config.optimizer, self._schedule, model.axis_names()),
             parallelism,
             precision,
             mesh=self._mesh,

@@ -50,7 +50,6 @@ from models.clip.config import CLIPConfig, TextConfig, Tower
 from models.clip.model import CLIP
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
-from models.decoder.sharding import AXES
 from models.diffusion.autoencoder import Autoencoder
 from models.diffusion.config import AutoencoderConfig, UNetConfig
 from models.diffusion.unet import UNet
@@ -60,12 +59,12 @@ from models.layers.cache import KVCache
 from models.layers.linear import Linear
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
-from models.parameters import merge, split
+from models.parameters import axis_names_of, merge, split
 from models.pretrained import Described
 from models.registry import ARCHITECTURES
 from models.resnet.config import ResNetConfig
 from models.resnet.model import ConvNorm, ResNet
-from models.sharding import RULES, axis_names
+from models.sharding import parameter_shardings
 from models.weights.fields import Fields
 
 Shapes = dict[str, jax.ShapeDtypeStruct]
@@ -111,8 +110,10 @@ class Scaled(nnx.Module):
 
     def __init__(self, inner: Linear) -> None:
         self.inner = inner
-        axes = inner.kernel[...].shape[inner.num_in_axes :]
-        self.scale = nnx.Param(jnp.ones(axes, inner.kernel[...].dtype))
+        _, axes = inner.axes()
+        self.scale = nnx.Param(
+            jnp.ones(tuple(axes.values()), inner.kernel[...].dtype), axes=tuple(axes)
+        )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """As of the inner map."""
@@ -141,21 +142,12 @@ def _llama(config: DecoderConfig, mesh: AbstractMesh, int8: bool) -> tuple[Any, 
     """The structure, and the sharded weights: those of linear maps as int8 if asked for."""
     make = partial(_scaled, config) if int8 else partial(_plain, config)
     graph, weights = _abstract(make)
+    shardings = parameter_shardings(mesh, weights, axis_names_of(graph, weights))
     placed = {}
     for path, weight in weights.items():
         stored = jnp.int8 if path.endswith(".inner.kernel") else weight.dtype
-        sharding = NamedSharding(mesh, _spec(path, len(weight.shape)))
-        placed[path] = jax.ShapeDtypeStruct(weight.shape, stored, sharding=sharding)
+        placed[path] = jax.ShapeDtypeStruct(weight.shape, stored, sharding=shardings[path])
     return graph, placed
-
-
-def _spec(path: str, rank: int) -> PartitionSpec:
-    """How a weight is split over `model`: scales as the output axes of their kernel."""
-    kernel = path.replace(".inner.kernel", ".kernel").replace(".scale", ".kernel")
-    is_scale = path.endswith(".scale") and ("attention." in path or "mlp." in path)
-    names = axis_names(kernel if is_scale else path.replace(".inner.kernel", ".kernel"), AXES)
-    axes = ["model" if "model" in RULES.get(name, ()) else None for name in names]
-    return PartitionSpec(*(axes[-rank:] if rank else ()))
 
 
 def _whole(mesh: AbstractMesh, shape: tuple[int, ...], dtype: Any = jnp.int32) -> Any:

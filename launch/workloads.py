@@ -26,10 +26,9 @@ from launch.training.schedules import make_schedule
 from launch.training.step import make_training
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
-from models.decoder.sharding import AXES
 from models.layers.cache import KVCache
 from models.layers.rotary import Rotary
-from models.parameters import merge, split
+from models.parameters import axis_names_of, merge, split
 from models.sharding import batch_spec, parameter_shardings
 
 _LLAMA_3 = DecoderConfig(
@@ -80,7 +79,7 @@ def llama_decode(
     """One token for each of `batch` sequences, whose cache has `context` slots."""
     config = model_config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
     graph, parameters = split(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
-    shardings = parameter_shardings(mesh, parameters, AXES)
+    shardings = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
     rows = batch_spec(mesh.axis_names, rank=1)[0]
 
     def array(shape: tuple[int, ...], dtype: Any, *spec: Any) -> jax.ShapeDtypeStruct:
@@ -136,7 +135,7 @@ def llama_train(
     schedule = make_schedule(run.schedule, run.steps)
     training = make_training(
         described,
-        make_optimizer(run.optimizer, schedule, AXES),
+        make_optimizer(run.optimizer, schedule, described.axis_names()),
         Parallelism.of(mesh.shape),
         PRECISIONS[_RECIPES[dtype]],
         mesh=mesh,

@@ -9,7 +9,6 @@ from flax import nnx
 from models.draws import Draws
 from models.parallel.tensor import Sharing
 from models.parameters import Parameters, split
-from models.sharding import AxisTable
 from models.weights.fields import Fields
 from models.weights.table import KeyTable
 
@@ -28,7 +27,6 @@ class Architecture:
     task: str  # such as "text-generation": a key of launch's table of tasks
     read_config: Callable[[Fields], Any]
     model: Callable[..., nnx.Module]  # called with (config, rngs=…)
-    axes: AxisTable
     keys: Callable[[Any], KeyTable]  # of the config
     # The names in config.json that the family knows, with what its library takes for a missing one,
     # and the family's own names for some of these.

@@ -11,10 +11,14 @@ from typing import Any
 import jax
 from flax import nnx
 
+from models.layers.axes import AXES
 from models.layers.fp8 import AmaxHistory
 
 # Values are jax.Array, or jax.ShapeDtypeStruct for a model that was only traced.
 Parameters = dict[str, Any]
+
+# Path of a parameter -> the names of its axes.
+AxisNames = Mapping[str, tuple[str, ...]]
 
 _STORED = (nnx.Param, nnx.BatchStat, AmaxHistory)
 
@@ -30,6 +34,16 @@ def merge(graph: nnx.GraphDef[Any], parameters: Mapping[str, jax.Array]) -> Any:
     values = {_path(name): value for name, value in parameters.items()}
     state: nnx.State[Any, Any] = nnx.State(nnx.traversals.unflatten_mapping(values))
     return nnx.merge(graph, state)
+
+
+def axis_names_of(graph: nnx.GraphDef[Any], parameters: Mapping[str, Any]) -> AxisNames:
+    """The names of the axes of parameters; these are arrays, or anything with their shapes."""
+    state = nnx.state(merge(graph, parameters), _STORED)
+    return {
+        _name(path): variable.get_metadata(AXES)
+        for path, variable in nnx.to_flat_state(state)
+        if variable.has_metadata(AXES)
+    }
 
 
 def statistics(model: nnx.Module) -> Parameters:

@@ -12,9 +12,9 @@ from jax.sharding import Mesh, Sharding, SingleDeviceSharding
 from models.architecture import Architecture
 from models.layers.attention import add_cache_scales
 from models.layers.narrow import Storage, make_narrow
-from models.parameters import Parameters, split
+from models.parameters import AxisNames, Parameters, axis_names_of, split
 from models.registry import architecture_of
-from models.sharding import RULES, AxisRules, AxisTable, parameter_shardings
+from models.sharding import RULES, AxisRules, parameter_shardings
 from models.weights.directory import STEMS, open_tensors
 from models.weights.fields import Fields, read_fields
 from models.weights.load import OnTensor, load_parameters
@@ -23,7 +23,6 @@ from models.weights.narrow import (
     narrow_kernels,
     read_storage,
     scale_suffix,
-    with_narrow_axes,
     with_narrow_rows,
 )
 from models.weights.save import SHARD_BYTES, save_checkpoint
@@ -36,6 +35,10 @@ class Described(NamedTuple):
     config: Any
     fields: Fields
 
+    def axis_names(self) -> AxisNames:
+        """The names of the axes of every parameter."""
+        return axis_names_of(*self.architecture.abstract(self.config))
+
 
 class Pretrained(NamedTuple):
     """A model and its weights: `models.parameters.merge(graph, parameters)` is the module."""
@@ -45,6 +48,10 @@ class Pretrained(NamedTuple):
     fields: Fields
     graph: nnx.GraphDef[Any]
     parameters: Parameters
+
+    def axis_names(self) -> AxisNames:
+        """The names of the axes of every parameter."""
+        return axis_names_of(self.graph, self.parameters)
 
 
 def describe(path: Path, *, dtype: str | None = None, param_dtype: str | None = None) -> Described:
@@ -89,7 +96,6 @@ def load(
     config = described.architecture.refine(described.config, tensors)
     described = described._replace(config=config)
     table = described.architecture.keys(config)
-    axes = described.architecture.axes
     storage = read_storage(described.fields)
     if storage is None:
         graph, abstract = described.architecture.abstract(config)
@@ -99,8 +105,8 @@ def load(
         graph, abstract = abstract_narrow(
             described, storage, paths, cache_scales=has_cache_scales(described.fields)
         )
-        table, axes = with_narrow_rows(table, suffix), with_narrow_axes(axes, storage)
-    shardings = _shardings(mesh, abstract, axes, rules)
+        table = with_narrow_rows(table, suffix)
+    shardings = _shardings(mesh, abstract, axis_names_of(graph, abstract), rules)
     if on_plan is not None:
         on_plan(sum(leaf.size * leaf.dtype.itemsize for leaf in abstract.values()))
     parameters = load_parameters(
@@ -151,7 +157,7 @@ def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BY
 
 
 def _shardings(
-    mesh: Mesh | None, abstract: Parameters, axes: AxisTable, rules: AxisRules
+    mesh: Mesh | None, abstract: Parameters, axes: AxisNames, rules: AxisRules
 ) -> Mapping[str, Sharding]:
     if mesh is None:
         return dict.fromkeys(abstract, SingleDeviceSharding(jax.devices()[0]))

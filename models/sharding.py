@@ -1,4 +1,5 @@
-"""From parameter paths to shardings: models name array axes, and this file maps them to mesh axes.
+"""From names of axes to shardings: models name the axes of their parameters where they make them,
+and this file maps the names to mesh axes.
 
 Mesh axes: `stage` (stacked blocks), `data` (rows of the batch), `fsdp` (rows too, and the weights
 between uses), `expert` (rows too, and the experts), `context` (positions of each row), `model`
@@ -7,16 +8,14 @@ along it hold the same heads of those). A mesh need not have them all.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from models.errors import ShardingError
+from models.parameters import AxisNames
 
-# (regular expression that matches a whole parameter path, names of that array's axes)
-AxisTable = Sequence[tuple[str, tuple[str, ...]]]
 # name of an array axis -> mesh axes it is split over; axes not named here are not split
 AxisRules = Mapping[str, tuple[str, ...]]
 
@@ -38,31 +37,30 @@ RULES: AxisRules = {
 }
 
 
-def axis_names(path: str, table: AxisTable) -> tuple[str, ...]:
-    """The axis names of the parameter at `path`: the first row that matches.
+def axis_names(path: str, names: AxisNames) -> tuple[str, ...]:
+    """The names of the axes of the parameter at `path`.
 
     A path such as `blocks.*.mlp.up.kernel`, of the stacked parameters of all blocks, has the axis
-    `layers` first. Raises ShardingError if no row matches.
+    `layers` first. Raises ShardingError if the parameter has no names.
     """
     if ".*." in path:
-        return ("layers", *axis_names(path.replace(".*.", ".0."), table))
-    for pattern, names in table:
-        if re.fullmatch(pattern, path):
-            return names
-    raise ShardingError(
-        f"no row of the axis table matches the parameter {path!r}; its patterns are "
-        f"{[pattern for pattern, _ in table]}. Add a row for it."
-    )
+        return ("layers", *axis_names(path.replace(".*.", ".0."), names))
+    if path not in names:
+        raise ShardingError(
+            f"the axes of the parameter {path!r} have no names. Give them where its variable is "
+            "made: nnx.Param(values, axes=(…)), a name of models/sharding.py for each axis."
+        )
+    return names[path]
 
 
 def partition_spec(
-    path: str, table: AxisTable, rules: AxisRules, mesh_axes: Sequence[str] = MESH_AXES
+    path: str, axes: AxisNames, rules: AxisRules, mesh_axes: Sequence[str] = MESH_AXES
 ) -> PartitionSpec:
     """The partition of the parameter at `path` over a mesh of these axes.
 
-    Raises ShardingError if the table does not know it.
+    Raises ShardingError if its axes have no names.
     """
-    names = axis_names(path, table)
+    names = axis_names(path, axes)
     return make_spec([axis for axis in rules.get(n, ()) if axis in mesh_axes] for n in names)
 
 
@@ -79,32 +77,32 @@ def make_spec(axes: Iterable[Sequence[str]]) -> PartitionSpec:
 
 
 def parameter_shardings(
-    mesh: Mesh, parameters: Mapping[str, Any], table: AxisTable, rules: AxisRules = RULES
+    mesh: Mesh, parameters: Mapping[str, Any], axes: AxisNames, rules: AxisRules = RULES
 ) -> dict[str, NamedSharding]:
     """The sharding of every parameter, given as anything with a shape.
 
     Raises ShardingError if an axis does not divide evenly.
     """
     return {
-        path: NamedSharding(mesh, _checked_spec(mesh, path, parameter.shape, table, rules))
+        path: NamedSharding(mesh, _checked_spec(mesh, path, parameter.shape, axes, rules))
         for path, parameter in parameters.items()
     }
 
 
 def _checked_spec(
-    mesh: Mesh, path: str, shape: Sequence[int], table: AxisTable, rules: AxisRules
+    mesh: Mesh, path: str, shape: Sequence[int], axes: AxisNames, rules: AxisRules
 ) -> PartitionSpec:
-    spec = partition_spec(path, table, rules, mesh.axis_names)
-    names = axis_names(path, table)
+    spec = partition_spec(path, axes, rules, mesh.axis_names)
+    names = axis_names(path, axes)
     if len(names) != len(shape):
         raise ShardingError(
-            f"the axis table names {len(names)} axes {list(names)} for {path}, which has the "
-            f"shape {list(shape)}. Correct its row."
+            f"{path} has the shape {list(shape)}, but names for {len(names)} axes: {list(names)}. "
+            "Correct them where its variable is made."
         )
-    for name, size, axes in zip(names, shape, split_axes(spec), strict=True):
-        parts = math.prod(mesh.shape[axis] for axis in axes)
+    for name, size, split in zip(names, shape, split_axes(spec), strict=True):
+        parts = math.prod(mesh.shape[axis] for axis in split)
         if size % parts:
-            over = "·".join(axes)
+            over = "·".join(split)
             raise ShardingError(
                 f"the mesh splits {name} over {over}={parts}, which does not divide "
                 f"{name}={size} of {path} {list(shape)}. Choose a mesh whose {over} divides {size}."

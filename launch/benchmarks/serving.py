@@ -35,7 +35,7 @@ from launch.serving.service import Dispatcher, Service
 from launch.source import byte_level
 from launch.text import ByteTokenizer
 from models.decoder.config import DecoderConfig
-from models.parameters import split
+from models.parameters import axis_names_of, split
 from models.sharding import parameter_shardings
 
 NAME = "bench"
@@ -103,9 +103,8 @@ def _bundled(device: jax.Device) -> tuple[Runner, SchedulerLimits]:
     model = byte_level(DecoderConfig()).model
     graph, parameters = split(model.architecture.build(model.config))
     mesh = Mesh(np.array([[device]]), ("data", "model"))
-    placed = jax.device_put(
-        parameters, parameter_shardings(mesh, parameters, model.architecture.axes)
-    )
+    axes = axis_names_of(graph, parameters)
+    placed = jax.device_put(parameters, parameter_shardings(mesh, parameters, axes))
     buckets = Buckets((ROWS,), (ROWS,), (8,), (8,), 8 * ROWS)
     limits = SchedulerLimits(128, 8 * ROWS, 16, buckets)
     runner = Runner(graph, placed, mesh, limits, vocab_size=model.config.vocab_size)

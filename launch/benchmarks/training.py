@@ -55,9 +55,7 @@ def job(
     mesh = mesh_of(devices, model.config, config.batch_size)
     return make_training(
         model,
-        make_optimizer(
-            config.optimizer, make_schedule(schedule, config.steps), model.architecture.axes
-        ),
+        make_optimizer(config.optimizer, make_schedule(schedule, config.steps), model.axis_names()),
         Parallelism.of(mesh.shape, scan_layers=scan_layers),
         PRECISIONS[precision],
         mesh=mesh,

@@ -15,7 +15,6 @@ from models.layers.linear import Linear
 from models.layers.low_rank import LowRank
 from models.parameters import Parameters, merge
 from models.pretrained import Described
-from models.sharding import AxisTable, axis_names
 from models.weights.plan import Group, writing_plan
 
 ALL_LINEAR = "all-linear"
@@ -133,8 +132,6 @@ def with_adapters(
         return module
 
     model = base._replace(architecture=replace(architecture, model=build))
-    axes = (*_adapter_axes(architecture.axes, shapes_of(model)), *architecture.axes)
-    model = model._replace(architecture=replace(model.architecture, axes=axes))
     return Adapted(base, model, tuple(adapters), heads, lora)
 
 
@@ -203,28 +200,14 @@ def linear_maps(model: nnx.Module) -> Iterator[tuple[str, Linear]]:
 
 
 def _low_rank(linear: Linear, adapter: Adapter, dropout: float, rngs: nnx.Rngs) -> LowRank:
-    shape, inputs = linear.kernel.shape, linear.num_in_axes
     return LowRank(
-        shape[:inputs],
-        shape[inputs:],
+        *linear.axes(),
         rank=adapter.rank,
         scale=adapter.scale,
         dropout=dropout,
         param_dtype=jnp.dtype(PARAM_DTYPE),
         rngs=rngs,
     )
-
-
-def _adapter_axes(table: AxisTable, parameters: Parameters) -> AxisTable:
-    """The rows of the adapters: a has the inputs' axes of its kernel, b the outputs'."""
-    rows = []
-    for path, parameter in parameters.items():
-        owner, _, part = path.rpartition(".lora.")
-        if owner:
-            names, count = axis_names(f"{owner}.kernel", table), len(parameter.shape) - 1
-            axes = (*names[:count], "rank") if part == "a" else ("rank", *names[-count:])
-            rows.append((re.escape(path), axes))
-    return tuple(rows)
 
 
 def _chosen(layers: Sequence[Layer], targets: str, architecture: str) -> list[Layer]:

@@ -31,9 +31,7 @@ def with_reference(model: Described) -> Described:
         whole: nnx.Module = module
         return whole
 
-    copied = tuple((rf"{REFERENCE}\.(?:{pattern})", axes) for pattern, axes in architecture.axes)
-    changed = replace(architecture, model=build, axes=(*copied, *architecture.axes))
-    return model._replace(architecture=changed)
+    return model._replace(architecture=replace(architecture, model=build))
 
 
 def add_copies(parameters: Parameters) -> Parameters:

@@ -12,8 +12,8 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from launch.meshes import parameter_shardings
 from models.parallel.varying import vary, varying_axes
-from models.parameters import Parameters
-from models.sharding import BATCH_AXES, FULLY_SHARDED, AxisTable, make_spec, split_axes
+from models.parameters import AxisNames, Parameters
+from models.sharding import BATCH_AXES, FULLY_SHARDED, make_spec, split_axes
 
 ZERO = "data"
 """The mesh axis over which ZeRO-1 splits what only the optimizer needs."""
@@ -118,7 +118,7 @@ def communicated(mesh: Mesh | AbstractMesh, left: tuple[str, ...]) -> tuple[str,
 def make_layout(
     mesh: Mesh | AbstractMesh,
     parameters: Mapping[str, Any],
-    table: AxisTable,
+    axes: AxisNames,
     *,
     left: tuple[str, ...] = (),
     zero: bool,
@@ -128,7 +128,7 @@ def make_layout(
     Axes in `left` are left to XLA's partitioner. With `zero` parameters are split over ZERO too,
     where a dimension allows it. Raises MeshError if an axis does not divide evenly.
     """
-    by_path = parameter_shardings(mesh, parameters, table)
+    by_path = parameter_shardings(mesh, parameters, axes)
     specs = {path: sharding.spec for path, sharding in by_path.items()}
     if zero and mesh.shape.get(ZERO, 1) > 1:
         specs = {

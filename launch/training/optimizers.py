@@ -10,7 +10,8 @@ from optax import contrib
 
 from launch.settings import check_settings, setting
 from launch.training.parameter_kinds import Kind, kinds_of, matrix_axes
-from models.sharding import AxisTable, axis_names
+from models.parameters import AxisNames
+from models.sharding import axis_names
 
 _ADAMW_RMS = 0.2
 """Root mean square of Muon's updates, as large as AdamW's, so that learning rate and weight decay
@@ -18,7 +19,7 @@ mean the same for both. Liu et al., "Muon is Scalable for LLM Training", 2025, 2
 
 
 def _adamw(
-    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisTable
+    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisNames
 ) -> optax.GradientTransformation:
     """Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019."""
     return optax.adamw(
@@ -32,7 +33,7 @@ def _adamw(
 
 
 def _adafactor(
-    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisTable
+    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisNames
 ) -> optax.GradientTransformation:
     """Shazeer and Stern, 2018. The learning rate is relative to the size of each parameter."""
     return optax.chain(
@@ -49,7 +50,7 @@ def _adafactor(
 
 
 def _by_block(
-    stateless: optax.GradientTransformation, axes: AxisTable
+    stateless: optax.GradientTransformation, axes: AxisNames
 ) -> optax.GradientTransformation:
     """The transformation of every parameter, and of every block where those of blocks are stacked
     along the first axis."""
@@ -70,7 +71,7 @@ def _by_block(
 
 
 def _lion(
-    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisTable
+    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisNames
 ) -> optax.GradientTransformation:
     """Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, with its constants."""
     return optax.lion(
@@ -79,7 +80,7 @@ def _lion(
 
 
 def _muon(
-    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisTable
+    settings: "OptimizerSettings", schedule: optax.Schedule, axes: AxisNames
 ) -> optax.GradientTransformation:
     """Jordan et al., 2024, for matrices; AdamW for all other parameters."""
 
@@ -108,7 +109,7 @@ def _muon(
 
 OPTIMIZERS: Mapping[
     str,
-    Callable[["OptimizerSettings", optax.Schedule, AxisTable], optax.GradientTransformation],
+    Callable[["OptimizerSettings", optax.Schedule, AxisNames], optax.GradientTransformation],
 ] = {"adamw": _adamw, "adafactor": _adafactor, "lion": _lion, "muon": _muon}
 """Name -> what makes it of its settings, the learning rate and the names of axes."""
 
@@ -143,7 +144,7 @@ class OptimizerSettings:
 
 
 def make_optimizer(
-    settings: OptimizerSettings, schedule: optax.Schedule, axes: AxisTable
+    settings: OptimizerSettings, schedule: optax.Schedule, axes: AxisNames
 ) -> optax.GradientTransformation:
     """Gradients of parameters, by path, to updates to be added.
 

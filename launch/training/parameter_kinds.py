@@ -6,7 +6,8 @@ from enum import Enum
 from typing import Any
 
 from launch.errors import ModelError
-from models.sharding import AxisTable, axis_names
+from models.parameters import AxisNames
+from models.sharding import axis_names
 
 
 class Kind(Enum):
@@ -52,13 +53,13 @@ def kinds_of(parameters: Mapping[str, Any]) -> dict[str, Kind]:
     return {path: kind_of(path) for path in parameters}
 
 
-def matrix_axes(path: str, table: AxisTable) -> tuple[Sequence[int], Sequence[int]]:
+def matrix_axes(path: str, axes: AxisNames) -> tuple[Sequence[int], Sequence[int]]:
     """The axes of a MATRIX that are contracted with activations, and those of the result.
 
     A result of heads has two; convolutions contract all axes but the last. Axes of neither number
     matrices, such as experts.
     """
-    names = axis_names(path, table)
+    names = axis_names(path, axes)
     results = 2 if names[-1] == "head_dim" else 1
     contracted = range(len(names) - results)
     return (

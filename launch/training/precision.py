@@ -17,8 +17,7 @@ from models.layers import fp8
 from models.layers.fake_quantization import QuantizedInput, fake_quantize_weights
 from models.layers.linear import Matmul
 from models.layers.microscaling import Microscaling
-from models.parameters import Parameters
-from models.sharding import AxisTable
+from models.parameters import AxisNames, Parameters
 
 MATMULS: Mapping[str, Callable[[str], Matmul]] = {
     "fp8_current": fp8.CurrentScaling,
@@ -78,7 +77,7 @@ class Precision:
         """How linear maps multiply; None = in the dtype of their input."""
         return None if self.matmul is None else MATMULS[self.matmul](self.fp8_dtype)
 
-    def quantized(self, weights: Parameters, axes: AxisTable) -> Parameters:
+    def quantized(self, weights: Parameters, axes: AxisNames) -> Parameters:
         """Weights of the state as they are trained, and exported: matrices fake-quantized where
         the recipe is quantisation-aware. `axes` names the parameters' axes."""
         if self.matmul is None or self.matmul not in _QUANTIZED:

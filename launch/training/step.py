@@ -25,7 +25,7 @@ from launch.training.step_functions import StepFunctions
 from models.layers.linear import multiply_in
 from models.parallel.context import AXIS as CONTEXT
 from models.parallel.depth import Order, stack
-from models.parameters import Parameters, amax_histories, merge, split, statistics
+from models.parameters import Parameters, amax_histories, axis_names_of, merge, split, statistics
 from models.pretrained import Described
 from models.sharding import TENSOR_AXES, batch_spec
 
@@ -78,6 +78,7 @@ def make_training(
     """
     first = initialisation(partial(_build, model, precision, seed))
     abstract = merge(first.graph, first.shapes)
+    axes = axis_names_of(first.graph, first.shapes)
     left = _left_axes(model, mesh)
     pipeline = None
     if parallelism.pipeline_parallel_size > 1:
@@ -87,9 +88,7 @@ def make_training(
         _check_alike(abstract, model)
     stacked = partial(stack, order=order) if parallelism.stacks else dict
     kinds = _kinds(abstract, first.shapes, trained, stacked)
-    layout = make_layout(
-        mesh, kinds.parameters, model.architecture.axes, left=left, zero=parallelism.zero_1
-    )
+    layout = make_layout(mesh, kinds.parameters, axes, left=left, zero=parallelism.zero_1)
     if parallelism.stacks:
         _keep_one_block(abstract)
     check_combination(model, abstract, parallelism, mesh, batch)
@@ -112,7 +111,7 @@ def make_training(
     functions = StepFunctions(
         core=core,
         precision=precision,
-        axes=model.architecture.axes,
+        axes=axes,
         optimizer=optimizer,
         draw=partial(first.stacked, order) if parallelism.stacks else first.parameters,
         parameters=kinds.parameters,

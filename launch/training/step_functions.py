@@ -13,8 +13,7 @@ from launch.training.objectives import Batch, Loss
 from launch.training.precision import Precision
 from launch.training.state import TrainState
 from models.layers.fp8 import next_history
-from models.parameters import Parameters
-from models.sharding import AxisTable
+from models.parameters import AxisNames, Parameters
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,7 +29,7 @@ class StepFunctions:
 
     core: CoreStep
     precision: Precision
-    axes: AxisTable
+    axes: AxisNames
     optimizer: optax.GradientTransformation
     draw: Callable[[], Parameters]
     parameters: Parameters

@@ -5,7 +5,6 @@ from dataclasses import replace
 from models.architecture import Architecture
 from models.clip.config import CLIPConfig, TextConfig, Tower, VisionConfig
 from models.clip.model import CLIP
-from models.clip.sharding import AXES
 from models.clip.weights import key_table
 from models.settings import read_settings
 from models.weights.fields import Fields, read_dtype
@@ -96,7 +95,6 @@ ARCHITECTURES = tuple(
         read_config=read_config,
         defaults=defaults,
         model=CLIP,
-        axes=AXES,
         keys=key_table,
     )
     for name, model_type, task, read_config, defaults in (

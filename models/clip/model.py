@@ -87,7 +87,8 @@ class VisionTower(nnx.Module):
             rngs=rngs,
         )
         self.class_token = nnx.Param(
-            tower.initializer_range * jax.random.normal(rngs.params(), (tower.dim,), param_dtype)
+            tower.initializer_range * jax.random.normal(rngs.params(), (tower.dim,), param_dtype),
+            axes=("residual",),
         )
         self.positions = _positions(tower, config.num_patches + 1, param_dtype, rngs)
         self.in_norm = tower.block(param_dtype).norm()
@@ -122,8 +123,8 @@ class CLIP(nnx.Module):
             if width is None:
                 return None
             return Linear(
-                [tower.dim],
-                [width],
+                {"dim": tower.dim},
+                {"projection": width},
                 stddev=tower.dim**-0.5,
                 param_dtype=config.param_dtype,
                 rngs=rngs,
@@ -132,7 +133,7 @@ class CLIP(nnx.Module):
         self.text_projection = None if text is None else projection(text.tower)
         self.vision_projection = None if vision is None else projection(vision.tower)
         self.logit_scale = (
-            nnx.Param(jnp.asarray(config.logit_scale, config.param_dtype))
+            nnx.Param(jnp.asarray(config.logit_scale, config.param_dtype), axes=())
             if text is not None and vision is not None
             else None
         )
@@ -185,7 +186,7 @@ def _missing(what: str) -> ConfigError:
 def _positions(tower: Tower, length: int, param_dtype: str, rngs: nnx.Rngs) -> nnx.Param[jax.Array]:
     """Learnt vectors [length, D]."""
     values = jax.random.normal(rngs.params(), (length, tower.dim), param_dtype)
-    return nnx.Param(tower.initializer_range * values)
+    return nnx.Param(tower.initializer_range * values, axes=("tokens", "dim"))
 
 
 def _blocks(tower: Tower, param_dtype: str, rngs: nnx.Rngs) -> nnx.List[Block]:

@@ -19,7 +19,6 @@ from jax.sharding import Mesh
 
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Block, Decoder, Positions
-from models.decoder.sharding import AXES
 from models.decoder.weights import LLAMA, RENAMES
 from models.errors import ConfigError
 from models.layers.cache import KVCache
@@ -27,19 +26,14 @@ from models.layers.linear import Linear
 from models.layers.masks import causal_mask
 from models.layers.paged_cache import PagedCache, Pages, Rows
 from models.layers.rotary import turn
-from models.parameters import Parameters, split
+from models.parameters import Parameters, axis_names_of, split
 from models.pretrained import describe
-from models.sharding import AxisTable, parameter_shardings
+from models.sharding import parameter_shardings
 from models.weights.directory import open_tensors
 from models.weights.load import load_parameters
 from models.weights.table import KeyTable, row
 from models.weights.transforms import KERNEL
 
-EAGLE_AXES: AxisTable = (
-    (r"fc\.kernel", ("residual", "residual")),
-    (r"fc\.bias", ("residual",)),
-    *AXES,
-)
 EAGLE_KEYS = KeyTable(
     (row("fc.weight", "fc.kernel", KERNEL), row("fc.bias", "fc.bias"), *LLAMA),
     RENAMES,
@@ -77,8 +71,8 @@ class Eagle(nnx.Module):
         self.ends = Decoder(replace(decoder, num_layers=1), rngs=rngs)  # embedding and head
         self.ends.blocks = nnx.List([])
         self.fc = Linear(
-            [2 * config.dim],
-            [config.dim],
+            {"residual": 2 * config.dim},
+            {"residual": config.dim},
             bias=shape.fc_bias,
             stddev=config.initializer_range,
             param_dtype=config.param_dtype,
@@ -136,6 +130,14 @@ def make_eagle(
 ) -> tuple[nnx.GraphDef[Any], Parameters]:
     """A head for a decoder, and its own parameters as jax.ShapeDtypeStruct: without the decoder's,
     which `with_ends` adds. Raises ConfigError if their widths differ."""
+    graph, abstract = _abstract(config, decoder, shape)
+    return graph, _own(abstract)
+
+
+def _abstract(
+    config: DecoderConfig, decoder: DecoderConfig, shape: EagleShape
+) -> tuple[nnx.GraphDef[Any], Parameters]:
+    """As `make_eagle`, with the decoder's parameters too."""
     if config.dim != decoder.dim:
         raise ConfigError(
             f"the head is {config.dim} wide, but the decoder that it guesses for {decoder.dim}: it "
@@ -144,8 +146,11 @@ def make_eagle(
     config = replace(
         config, num_layers=1, dtype=decoder.dtype, param_dtype=decoder.param_dtype, experts=None
     )
-    graph, abstract = split(nnx.eval_shape(lambda: Eagle(config, decoder, shape, rngs=nnx.Rngs(0))))
-    return graph, {name: leaf for name, leaf in abstract.items() if not name.startswith(_ENDS)}
+    return split(nnx.eval_shape(lambda: Eagle(config, decoder, shape, rngs=nnx.Rngs(0))))
+
+
+def _own(parameters: Mapping[str, Any]) -> Parameters:
+    return {name: leaf for name, leaf in parameters.items() if not name.startswith(_ENDS)}
 
 
 def with_ends(
@@ -170,6 +175,7 @@ def load_eagle(
     tensors = open_tensors(directory)
     names = {EAGLE_KEYS.canonical(name) for name in tensors}
     shape = EagleShape("fc.bias" in names, "model.layers.0.input_layernorm.weight" in names)
-    graph, abstract = make_eagle(config, decoder, shape)
-    shardings = parameter_shardings(mesh, abstract, EAGLE_AXES)
+    graph, everything = _abstract(config, decoder, shape)
+    abstract = _own(everything)
+    shardings = parameter_shardings(mesh, abstract, axis_names_of(graph, everything))
     return graph, load_parameters(tensors, EAGLE_KEYS, abstract, shardings)

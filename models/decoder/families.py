@@ -12,7 +12,6 @@ from typing import Any
 from models.architecture import Architecture
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
-from models.decoder.sharding import AXES
 from models.decoder.sharing import SHARING
 from models.decoder.weights import (
     GEMMA3,
@@ -211,7 +210,6 @@ def _architecture(
         defaults=defaults,
         aliases=aliases or {},
         model=Decoder,
-        axes=AXES,
         sharing=SHARING,
         keys=partial(key_table, rows),
         refine=_refine,

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.diffusion.blocks import STDDEV, ResidualBlock, conv, enlarged
+from models.diffusion.blocks import ENDS, STDDEV, ResidualBlock, conv, enlarged
 from models.diffusion.config import AutoencoderConfig
 from models.layers.attention import Attention
 from models.layers.convolution import Conv
@@ -38,6 +38,7 @@ class ImageAttention(nnx.Module):
             num_heads=1,
             num_kv_heads=1,
             head_dim=channels,
+            axes=("head", "head"),  # one, which cannot be split
             bias=True,
             out_bias=True,
             stddev=STDDEV,
@@ -94,7 +95,7 @@ class Encoder(nnx.Module):
 
     def __init__(self, config: AutoencoderConfig, *, rngs: nnx.Rngs) -> None:
         widths, dtype = config.channels, config.param_dtype
-        self.conv_in = conv(config.image_channels, widths[0], 3, dtype, rngs)
+        self.conv_in = conv(config.image_channels, widths[0], 3, dtype, rngs, axes=ENDS)
         levels = []
         for i, width in enumerate(widths):
             # Only the far ends are padded.
@@ -108,7 +109,7 @@ class Encoder(nnx.Module):
         self.levels = nnx.List(levels)
         self.middle = Middle(config, rngs=rngs)
         self.norm = _norm(widths[-1], config)
-        self.conv_out = conv(widths[-1], 2 * config.latent_channels, 3, dtype, rngs)
+        self.conv_out = conv(widths[-1], 2 * config.latent_channels, 3, dtype, rngs, axes=ENDS)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = self.conv_in(x)
@@ -123,7 +124,7 @@ class Decoder(nnx.Module):
 
     def __init__(self, config: AutoencoderConfig, *, rngs: nnx.Rngs) -> None:
         widths, dtype = config.channels[::-1], config.param_dtype
-        self.conv_in = conv(config.latent_channels, widths[0], 3, dtype, rngs)
+        self.conv_in = conv(config.latent_channels, widths[0], 3, dtype, rngs, axes=ENDS)
         self.middle = Middle(config, rngs=rngs)
         levels = []
         for i, width in enumerate(widths):
@@ -132,7 +133,7 @@ class Decoder(nnx.Module):
             levels.append(Level(config, pair, config.layers + 1, resize, rngs=rngs))
         self.levels = nnx.List(levels)
         self.norm = _norm(widths[-1], config)
-        self.conv_out = conv(widths[-1], config.image_channels, 3, dtype, rngs)
+        self.conv_out = conv(widths[-1], config.image_channels, 3, dtype, rngs, axes=ENDS)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = self.middle(self.conv_in(x))
@@ -151,10 +152,10 @@ class Autoencoder(nnx.Module):
         self.encoder = Encoder(config, rngs=rngs)
         self.decoder = Decoder(config, rngs=rngs)
         self.quant_conv = (
-            conv(2 * latent, 2 * latent, 1, dtype, rngs) if config.quant_conv else None
+            conv(2 * latent, 2 * latent, 1, dtype, rngs, axes=ENDS) if config.quant_conv else None
         )
         self.post_quant_conv = (
-            conv(latent, latent, 1, dtype, rngs) if config.post_quant_conv else None
+            conv(latent, latent, 1, dtype, rngs, axes=ENDS) if config.post_quant_conv else None
         )
 
     def encode(self, pixels: jax.Array) -> Gaussian:

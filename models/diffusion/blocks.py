@@ -1,5 +1,8 @@
 """Building blocks that the denoiser and the autoencoder share. Images are [B, H, W, C]."""
 
+from collections.abc import Mapping
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -9,6 +12,7 @@ from models.layers.linear import Linear
 from models.layers.norms import GroupNorm
 
 STDDEV = 0.02  # of the initial weights
+ENDS = ("channels", "out_channels")  # axes of the convolutions at both ends, which are not split
 
 
 def conv(
@@ -20,6 +24,7 @@ def conv(
     *,
     stride: int = 1,
     padding: tuple[int, int] | None = None,
+    axes: tuple[str, str] = ("channels", "dim"),
 ) -> Conv:
     """A square convolution that keeps the size up to its stride."""
     return Conv(
@@ -28,19 +33,26 @@ def conv(
         (window, window),
         stride=stride,
         padding=window // 2 if padding is None else padding,
+        axes=axes,
         stddev=STDDEV,
         param_dtype=param_dtype,
         rngs=rngs,
     )
 
 
-def linear(in_dim: int, out_dim: int, param_dtype: str, rngs: nnx.Rngs) -> Linear:
-    """A linear map with a bias."""
-    return Linear([in_dim], [out_dim], bias=True, stddev=STDDEV, param_dtype=param_dtype, rngs=rngs)
+def linear(
+    in_axes: Mapping[str, int], out_axes: Mapping[str, int], param_dtype: str, rngs: nnx.Rngs
+) -> Linear:
+    """A linear map with a bias; axes as those of Linear."""
+    return Linear(in_axes, out_axes, bias=True, stddev=STDDEV, param_dtype=param_dtype, rngs=rngs)
 
 
 class ResidualBlock(nnx.Module):
-    """shortcut(x) + convolution_2(silu(norm_2(convolution_1(silu(norm_1(x))) + time)))."""
+    """shortcut(x) + convolution_2(silu(norm_2(convolution_1(silu(norm_1(x))) + time))).
+
+    As in Megatron's layout, the first convolution and what follows it are split by channels, so
+    that a block needs one all-reduce.
+    """
 
     def __init__(
         self,
@@ -53,15 +65,15 @@ class ResidualBlock(nnx.Module):
         param_dtype: str,
         rngs: nnx.Rngs,
     ) -> None:
-
-        def norm(width: int) -> GroupNorm:
-            return GroupNorm(width, groups=groups, eps=eps, param_dtype=param_dtype)
-
+        norm = partial(GroupNorm, groups=groups, eps=eps, param_dtype=param_dtype)
+        inside = {"hidden_dim": channels}
         self.norm_1 = norm(in_channels)
-        self.conv_1 = conv(in_channels, channels, 3, param_dtype, rngs)
-        self.time = None if time_dim is None else linear(time_dim, channels, param_dtype, rngs)
-        self.norm_2 = norm(channels)
-        self.conv_2 = conv(channels, channels, 3, param_dtype, rngs)
+        self.conv_1 = conv(in_channels, channels, 3, param_dtype, rngs, axes=("dim", "hidden_dim"))
+        self.time = (
+            None if time_dim is None else linear({"time": time_dim}, inside, param_dtype, rngs)
+        )
+        self.norm_2 = norm(channels, axis="hidden_dim")
+        self.conv_2 = conv(channels, channels, 3, param_dtype, rngs, axes=("hidden_dim", "dim"))
         self.shortcut = (
             None if in_channels == channels else conv(in_channels, channels, 1, param_dtype, rngs)
         )

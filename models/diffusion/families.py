@@ -6,7 +6,6 @@ from typing import Any
 from models.architecture import Architecture
 from models.diffusion.autoencoder import Autoencoder
 from models.diffusion.config import AutoencoderConfig, TimeIds, UNetConfig
-from models.diffusion.sharding import AUTOENCODER_AXES, UNET_AXES
 from models.diffusion.unet import UNet
 from models.diffusion.weights import autoencoder_table, unet_table
 from models.weights.fields import Fields, read_dtype
@@ -151,7 +150,6 @@ ARCHITECTURES = (
         task="denoising",
         read_config=_unet,
         model=UNet,
-        axes=UNET_AXES,
         keys=unet_table,
     ),
     Architecture(
@@ -162,7 +160,6 @@ ARCHITECTURES = (
         task="image-autoencoding",
         read_config=_autoencoder,
         model=Autoencoder,
-        axes=AUTOENCODER_AXES,
         keys=autoencoder_table,
     ),
 )

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.diffusion.blocks import STDDEV, ResidualBlock, conv, enlarged, linear
+from models.diffusion.blocks import ENDS, STDDEV, ResidualBlock, conv, enlarged, linear
 from models.diffusion.config import UNetConfig
 from models.errors import InputError
 from models.layers.attention import Attention
@@ -75,14 +75,15 @@ class SpatialTransformer(nnx.Module):
     def __init__(self, config: UNetConfig, level: int, *, rngs: nnx.Rngs) -> None:
         dim, dtype = config.channels[level], config.param_dtype
         self.norm = GroupNorm(dim, groups=config.groups, eps=_GROUP_EPS, param_dtype=dtype)
-        self.inwards = linear(dim, dim, dtype, rngs)
+        outside, inside = {"dim": dim}, {"residual": dim}
+        self.inwards = linear(outside, inside, dtype, rngs)
         self.blocks = nnx.List(
             [
                 TransformerBlock(config, dim, config.heads[level], rngs=rngs)
                 for _ in range(config.depths[level])
             ]
         )
-        self.outwards = linear(dim, dim, dtype, rngs)
+        self.outwards = linear(outside, inside, dtype, rngs)
 
     def __call__(self, x: jax.Array, context: jax.Array) -> jax.Array:
         y = self.inwards(self.norm(x).reshape(len(x), -1, x.shape[-1]))
@@ -142,8 +143,9 @@ class Embedding(nnx.Module):
     """Two linear maps with a SiLU between them."""
 
     def __init__(self, in_dim: int, dim: int, param_dtype: str, *, rngs: nnx.Rngs) -> None:
-        self.linear_1 = linear(in_dim, dim, param_dtype, rngs)
-        self.linear_2 = linear(dim, dim, param_dtype, rngs)
+        inside = {"hidden_dim": dim}
+        self.linear_1 = linear({"dim": in_dim}, inside, param_dtype, rngs)
+        self.linear_2 = linear(inside, {"dim": dim}, param_dtype, rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return self.linear_2(jax.nn.silu(self.linear_1(x)))
@@ -161,7 +163,7 @@ class UNet(nnx.Module):
             if config.time_ids is None
             else Embedding(config.time_ids.input_dim, config.time_dim, dtype, rngs=rngs)
         )
-        self.conv_in = conv(config.in_channels, widths[0], 3, dtype, rngs)
+        self.conv_in = conv(config.in_channels, widths[0], 3, dtype, rngs, axes=ENDS)
         self.down = nnx.List([_down(config, level, rngs) for level in range(len(widths))])
         self.middle = Middle(config, rngs=rngs)
         skips = _skips(config)
@@ -171,7 +173,7 @@ class UNet(nnx.Module):
         self.norm = GroupNorm(
             widths[0], groups=config.groups, eps=config.norm_eps, param_dtype=dtype
         )
-        self.conv_out = conv(widths[0], config.out_channels, 3, dtype, rngs)
+        self.conv_out = conv(widths[0], config.out_channels, 3, dtype, rngs, axes=ENDS)
 
     def __call__(
         self,

@@ -11,7 +11,6 @@ from typing import Any
 from models.architecture import Architecture
 from models.encoder.config import EncoderConfig
 from models.encoder.model import Encoder
-from models.encoder.sharding import AXES
 from models.encoder.weights import ALBERT, BERT, DISTILBERT, ELECTRA, MPNET, ROBERTA, Layout
 from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.settings import read_settings
@@ -124,7 +123,6 @@ class Family:
             defaults=self.defaults,
             aliases=self.aliases,
             model=Encoder,
-            axes=AXES,
             keys=self.layout.table,
             refine=_refine,
         )

@@ -24,10 +24,12 @@ class Embeddings(nnx.Module):
     """norm(word + position + type), projected to the width of the blocks if it differs."""
 
     def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
+        # Not split by vocabulary: RoBERTa has 50,265 tokens, which few meshes divide.
         def embedding(size: int) -> Embedding:
             return Embedding(
                 size,
                 config.embedding_dim,
+                axis="tokens",
                 stddev=config.initializer_range,
                 param_dtype=config.param_dtype,
                 rngs=rngs,
@@ -42,8 +44,8 @@ class Embeddings(nnx.Module):
         )
         self.project = (
             Linear(
-                [config.embedding_dim],
-                [config.dim],
+                {"features": config.embedding_dim},
+                {"dim": config.dim},
                 bias=True,
                 stddev=config.initializer_range,
                 param_dtype=config.param_dtype,

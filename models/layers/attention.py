@@ -24,8 +24,8 @@ class CacheScales(nnx.Module):
     """What keys and values are divided by in a cache of fewer bits, FP32 [1] each."""
 
     def __init__(self) -> None:
-        self.key = nnx.Param(jnp.ones(1))
-        self.value = nnx.Param(jnp.ones(1))
+        self.key = nnx.Param(jnp.ones(1), axes=("scale",))
+        self.value = nnx.Param(jnp.ones(1), axes=("scale",))
 
 
 CacheType = TypeVar("CacheType", bound=Cache | None)
@@ -108,7 +108,8 @@ class Attention(nnx.Module):
     With `qk_norm_eps`, queries and keys pass an RMSNorm over each head before they turn. Calling
     the module is self-attention; `memory` and `attend` are attention over another text. `mix`,
     `dot_product_attention` at first, is what looks at keys. `fused`, False at first, lets
-    self-attention make queries, keys and values by one product. `cache_scales`, None at first, are
+    self-attention make queries, keys and values by one product. `axes` are what the axes of query
+    heads and of key-value heads are called. `cache_scales`, None at first, are
     for caches of fewer bits; attention itself does not look at them.
     """
 
@@ -131,6 +132,7 @@ class Attention(nnx.Module):
         norm_offset: float = 0.0,
         scale: float | None = None,
         softcap: float | None = None,
+        axes: tuple[str, str] = ("heads", "kv_heads"),
         stddev: float,
         query_stddev: float | None = None,
         out_stddev: float,
@@ -138,10 +140,12 @@ class Attention(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
 
-        def project(in_dim: int, heads: int, bias: bool, stddev: float = stddev) -> Linear:
+        def project(
+            in_dim: int, heads: dict[str, int], bias: bool, stddev: float = stddev
+        ) -> Linear:
             return Linear(
-                [in_dim],
-                [heads, head_dim],
+                {"dim": in_dim},
+                {**heads, "head_dim": head_dim},
                 bias=bias,
                 stddev=stddev,
                 param_dtype=param_dtype,
@@ -151,17 +155,24 @@ class Attention(nnx.Module):
         def head_norm() -> RMSNorm | None:
             if qk_norm_eps is None:
                 return None
-            return RMSNorm(head_dim, eps=qk_norm_eps, offset=norm_offset, param_dtype=param_dtype)
+            return RMSNorm(
+                head_dim,
+                eps=qk_norm_eps,
+                offset=norm_offset,
+                axis="head_dim",
+                param_dtype=param_dtype,
+            )
 
         self.mix, self.fused = dot_product_attention, False
         self.cache_scales = nnx.data(None)
         self.scale, self.softcap = scale, softcap
-        self.query = project(dim, num_heads, bias, query_stddev or stddev)
-        self.key = project(memory_dim or dim, num_kv_heads, bias if key_bias is None else key_bias)
-        self.value = project(memory_dim or dim, num_kv_heads, bias)
+        heads, kv_heads = {axes[0]: num_heads}, {axes[1]: num_kv_heads}
+        self.query = project(dim, heads, bias, query_stddev or stddev)
+        self.key = project(memory_dim or dim, kv_heads, bias if key_bias is None else key_bias)
+        self.value = project(memory_dim or dim, kv_heads, bias)
         self.output = Linear(
-            [num_heads, head_dim],
-            [dim],
+            {**heads, "head_dim": head_dim},
+            {"dim": dim},
             bias=out_bias,
             stddev=out_stddev,
             param_dtype=param_dtype,

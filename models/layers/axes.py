@@ -1,27 +1,31 @@
-"""Names of the axes of the building blocks' parameters: rows for the families' axis tables.
+"""Axes of parameters: each has its names where it is made, as the metadata `axes` of its variable.
 
 Megatron's layout (Shoeybi et al., 2019): attention heads and the feed-forward width are split, so
-each block needs one all-reduce after attention and one after the feed-forward block.
+each block needs one all-reduce after attention and one after the feed-forward block. Which mesh
+axis splits which of the names, models/sharding.py says.
 """
 
-from models.sharding import AxisTable
+from collections.abc import Mapping
 
-ATTENTION_AXES: AxisTable = (
-    (r".*attention\.query\.kernel", ("dim", "heads", "head_dim")),
-    (r".*attention\.query\.bias", ("heads", "head_dim")),
-    (r".*attention\.(key|value)\.kernel", ("dim", "kv_heads", "head_dim")),
-    (r".*attention\.(key|value)\.bias", ("kv_heads", "head_dim")),
-    (r".*attention\.output\.kernel", ("heads", "head_dim", "dim")),
-    (r".*attention\.output\.bias", ("residual",)),
-)
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
 
-MLP_AXES: AxisTable = (
-    (r".*mlp\.(gate|up)\.kernel", ("dim", "hidden_dim")),
-    (r".*mlp\.(gate|up)\.bias", ("hidden_dim",)),
-    (r".*mlp\.down\.kernel", ("hidden_dim", "dim")),
-    (r".*mlp\.down\.bias", ("residual",)),
-)
+AXES = "axes"
+"""Name of the metadata: a tuple of the names of an array's axes."""
 
-NORM_AXES: AxisTable = ((r"(.*[._])?norm\.(scale|bias)", ("residual",)),)
+VECTOR_AXES: Mapping[str, str] = {"dim": "residual"}
+"""What an axis of kernels is called in vectors, which are too small to split between uses."""
 
-BLOCK_AXES: AxisTable = (*ATTENTION_AXES, *MLP_AXES, *NORM_AXES)
+
+def make_bias(axes: Mapping[str, int], dtype: DTypeLike) -> nnx.Param[jax.Array]:
+    """The zero bias of results with these axes, by name and size."""
+    names = tuple(VECTOR_AXES.get(name, name) for name in axes)
+    return nnx.Param(jnp.zeros(tuple(axes.values()), dtype), axes=names)
+
+
+def axes_of(variable: nnx.Variable[jax.Array]) -> tuple[str, ...]:
+    """The names of a parameter's axes."""
+    names: tuple[str, ...] = variable.get_metadata(AXES)
+    return names

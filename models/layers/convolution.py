@@ -3,15 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
+
+from models.layers.axes import make_bias
 
 # Axes of input, kernel and output, by the number of axes that the window moves along.
 LAYOUTS: Mapping[int, tuple[str, str, str]] = {
     1: ("NWC", "WIO", "NWC"),
     2: ("NHWC", "HWIO", "NHWC"),
 }
+# Names of the window's axes in a kernel, by their number.
+WINDOW_AXES: Mapping[int, tuple[str, ...]] = {1: ("window",), 2: ("height", "width")}
 
 
 class Conv(nnx.Module):
@@ -19,7 +22,7 @@ class Conv(nnx.Module):
 
     x [B, *space, in_channels] -> [B, *space', out_channels]; the kernel is
     [*window, in_channels, out_channels]. Zeros pad every axis of the space: as many on both sides,
-    or as a pair of numbers says.
+    or as a pair of numbers says. `axes` are what the axes of channels before and after are called.
     """
 
     def __init__(
@@ -31,16 +34,20 @@ class Conv(nnx.Module):
         stride: int | Sequence[int] = 1,
         padding: int | tuple[int, int] = 0,
         bias: bool = True,
+        axes: tuple[str, str] = ("channels", "dim"),
         stddev: float,
         param_dtype: DTypeLike,
         rngs: nnx.Rngs,
     ) -> None:
-        axes = len(window)
-        self.stride = (stride,) * axes if isinstance(stride, int) else tuple(stride)
+        axes_moved = len(window)
+        self.stride = (stride,) * axes_moved if isinstance(stride, int) else tuple(stride)
         self.padding = (padding, padding) if isinstance(padding, int) else padding
         shape = (*window, in_channels, out_channels)
-        self.kernel = nnx.Param(stddev * jax.random.normal(rngs.params(), shape, param_dtype))
-        self.bias = nnx.Param(jnp.zeros((out_channels,), param_dtype)) if bias else None
+        self.kernel = nnx.Param(
+            stddev * jax.random.normal(rngs.params(), shape, param_dtype),
+            axes=(*WINDOW_AXES[axes_moved], *axes),
+        )
+        self.bias = make_bias({axes[1]: out_channels}, param_dtype) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         y = jax.lax.conv_general_dilated(

@@ -10,14 +10,20 @@ from models.layers.products import einsum_fp32
 
 
 class Embedding(nnx.Module):
-    """A table [vocab, dim] of token vectors."""
+    """A table [vocab, dim] of token vectors; `axis` is what the first axis is called."""
 
     def __init__(
-        self, vocab_size: int, dim: int, *, stddev: float, param_dtype: DTypeLike, rngs: nnx.Rngs
+        self,
+        vocab_size: int,
+        dim: int,
+        *,
+        axis: str = "vocab",
+        stddev: float,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
     ) -> None:
-        self.table = nnx.Param(
-            stddev * jax.random.normal(rngs.params(), (vocab_size, dim), param_dtype)
-        )
+        values = stddev * jax.random.normal(rngs.params(), (vocab_size, dim), param_dtype)
+        self.table = nnx.Param(values, axes=(axis, "dim"))
 
     def __call__(self, tokens: jax.Array, dtype: DTypeLike) -> jax.Array:
         """Vectors of tokens [B, T] in `dtype`: [B, T, dim]."""

@@ -9,6 +9,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
+from models.layers.axes import axes_of, make_bias
 from models.layers.fp8 import AmaxHistory
 from models.layers.low_rank import LowRank, StackedLowRank
 from models.layers.narrow import HasNarrow, Narrow
@@ -34,10 +35,11 @@ class Matmul(Protocol):
 class Linear(nnx.Module, HasNarrow):
     """y[..., *out_axes] = x[..., *in_axes] · kernel[*in_axes, *out_axes] (+ bias[*out_axes]).
 
-    Kernel and bias are stored in `param_dtype` and used in the dtype of `x`; the kernel's values
-    are drawn from a normal distribution with standard deviation `stddev`, the bias is zero.
-    `matmul`, None at first, may say how to multiply instead; `lora`, None at first, may be an
-    adapter, whose result is added. `kernel_narrow`, None at first, makes it a narrow kernel.
+    Axes are given as names and sizes, in order; see models/sharding.py for the names. Kernel and
+    bias are stored in `param_dtype` and used in the dtype of `x`; the kernel's values are drawn
+    from a normal distribution with standard deviation `stddev`, the bias is zero. `matmul`, None
+    at first, may say how to multiply instead; `lora`, None at first, may be an adapter, whose
+    result is added. `kernel_narrow`, None at first, makes it a narrow kernel.
     """
 
     matmul: Matmul | None
@@ -47,8 +49,8 @@ class Linear(nnx.Module, HasNarrow):
 
     def __init__(
         self,
-        in_axes: Sequence[int],
-        out_axes: Sequence[int],
+        in_axes: Mapping[str, int],
+        out_axes: Mapping[str, int],
         *,
         bias: bool = False,
         stddev: float,
@@ -60,10 +62,12 @@ class Linear(nnx.Module, HasNarrow):
         self.amax_history = nnx.data(None)
         self.lora = nnx.data(None)
         self.kernel_narrow = nnx.data(None)
+        shape = (*in_axes.values(), *out_axes.values())
         self.kernel = nnx.Param(
-            stddev * jax.random.normal(rngs.params(), (*in_axes, *out_axes), param_dtype)
+            stddev * jax.random.normal(rngs.params(), shape, param_dtype),
+            axes=(*in_axes, *out_axes),
         )
-        self.bias = nnx.Param(jnp.zeros(tuple(out_axes), param_dtype)) if bias else None
+        self.bias = make_bias(out_axes, param_dtype) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         if self.kernel_narrow is not None:
@@ -76,6 +80,11 @@ class Linear(nnx.Module, HasNarrow):
             history = None if self.amax_history is None else self.amax_history[...]
             y = self.matmul(x, kernel, self.num_in_axes, history)
         return self._finished(y, x)
+
+    def axes(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """The axes of what it takes and of what it gives, by name and size."""
+        sizes = list(zip(axes_of(self.kernel), self.kernel.shape, strict=True))
+        return dict(sizes[: self.num_in_axes]), dict(sizes[self.num_in_axes :])
 
     def narrow_kernels(self) -> Mapping[str, tuple[int, bool]]:
         """The kernel."""

@@ -1,7 +1,7 @@
 """Low-rank adapters beside linear maps: Hu et al., "LoRA", 2021."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,14 @@ class LowRank(nnx.Module):
     """y[..., *out_axes] = scale · (dropout(x[..., *in_axes]) · a[*in_axes, R]) · b[R, *out_axes].
 
     At first b is zero, so that the adapted map is the map alone; a is uniform in
-    ±1 / sqrt(width of the input), as in PEFT. Both are used in the dtype of x.
+    ±1 / sqrt(width of the input), as in PEFT. Both are used in the dtype of x. Axes are given as
+    those of the map, by name and size.
     """
 
     def __init__(
         self,
-        in_axes: Sequence[int],
-        out_axes: Sequence[int],
+        in_axes: Mapping[str, int],
+        out_axes: Mapping[str, int],
         *,
         rank: int,
         scale: float,
@@ -31,10 +32,15 @@ class LowRank(nnx.Module):
     ) -> None:
         self.num_in_axes, self.scale = len(in_axes), scale
         self.dropout = Dropout(dropout)
-        limit = 1 / math.sqrt(math.prod(in_axes))
-        shape = (*in_axes, rank)
-        self.a = nnx.Param(jax.random.uniform(rngs.params(), shape, param_dtype, -limit, limit))
-        self.b = nnx.Param(jnp.zeros((rank, *out_axes), param_dtype))
+        limit = 1 / math.sqrt(math.prod(in_axes.values()))
+        shape = (*in_axes.values(), rank)
+        self.a = nnx.Param(
+            jax.random.uniform(rngs.params(), shape, param_dtype, -limit, limit),
+            axes=(*in_axes, "rank"),
+        )
+        self.b = nnx.Param(
+            jnp.zeros((rank, *out_axes.values()), param_dtype), axes=("rank", *out_axes)
+        )
         self.enabled = True
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -61,15 +67,21 @@ class StackedLowRank(nnx.Module):
     def __init__(
         self,
         adapters: int,
-        in_axes: Sequence[int],
-        out_axes: Sequence[int],
+        in_axes: Mapping[str, int],
+        out_axes: Mapping[str, int],
         *,
         rank: int,
         dtype: DTypeLike,
     ) -> None:
         self.num_in_axes = len(in_axes)
-        self.a = nnx.Param(jnp.zeros((adapters, *in_axes, rank), dtype))
-        self.b = nnx.Param(jnp.zeros((adapters, rank, *out_axes), dtype))
+        self.a = nnx.Param(
+            jnp.zeros((adapters, *in_axes.values(), rank), dtype),
+            axes=("adapters", *in_axes, "rank"),
+        )
+        self.b = nnx.Param(
+            jnp.zeros((adapters, rank, *out_axes.values()), dtype),
+            axes=("adapters", "rank", *out_axes),
+        )
         self.chosen = nnx.data(None)
         self.enabled = True
 

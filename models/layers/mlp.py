@@ -1,5 +1,7 @@
 """Feed-forward blocks."""
 
+from functools import partial
+
 import jax
 from flax import nnx
 from jax.typing import DTypeLike
@@ -29,15 +31,11 @@ class GatedMLP(nnx.Module):
         param_dtype: DTypeLike,
         rngs: nnx.Rngs,
     ) -> None:
-
-        def project(in_dim: int, out_dim: int, stddev: float) -> Linear:
-            return Linear(
-                [in_dim], [out_dim], bias=bias, stddev=stddev, param_dtype=param_dtype, rngs=rngs
-            )
-
-        self.gate = project(dim, hidden_dim, stddev)
-        self.up = project(dim, hidden_dim, stddev)
-        self.down = project(hidden_dim, dim, out_stddev)
+        outside, inside = {"dim": dim}, {"hidden_dim": hidden_dim}
+        project = partial(Linear, bias=bias, param_dtype=param_dtype, rngs=rngs)
+        self.gate = project(outside, inside, stddev=stddev)
+        self.up = project(outside, inside, stddev=stddev)
+        self.down = project(inside, outside, stddev=out_stddev)
         self.act, self.fused = act, False
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -63,14 +61,10 @@ class MLP(nnx.Module):
         param_dtype: DTypeLike,
         rngs: nnx.Rngs,
     ) -> None:
-
-        def project(in_dim: int, out_dim: int, stddev: float) -> Linear:
-            return Linear(
-                [in_dim], [out_dim], bias=bias, stddev=stddev, param_dtype=param_dtype, rngs=rngs
-            )
-
-        self.up = project(dim, hidden_dim, stddev)
-        self.down = project(hidden_dim, dim, out_stddev)
+        outside, inside = {"dim": dim}, {"hidden_dim": hidden_dim}
+        project = partial(Linear, bias=bias, param_dtype=param_dtype, rngs=rngs)
+        self.up = project(outside, inside, stddev=stddev)
+        self.down = project(inside, outside, stddev=out_stddev)
         self.act = act
 
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -85,15 +85,19 @@ class MoE(nnx.Module, HasNarrow):
         rngs: nnx.Rngs,
     ) -> None:
 
-        def kernel(*shape: int, stddev: float) -> nnx.Param[jax.Array]:
-            return nnx.Param(stddev * jax.random.normal(rngs.params(), shape, param_dtype))
+        def kernel(axes: Mapping[str, int], stddev: float = stddev) -> nnx.Param[jax.Array]:
+            shape = tuple(axes.values())
+            values = stddev * jax.random.normal(rngs.params(), shape, param_dtype)
+            return nnx.Param(values, axes=tuple(axes))
 
         self.experts, self.act = experts, act
         self.mix = mix
-        self.router = kernel(dim, experts.count, stddev=stddev)
-        self.experts_gate = kernel(experts.count, dim, experts.hidden_dim, stddev=stddev)
-        self.experts_up = kernel(experts.count, dim, experts.hidden_dim, stddev=stddev)
-        self.experts_down = kernel(experts.count, experts.hidden_dim, dim, stddev=out_stddev)
+        count, outside = {"experts": experts.count}, {"dim": dim}
+        inside = {"hidden_dim": experts.hidden_dim}
+        self.router = kernel({"residual": dim, "choice": experts.count})
+        self.experts_gate = kernel({**count, **outside, **inside})
+        self.experts_up = kernel({**count, **outside, **inside})
+        self.experts_down = kernel({**count, **inside, **outside}, out_stddev)
         for name in _EXPERTS:
             setattr(self, narrow_name(name), nnx.data(None))
 

@@ -18,6 +18,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models.errors import ConfigError
+from models.layers.axes import axes_of
 
 FOUR_BITS = "float4_e2m1fn"
 """The format of which two are packed in a byte, the first one in its low half."""
@@ -76,13 +77,15 @@ LARGEST: Mapping[str, float] = {
 
 class Narrow(nnx.Module):
     """What a narrow kernel needs besides its numbers: scales [..., I, O], or with numbers of four
-    bits the numbers too, [..., inputs / 2, *out_axes]; `...` are kernels in a stack."""
+    bits the numbers too, [..., inputs / 2, *out_axes]; `...` are kernels in a stack. `axes` are
+    the names of the kernel's axes."""
 
     def __init__(
         self,
         storage: Storage,
         shape: Sequence[int],
         num_in_axes: int,
+        axes: Sequence[str],
         *,
         stacked: bool = False,
     ) -> None:
@@ -92,10 +95,19 @@ class Narrow(nnx.Module):
         self.storage, self.in_axes, self.out_axes = storage, in_axes, out_axes
         inputs, outputs = math.prod(in_axes), math.prod(out_axes)
         scales = (*batch, *storage.scale_shape(inputs, outputs))
-        self.scale = nnx.Param(jnp.ones(scales, storage.scale_dtype))
+        stack, first = tuple(axes[: len(batch)]), axes[len(batch)]
+        results = tuple(axes[len(batch) + num_in_axes :])
+        blocks = (
+            "blocks" if storage.block_in is None else first,
+            "blocks" if storage.block_out is None else results[0],
+        )
+        self.scale = nnx.Param(jnp.ones(scales, storage.scale_dtype), axes=(*stack, *blocks))
         self.packed = nnx.data(None)
         if storage.is_packed:
-            self.packed = nnx.Param(jnp.zeros((*batch, inputs // 2, *out_axes), jnp.uint8))
+            self.packed = nnx.Param(
+                jnp.zeros((*batch, inputs // 2, *out_axes), jnp.uint8),
+                axes=(*stack, first, *results),
+            )
 
     def multiply(self, x: jax.Array, kernel: jax.Array | None) -> jax.Array:
         """x [*batch, *in_axes] · kernel [*in_axes, *out_axes] -> [*batch, *out_axes] in the dtype
@@ -205,9 +217,14 @@ def make_narrow(model: nnx.Module, storage: Storage, paths: Collection[str]) -> 
             continue
         num_in_axes, stacked = module.narrow_kernels()[name]
         kernel = getattr(module, name)
-        narrow = Narrow(storage, kernel.shape, num_in_axes, stacked=stacked)
+        axes = axes_of(kernel)
+        narrow = Narrow(storage, kernel.shape, num_in_axes, axes, stacked=stacked)
         setattr(module, narrow_name(name), nnx.data(narrow))
-        values = None if storage.is_packed else nnx.Param(jnp.zeros(kernel.shape, storage.dtype))
+        values = (
+            None
+            if storage.is_packed
+            else nnx.Param(jnp.zeros(kernel.shape, storage.dtype), axes=axes)
+        )
         setattr(module, name, nnx.data(values) if values is None else values)
 
 

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
+from models.layers.axes import make_bias
+
 
 class RMSNorm(nnx.Module):
     """y = x / sqrt(mean(x²) + eps) · (offset + scale) over the last axis.
@@ -14,10 +16,16 @@ class RMSNorm(nnx.Module):
     """
 
     def __init__(
-        self, dim: int, *, eps: float, offset: float = 0.0, param_dtype: DTypeLike
+        self,
+        dim: int,
+        *,
+        eps: float,
+        offset: float = 0.0,
+        axis: str = "residual",
+        param_dtype: DTypeLike,
     ) -> None:
         self.eps, self.offset = eps, offset
-        self.scale = nnx.Param(jnp.full((dim,), 1 - offset, param_dtype))
+        self.scale = nnx.Param(jnp.full((dim,), 1 - offset, param_dtype), axes=(axis,))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x32 = x.astype(jnp.float32)
@@ -36,8 +44,8 @@ class LayerNorm(nnx.Module):
 
     def __init__(self, dim: int, *, eps: float, bias: bool = True, param_dtype: DTypeLike) -> None:
         self.eps = eps
-        self.scale = nnx.Param(jnp.ones((dim,), param_dtype))
-        self.bias = nnx.Param(jnp.zeros((dim,), param_dtype)) if bias else None
+        self.scale = _scale("residual", dim, param_dtype)
+        self.bias = make_bias({"residual": dim}, param_dtype) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x32 = x.astype(jnp.float32)
@@ -53,10 +61,18 @@ class GroupNorm(nnx.Module):
     """LayerNorm over the space and the channels of each group of x [B, *space, channels], with a
     scale and a bias per channel. Wu and He, "Group Normalization", 2018."""
 
-    def __init__(self, channels: int, *, groups: int, eps: float, param_dtype: DTypeLike) -> None:
+    def __init__(
+        self,
+        channels: int,
+        *,
+        groups: int,
+        eps: float,
+        axis: str = "residual",
+        param_dtype: DTypeLike,
+    ) -> None:
         self.groups, self.eps = groups, eps
-        self.scale = nnx.Param(jnp.ones((channels,), param_dtype))
-        self.bias = nnx.Param(jnp.zeros((channels,), param_dtype))
+        self.scale = _scale(axis, channels, param_dtype)
+        self.bias = make_bias({axis: channels}, param_dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         grouped = x.astype(jnp.float32).reshape(
@@ -81,13 +97,19 @@ class BatchNorm(nnx.Module):
     axes: tuple[str, ...]
 
     def __init__(
-        self, channels: int, *, eps: float = 1e-5, momentum: float = 0.1, param_dtype: DTypeLike
+        self,
+        channels: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        axis: str = "residual",
+        param_dtype: DTypeLike,
     ) -> None:
         self.eps, self.momentum, self.axes = eps, momentum, ()
-        self.scale = nnx.Param(jnp.ones((channels,), param_dtype))
-        self.bias = nnx.Param(jnp.zeros((channels,), param_dtype))
-        self.mean = nnx.BatchStat(jnp.zeros((channels,), param_dtype))
-        self.variance = nnx.BatchStat(jnp.ones((channels,), param_dtype))
+        self.scale = _scale(axis, channels, param_dtype)
+        self.bias = make_bias({axis: channels}, param_dtype)
+        self.mean = nnx.BatchStat(jnp.zeros((channels,), param_dtype), axes=(axis,))
+        self.variance = nnx.BatchStat(jnp.ones((channels,), param_dtype), axes=(axis,))
 
     def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
         x32 = x.astype(jnp.float32)
@@ -118,3 +140,7 @@ class BatchNorm(nnx.Module):
             running = old + self.momentum * (jax.lax.stop_gradient(new) - old)
             statistic[...] = running.astype(statistic[...].dtype)
         return mean, variance
+
+
+def _scale(axis: str, size: int, dtype: DTypeLike) -> nnx.Param[jax.Array]:
+    return nnx.Param(jnp.ones((size,), dtype), axes=(axis,))

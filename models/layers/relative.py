@@ -45,7 +45,8 @@ class RelativeBias(nnx.Module):
         self.num_buckets, self.max_distance = num_buckets, max_distance
         self.bidirectional = bidirectional
         self.table = nnx.Param(
-            stddev * jax.random.normal(rngs.params(), (num_buckets, num_heads), param_dtype)
+            stddev * jax.random.normal(rngs.params(), (num_buckets, num_heads), param_dtype),
+            axes=("buckets", "heads"),
         )
 
     def __call__(self, query_slots: jax.Array, key_slots: jax.Array) -> jax.Array:

@@ -13,18 +13,10 @@ from jax.typing import DTypeLike
 
 from models.errors import ConfigError
 from models.layers.activations import activation
+from models.layers.axes import make_bias
 from models.layers.embedding import Embedding
 from models.layers.linear import Linear
 from models.layers.norms import LayerNorm
-from models.sharding import AxisTable
-
-TEXT_HEAD_AXES: AxisTable = (
-    (r"head\.transform\.dense\.kernel", ("dim", "features")),
-    (r"head\.transform\.dense\.bias", ("features",)),
-    (r"head\.output\.kernel", ("dim", "labels")),
-    (r"head\.output\.bias", ("labels",)),
-    (r"head\.vocab_bias", ("tokens",)),
-)
 
 Outputs = Mapping[str, jax.Array]
 
@@ -77,8 +69,8 @@ class Transform(nnx.Module):
     ) -> None:
         self.act = config.act
         self.dense = Linear(
-            [dim],
-            [out_dim],
+            {"dim": dim},
+            {"features": out_dim},
             bias=config.transform_bias,
             stddev=stddev,
             param_dtype=param_dtype,
@@ -129,8 +121,8 @@ class TextHead(nnx.Module):
         )
         self.output = (
             Linear(
-                [dim],
-                [NUM_OUTPUTS.get(config.task, config.num_labels)],
+                {"dim": dim},
+                {"labels": NUM_OUTPUTS.get(config.task, config.num_labels)},
                 bias=config.output_bias,
                 stddev=stddev,
                 param_dtype=param_dtype,
@@ -140,9 +132,7 @@ class TextHead(nnx.Module):
             else None
         )
         self.vocab_bias = (
-            nnx.Param(jnp.zeros((vocab_size,), param_dtype))
-            if fills and config.output_bias
-            else None
+            make_bias({"tokens": vocab_size}, param_dtype) if fills and config.output_bias else None
         )
 
     def __call__(self, hidden: jax.Array, real: jax.Array | None, embedding: Embedding) -> Outputs:

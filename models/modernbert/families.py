@@ -10,7 +10,6 @@ from models.layers.rotary import Rotary
 from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.modernbert.config import ModernBertConfig
 from models.modernbert.model import ModernBert
-from models.modernbert.sharding import AXES
 from models.modernbert.weights import key_table
 from models.settings import read_settings
 from models.weights.fields import Fields, count_labels, read_dtype
@@ -114,7 +113,6 @@ ARCHITECTURES = tuple(
         read_config=partial(_read_config, task),
         defaults=_DEFAULTS,
         model=ModernBert,
-        axes=AXES,
         keys=key_table,
     )
     for task, suffix in CLASSES.items()

@@ -73,6 +73,7 @@ class ModernBert(nnx.Module):
         self.embedding = Embedding(
             config.vocab_size,
             config.dim,
+            axis="tokens",
             stddev=config.initializer_range,
             param_dtype=config.param_dtype,
             rngs=rngs,

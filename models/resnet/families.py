@@ -5,7 +5,6 @@ from dataclasses import replace
 from models.architecture import Architecture
 from models.resnet.config import ResNetConfig
 from models.resnet.model import ResNet
-from models.resnet.sharding import AXES
 from models.resnet.weights import key_table
 from models.settings import read_settings, write_settings
 from models.weights.fields import Fields, count_labels, read_dtype
@@ -41,7 +40,6 @@ ARCHITECTURES = tuple(
         read_config=read_config,
         defaults=_DEFAULTS,
         model=ResNet,
-        axes=AXES,
         keys=key_table,
     )
     for name, task, read_config in (

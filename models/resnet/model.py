@@ -22,7 +22,8 @@ from models.resnet.config import REDUCTION, ResNetConfig
 
 
 class ConvNorm(nnx.Module):
-    """A convolution without bias that keeps the size up to its stride, and a batch norm."""
+    """A convolution without bias that keeps the size up to its stride, and a batch norm; the
+    channels of both are split."""
 
     def __init__(
         self,
@@ -38,12 +39,13 @@ class ConvNorm(nnx.Module):
             stride=stride,
             padding=window // 2,
             bias=False,
+            axes=("channels", "hidden_dim"),
             # He et al., "Delving Deep into Rectifiers", 2015, by the outputs of the window.
             stddev=math.sqrt(2 / (channels[1] * window * window)),
             param_dtype=config.param_dtype,
             rngs=rngs,
         )
-        self.norm = BatchNorm(channels[1], param_dtype=config.param_dtype)
+        self.norm = BatchNorm(channels[1], axis="hidden_dim", param_dtype=config.param_dtype)
 
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
         return self.norm(self.convolution(x), train=train)
@@ -116,8 +118,8 @@ class ResNet(nnx.Module):
             None
             if config.num_labels is None
             else Linear(
-                [widths[-1]],
-                [config.num_labels],
+                {"dim": widths[-1]},
+                {"label": config.num_labels},
                 bias=True,
                 stddev=1 / math.sqrt(widths[-1]),
                 param_dtype=config.param_dtype,

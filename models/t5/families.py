@@ -11,7 +11,6 @@ from models.architecture import Architecture
 from models.settings import read_settings
 from models.t5.config import T5Config
 from models.t5.model import T5, T5Encoder
-from models.t5.sharding import AXES
 from models.t5.weights import HEAD, TABLE, encoder_table, key_table
 from models.weights.fields import Fields, read_dtype
 from models.weights.tied import stored_apart
@@ -84,7 +83,6 @@ ARCHITECTURES = (
         read_config=_read_config,
         defaults=_DEFAULTS,
         model=T5,
-        axes=AXES,
         keys=key_table,
         refine=_refine,
     ),
@@ -96,7 +94,6 @@ ARCHITECTURES = (
         read_config=_read_config,
         defaults=_DEFAULTS,
         model=T5Encoder,
-        axes=AXES,
         keys=encoder_table,
     ),
 )

@@ -12,7 +12,6 @@ from models.architecture import Architecture
 from models.settings import read_settings, write_settings
 from models.vit.config import ViTConfig
 from models.vit.model import ViT
-from models.vit.sharding import AXES
 from models.vit.weights import CLASSIFIER, TWO_CLASSIFIERS, key_table
 from models.weights.fields import Fields, count_labels, read_dtype
 from models.weights.table import Row
@@ -55,7 +54,6 @@ def _architecture(
         read_config=read_config,
         defaults=write_settings(ViTConfig()),
         model=ViT,
-        axes=AXES,
         keys=partial(key_table, prefix, heads),
         refine=_without_missing_pooler,
     )

@@ -89,13 +89,13 @@ def _table(config: ViTConfig, tokens: int, rngs: nnx.Rngs) -> nnx.Param[jax.Arra
     """Learnt vectors [1, tokens, D]."""
     shape = (1, tokens, config.dim)
     values = jax.random.normal(rngs.params(), shape, config.param_dtype)
-    return nnx.Param(config.initializer_range * values)
+    return nnx.Param(config.initializer_range * values, axes=("image", "tokens", "dim"))
 
 
 def _head(config: ViTConfig, width: int, rngs: nnx.Rngs) -> Linear:
     return Linear(
-        [config.dim],
-        [width],
+        {"dim": config.dim},
+        {"label": width},
         bias=True,
         stddev=config.initializer_range,
         param_dtype=config.param_dtype,

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from models.layers.narrow import FOUR_BITS, Storage, narrow_name
-from models.sharding import AxisTable
 from models.weights.fields import Fields
 from models.weights.table import KeyTable, Row, row
 from models.weights.transforms import KERNEL, Fused, Kernel, Shape, Transform
@@ -101,23 +100,6 @@ def narrow_kernels(table: KeyTable, keys: Iterable[str], suffix: str) -> set[str
                 filled = (parameter.fill(numbers) for parameter in template_row.parameters)
                 paths |= {name.removesuffix(f"{narrow_name('')}.scale") for name in filled}
     return paths
-
-
-def with_narrow_axes(table: AxisTable, storage: Storage) -> AxisTable:
-    """The table with the axes of what belongs to narrow kernels."""
-    rows: list[tuple[str, tuple[str, ...]]] = []
-    for pattern, names in table:
-        batch = names[:1] if names[0] == "experts" else ()
-        results = 2 if names[-1] == "head_dim" else 1
-        inputs, outputs = names[len(batch)], names[len(names) - results :]
-        scale = (
-            "blocks" if storage.block_in is None else inputs,
-            "blocks" if storage.block_out is None else outputs[0],
-        )
-        narrow = narrow_name(f"({pattern})")
-        rows.append((rf"{narrow}\.scale", (*batch, *scale)))
-        rows.append((rf"{narrow}\.packed", (*batch, inputs, *outputs)))
-    return (*table, *rows)
 
 
 def has_cache_scales(fields: Fields) -> bool:

@@ -5,7 +5,6 @@ from models.settings import read_settings, write_settings
 from models.weights.fields import Fields, read_dtype
 from models.whisper.config import WhisperConfig
 from models.whisper.model import Whisper
-from models.whisper.sharding import AXES
 from models.whisper.weights import key_table
 
 
@@ -25,7 +24,6 @@ ARCHITECTURES = (
         read_config=_whisper,
         defaults=write_settings(WhisperConfig()),
         model=Whisper,
-        axes=AXES,
         keys=key_table,
     ),
 )

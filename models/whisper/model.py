@@ -30,22 +30,25 @@ class Encoder(nnx.Module):
     def __init__(self, config: WhisperConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
 
-        def conv(in_channels: int, stride: int) -> Conv:
+        def conv(in_channels: int, stride: int, axes: tuple[str, str]) -> Conv:
             return Conv(
                 in_channels,
                 config.dim,
                 (3,),
                 stride=stride,
                 padding=1,
+                axes=axes,
                 stddev=config.initializer_range,
                 param_dtype=config.param_dtype,
                 rngs=rngs,
             )
 
-        self.conv_1 = conv(config.num_mels, 1)
-        self.conv_2 = conv(config.dim, 2)
+        self.conv_1 = conv(config.num_mels, 1, ("mels", "hidden_dim"))
+        self.conv_2 = conv(config.dim, 2, ("hidden_dim", "dim"))
         positions = sinusoids(config.max_source_len, config.dim)
-        self.sinusoids = nnx.Param(jnp.asarray(positions, config.param_dtype))
+        self.sinusoids = nnx.Param(
+            jnp.asarray(positions, config.param_dtype), axes=("positions", "dim")
+        )
         shape = config.encoder_block
         self.blocks = nnx.List([Block(shape, rngs=rngs) for _ in range(config.encoder_layers)])
         self.norm = shape.norm()
@@ -109,13 +112,15 @@ class Decoder(nnx.Module):
         self.embedding = Embedding(
             config.vocab_size,
             config.dim,
+            axis="tokens",  # not split: most Whisper vocabularies have an odd size
             stddev=config.initializer_range,
             param_dtype=config.param_dtype,
             rngs=rngs,
         )
         shape = (config.max_seq_len, config.dim)
         self.positions = nnx.Param(
-            config.initializer_range * jax.random.normal(rngs.params(), shape, config.param_dtype)
+            config.initializer_range * jax.random.normal(rngs.params(), shape, config.param_dtype),
+            axes=("positions", "dim"),
         )
         self.blocks = nnx.List(
             [DecoderBlock(config, rngs=rngs) for _ in range(config.decoder_layers)]

@@ -16,7 +16,7 @@ from launch.meshes import (
     state_shardings,
 )
 from models.decoder.config import DecoderConfig
-from models.decoder.sharding import AXES
+from models.parameters import axis_names_of
 from models.registry import ARCHITECTURES
 
 LLAMA = ARCHITECTURES["LlamaForCausalLM"]
@@ -86,9 +86,9 @@ def test_mesh_of_another_size_than_the_devices_is_refused() -> None:
 
 
 def test_axis_that_does_not_divide_is_named() -> None:
-    _, parameters = LLAMA.abstract(DecoderConfig(num_kv_heads=2, num_layers=1))
+    graph, parameters = LLAMA.abstract(DecoderConfig(num_kv_heads=2, num_layers=1))
     with pytest.raises(MeshError, match=r"splits kv_heads over model=4.*kv_heads=2 of blocks\.0"):
-        parameter_shardings(mesh_of(1, 4), parameters, AXES)
+        parameter_shardings(mesh_of(1, 4), parameters, axis_names_of(graph, parameters))
 
 
 def test_batch_that_does_not_divide_is_refused() -> None:
@@ -97,9 +97,9 @@ def test_batch_that_does_not_divide_is_refused() -> None:
 
 
 def test_moments_are_split_like_their_weights() -> None:
-    _, parameters = LLAMA.abstract(DecoderConfig(num_layers=1))
+    graph, parameters = LLAMA.abstract(DecoderConfig(num_layers=1))
     mesh = mesh_of(4, 2)
-    by_path = parameter_shardings(mesh, parameters, AXES)
+    by_path = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
     shardings = state_shardings(
         mesh, ({"mu": parameters}, parameters["norm.scale"]), parameters, by_path
     )

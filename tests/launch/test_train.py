@@ -114,7 +114,7 @@ def test_checkpoint_is_the_same_on_another_mesh(devices: list[jax.Device], tmp_p
     def training(data: int, model: int) -> Training:
         parallelism = Parallelism.of({"data": data, "model": model})
         schedule = make_schedule(ScheduleSettings(), steps=4)
-        optimizer = make_optimizer(OptimizerSettings(), schedule, MODEL.architecture.axes)
+        optimizer = make_optimizer(OptimizerSettings(), schedule, MODEL.axis_names())
         mesh, batch = parallelism.mesh(devices), text_batch(8, 32)
         return make_training(MODEL, optimizer, parallelism, mesh=mesh, batch=batch, seed=0)
 

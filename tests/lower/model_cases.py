@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from models.parameters import Parameters, merge
+from models.parameters import Parameters, axis_names_of, merge
 from models.sharding import parameter_shardings
 from neuronjax.compiler import lower_program
 from neuronjax.emulate.core import Order
@@ -65,7 +65,7 @@ def _of(pretrained: Any, call: Callable[..., Any], inputs: tuple[np.ndarray, ...
     def function(parameters: Parameters, *given: jax.Array) -> Any:
         return call(merge(pretrained.graph, parameters), *given)
 
-    return Model(function, pretrained.parameters, inputs, pretrained.architecture.axes)
+    return Model(function, pretrained.parameters, inputs, pretrained.axis_names())
 
 
 def _decoder(name: str) -> Any:
@@ -98,7 +98,7 @@ def training_step() -> Model:
         updates, _ = optimizer.update(gradients, optimizer.init(parameters), parameters)
         return value, optax.apply_updates(parameters, updates), gradients
 
-    return Model(step, model.parameters, (TOKENS,), model.architecture.axes, STEP)
+    return Model(step, model.parameters, (TOKENS,), model.axis_names(), STEP)
 
 
 def encoder() -> Model:
@@ -108,12 +108,12 @@ def encoder() -> Model:
 
 
 def _media(name: str, config: dict[str, Any]) -> Model:
-    architecture, graph, parameters = build_media(name, config)
+    _, graph, parameters = build_media(name, config)
 
     def function(parameters: Parameters, images: jax.Array) -> Any:
         return merge(graph, parameters)(images)
 
-    return Model(function, parameters, (IMAGES,), architecture.axes)
+    return Model(function, parameters, (IMAGES,), axis_names_of(graph, parameters))
 
 
 MODELS: dict[str, Callable[[], Model]] = {

@@ -8,8 +8,8 @@ from flax import nnx
 
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
-from models.decoder.sharding import AXES
-from models.parameters import Parameters, merge, split
+from models.errors import ShardingError
+from models.parameters import Parameters, axis_names_of, merge, split
 from models.sharding import RULES, parameter_shardings, partition_spec
 from tests.models import reference
 
@@ -128,7 +128,9 @@ def test_sharded_is_unsharded(devices: list[jax.Device], mesh_shape: tuple[int, 
         np.array(devices[: np.prod(mesh_shape)]).reshape(mesh_shape), ("data", "model")
     )
 
-    sharded = jax.device_put(parameters, parameter_shardings(mesh, parameters, AXES))
+    sharded = jax.device_put(
+        parameters, parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
+    )
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
 
     @jax.jit
@@ -148,15 +150,16 @@ def test_sharded_is_unsharded(devices: list[jax.Device], mesh_shape: tuple[int, 
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=2e-5 * largest, err_msg=name)
 
 
-def test_sharding_table_knows_every_parameter() -> None:
-    _, _, parameters = build(tie_embeddings=False)
-    split_ones = [name for name in parameters if any(partition_spec(name, AXES, RULES))]
+def test_all_parameters_but_norms_are_split() -> None:
+    _, graph, parameters = build(tie_embeddings=False)
+    axes = axis_names_of(graph, parameters)
+    split_ones = [name for name in parameters if any(partition_spec(name, axes, RULES))]
     assert {name for name in parameters if not name.endswith("norm.scale")} == set(split_ones)
 
 
-def test_unknown_parameter_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no row of the axis table matches.*blocks\.0\.new"):
-        partition_spec("blocks.0.new.kernel", AXES, RULES)
+def test_parameter_without_names_of_its_axes_is_refused() -> None:
+    with pytest.raises(ShardingError, match=r"axes of .*blocks\.0\.new\.kernel.* have no names"):
+        partition_spec("blocks.0.new.kernel", {}, RULES)
 
 
 @pytest.mark.parametrize(

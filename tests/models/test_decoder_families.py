@@ -158,7 +158,7 @@ def test_sharded_is_unsharded(
     rows = "fsdp" if model.config.experts is None else "expert"
     devices = np.array(neuron_devices).reshape(2, 2, 2)
     mesh = Mesh(devices, (rows, "context", "model"))
-    shardings = parameter_shardings(mesh, model.parameters, model.architecture.axes)
+    shardings = parameter_shardings(mesh, model.parameters, model.axis_names())
     got = jitted(model)(
         jax.device_put(model.parameters, shardings),
         jax.device_put(TOKENS, NamedSharding(mesh, batch_spec(mesh.axis_names))),

@@ -70,7 +70,7 @@ def test_padding_changes_nothing(family: str) -> None:
 def test_sharded_is_unsharded(devices: list[jax.Device], family: str) -> None:
     model, expected = filled(family)
     mesh = jax.sharding.Mesh(np.array(devices[:8]).reshape(2, 2, 2), ("data", "fsdp", "model"))
-    shardings = parameter_shardings(mesh, model.parameters, model.architecture.axes)
+    shardings = parameter_shardings(mesh, model.parameters, model.axis_names())
     assert sum(not sharding.is_fully_replicated for sharding in shardings.values()) > 10
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(("data", "fsdp")))
     parameters = jax.device_put(model.parameters, shardings)

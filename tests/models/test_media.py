@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from models.errors import ConfigError, InputError
 from models.layers.norms import BatchNorm
-from models.parameters import Parameters, merge, split
+from models.parameters import Parameters, axis_names_of, merge, split
 from models.pretrained import describe_fields
 from models.sharding import parameter_shardings
 from models.weights.fields import Fields
@@ -100,9 +100,10 @@ def exact(name: str) -> tuple[Any, Any, Parameters, np.ndarray]:
 @pytest.mark.parametrize("name", MODELS)
 def test_sharded_is_unsharded(devices: list[jax.Device], name: str) -> None:
     model = MODELS[name]
-    architecture, graph, parameters, expected = exact(name)
+    _, graph, parameters, expected = exact(name)
     mesh = Mesh(np.array(devices[:4]).reshape(2, 2), ("data", "model"))
-    sharded = jax.device_put(parameters, parameter_shardings(mesh, parameters, architecture.axes))
+    axes = axis_names_of(graph, parameters)
+    sharded = jax.device_put(parameters, parameter_shardings(mesh, parameters, axes))
     rows = NamedSharding(mesh, PartitionSpec("data"))
     got = run(graph, model.call, sharded, *jax.device_put(model.inputs, rows))
     largest = float(np.abs(expected).max())

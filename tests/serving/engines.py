@@ -17,8 +17,7 @@ from launch.serving.scheduler.buckets import Buckets
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.serving.speculation.proposer import Proposer
 from models.decoder.config import DecoderConfig
-from models.decoder.sharding import AXES
-from models.parameters import Parameters
+from models.parameters import Parameters, axis_names_of
 from models.sharding import parameter_shardings
 from tests.models.test_decoder import build
 
@@ -53,7 +52,7 @@ def tiny_model(devices: Sequence[jax.Device], **changes: object) -> Model:
     """On a mesh of the given devices, heads split over them."""
     config, graph, parameters = build(**{"max_seq_len": 48, **changes})
     mesh = Mesh(np.array(devices).reshape(1, -1), ("data", "model"))
-    shardings = parameter_shardings(mesh, parameters, AXES)
+    shardings = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
     return Model(config, graph, jax.device_put(parameters, shardings), mesh)
 
 

@@ -14,14 +14,11 @@ from launch.errors import ModelError, SettingsError
 from launch.training.optimizers import OPTIMIZERS, OptimizerSettings, make_optimizer
 from launch.training.parameter_kinds import Kind, kind_of, kinds_of, matrix_axes
 from models import pretrained
-from models.decoder.sharding import AXES as DECODER_AXES
 from models.registry import ARCHITECTURES
 from models.weights.fields import Fields
-from models.whisper.sharding import AXES as WHISPER_AXES
 from tests.models.parity.case import Case
 from tests.models.parity.cases import CASES
 
-AXES = (*DECODER_AXES, *WHISPER_AXES)
 RATE = optax.linear_schedule(0.02, 0.01, 10)
 SHAPES = {
     "blocks.0.attention.query.kernel": (16, 4, 8),
@@ -32,6 +29,17 @@ SHAPES = {
     "embedding.table": (12, 16),
     "encoder.sinusoids": (12, 16),
     "norm.scale": (16,),
+}
+AXES = {
+    "blocks.0.attention.query.kernel": ("dim", "heads", "head_dim"),
+    "blocks.0.attention.output.kernel": ("heads", "head_dim", "dim"),
+    "blocks.0.mlp.experts_up": ("experts", "dim", "hidden_dim"),
+    "blocks.0.mlp.up.kernel": ("dim", "hidden_dim"),
+    "blocks.1.mlp.up.kernel": ("dim", "hidden_dim"),
+    "blocks.0.attention.query.bias": ("heads", "head_dim"),
+    "embedding.table": ("vocab", "dim"),
+    "encoder.sinusoids": ("positions", "dim"),
+    "norm.scale": ("residual",),
 }
 AS_MATRIX = {
     "blocks.0.attention.query.kernel": (16, 32),
@@ -180,9 +188,10 @@ def test_every_parameter_of_every_model_has_a_kind(case: Case) -> None:
     values = {**case.config, "architectures": [case.architecture]}
     model = pretrained.describe_fields(Fields(values, "the test"))
     _, parameters = model.architecture.abstract(model.config)
+    axes = model.axis_names()
     for path, kind in kinds_of(parameters).items():
         if kind is Kind.MATRIX:
-            contracted, results = matrix_axes(path, model.architecture.axes)
+            contracted, results = matrix_axes(path, axes)
             assert contracted
             assert results
             assert not {*contracted} & {*results}

@@ -21,7 +21,7 @@ KERNEL = "blocks.0.mlp.up.kernel"
 def optimizer(name: str) -> optax.GradientTransformation:
     # A large epsilon: Adam's updates of weights without a gradient are signs of roundings.
     settings = OptimizerSettings(optimizer=name, adam_epsilon=1e-3)
-    return make_optimizer(settings, lambda count: jnp.float32(1e-2), MODEL.architecture.axes)
+    return make_optimizer(settings, lambda count: jnp.float32(1e-2), MODEL.axis_names())
 
 
 def parameters_after(steps: int, devices: list[jax.Device], precision: str, **settings: Any) -> Any:

@@ -1,6 +1,5 @@
 """A model with room for adapters, and what lies there."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,13 @@ from jax.sharding import Mesh
 
 from launch.errors import LaunchError
 from launch.finetuning.adapter_files import load_adapter
-from launch.finetuning.lora import linear_maps, shapes_of
+from launch.finetuning.lora import linear_maps
 from launch.meshes import parameter_shardings
 from launch.serving.errors import RequestError
 from models.errors import ModelsError
 from models.layers.low_rank import StackedLowRank
-from models.parameters import Parameters, merge, split
+from models.parameters import Parameters, axis_names_of, merge, split
 from models.pretrained import Described, Pretrained
-from models.sharding import AxisTable, axis_names
 
 
 class ReadAdapter(NamedTuple):
@@ -44,18 +42,14 @@ class Stacks:
     def of(cls, model: Pretrained, adapters: int, rank: int) -> "Stacks":
         """Room for so many adapters, and for texts without one."""
         base = Described(model.architecture, model.config, model.fields)
-        kernels = shapes_of(base)
+        wide = nnx.eval_shape(lambda: base.architecture.build(base.config))
+        axes = {path: linear.axes() for path, linear in linear_maps(wide)}
 
         def with_stacks(parameters: Parameters) -> nnx.Module:
             module: nnx.Module = merge(model.graph, parameters)
             for path, linear in linear_maps(module):
-                shape, inputs = kernels[f"{path}.kernel"].shape, linear.num_in_axes
                 linear.lora = StackedLowRank(
-                    1 + adapters,
-                    shape[:inputs],
-                    shape[inputs:],
-                    rank=rank,
-                    dtype=model.config.dtype,
+                    1 + adapters, *axes[path], rank=rank, dtype=model.config.dtype
                 )
             return module
 
@@ -69,8 +63,8 @@ class Stacks:
 
     def with_room(self, model: Pretrained, mesh: Mesh) -> Pretrained:
         """The model with empty stacks, each split over the mesh as the kernel beside it."""
-        table = _stack_axes(self.base.architecture.axes, self.shapes)
-        shardings = parameter_shardings(mesh, self.shapes, table)
+        axes = axis_names_of(self.graph, {**model.parameters, **self.shapes})
+        shardings = parameter_shardings(mesh, self.shapes, axes)
 
         def zeros() -> Parameters:
             return {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in self.shapes.items()}
@@ -140,14 +134,3 @@ def _padded(value: np.ndarray, name: str, rank: int, scale: float) -> np.ndarray
     axis = value.ndim - 1 if is_a else 0
     widths = [(0, rank - value.shape[axis] if i == axis else 0) for i in range(value.ndim)]
     return np.pad(value if is_a else value * np.float32(scale), widths)
-
-
-def _stack_axes(table: AxisTable, parameters: Parameters) -> AxisTable:
-    """The rows of the stacks: as of one adapter, after the axis of the places."""
-    rows = []
-    for path, parameter in parameters.items():
-        owner, _, part = path.rpartition(".lora.")
-        names, count = axis_names(f"{owner}.kernel", table), len(parameter.shape) - 2
-        axes = (*names[:count], "rank") if part == "a" else ("rank", *names[-count:])
-        rows.append((re.escape(path), ("adapters", *axes)))
-    return tuple(rows)

@@ -13,12 +13,10 @@ from launch.serving.runner.arrays import HEADER, forward
 from launch.workloads import MODELS, model_config
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
-from models.decoder.sharding import AXES
 from models.layers.narrow import Storage, kernel_paths, make_narrow
 from models.layers.paged_cache import Pages
-from models.parameters import split
+from models.parameters import axis_names_of, split
 from models.sharding import parameter_shardings
-from models.weights.narrow import with_narrow_axes
 
 
 def serving_step(
@@ -41,8 +39,7 @@ def serving_step(
     config = model_config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
     storage = None if weights is None else WEIGHTS[weights]
     graph, parameters = split(nnx.eval_shape(lambda: _decoder(config, storage)))
-    axes = AXES if storage is None else with_narrow_axes(AXES, storage)
-    shardings = parameter_shardings(mesh, parameters, axes)
+    shardings = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
 
     def array(shape: tuple[int, ...], dtype: Any, *spec: Any) -> jax.ShapeDtypeStruct:
         sharding = NamedSharding(mesh, PartitionSpec(*spec))
