@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 from neuronjax.hlo.location import Frame, frames, user_frame
@@ -50,7 +49,7 @@ class CallGraph:
         self._calls: dict[str, list[tuple[Any, str]]] = {self.main: []}
         self._ways: dict[str, list[Path]] = {}
         self._collect()
-        self._has_user_code = cache(self._names_a_frame)
+        self._user_code: dict[str, bool] = {}
 
     def _collect(self) -> None:
         waiting = [self.main]
@@ -109,6 +108,11 @@ class CallGraph:
         if "." in callee:  # a name that XLA gave: it has calls of JAX inlined already
             return False
         return _plain(callee) not in _MADE_BY_JAX and not self._has_user_code(callee)
+
+    def _has_user_code(self, function: str) -> bool:
+        if function not in self._user_code:
+            self._user_code[function] = self._names_a_frame(function)
+        return self._user_code[function]
 
     def _names_a_frame(self, function: str) -> bool:
         """Whether some op in the function was made by a Python function of its name."""

@@ -35,14 +35,12 @@ def partition(module: bytes, devices: int, compile_for_dump: PartitionCompile) -
     """
     with tempfile.TemporaryDirectory(prefix="neuronjax-partition-") as folder:
         options = partitioner_dump.debug_options(folder)
-        failure: Exception | None = None
         try:
             compile_for_dump(stop.insert(module), options)
-        except Exception as error:  # expected: see stop.py; what matters is the dump
-            failure = error
+        except Exception:  # expected: see stop.py; what matters is the dump
+            if not partitioner_dump.files(folder):
+                raise
         dumps = partitioner_dump.files(folder)
-        if not dumps and failure is not None:
-            raise failure
         if len(dumps) != 1:
             raise PartitionError(
                 f"XLA wrote {len(dumps)} partitioned modules where one was expected; XLA_FLAGS "

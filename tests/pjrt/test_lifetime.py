@@ -115,6 +115,37 @@ def test_programs_leave_nothing_behind(neuron_devices: list[jax.Device]) -> None
     assert arrays() - before < PROGRAMS
 
 
+COMPILED = {
+    "reduction": lambda mesh: lambda x: x.sum(),
+    "loop": lambda mesh: lambda x: jax.lax.fori_loop(0, 3, lambda i, v: v * 2, x),
+    "callback": lambda mesh: lambda x: (jax.debug.callback(lambda v: None, x), x + 1)[1],
+    "partitioned": lambda mesh: jax.shard_map(
+        lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compilation_leaves_no_garbage(neuron_devices: list[jax.Device], name: str) -> None:
+    """Nothing that only Python's collector of cycles would find; JAX's own suite asks the same."""
+    mesh = jax.make_mesh((8,), ("x",), devices=neuron_devices)
+    x = jax.device_put(np.ones(16, np.float32), NamedSharding(mesh, P("x")))
+    function = COMPILED[name](mesh)
+    debug = gc.get_debug()
+    gc.collect()
+    gc.disable()
+    try:
+        jax.block_until_ready(jax.jit(function)(x))
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        ours = [o for o in gc.garbage if type(o).__module__.startswith("neuronjax")]
+    finally:
+        gc.set_debug(debug)
+        gc.garbage.clear()
+        gc.enable()
+    assert not ours
+
+
 def test_shapes_are_forgotten(neuron_devices: list[jax.Device]) -> None:
     """A process that puts arrays of ever new shapes does not keep them all."""
     value = np.zeros(MOST_SPECS + 500, np.int8)
