@@ -35,7 +35,7 @@ from neuronjax.legalize.report import Finding, Reporter, findings
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.lower import passes
 from neuronjax.lower.passes import Pass, Setting
-from neuronjax.lower.schedule.prices import Move, Price, Prices
+from neuronjax.lower.prices import Move, Price, Prices
 from neuronjax.partition.spmd import partition
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Program, Target

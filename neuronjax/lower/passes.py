@@ -19,11 +19,13 @@ from neuronjax.hlo.graph import Graph
 from neuronjax.hlo.graph_text import malformed, printed
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.cores.beside import beside
 from neuronjax.lower.cores.split import split
 from neuronjax.lower.join.join import join
 from neuronjax.lower.join.unread import without_unread
 from neuronjax.lower.lowering import written
 from neuronjax.lower.memory.allocate import allocate
+from neuronjax.lower.prices import Prices
 from neuronjax.lower.rewrite.composed import COMPOSED
 from neuronjax.lower.rewrite.empty import EMPTY
 from neuronjax.lower.rewrite.expansions import REWRITES
@@ -39,7 +41,6 @@ from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
 from neuronjax.lower.rewriter import Rewrite, rewrite
 from neuronjax.lower.rules import RULES
 from neuronjax.lower.schedule.interleave import interleaved
-from neuronjax.lower.schedule.prices import Prices
 from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.program import text
 from neuronjax.program.program import Program, Target
@@ -106,11 +107,15 @@ def _unread(program: Program, setting: Setting) -> Program:
 
 
 def _split(program: Program, setting: Setting) -> Program:
-    return split(program)
+    return split(program, None if setting.prices is None else setting.prices(program))
 
 
 def _joined(program: Program, setting: Setting) -> Program:
     return join(program)
+
+
+def _beside(program: Program, setting: Setting) -> Program:
+    return beside(program)
 
 
 def _interleaved(program: Program, setting: Setting) -> Program:
@@ -171,6 +176,8 @@ PROGRAM_PASSES = (
     Pass("unread", "no kernel copies what nobody reads", _unread, _findings),
     Pass("split", "kernels that can be are on both cores of LNC 2", _split, _findings),
     Pass("join", "small kernels are one, values stay in SBUF between them", _joined, _findings),
+    Pass("beside", "neighbours that need nothing of each other are on both cores", _beside,
+         _findings),
     Pass("interleave", "instructions are in an order that keeps engines busy", _interleaved,
          _findings),
     Pass("allocate", "every buffer has an address", _allocated, _findings),

@@ -376,6 +376,7 @@ class Scope:
             builder = KernelBuilder(
                 name=label,
                 core=self.unit.target.core,
+                cores=self.unit.target.lnc,
                 operations=tuple(dict.fromkeys(op.name for op in operations)),
                 sources=sources,
             )

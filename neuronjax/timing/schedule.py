@@ -191,7 +191,7 @@ class _Scheduler:
             function.name: function for function in program.functions
         }
         self.roots = {alias.buffer: alias.of for alias in program.aliases}
-        self.results: dict[tuple[Streams, bool], Simulated] = {}
+        self.results: dict[tuple[Streams, bool, int], Simulated] = {}
         self.warm: dict[tuple[int, frozenset[str]], _Warm] = {}
         self.fixed = {
             buffer.name
@@ -353,7 +353,7 @@ class _Scheduler:
                 if isinstance(instruction, DmaInstruction) and _is_load(instruction, weights)
             }
             streams = _without(timed.compiled.streams, loads)
-            known = (streams, timed.compiled.is_partial)
+            known = (streams, timed.compiled.is_partial, timed.compiled.parts)
             if known not in self.results:
                 compiled = dataclasses.replace(timed.compiled, streams=streams)
                 self.results[known] = simulate(compiled, self.platform)
@@ -406,7 +406,7 @@ class _Scheduler:
         if known is not None:
             return known
         compiled = compile_kernel(kernel, self.platform, self.assumptions)
-        key = (compiled.streams, compiled.is_partial)
+        key = (compiled.streams, compiled.is_partial, compiled.parts)
         if key not in self.results:
             self.results[key] = simulate(compiled, self.platform)
             self.simulated += self.results[key].simulated

@@ -54,11 +54,11 @@ FUNCTION = Tolerance(ulps=4)
 SUM = Tolerance(relative=1e-5)
 
 
-def lowered(code: bytes, ranks: int = 1, chip: str = CHIP) -> Program:
+def lowered(code: bytes, ranks: int = 1, chip: str = CHIP, lnc: int = 1) -> Program:
     """The program of StableHLO text or bytecode."""
     with hlo.context():
         module = hlo.load(code)
-        setting = Setting(target=Target(chip), ranks=ranks, donations=hlo.donations(module))
+        setting = Setting(target=Target(chip, lnc), ranks=ranks, donations=hlo.donations(module))
         return lower(module, setting)
 
 

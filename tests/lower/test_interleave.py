@@ -17,8 +17,8 @@ from neuronjax.emulate.core import DataflowOrder, Order
 from neuronjax.lower.cores.split import split
 from neuronjax.lower.join.join import join
 from neuronjax.lower.memory.allocate import allocate
+from neuronjax.lower.prices import Move, Price
 from neuronjax.lower.schedule.interleave import interleaved
-from neuronjax.lower.schedule.prices import Move, Price
 from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction

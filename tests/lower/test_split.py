@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuronjax.compiler import lower_program
+from neuronjax.compiler import prices_of
 from neuronjax.emulate.core import DataflowOrder, Order
 from neuronjax.formats import FORMATS
 from neuronjax.lower.cores.split import split
+from neuronjax.lower.passes import Setting, complete
 from neuronjax.program.affine import affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Access, Buffer, Dim, Memory
@@ -26,6 +27,7 @@ from neuronjax.program.text import format, parse
 from neuronjax.program.vector_engine import TensorCopy, TensorTensor
 from neuronjax.program.verify import verify
 from neuronjax.program.walk import kernels, walk
+from neuronjax.timing.schedule import schedule
 from tests.lower.differential import (
     CHIP,
     EXACT,
@@ -33,7 +35,9 @@ from tests.lower.differential import (
     SUM,
     Tolerance,
     assert_close,
+    completed,
     emulated,
+    lowered,
     on_cpu,
     sent,
 )
@@ -68,6 +72,15 @@ def _convolution(x: jax.Array, w: jax.Array) -> jax.Array:
     )
 
 
+def _projections(x: jax.Array, q: jax.Array, k: jax.Array, scale: jax.Array) -> Any:
+    """Two that come alike, neither of which needs the other."""
+
+    def normed(y: jax.Array) -> jax.Array:
+        return y.reshape(2, 32) / jnp.sqrt(jnp.sum(y * y)) * scale.reshape(2, 32)
+
+    return normed(x @ q), normed(x @ k)
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], Tolerance]] = {
     "product": (jnp.matmul, (normal(512, 256), normal(256, 1024)), SUM),
     "product with remainders": (jnp.matmul, (normal(300, 200), normal(200, 700)), SUM),
@@ -96,13 +109,22 @@ def splits(program: Program) -> list[Split]:
     return [node for _, node in walk(program) if isinstance(node, Split)]
 
 
+def _on_one_and_two(code: bytes, prices: Any = None) -> tuple[Program, Program]:
+    """The same kernels on one core and on two, which share even what gains little if no `prices`
+    are known."""
+    written = lowered(code, lnc=2)
+    one = completed(dataclasses.replace(written, target=Target(CHIP, 1)))
+    two = complete(written, Setting(target=written.target, prices=prices, verify_passes=True))
+    assert splits(one) == []
+    return one, two
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_two_cores_give_what_one_gives(name: str) -> None:
     """Close to XLA:CPU, and in any order the same bits as on one core, without a race."""
     function, arguments, tolerance = CASES[name]
     code = sent(jax.jit(function).trace(*arguments))
-    one, two = (lower_program(code, Target(CHIP, lnc), 1) for lnc in (1, 2))
-    assert splits(one) == []
+    one, two = _on_one_and_two(code)
     assert splits(two) != []
     assert verify(two) == ()
     assert parse(format(two)) == two
@@ -112,6 +134,23 @@ def test_two_cores_give_what_one_gives(name: str) -> None:
     for order in ORDERS:
         (found,) = emulated(two, code, [arguments], order=order)
         assert [each.tobytes() for each in found] == [each.tobytes() for each in alone], order
+
+
+def test_neighbours_run_beside_each_other() -> None:
+    """Kernels too small to be shared, neither of which needs the other."""
+    arguments = (normal(1, 512), normal(512, 64), normal(512, 64), normal(64))
+    code = sent(jax.jit(_projections).trace(*arguments))
+    one, two = _on_one_and_two(code, prices_of)
+    (pair,) = splits(two)
+    assert [kernel.parts for kernel in pair.kernels] == [pair.kernels[0].parts] * 2
+    (alone,) = emulated(one, code, [arguments])
+    for got, want in zip(alone, on_cpu(code, arguments), strict=True):
+        assert_close(got, want, SUM)
+    for order in ORDERS:
+        (seen,) = emulated(two, code, [arguments], order=order)
+        assert [value.tobytes() for value in seen] == [value.tobytes() for value in alone], order
+    times = [schedule(program).total_ns for program in (one, two)]
+    assert times[1] < times[0]
 
 
 # Random kernels

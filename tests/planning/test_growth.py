@@ -20,6 +20,9 @@ from hypothesis import strategies as st
 import neuronjax
 from models.resnet.config import ResNetConfig
 from models.resnet.model import ResNet
+from neuronjax.planning.estimate import of_factory, setting_of
+from neuronjax.planning.tracing import abstract_mesh
+from neuronjax.planning.workload import load
 from tests.timing.programs import ANOMALY
 
 WIDTH = 128
@@ -82,6 +85,17 @@ targets = st.sampled_from(["trn1.2xlarge", "trn2.3xlarge"])
 @given(targets, st.integers(1, 4), st.integers(1, 3))
 def test_deeper_models_are_slower(family: str, target: str, batch: int, layers: int) -> None:
     assert time(family, target, batch, 64, layers + 1) > time(family, target, batch, 64, layers)
+
+
+def test_the_newer_chip_decodes_no_slower() -> None:
+    """A token of an 8B model on 32 cores: products so small that two cores hardly share them."""
+    factory = load("launch.workloads:llama_decode", {"model": "8b"})
+    mesh = abstract_mesh({"model": 32})
+    older, newer = (
+        of_factory(factory, setting_of(target, None), mesh, depths=(2, 3)).step_ns
+        for target in ("trn1.32xlarge", "trn2.48xlarge")
+    )
+    assert newer <= older
 
 
 @pytest.mark.parametrize("stage", [1, 3])

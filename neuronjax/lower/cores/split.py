@@ -7,20 +7,25 @@ loop is divided if its iterations are independent: none reads a tile that anothe
 nobody else needs the loop. Each core then runs one half of the trips. So is a copy within HBM.
 
 Cores share nothing but HBM, where none may write what the other one touches. A kernel that does
-not come apart so, or would hardly gain by it, stays on the first core.
+not come apart so, or would hardly gain by it, stays on the first core. So does a small one that
+gains less than a transfer takes to begin and to be known to have ended: it will be joined with
+others, and what both have in SBUF then needs no transfer.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.lower.cores.halving import halves
 from neuronjax.lower.memory.lifetimes import carried
+from neuronjax.lower.prices import Move, Prices
 from neuronjax.lower.sync.dependences import Overlap
 from neuronjax.lower.sync.overlap import Overlaps
 from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.lower.write.small import is_small
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.conflicts import Same, conflicts, touches
 from neuronjax.program.control import Host
@@ -46,10 +51,11 @@ Share = Mapping[int, Node]
 """What a core runs at positions of a kernel."""
 
 
-def split(program: Program) -> Program:
+def split(program: Program, prices: Prices | None = None) -> Program:
     """The program with kernels on both cores of a logical core, as far as they come apart.
 
-    Call it before `allocate`. Programs of one core for each logical one stay as they are.
+    Without `prices` small kernels are split, too. Call it before `allocate`. Programs of one core
+    for each logical one stay as they are.
     """
     if program.target.lnc != CORES:
         return program
@@ -68,7 +74,8 @@ def split(program: Program) -> Program:
             if not isinstance(node, Kernel):
                 return None
             if id(node) not in finished:
-                finished[id(node)] = _split(node, same, on_chip)
+                parts = _split(node, same, on_chip)
+                finished[id(node)] = parts if _pays(node, parts, prices) else node
             return finished[id(node)]
 
         return rebuilt(nodes, change)
@@ -93,7 +100,7 @@ def _same(overlap: Overlap, roots: Mapping[str, str]) -> Same:
 
 def _split(kernel: Kernel, same: Same, on_chip: frozenset[str]) -> Node:
     """A kernel on two cores; the kernel itself, if it does not come apart."""
-    if not _is_plain(kernel.body, on_chip):
+    if not is_plain(kernel.body, on_chip):
         return kernel
     flow = _flow(kernel)
     if flow.is_written_for_all:
@@ -111,20 +118,44 @@ def _split(kernel: Kernel, same: Same, on_chip: frozenset[str]) -> Node:
     return kernel
 
 
+def _pays(kernel: Kernel, parts: Node, prices: Prices | None) -> bool:
+    """Whether a kernel in parts gains more than it loses by not being joined with others."""
+    if prices is None or not isinstance(parts, Split) or not is_small(kernel.body):
+        return True
+    moves = [move for leaf in leaves(kernel.body) if (move := prices.of(leaf).move) is not None]
+    lost = max((move.start + move.completion for move in moves), default=0.0)
+    return _time(kernel, prices) - max(_time(part, prices) for part in parts.kernels) >= lost
+
+
+def _time(kernel: Kernel, prices: Prices) -> float:
+    """What the busiest engine, or all DMA engines together, have to do for a kernel, in ns."""
+    busy: defaultdict[object, float] = defaultdict(float)
+
+    def add(nodes: Iterable[Node], times: int) -> None:
+        for node in nodes:
+            if not isinstance(node, Instruction):
+                add(children(node), times * _trips(node))
+                continue
+            price = prices.of(node)
+            busy[node.engine] += price.issue * times
+            busy[Move] += price.move.work * times if price.move else 0.0
+
+    add(kernel.body, 1)
+    return max(busy.values(), default=0.0)
+
+
 def _part(kernel: Kernel, core: int, body: Nodes) -> Kernel:
     used = {access.buffer.name for leaf in leaves(body) for access in leaf.accesses()}
     tiles = tuple(buffer for buffer in kernel.buffers if buffer.name in used)
     return dataclasses.replace(kernel, name=f"{kernel.name} core {core}", body=body, buffers=tiles)
 
 
-def _is_plain(nodes: Nodes, on_chip: frozenset[str]) -> bool:
+def is_plain(nodes: Nodes, on_chip: frozenset[str]) -> bool:
     """Whether all of it is known now, and concerns one core only."""
     return all(
         _is_of_one_core(node, on_chip)
         if isinstance(node, Instruction)
-        else isinstance(node, Loop)
-        and isinstance(node.trips, int)
-        and _is_plain(node.body, on_chip)
+        else isinstance(node, Loop) and isinstance(node.trips, int) and is_plain(node.body, on_chip)
         for node in nodes
     )
 

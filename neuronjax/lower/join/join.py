@@ -15,34 +15,24 @@ from dataclasses import dataclass, field
 
 from neuronjax.lower.join.forward import forwarded
 from neuronjax.lower.memory.allocate import fits
-from neuronjax.lower.write.rebuild import on_buffers, rebuilt
-from neuronjax.program.collective import CollectiveInstruction
-from neuronjax.program.control import Host
-from neuronjax.program.dma import SendReceive
-from neuronjax.program.gpsimd_engine import CoreBarrier
+from neuronjax.lower.write.rebuild import on_buffers, rebuilt, with_bodies
+from neuronjax.lower.write.small import is_small
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Kind
 from neuronjax.program.program import (
     Call,
     Function,
-    If,
     Kernel,
-    Loop,
     Node,
     Part,
     Program,
-    While,
 )
 from neuronjax.program.walk import calls, children, leaves
 
-MOST_RUNS = 512
-"""Runs of instructions in a kernel that is small enough to be joined."""
 MOST_TOGETHER = 300
 """Instructions of a joined kernel, each counted once. Loops of longer kernels stay where they are,
 which costs more than the barriers between shorter ones."""
 _LONGEST_PERIOD = 64
-_ALONE = (CollectiveInstruction, Host, SendReceive, CoreBarrier)
-"""What concerns other cores, or the host, is a kernel of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +103,9 @@ class _Joiner:
                 waiting.append(item)
                 continue
             flush()
-            joined.append(self._within(node, place))
+            joined.append(with_bodies(node, lambda inner: self._nodes(inner, place)))
         flush()
         return tuple(joined)
-
-    def _within(self, node: Node, place: Callable[[tuple[_Item, ...]], Node | None]) -> Node:
-        if isinstance(node, Loop):
-            return dataclasses.replace(node, body=self._nodes(node.body, place))
-        if isinstance(node, While):
-            return dataclasses.replace(
-                node,
-                condition=self._nodes(node.condition, place),
-                body=self._nodes(node.body, place),
-            )
-        if isinstance(node, If):
-            return dataclasses.replace(
-                node,
-                then=self._nodes(node.then, place),
-                otherwise=self._nodes(node.otherwise, place),
-            )
-        return node
 
     def _item(self, node: Node) -> _Item | None:
         """A kernel that may be joined with others."""
@@ -150,8 +123,8 @@ class _Joiner:
     def _size(self, kernel: Kernel) -> int | None:
         """The instructions of a kernel; None: it must not be joined."""
         if id(kernel) not in self.known:
-            is_small = _runs(kernel.body) is not None
-            self.known[id(kernel)] = sum(1 for _ in leaves(kernel.body)) if is_small else None
+            count = sum(1 for _ in leaves(kernel.body))
+            self.known[id(kernel)] = count if is_small(kernel.body) else None
         return self.known[id(kernel)]
 
     # Places
@@ -259,26 +232,6 @@ def _once(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
 
 def _distinct(items: Sequence[_Item]) -> tuple[Buffer, ...]:
     return _once(buffer for item in items for buffer in item.buffers)
-
-
-def _runs(nodes: tuple[Node, ...], times: int = 1) -> int | None:
-    """Runs of instructions; None: too many, or what must not be joined."""
-    total = 0
-    for node in nodes:
-        if isinstance(node, Instruction):
-            if isinstance(node, _ALONE):
-                return None
-            total += times
-        elif isinstance(node, Loop) and isinstance(node.trips, int):
-            inner = _runs(node.body, times * node.trips)
-            if inner is None:
-                return None
-            total += inner
-        else:
-            return None
-        if total > MOST_RUNS:
-            return None
-    return total
 
 
 def segments(keys: Sequence[tuple[str | int, int]]) -> list[range]:

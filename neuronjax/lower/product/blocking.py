@@ -22,7 +22,11 @@ CHUNK_BYTES = 16 * 1024
 _COLUMN_NS = 0.42
 _RUN_NS = 3.0
 _BYTES_PER_NS = 368.0
+_DESCRIPTOR_BYTES = 23
+"""What a descriptor costs beside its bytes, in bytes."""
 _WIDEST = 4096
+_MEETING_NS = 5_600.0
+"""What it costs that cores meet in HBM: a store and a load, alone, of 2.8 us each."""
 
 
 class Level(enum.IntEnum):
@@ -48,6 +52,14 @@ class Side:
     panel: Callable[[int], int]
     #: The same of the largest part of a panel that is loaded for one step.
     part: Callable[[int], int]
+    #: Columns beside each other in memory; 1: it runs along contracted elements there.
+    run: int = 1
+
+    def element_ns(self, width: int) -> float:
+        """Time of an element that is loaded in panels of so many columns."""
+        is_cut = self.run > 1 and width < self.width
+        extra = _DESCRIPTOR_BYTES / min(self.run, width) if is_cut else 0.0
+        return (self.stored_bytes + extra) / _BYTES_PER_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,61 +83,90 @@ class Schedule:
 
 
 def schedule(
-    left: Side, right: Side, depth: int, passes: int, runs: tuple[int, int], budget: int
+    left: Side,
+    right: Side,
+    depth: int,
+    passes: int,
+    runs: tuple[int, int],
+    budget: int,
+    cores: int = 1,
 ) -> Schedule:
     """The cheapest schedule: `depth` contracted elements, `budget` bytes of a partition.
 
     `runs` are contiguous runs that results are stored in, if left or if right is stationary.
+    `cores` share the blocks of the outer operand; prices are those of the busiest.
     """
     priced: list[tuple[float, int, bool, bool, _Order]] = []
     for left_is_stationary in (True, False):
         still, moving = (left, right) if left_is_stationary else (right, left)
-        columns = math.ceil(still.width / STATIONARY) * max(moving.width, 64)
-        array = math.ceil(depth / STATIONARY) * columns * passes * _COLUMN_NS
         stores = runs[0 if left_is_stationary else 1] * _RUN_NS
-        rows = moving.width * math.ceil(still.width / STATIONARY)
         for outer_is_stationary in (True, False):
             outer, inner = (still, moving) if outer_is_stationary else (moving, still)
-            for option, columns_loaded in _orders(outer, inner, budget):
-                outer_loaded, inner_loaded = columns_loaded
-                nbytes = outer_loaded * outer.stored_bytes + inner_loaded * inner.stored_bytes
-                turned = outer_loaded * outer.is_turned + inner_loaded * inner.is_turned
-                turns = turned * depth / STATIONARY * max(1, passes // 2) * _COLUMN_NS
-                price = max(array + turns, nbytes * depth / _BYTES_PER_NS) + stores + rows
-                price += nbytes * depth / _BYTES_PER_NS / 16
-                priced.append((price, len(priced), left_is_stationary, outer_is_stationary, option))
-    _, _, left_is_stationary, outer_is_stationary, option = min(priced)
-    return Schedule(left_is_stationary, outer_is_stationary, *option)
+            for order in _orders(outer, inner, budget, cores):
+                own = _share(outer.width, order[0], cores)
+                rows, columns = (own, inner.width) if outer_is_stationary else (inner.width, own)
+                tall = math.ceil(rows / STATIONARY)
+                turned, transfers = _loading(outer, inner, order, own / outer.width)
+                array = tall * max(columns, 64) * passes + turned * max(1, passes // 2)
+                array *= math.ceil(depth / STATIONARY) * _COLUMN_NS
+                price = max(array, transfers * depth) + transfers * depth / 16
+                price += stores * own / outer.width + columns * tall
+                price += _MEETING_NS if own < outer.width else 0.0
+                priced.append((price, len(priced), left_is_stationary, outer_is_stationary, order))
+    _, _, left_is_stationary, outer_is_stationary, order = min(priced)
+    return Schedule(left_is_stationary, outer_is_stationary, *order)
+
+
+def _loading(outer: Side, inner: Side, order: _Order, share: float) -> tuple[float, float]:
+    """For one contracted element: columns that are turned, and time of transfers in ns."""
+    turned, transfers = 0.0, 0.0
+    shares = (share, 1.0 if order[3] is Level.ONCE else share)
+    loaded = _loaded(outer, inner, order)
+    for side, width, columns, part in zip((outer, inner), order, loaded, shares, strict=False):
+        turned += columns * part * side.is_turned
+        transfers += columns * part * side.element_ns(width)
+    return turned, transfers
 
 
 _Order = tuple[int, int, Level, Level, int]
+"""Widths of the outer and the inner operand, their levels, and slots: as in `Schedule`."""
 
 
-def _orders(outer: Side, inner: Side, budget: int) -> Iterator[tuple[_Order, tuple[int, int]]]:
-    """Orders that fit, each with the columns of both operands that are loaded."""
-    step = min(WIDTH, outer.width)
+def _share(width: int, block: int, cores: int) -> int:
+    """Columns of the busiest core, if blocks of so many are shared out."""
+    first = min(width, math.ceil(max(1, width // block) / cores) * block)
+    return width if cores == 1 else max(first, width - first)
+
+
+def _loaded(outer: Side, inner: Side, order: _Order) -> tuple[int, int]:
+    """Columns of both operands that are loaded."""
+    width, _, outer_level, inner_level, _ = order
+    if outer_level is Level.STEP:
+        steps = math.ceil(outer.width / width)
+        return outer.width * math.ceil(inner.width / WIDTH), inner.width * steps
+    if inner_level is Level.ONCE:
+        return outer.width, inner.width
+    return outer.width, inner.width * math.ceil(outer.width / width)
+
+
+def _orders(outer: Side, inner: Side, budget: int, cores: int) -> Iterator[_Order]:
+    """Orders that fit."""
     narrow = min(WIDTH, inner.width)
-    outer_steps = math.ceil(outer.width / WIDTH)
-    if inner.panel(inner.width) + 2 * outer.panel(step) <= budget:
-        order = (step, narrow, Level.OUTER, Level.ONCE, 2)
-        yield order, (outer.width, inner.width)
-    width = step
-    if outer.panel(width) + 2 * inner.panel(narrow) <= budget:
-        while width < min(outer.width, _WIDEST):
-            wider = min(2 * width, _WIDEST, outer.width)
-            if outer.panel(wider) + 2 * inner.panel(narrow) > budget:
+    for most in sorted({outer.width, math.ceil(outer.width / cores)}, reverse=True):
+        step = min(WIDTH, most)
+        if inner.panel(inner.width) + 2 * outer.panel(step) <= budget:
+            yield step, narrow, Level.OUTER, Level.ONCE, 2
+        width = step
+        if outer.panel(width) + 2 * inner.panel(narrow) <= budget:
+            while width < min(most, _WIDEST):
+                wider = min(2 * width, _WIDEST, most)
+                if outer.panel(wider) + 2 * inner.panel(narrow) > budget:
+                    break
+                width = wider
+            twice = 2 * (outer.panel(width) + inner.panel(narrow)) <= budget
+            yield width, narrow, Level.OUTER, Level.INNER, 1 + twice
+        for width in (step, min(256, step), min(128, step)):
+            if outer.panel(width) <= budget - max(3 * CHUNK_BYTES, 2 * inner.part(narrow)):
+                yield width, narrow, Level.OUTER, Level.STEP, 1
                 break
-            width = wider
-        passes = math.ceil(outer.width / width)
-        twice = 2 * (outer.panel(width) + inner.panel(narrow)) <= budget
-        yield (
-            (width, narrow, Level.OUTER, Level.INNER, 1 + twice),
-            (outer.width, inner.width * passes),
-        )
-    for width in (step, min(256, step), min(128, step)):
-        if outer.panel(width) <= budget - max(3 * CHUNK_BYTES, 2 * inner.part(narrow)):
-            passes = math.ceil(outer.width / width)
-            yield (width, narrow, Level.OUTER, Level.STEP, 1), (outer.width, inner.width * passes)
-            break
-    loads = outer.width * math.ceil(inner.width / WIDTH), inner.width * outer_steps
-    yield (step, narrow, Level.STEP, Level.STEP, 1), loads
+        yield step, narrow, Level.STEP, Level.STEP, 1

@@ -106,9 +106,10 @@ class ProductWriter(Loader):
         self._turns = left.is_turned or right.is_turned
         passes = 4 if FLOAT32 in (self.left.dtype, self.right.dtype) else 1
         runs = self._runs()
-        self._plan = schedule(
-            left, right, product.count(product.contracted), passes, runs, self._budget()
-        )
+        depth = product.count(product.contracted)
+        alone = all(batch.size < 2 for batch in product.batches)
+        cores = self.builder.cores if alone else 1
+        self._plan = schedule(left, right, depth, passes, runs, self._budget(), cores)
         position = dict.fromkeys(range(len(product.sizes)), ZERO)
         self.batches(product.batches, position, functools.partial(self._of_batch, steps))
 
@@ -131,7 +132,8 @@ class ProductWriter(Loader):
         stored = bytes_of(operand.view.buffer.dtype)
         turned = any(is_turned(operand, step, axes) for step in steps)
         part = functools.partial(self._part, operand, dims, steps)
-        return Side(self.product.count(dims), stored, turned, panel, part)
+        run = axes[-1].size if axes and abs(operand.strides[axes[-1].dim]) == 1 else 1
+        return Side(self.product.count(dims), stored, turned, panel, part, run)
 
     def _runs(self) -> tuple[int, int]:
         """Runs of stored results if left or right dimensions lie on partitions."""

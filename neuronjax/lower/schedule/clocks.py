@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from neuronjax.lower.prices import Price, Prices
 from neuronjax.lower.schedule.precedence import Before, Footprint, Shared, footprint, precedence
-from neuronjax.lower.schedule.prices import Price, Prices
 from neuronjax.machine.specs import Engine
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction

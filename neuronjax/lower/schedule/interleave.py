@@ -18,11 +18,11 @@ from neuronjax.errors import OnChipMemoryError
 from neuronjax.lower.join.join import MOST_TOGETHER
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.memory.lifetimes import carried, lives
+from neuronjax.lower.prices import Prices
 from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room
 from neuronjax.lower.schedule.precedence import Shared
-from neuronjax.lower.schedule.prices import Prices
 from neuronjax.lower.schedule.unroll import unrolled
 from neuronjax.lower.schedule.worthwhile import NO_PROSPECT, Prospect, worthwhile
 from neuronjax.lower.sync.dependences import Overlap

@@ -29,6 +29,8 @@ class KernelBuilder:
 
     name: str
     core: CoreSpec
+    #: Physical cores that may share the kernel.
+    cores: int = 1
     operations: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     _bodies: list[list[Node]] = field(default_factory=lambda: [[]])

@@ -82,6 +82,15 @@ def with_body(loop: Loop, body: tuple[Node, ...]) -> Loop:
     return loop if body is loop.body else dataclasses.replace(loop, body=body)
 
 
+def with_bodies(node: Node, change: Callable[[tuple[Node, ...]], tuple[Node, ...]]) -> Node:
+    """A loop or a condition with every list of its nodes after `change`; others as they are."""
+    if not isinstance(node, Loop | While | If):
+        return node
+    values = {name: change(getattr(node, name)) for name in _FIELDS[type(node).__name__].split()}
+    changed: Node = dataclasses.replace(node, **values)  # type: ignore[arg-type]
+    return changed
+
+
 def _entered(node: Node, change: Callable[[Node], Node | None]) -> Node:
     if not isinstance(node, Loop | While | If | Kernel | Split):
         return node
