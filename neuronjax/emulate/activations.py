@@ -79,7 +79,8 @@ def _softplus(x: Array) -> Array:
 
 
 def _gelu_tanh(x: Array) -> Array:
-    return 0.5 * x * (1 + np.tanh(_GELU_TANH * (x + _GELU_CUBIC * x**3)))
+    """x · (1 + tanh(z)) / 2, without the cancellation far below 0."""
+    return x * _sigmoid(2 * _GELU_TANH * (x + _GELU_CUBIC * x**3))
 
 
 def _gelu_sigmoid_dx(x: Array) -> Array:

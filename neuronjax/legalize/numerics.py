@@ -28,7 +28,7 @@ from neuronjax import formats
 from neuronjax.formats import Format
 from neuronjax.hlo import module as hlo
 from neuronjax.jaxlib_api.mlir import ir, stablehlo
-from neuronjax.legalize import rounding_sites
+from neuronjax.legalize import activations, rounding_sites
 from neuronjax.legalize.emit import (
     after,
     at,
@@ -502,6 +502,14 @@ DEVIATIONS: tuple[Deviation, ...] = (
         f"{_ISA}, dma_compute",
         _always,
         _recompute_all(UPDATES, _sums),
+    ),
+    Deviation(
+        "activation_functions",
+        "logistic and tanh-GELU of narrow floats are evaluated in FP32 and rounded once",
+        "",
+        f"{_ISA}, activation",
+        _since_v2,
+        activations.compose,
     ),
     Deviation(
         "narrow_arithmetic",

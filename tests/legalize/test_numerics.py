@@ -32,6 +32,10 @@ def rounded(dtype: Any) -> Callable[[np.ndarray], np.ndarray]:
     return lambda x: x.astype(dtype).astype(np.float32)
 
 
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
+
+
 def matmul(x: Any, w: Any) -> Any:
     return x @ w
 
@@ -304,6 +308,18 @@ CASES = {
         (np.zeros(2, BF16), np.zeros(300, np.int32)),
         [300, 0],
         ieee=[256, 0],
+    ),
+    "bf16 logistic": Case(
+        "activation_functions",
+        lambda x: 1 / (jnp.exp(-x) + 1),
+        (X[0].astype(BF16),),
+        (1 / (1 + np.exp(-X[0].astype(BF16).astype(np.float64)))).astype(BF16),
+    ),
+    "bf16 gelu": Case(
+        "activation_functions",
+        jax.nn.gelu,
+        (X[0].astype(BF16),),
+        gelu(X[0].astype(BF16).astype(np.float64)).astype(BF16),
     ),
     "bf16 arithmetic": Case(
         "narrow_arithmetic",

@@ -17,7 +17,7 @@ from neuronjax.program.operators import Activation
 from neuronjax.program.program import Program
 from neuronjax.program.scalar_engine import Activate
 from neuronjax.program.walk import count_instructions, instructions
-from tests.lower.differential import Tolerance, lowered
+from tests.lower.differential import Tolerance, completed, emulated, lowered, on_cpu, sent
 from tests.lower.ranks import RANKS, per_core
 from tests.lower.test_matmul import drawn, held
 
@@ -73,6 +73,21 @@ def test_gelu_is_one_activation(dtype: str, approximate: bool) -> None:
     )
     function = Activation.GELU_APPRX_TANH if approximate else Activation.GELU
     assert activations(program, *Activation) == activations(program, function) == 1
+
+
+@pytest.mark.parametrize("function", [jax.nn.sigmoid, jax.nn.silu, jax.nn.gelu])
+def test_activations_of_narrow_numbers_are_those_of_the_host(function: Any) -> None:
+    """In the chip's numerics, for every BF16 number whose result is no subnormal."""
+    with np.errstate(invalid="ignore"):
+        numbers = np.arange(1 << 16, dtype=np.uint16).view(BF16).astype(np.float32)
+    x = np.where(np.abs(numbers) < 9, numbers, 1).astype(BF16).reshape(128, 512)
+    code = sent(jax.jit(function).trace(x), "chip")
+    program = completed(lowered(code))
+    (got,), (want,) = emulated(program, code, [[x]])[0], on_cpu(code, [x], excess_precision=False)
+    assert activations(program, Activation.SIGMOID, Activation.GELU_APPRX_TANH) == 1
+    is_normal = np.abs(want.astype(np.float32)) > np.finfo(np.float32).tiny
+    differ = (got != want) & is_normal
+    assert not differ.any(), (x[differ][:5], got[differ][:5], want[differ][:5])
 
 
 def gradient(x: jax.Array, y: jax.Array, scale: float = 1.0) -> jax.Array:

@@ -92,8 +92,13 @@ def _arguments(product: Product, name: str) -> list[tuple[Value, Value]]:
 
 
 def forward(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """x · erfc(-x / √2) / 2, and x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2."""
+    """x · erfc(-x / √2) / 2, and x · (1 + tanh(z)) / 2 or x / (1 + exp(-2z)), where z is
+    √(2/π) (x + 0.044715 x³)."""
     product = product_of(op.result)
+    for tail, argument in _arguments(product, "logistic"):
+        for x in product.without(tail) or ():
+            if product.is_about(1.0, x, tail) and _is_cubic(product_of(argument), 2 * _TANH, x):
+                return [writer.add("gelu_apprx_tanh", writer.convert(x, op.result.dtype))]
     if product.factors.total() != 2 or not _near(product.number, 0.5):
         return None
     for tail, argument in _arguments(product, "chlo.erfc"):
@@ -114,15 +119,21 @@ def _is_one_and_tanh(total: Value, x: Value) -> bool:
         made = unrounded(other).producer
         if number_of(constant) != 1 or made is None or made.name != "tanh":
             continue
-        inner = product_of(made.operands[0])
-        sums = [sum_ for sum_, _ in _arguments(inner, "add")]
-        if len(sums) == 1 and inner.is_about(_TANH, *sums):
-            assert sums[0].producer is not None
-            return any(
-                unrounded(linear) is x and product_of(cubic).is_about(_CUBIC, x, x, x)
-                for linear, cubic in _both_ways(sums[0].producer)
-            )
+        if _is_cubic(product_of(made.operands[0]), _TANH, x):
+            return True
     return False
+
+
+def _is_cubic(product: Product, number: float, x: Value) -> bool:
+    """Whether a product is number · (x + 0.044715 x³)."""
+    sums = [total for total, _ in _arguments(product, "add")]
+    if len(sums) != 1 or not product.is_about(number, *sums):
+        return False
+    assert sums[0].producer is not None
+    return any(
+        unrounded(linear) is x and product_of(cubic).is_about(_CUBIC, x, x, x)
+        for linear, cubic in _both_ways(sums[0].producer)
+    )
 
 
 def derivative(writer: Writer, op: Op) -> Sequence[Value] | None:

@@ -20,7 +20,6 @@ from neuronjax.lower.operations import PACKED, is_splat, is_widening, number_of,
 from neuronjax.lower.reduction.slide import windows_of
 from neuronjax.lower.rewrite import gelu
 from neuronjax.lower.rewrite.composed import expanded
-from neuronjax.lower.rewrite.gelu import unrounded
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.values.storage import is_native
 
@@ -110,17 +109,16 @@ def select(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 def divide(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)) of FP32: nothing is rounded between."""
     dividend, total = op.operands
-    added = _made_by(unrounded(total), "add")
-    if added is None or number_of(dividend) != 1:
+    added = _made_by(total, "add")
+    if added is None or number_of(dividend) != 1 or op.result.dtype != np.float32:
         return None
     for left, right in (added.operands, added.operands[::-1]):
-        power = _made_by(unrounded(left), "exponential")
-        inverse = _made_by(unrounded(power.operands[0]), "negate") if power is not None else None
+        power = _made_by(left, "exponential")
+        inverse = _made_by(power.operands[0], "negate") if power is not None else None
         if inverse is not None and number_of(right) == 1:
-            value = unrounded(inverse.operands[0])
-            return [writer.add("logistic", writer.convert(value, op.result.dtype))]
+            return [writer.add("logistic", inverse.operands[0])]
     return None
 
 
