@@ -76,15 +76,16 @@ def read_settings(
     """The arguments of a record that `values` has, by the names of its fields.
 
     Names in config.json that the family does not know are not looked at. `otherwise` is for fields
-    that are null, `given` for those that config.json does not decide. Raises ConfigError for a
-    value of another type or out of range.
+    that are null or not known, `given` for those that config.json does not decide. Raises
+    ConfigError for a value of another type or out of range.
     """
-    arguments = dict(given or {})
+    otherwise = otherwise or {}
+    arguments = {**otherwise, **(given or {})}
     types = get_type_hints(record)
     for name, known in _settings(record).items():
-        if name in arguments or known.key is None or not values.knows(known.key):
+        if name in (given or {}) or known.key is None or not values.knows(known.key):
             continue
-        value = _READERS[_kind(types[name])](values, known.key, (otherwise or {}).get(name))
+        value = _READERS[_kind(types[name])](values, known.key, otherwise.get(name))
         if value is None and NoneType not in get_args(types[name]):
             raise values.fail(known.key, f"{known.range or 'a value'} is needed")
         if not _fits(value, known):

@@ -46,7 +46,8 @@ class ModelStages:
 
     def embed(self, parameters: Any, rows: Rows) -> jax.Array:
         """The residual stream before the first block."""
-        x: jax.Array = self.model(parameters).embed(rows[0]["tokens"])
+        model = self.model(parameters)
+        x: jax.Array = model.embed(rows[0]["tokens"], _positions(model, rows[0]))
         return x
 
     def run(self, parameters: Any, x: jax.Array, rows: Rows, layers: int) -> jax.Array:
@@ -61,14 +62,19 @@ class ModelStages:
         model = self.model(own)
         if keys is not None:
             set_dropout(model, keys)
-        packed = {name: batch[name] for name in ("segments", "positions") if name in batch}
-        run: jax.Array = model.run(x, model.positions(batch["tokens"].shape[1], **packed))
+        run: jax.Array = model.run(x, _positions(model, batch))
         return run
 
     def loss(self, parameters: Any, x: jax.Array, rows: Rows) -> tuple[jax.Array, Any]:
         """What is minimised, and the sums of the objective."""
         loss = self.objective(_LastStage(self.model(parameters), x), *rows)
         return loss.total, loss
+
+
+def _positions(model: Any, batch: Mapping[str, jax.Array]) -> Any:
+    """Of the tokens of a batch, as the model takes them."""
+    packed = {name: batch[name] for name in ("segments", "positions") if name in batch}
+    return model.positions(batch["tokens"].shape[1], **packed)
 
 
 def make_pipeline(

@@ -54,7 +54,7 @@ class TextTower(nnx.Module):
 
     def __call__(self, tokens: jax.Array) -> TextFeatures:
         """The features of tokens [B, T], not projected. Raises InputError if T is too long."""
-        check_length(tokens, self.config.max_seq_len)
+        check_length(tokens.shape[1], self.config.max_seq_len)
         length = tokens.shape[1]
         x = self.embedding(tokens, self.dtype)
         x = penultimate = x + self.positions[:length].astype(x.dtype)

@@ -41,7 +41,7 @@ class DecoderConfig:
     )
     head_dim: int = setting(
         "head_dim",
-        "width of one head; even, because rotary positions turn pairs",
+        "width of one head; even if rotary positions turn its pairs",
         WIDTH,
         default=48,
     )
@@ -50,7 +50,7 @@ class DecoderConfig:
     )
     rotary: Rotary = field(default_factory=Rotary)
     norm_eps: float = setting(
-        "rms_norm_eps", "added to the mean square in RMSNorm", EPS, default=1e-5
+        "rms_norm_eps", "added to the mean square, or the variance, in norms", EPS, default=1e-5
     )
     tie_embeddings: bool = setting(
         "tie_word_embeddings", "the head is the transposed embedding table", default=True
@@ -70,9 +70,14 @@ class DecoderConfig:
         "attention_bias", "a bias of what attention puts out", default=False
     )
     mlp_bias: bool = setting("mlp_bias", "biases of the feed-forward block", default=False)
-    qk_norm: bool = False  # RMSNorm over each head of queries and keys
+    gated_mlp: bool = True  # a product of two projections; otherwise one projection
+    layer_norm: bool = False  # LayerNorm with biases in place of RMSNorm
+    qk_norm: bool = False  # a norm over each head of queries and keys
     norm_offset: float = 0.0  # added to every norm's scale
     sandwich_norms: bool = False  # a norm after attention and after the feed-forward block too
+    parallel_residual: bool = False  # attention and the feed-forward block have the same input, …
+    shared_norm: bool = False  # … of one norm
+    learned_positions: bool = False  # a table of max_seq_len vectors is added to the embeddings
     sliding_window: int | None = setting(
         None, "a query sees that many keys, itself included, …", TOKENS, default=None
     )
@@ -81,6 +86,11 @@ class DecoderConfig:
     no_rotary_layers: tuple[int, ...] = ()  # layers that do not know positions
     attention_scale: float | None = setting(
         "attention_multiplier", "of the scores; None = 1 / sqrt(head_dim)", FINITE, default=None
+    )
+    attention_scale_by_layer: bool = setting(
+        "scale_attn_by_inverse_layer_idx",
+        "scores of layer i are divided by i + 1 besides",
+        default=False,
     )
     attention_softcap: float | None = setting(
         None, "largest magnitude of the scores", POSITIVE, default=None
@@ -95,6 +105,7 @@ class DecoderConfig:
         "residual_multiplier", "of what each block adds to the residual stream", FINITE, default=1.0
     )
     logit_divisor: float = setting("logits_scaling", "of the logits", POSITIVE, default=1.0)
+    head_bias: bool = False  # of the logits
     experts: Experts | None = None  # a mixture of experts as feed-forward block, …
     dense_layers: tuple[int, ...] = ()  # … but not in these layers
 
@@ -106,8 +117,13 @@ class DecoderConfig:
                 f"num_kv_heads={self.num_kv_heads}: every key-value head serves the same number "
                 "of query heads"
             )
-        for rotary in filter(None, (self.rotary, self.sliding_rotary)):
+        for rotary in filter(None, map(self.layer_rotary, range(self.num_layers))):
             self._check_rotary(rotary)
+        if self.shared_norm and not self.parallel_residual:
+            raise ConfigError(
+                "shared_norm needs parallel_residual: otherwise attention and the feed-forward "
+                "block have different inputs"
+            )
         if self.sliding_layers and not self.sliding_window:
             raise ConfigError(
                 f"layers {list(self.sliding_layers)} have a sliding window, but "
@@ -141,6 +157,13 @@ class DecoderConfig:
             return None
         sliding = layer in self.sliding_layers and self.sliding_rotary is not None
         return self.sliding_rotary if sliding else self.rotary
+
+    def layer_scale(self, layer: int) -> float | None:
+        """What that layer's scores are multiplied by; None = 1 / sqrt(head_dim)."""
+        if not self.attention_scale_by_layer:
+            return self.attention_scale
+        scale = self.head_dim**-0.5 if self.attention_scale is None else self.attention_scale
+        return scale / (layer + 1)
 
     @property
     def boundaries(self) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Block, Decoder, Positions
-from models.decoder.weights import LLAMA, RENAMES
+from models.decoder.weights import LLAMA, LLAMA_LAYOUT
 from models.errors import ConfigError
 from models.layers.cache import KVCache
 from models.layers.linear import Linear
@@ -36,10 +36,11 @@ from models.weights.transforms import KERNEL
 
 EAGLE_KEYS = KeyTable(
     (row("fc.weight", "fc.kernel", KERNEL), row("fc.bias", "fc.bias"), *LLAMA),
-    RENAMES,
+    LLAMA_LAYOUT.renames,
     (r"(model\.)?embed_tokens\.weight", r"lm_head\.weight", r".*\.rotary_emb\.inv_freq"),
 )
-_SHARED = ("embedding.", "head.", "norm.")  # parameters that are the decoder's own
+# Parameters that are the decoder's own.
+_SHARED = ("embedding.", "position_embedding.", "head.", "head_bias", "norm.")
 _ENDS = "ends."
 
 
@@ -120,9 +121,9 @@ class Eagle(nnx.Module):
         (block,), rotary = self.blocks, self.config.layer_rotary(0)
         mask = causal_mask(slots, keys, window=block.window) & (keys > 0)
         turns = {} if rotary is None else {rotary: turn(slots, self.config.head_dim, rotary, None)}
-        x = self.fc(jnp.concatenate([self.ends.embed(tokens), before], axis=-1))
-        start = 0 if slots.ndim == 1 else slots[:, 0]
-        return block(x, Positions({block.window: mask}, turns), cache, start)
+        where = Positions({block.window: mask}, turns, slots)
+        x = self.fc(jnp.concatenate([self.ends.embed(tokens, where), before], axis=-1))
+        return block(x, where, cache, 0 if slots.ndim == 1 else slots[:, 0])
 
 
 def make_eagle(

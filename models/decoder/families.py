@@ -6,7 +6,6 @@ leaves out.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from models.architecture import Architecture
@@ -15,13 +14,14 @@ from models.decoder.model import Decoder
 from models.decoder.sharing import SHARING
 from models.decoder.weights import (
     GEMMA3,
-    HEAD,
-    LLAMA,
+    GPT2_LAYOUT,
+    GPT_NEOX_LAYOUT,
+    LLAMA_LAYOUT,
     MIXTRAL,
     PHI3,
+    PHI_LAYOUT,
     QWEN3_MOE,
-    TABLE,
-    key_table,
+    Layout,
 )
 from models.errors import ConfigError
 from models.layers.moe import Experts
@@ -29,8 +29,6 @@ from models.layers.rotary import Rotary
 from models.settings import read_settings, write_settings
 from models.weights.fields import Fields, read_dtype
 from models.weights.rotary_fields import read_rotary
-from models.weights.table import Row
-from models.weights.tied import stored_apart
 
 
 def _llama(fields: Fields, **changes: Any) -> DecoderConfig:
@@ -186,11 +184,38 @@ def _qwen3_moe(fields: Fields) -> DecoderConfig:
     )
 
 
-def _refine(config: DecoderConfig, tensors: Mapping[str, Any]) -> DecoderConfig:
-    """A head that is stored with numbers of its own counts, whatever the file says."""
-    if config.tie_embeddings and stored_apart(tensors, TABLE, HEAD):
-        return replace(config, tie_embeddings=False)
-    return config
+def _layer_norms(fields: Fields, **changes: Any) -> DecoderConfig:
+    """Before Llama: LayerNorm, and one projection in the feed-forward block, with biases."""
+    return _llama(fields, layer_norm=True, gated_mlp=False, mlp_bias=True, **changes)
+
+
+def _gpt2(fields: Fields) -> DecoderConfig:
+    fields.refuse("add_cross_attention", False, why="only models without an encoder are supported")
+    return _layer_norms(
+        fields,
+        hidden_dim=fields.positive("intermediate_size", 4 * fields.positive("hidden_size")),
+        attention_bias=True,
+        attention_out_bias=True,
+        attention_scale=None if fields.flag("scale_attn_weights") else 1.0,
+        learned_positions=True,
+        no_rotary_layers=_all_layers(fields),
+    )
+
+
+def _gpt_neox(fields: Fields) -> DecoderConfig:
+    return _layer_norms(fields, parallel_residual=fields.flag("use_parallel_residual"))
+
+
+def _phi(fields: Fields) -> DecoderConfig:
+    return _layer_norms(
+        fields,
+        attention_bias=True,
+        attention_out_bias=True,
+        qk_norm=fields.flag("qk_layernorm"),
+        parallel_residual=True,
+        shared_norm=True,
+        head_bias=True,
+    )
 
 
 def _architecture(
@@ -198,7 +223,7 @@ def _architecture(
     model_type: str,
     read_config: Callable[[Fields], DecoderConfig],
     defaults: Mapping[str, Any],
-    rows: tuple[Row, ...] = LLAMA,
+    layout: Layout = LLAMA_LAYOUT,
     aliases: Mapping[str, str] | None = None,
 ) -> Architecture:
     return Architecture(
@@ -211,8 +236,8 @@ def _architecture(
         aliases=aliases or {},
         model=Decoder,
         sharing=SHARING,
-        keys=partial(key_table, rows),
-        refine=_refine,
+        keys=layout.key_table,
+        refine=layout.refine,
     )
 
 
@@ -327,6 +352,57 @@ _QWEN3_MOE_FIELDS = {
     "norm_topk_prob": False,
     "decoder_sparse_step": 1,
 }
+_GPT2_FIELDS = {
+    "vocab_size": 50_257,
+    "hidden_size": 768,
+    "intermediate_size": None,  # four times as wide
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "hidden_act": "gelu_new",
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.02,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+}
+_LAYER_NORM_NAME = {"rms_norm_eps": "layer_norm_eps"}
+_GPT2_NAMES = {
+    "hidden_size": "n_embd",
+    "intermediate_size": "n_inner",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "hidden_act": "activation_function",
+    "max_position_embeddings": "n_positions",
+    "rms_norm_eps": "layer_norm_epsilon",
+}
+_GPT_NEOX_FIELDS = {
+    "vocab_size": 50_432,
+    "hidden_size": 6144,
+    "intermediate_size": 24_576,
+    "num_hidden_layers": 44,
+    "num_attention_heads": 64,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.02,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "rope_theta": 10_000.0,
+    "partial_rotary_factor": 0.25,
+    "use_parallel_residual": True,
+    "attention_bias": True,
+}
+_PHI_FIELDS = {
+    **_COMMON,
+    "vocab_size": 51_200,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 24,
+    "hidden_act": "gelu_new",
+    "rms_norm_eps": 1e-5,
+    "partial_rotary_factor": 0.5,
+    "qk_layernorm": False,
+}
 
 ARCHITECTURES = (
     _architecture("LlamaForCausalLM", "llama", _llama, LLAMA_FIELDS),
@@ -334,23 +410,37 @@ ARCHITECTURES = (
     _architecture("Qwen2ForCausalLM", "qwen2", _qwen2, _QWEN2_FIELDS),
     _architecture("Qwen3ForCausalLM", "qwen3", _qwen3, _QWEN3_FIELDS),
     _architecture("GraniteForCausalLM", "granite", _llama, _GRANITE_FIELDS),
-    _architecture("Phi3ForCausalLM", "phi3", _always_sliding, _PHI3_FIELDS, PHI3),
+    _architecture("Phi3ForCausalLM", "phi3", _always_sliding, _PHI3_FIELDS, Layout(PHI3)),
     _architecture("SmolLM3ForCausalLM", "smollm3", _smollm3, _SMOLLM3_FIELDS),
     _architecture(
         "Gemma3ForCausalLM",
         "gemma3_text",
         _gemma3,
         _GEMMA3_FIELDS,
-        GEMMA3,
+        Layout(GEMMA3),
         {"hidden_act": "hidden_activation"},
     ),
-    _architecture("MixtralForCausalLM", "mixtral", _mixtral, _MIXTRAL_FIELDS, MIXTRAL),
+    _architecture("MixtralForCausalLM", "mixtral", _mixtral, _MIXTRAL_FIELDS, Layout(MIXTRAL)),
     _architecture(
         "Qwen3MoeForCausalLM",
         "qwen3_moe",
         _qwen3_moe,
         _QWEN3_MOE_FIELDS,
-        QWEN3_MOE,
+        Layout(QWEN3_MOE),
         {"num_local_experts": "num_experts"},
     ),
+    _architecture("GPT2LMHeadModel", "gpt2", _gpt2, _GPT2_FIELDS, GPT2_LAYOUT, _GPT2_NAMES),
+    _architecture(
+        "GPTNeoXForCausalLM",
+        "gpt_neox",
+        _gpt_neox,
+        _GPT_NEOX_FIELDS,
+        GPT_NEOX_LAYOUT,
+        {
+            **_LAYER_NORM_NAME,
+            "partial_rotary_factor": "rotary_pct",
+            "rope_theta": "rotary_emb_base",
+        },
+    ),
+    _architecture("PhiForCausalLM", "phi", _phi, _PHI_FIELDS, PHI_LAYOUT, _LAYER_NORM_NAME),
 )

@@ -5,6 +5,7 @@ Axis names: B batch, T positions, S cache slots, D model width, V vocabulary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -15,12 +16,13 @@ from jax.typing import ArrayLike, DTypeLike
 from models.decoder.config import DecoderConfig
 from models.errors import InputError
 from models.layers.attention import Attention, CacheType
+from models.layers.axes import make_bias
 from models.layers.cache import KVCache
-from models.layers.embedding import Embedding
+from models.layers.embedding import Embedding, check_length
 from models.layers.masks import Visibility, causal_mask, segment_mask
-from models.layers.mlp import GatedMLP
+from models.layers.mlp import MLP, GatedMLP
 from models.layers.moe import MoE
-from models.layers.norms import RMSNorm
+from models.layers.norms import LayerNorm, RMSNorm
 from models.layers.paged_cache import PagedCache, Pages, Rows, last_outputs
 from models.layers.rotary import Rotary, Turn, turn
 from models.parallel.cache_split import CacheSplit, SplitPagedCache
@@ -28,14 +30,20 @@ from models.parallel.context import ContextParallel
 
 
 class Positions(NamedTuple):
-    """The inputs of layers that depend on positions: one entry per kind of layer."""
+    """The inputs of layers that depend on positions: masks and turns have one entry per kind of
+    layer."""
 
     masks: Mapping[int | None, jax.Array | Visibility]  # by window
     turns: Mapping[Rotary, Turn]
+    places: jax.Array  # of tokens in their texts, [T] or [B, T]
+
+
+Norm = RMSNorm | LayerNorm
 
 
 class Block(nnx.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x))."""
+    """x + attention(norm(x)), then x + mlp(norm(x)); with a parallel residual
+    x + attention(norm(x)) + mlp(norm(x))."""
 
     attention_norm: Callable[[jax.Array], jax.Array]
 
@@ -46,6 +54,7 @@ class Block(nnx.Module):
         out_stddev = stddev / (2 * config.num_layers) ** 0.5
         self.window, self.rotary = config.window(layer), config.layer_rotary(layer)
         self.residual_multiplier = config.residual_multiplier
+        self.parallel_residual = config.parallel_residual
         self.attention_norm = _norm(config)
         self.attention = Attention(
             config.dim,
@@ -54,16 +63,17 @@ class Block(nnx.Module):
             head_dim=config.head_dim,
             bias=config.attention_bias,
             out_bias=config.attention_out_bias,
-            qk_norm_eps=config.norm_eps if config.qk_norm else None,
-            norm_offset=config.norm_offset,
-            scale=config.attention_scale,
+            head_norm=(
+                partial(_norm, config, {"head_dim": config.head_dim}) if config.qk_norm else None
+            ),
+            scale=config.layer_scale(layer),
             softcap=config.attention_softcap,
             stddev=stddev,
             out_stddev=out_stddev,
             param_dtype=config.param_dtype,
             rngs=rngs,
         )
-        self.mlp_norm = _norm(config)
+        self.mlp_norm = None if config.shared_norm else _norm(config)
         self.mlp = _feed_forward(config, layer, stddev, out_stddev, rngs)
         self.attention_out_norm = _norm(config) if config.sandwich_norms else None
         self.mlp_out_norm = _norm(config) if config.sandwich_norms else None
@@ -71,15 +81,18 @@ class Block(nnx.Module):
     def __call__(
         self, x: jax.Array, positions: Positions, cache: CacheType, start: ArrayLike
     ) -> tuple[jax.Array, CacheType]:
+        normed = self.attention_norm(x)
         attended, cache = self.attention(
-            self.attention_norm(x),
+            normed,
             positions.masks[self.window],
             turn=None if self.rotary is None else positions.turns[self.rotary],
             cache=cache,
             start=start,
         )
-        x = self._add(x, attended, self.attention_out_norm)
-        return self._add(x, self.mlp(self.mlp_norm(x)), self.mlp_out_norm), cache
+        after = self._add(x, attended, self.attention_out_norm)
+        if self.mlp_norm is not None:
+            normed = self.mlp_norm(x if self.parallel_residual else after)
+        return self._add(after, self.mlp(normed), self.mlp_out_norm), cache
 
     @property
     def cache_scales(self) -> tuple[jax.Array, jax.Array] | None:
@@ -87,7 +100,7 @@ class Block(nnx.Module):
         scales = self.attention.cache_scales
         return None if scales is None else (scales.key[...], scales.value[...])
 
-    def _add(self, x: jax.Array, y: jax.Array, norm: RMSNorm | None) -> jax.Array:
+    def _add(self, x: jax.Array, y: jax.Array, norm: Norm | None) -> jax.Array:
         y = y if norm is None else norm(y)
         return x + _scaled(y, self.residual_multiplier)
 
@@ -110,19 +123,28 @@ class Decoder(nnx.Module):
         self.context = self.cache_split = None
         self.vocabulary_axes = ()
 
-        def embedding() -> Embedding:
+        def embedding(size: int = config.vocab_size, axis: str = "vocab") -> Embedding:
             return Embedding(
-                config.vocab_size,
+                size,
                 config.dim,
+                axis=axis,
                 stddev=config.initializer_range,
                 param_dtype=config.param_dtype,
                 rngs=rngs,
             )
 
         self.embedding = embedding()
+        self.position_embedding = (
+            embedding(config.max_seq_len, "positions") if config.learned_positions else None
+        )
         self.blocks = nnx.List([Block(config, i, rngs=rngs) for i in range(config.num_layers)])
         self.norm = _norm(config)
         self.head = None if config.tie_embeddings else embedding()
+        self.head_bias = (
+            make_bias({"vocab": config.vocab_size}, config.param_dtype)
+            if config.head_bias
+            else None
+        )
 
     def __call__(
         self,
@@ -140,7 +162,7 @@ class Decoder(nnx.Module):
         Raises InputError if only one of the two is given, or `pad` besides.
         """
         where = self.positions(tokens.shape[1], pad=pad, segments=segments, positions=positions)
-        return self.logits(self.run(self.embed(tokens), where))
+        return self.logits(self.run(self.embed(tokens, where), where))
 
     def positions(
         self,
@@ -150,7 +172,10 @@ class Decoder(nnx.Module):
         segments: jax.Array | None = None,
         positions: jax.Array | None = None,
     ) -> Positions:
-        """Of whole sequences, for `run`; arguments and errors as of a call."""
+        """Of whole sequences, for `embed` and `run`; arguments and errors as of a call."""
+        if self.position_embedding is not None:
+            cores = 1 if self.context is None else self.context.size
+            check_length(length * cores, self.config.max_seq_len)
         if segments is not None and positions is not None and pad is None:
             return self._packed_positions(segments, positions)
         if segments is not None or positions is not None:
@@ -158,17 +183,23 @@ class Decoder(nnx.Module):
         if self.context is None and pad is not None:
             return self._positions(length, length, 0, pad, length)
         if self.context is None:
-            return Positions(self._masks(None), self._turns(jnp.arange(length), length))
+            places = jnp.arange(length)
+            return Positions(self._masks(None), self._turns(places, length), places)
         if pad is not None:
             raise InputError("texts whose positions several cores share have no pad")
         whole = length * self.context.size
         places = self.context.own_positions(whole)
-        return Positions(self._masks(None), self._turns(places, whole))
+        return Positions(self._masks(None), self._turns(places, whole), places)
 
-    def embed(self, tokens: jax.Array) -> jax.Array:
+    def embed(self, tokens: jax.Array, where: Positions) -> jax.Array:
         """The residual stream [B, T, D] before the first block."""
         vectors = self.embedding(tokens, self.config.dtype)
-        return _scaled(vectors, self.config.embedding_multiplier)
+        x = _scaled(vectors, self.config.embedding_multiplier)
+        if self.position_embedding is None:
+            return x
+        # Slots behind a text have no position of their own; what is there has no meaning.
+        places = jnp.minimum(where.places, self.config.max_seq_len - 1)
+        return x + self.position_embedding(places, self.config.dtype)
 
     def run(self, x: jax.Array, where: Positions) -> jax.Array:
         """All blocks: the residual stream [B, T, D] of whole sequences -> the same."""
@@ -180,7 +211,8 @@ class Decoder(nnx.Module):
 
     def encode(self, tokens: jax.Array) -> jax.Array:
         """The normed output [B, T, D] of the last block for whole sequences [B, T]."""
-        return self.norm(self.run(self.embed(tokens), self.positions(tokens.shape[1])))
+        where = self.positions(tokens.shape[1])
+        return self.norm(self.run(self.embed(tokens, where), where))
 
     def extend(
         self,
@@ -199,7 +231,7 @@ class Decoder(nnx.Module):
         """
         end = start + (tokens.shape[1] if last is None else last + 1)
         where = self._positions(tokens.shape[1], cache[0].keys.shape[1], start, pad, end)
-        x, extended = self._blocks(self.embed(tokens), cache, where, start)
+        x, extended = self._blocks(self.embed(tokens, where), cache, where, start)
         if last is not None:
             x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
         return self.logits(x), extended
@@ -223,12 +255,12 @@ class Decoder(nnx.Module):
         slots = rows.positions(tokens.shape[1])
         key_slots = self._key_slots(rows.tables.shape[1], block_size)
         masks = {w: causal_mask(slots, key_slots, window=w) for w in self._windows()}
-        where = Positions(masks, self._turns(slots, None))
+        where = Positions(masks, self._turns(slots, None), slots)
         caches = [
             self._paged_cache(layer, rows, block.cache_scales)
             for layer, block in zip(pages, self.blocks, strict=True)
         ]
-        x, extended = self._blocks(self.embed(tokens), caches, where, rows.starts)
+        x, extended = self._blocks(self.embed(tokens, where), caches, where, rows.starts)
         x = self.norm(x)
         return x if whole else last_outputs(x, rows), [layer.pages for layer in extended]
 
@@ -280,14 +312,14 @@ class Decoder(nnx.Module):
         places = slots if pad is None else jnp.maximum(slots - pad[:, None], 0)
         text_length = end if pad is None else end - jnp.min(pad)
         masks = {w: causal_mask(slots, key_slots, window=w, pad=pad) for w in self._windows()}
-        return Positions(masks, self._turns(places, text_length))
+        return Positions(masks, self._turns(places, text_length), places)
 
     def _packed_positions(self, segments: jax.Array, places: jax.Array) -> Positions:
         """Of several texts in each row."""
         same = segment_mask(segments)
         lengths = jnp.max(jnp.where(same, places[:, None, :] + 1, 0), axis=-1, keepdims=True)
         masks = self._masks(segments)
-        return Positions(masks, self._turns(places, lengths))
+        return Positions(masks, self._turns(places, lengths), places)
 
     def _masks(self, segments: jax.Array | None) -> dict[int | None, jax.Array | Visibility]:
         """Of whole texts. Attention itself makes masks of them: they are never in memory for the
@@ -306,6 +338,8 @@ class Decoder(nnx.Module):
         config = self.config
         head = self.embedding if self.head is None else self.head
         logits = head.logits(x)
+        if self.head_bias is not None:
+            logits = logits + self.head_bias[...].astype(jnp.float32)
         if config.logit_divisor != 1:
             logits = logits / config.logit_divisor
         if config.logit_softcap is not None:
@@ -313,18 +347,16 @@ class Decoder(nnx.Module):
         return logits
 
 
-def _norm(config: DecoderConfig) -> RMSNorm:
-    return RMSNorm(
-        config.dim,
-        eps=config.norm_eps,
-        offset=config.norm_offset,
-        param_dtype=config.param_dtype,
-    )
+def _norm(config: DecoderConfig, axes: Mapping[str, int] | None = None) -> Norm:
+    """Over the residual stream, unless `axes` names another axis and its size."""
+    ((axis, size),) = (axes or {"residual": config.dim}).items()
+    make = LayerNorm if config.layer_norm else partial(RMSNorm, offset=config.norm_offset)
+    return make(size, eps=config.norm_eps, axis=axis, param_dtype=config.param_dtype)
 
 
 def _feed_forward(
     config: DecoderConfig, layer: int, stddev: float, out_stddev: float, rngs: nnx.Rngs
-) -> GatedMLP | MoE:
+) -> GatedMLP | MLP | MoE:
     if config.experts is not None and layer not in config.dense_layers:
         return MoE(
             config.dim,
@@ -335,7 +367,7 @@ def _feed_forward(
             param_dtype=config.param_dtype,
             rngs=rngs,
         )
-    return GatedMLP(
+    return (GatedMLP if config.gated_mlp else MLP)(
         config.dim,
         config.hidden_dim,
         act=config.act,

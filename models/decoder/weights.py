@@ -1,10 +1,15 @@
 """Key tables of decoders: the tensors of Hugging Face checkpoints and their parameters."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from models.decoder.config import DecoderConfig
+from models.weights.rows import dense_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
-from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL, Fused, Kernel
+from models.weights.tied import stored_apart
+from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL, Fused, FusedByHeads, Kernel
 
 _KEY, _BLOCK = "model.layers.{i}", "blocks.{i}"
 _ATTENTION, _MLP = f"{_BLOCK}.attention", f"{_BLOCK}.mlp"
@@ -89,14 +94,96 @@ QWEN3_MOE = (
     *LLAMA,
 )
 
-RENAMES = ((r"^(embed_tokens|layers|norm)\.", r"model.\1."),)  # saved without the head's prefix
-IGNORED = (r".*\.rotary_emb\.inv_freq",)
-TABLE, HEAD = "embed_tokens.weight", "lm_head.weight"
+_PHI_ATTENTION, _PHI_MLP = f"{_KEY}.self_attn", f"{_KEY}.mlp"
+PHI = (
+    *norm_rows(f"{_KEY}.input_layernorm", f"{_BLOCK}.attention_norm"),
+    *norm_rows("model.final_layernorm", "norm"),
+    *norm_rows(f"{_PHI_ATTENTION}.q_layernorm", f"{_ATTENTION}.query_norm"),
+    *norm_rows(f"{_PHI_ATTENTION}.k_layernorm", f"{_ATTENTION}.key_norm"),
+    *dense_rows(f"{_PHI_ATTENTION}.dense", f"{_ATTENTION}.output", OUTPUT_KERNEL),
+    *dense_rows(f"{_PHI_MLP}.fc1", f"{_MLP}.up"),
+    *dense_rows(f"{_PHI_MLP}.fc2", f"{_MLP}.down"),
+    row("lm_head.bias", "head_bias"),
+    *LLAMA,
+)
+
+_GPT2, _NEOX = "transformer.h.{i}", "gpt_neox.layers.{i}"
+_QUERY_KEY_VALUE = tuple(f"{_ATTENTION}.{name}" for name in ("query", "key", "value"))
+_KERNELS = [f"{name}.kernel" for name in _QUERY_KEY_VALUE]
+_BIASES = [f"{name}.bias" for name in _QUERY_KEY_VALUE]
+_CONV1D = Kernel(swap=False)  # of GPT-2's code: a linear layer that is stored [in, out]
+
+GPT2 = (
+    row("transformer.wte.weight", "embedding.table"),
+    row("transformer.wpe.weight", "position_embedding.table"),
+    *norm_rows(f"{_GPT2}.ln_1", f"{_BLOCK}.attention_norm"),
+    row(f"{_GPT2}.attn.c_attn.weight", _KERNELS, Fused(_CONV1D, axis=1)),
+    row(f"{_GPT2}.attn.c_attn.bias", _BIASES, Fused(FLAT)),
+    *dense_rows(f"{_GPT2}.attn.c_proj", f"{_ATTENTION}.output", Kernel(in_axes=2, swap=False)),
+    *norm_rows(f"{_GPT2}.ln_2", f"{_BLOCK}.mlp_norm"),
+    *dense_rows(f"{_GPT2}.mlp.c_fc", f"{_MLP}.up", _CONV1D),
+    *dense_rows(f"{_GPT2}.mlp.c_proj", f"{_MLP}.down", _CONV1D),
+    *norm_rows("transformer.ln_f", "norm"),
+    row("lm_head.weight", "head.table"),
+)
+
+GPT_NEOX = (
+    row("gpt_neox.embed_in.weight", "embedding.table"),
+    *norm_rows(f"{_NEOX}.input_layernorm", f"{_BLOCK}.attention_norm"),
+    row(f"{_NEOX}.attention.query_key_value.weight", _KERNELS, FusedByHeads()),
+    row(f"{_NEOX}.attention.query_key_value.bias", _BIASES, FusedByHeads()),
+    *dense_rows(f"{_NEOX}.attention.dense", f"{_ATTENTION}.output", OUTPUT_KERNEL),
+    *norm_rows(f"{_NEOX}.post_attention_layernorm", f"{_BLOCK}.mlp_norm"),
+    *dense_rows(f"{_NEOX}.mlp.dense_h_to_4h", f"{_MLP}.up"),
+    *dense_rows(f"{_NEOX}.mlp.dense_4h_to_h", f"{_MLP}.down"),
+    *norm_rows("gpt_neox.final_layer_norm", "norm"),
+    row("embed_out.weight", "head.table"),
+)
 
 
-def key_table(rows: tuple[Row, ...], config: DecoderConfig) -> KeyTable:
-    """The table of a family for one config: a tied head may be stored, but is not read."""
-    if not config.tie_embeddings:
-        return KeyTable(rows, RENAMES, IGNORED)
-    # A tied pair may be stored as either.
-    return KeyTable(rows, RENAMES, (*IGNORED, re.escape(HEAD)), ((f"model.{TABLE}", HEAD),))
+@dataclass(frozen=True)
+class Layout:
+    """The keys of a family of decoders."""
+
+    rows: tuple[Row, ...]
+    table: str = "model.embed_tokens.weight"  # the embedding's
+    head: str = "lm_head.weight"
+    # Of decoders that were saved without the head's prefix, and other names.
+    renames: tuple[tuple[str, str], ...] = ((r"^(embed_tokens|layers|norm)\.", r"model.\1."),)
+    ignored: tuple[str, ...] = (r".*\.rotary_emb\.inv_freq",)
+
+    def key_table(self, config: DecoderConfig) -> KeyTable:
+        """The table for one config: a tied head may be stored, but is not read."""
+        if not config.tie_embeddings:
+            return KeyTable(self.rows, self.renames, self.ignored)
+        # A tied pair may be stored as either.
+        ignored = (*self.ignored, re.escape(self.head))
+        return KeyTable(self.rows, self.renames, ignored, ((self.table, self.head),))
+
+    def refine(self, config: DecoderConfig, tensors: Mapping[str, Any]) -> DecoderConfig:
+        """A head that is stored with numbers of its own counts, whatever config.json says."""
+        table = self.table.partition(".")[2]  # with the head's prefix or without
+        if config.tie_embeddings and stored_apart(tensors, table, self.head):
+            return replace(config, tie_embeddings=False)
+        return config
+
+
+_MASKS = r".*\.(attn|attention)\.(bias|masked_bias)"  # constants of early versions
+LLAMA_LAYOUT = Layout(LLAMA)
+PHI_LAYOUT = Layout(PHI, renames=((r"^(embed_tokens|layers|final_layernorm)\.", r"model.\1."),))
+GPT2_LAYOUT = Layout(
+    GPT2,
+    table="transformer.wte.weight",
+    renames=((r"^(wte|wpe|h|ln_f)\.", r"transformer.\1."),),
+    ignored=(_MASKS,),
+)
+GPT_NEOX_LAYOUT = Layout(
+    GPT_NEOX,
+    table="gpt_neox.embed_in.weight",
+    head="embed_out.weight",
+    renames=(
+        (r"^(embed_in|layers|final_layer_norm)\.", r"gpt_neox.\1."),
+        (r"^lm_head\.", "embed_out."),
+    ),
+    ignored=(_MASKS, r".*\.rotary_emb\.inv_freq"),
+)

@@ -63,7 +63,7 @@ class Embeddings(nnx.Module):
 
         Raises InputError if T is too long.
         """
-        check_length(tokens, self.config.max_seq_len)
+        check_length(tokens.shape[1], self.config.max_seq_len)
         dtype = self.config.dtype
         x = self.word(tokens, dtype)
         if self.type is not None:

@@ -4,6 +4,7 @@ Axis names: B batch, T query positions, S key positions, K key-value heads, G qu
 key-value head, N = K·G query heads, H = head_dim, D model width.
 """
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar, overload
 
 import jax
@@ -15,7 +16,7 @@ from jax.typing import ArrayLike, DTypeLike
 from models.layers.cache import Cache, KVCache
 from models.layers.linear import Linear, fused_linear
 from models.layers.masks import Visibility
-from models.layers.norms import RMSNorm
+from models.layers.norms import LayerNorm, RMSNorm
 from models.layers.products import einsum_fp32
 from models.layers.rotary import Turn, apply_rotary
 
@@ -105,7 +106,7 @@ class Attention(nnx.Module):
     Ainslie et al., "GQA", 2023. Query head n uses key-value head n // (num_heads / num_kv_heads).
     `bias` is of queries, keys and values, unless `key_bias` says otherwise of the keys; so is
     `stddev`, unless `query_stddev` says otherwise of the queries.
-    With `qk_norm_eps`, queries and keys pass an RMSNorm over each head before they turn. Calling
+    Queries and keys pass a norm over each head before they turn if `head_norm` makes one. Calling
     the module is self-attention; `memory` and `attend` are attention over another text. `mix`,
     `dot_product_attention` at first, is what looks at keys. `fused`, False at first, lets
     self-attention make queries, keys and values by one product. `axes` are what the axes of query
@@ -128,8 +129,7 @@ class Attention(nnx.Module):
         bias: bool = False,
         key_bias: bool | None = None,
         out_bias: bool = False,
-        qk_norm_eps: float | None = None,
-        norm_offset: float = 0.0,
+        head_norm: Callable[[], RMSNorm | LayerNorm] | None = None,
         scale: float | None = None,
         softcap: float | None = None,
         axes: tuple[str, str] = ("heads", "kv_heads"),
@@ -152,17 +152,6 @@ class Attention(nnx.Module):
                 rngs=rngs,
             )
 
-        def head_norm() -> RMSNorm | None:
-            if qk_norm_eps is None:
-                return None
-            return RMSNorm(
-                head_dim,
-                eps=qk_norm_eps,
-                offset=norm_offset,
-                axis="head_dim",
-                param_dtype=param_dtype,
-            )
-
         self.mix, self.fused = dot_product_attention, False
         self.cache_scales = nnx.data(None)
         self.scale, self.softcap = scale, softcap
@@ -178,8 +167,8 @@ class Attention(nnx.Module):
             param_dtype=param_dtype,
             rngs=rngs,
         )
-        self.query_norm = head_norm()
-        self.key_norm = head_norm()
+        self.query_norm = None if head_norm is None else head_norm()
+        self.key_norm = None if head_norm is None else head_norm()
 
     @overload
     def __call__(
@@ -244,7 +233,9 @@ class Attention(nnx.Module):
         """x [B, T, D] looks at what `memory` made of another text -> [B, T, D]."""
         return self._mix(self._prepare(self.query(x), self.query_norm, None), memory, mask, bias)
 
-    def _prepare(self, heads: jax.Array, norm: RMSNorm | None, turn: Turn | None) -> jax.Array:
+    def _prepare(
+        self, heads: jax.Array, norm: RMSNorm | LayerNorm | None, turn: Turn | None
+    ) -> jax.Array:
         heads = heads if norm is None else norm(heads)
         return heads if turn is None else apply_rotary(heads, turn)
 

@@ -34,10 +34,9 @@ class Embedding(nnx.Module):
         return einsum_fp32("btd,vd->btv", x, self.table[...].astype(x.dtype))
 
 
-def check_length(tokens: jax.Array, longest: int) -> None:
-    """Raises InputError if texts, tokens [B, T], outgrow a model with so many positions."""
-    if tokens.shape[1] > longest:
+def check_length(length: int, longest: int) -> None:
+    """Raises InputError if texts of `length` tokens outgrow a model with so many positions."""
+    if length > longest:
         raise InputError(
-            f"the text has {tokens.shape[1]} tokens, but the model's context holds {longest}. "
-            "Shorten it."
+            f"the text has {length} tokens, but the model's context holds {longest}. Shorten it."
         )

@@ -42,10 +42,18 @@ class LayerNorm(nnx.Module):
     Ba et al., "Layer Normalization", 2016; the bias can be left out.
     """
 
-    def __init__(self, dim: int, *, eps: float, bias: bool = True, param_dtype: DTypeLike) -> None:
+    def __init__(
+        self,
+        dim: int,
+        *,
+        eps: float,
+        bias: bool = True,
+        axis: str = "residual",
+        param_dtype: DTypeLike,
+    ) -> None:
         self.eps = eps
-        self.scale = _scale("residual", dim, param_dtype)
-        self.bias = make_bias({"residual": dim}, param_dtype) if bias else None
+        self.scale = _scale(axis, dim, param_dtype)
+        self.bias = make_bias({axis: dim}, param_dtype) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x32 = x.astype(jnp.float32)

@@ -36,6 +36,14 @@ class TensorParallel:
             return x
         return jax.lax.all_gather(x, self.axes, axis=1, tiled=True)
 
+    def own(self, x: jax.Array) -> jax.Array:
+        """What every core has whole, [B, T, D] or [T, D] -> the residual stream's form of it."""
+        if not self.sequence:
+            return x
+        size = x.shape[-2] // jax.lax.axis_size(self.axes)
+        start = jax.lax.axis_index(self.axes) * size
+        return jax.lax.dynamic_slice_in_dim(x, start, size, axis=-2)
+
     def add_up(self, x: jax.Array) -> jax.Array:
         """Partial sums [B, T, …] -> the residual stream's form of the sums over cores."""
         if not self.sequence:
@@ -77,6 +85,17 @@ class AddedUp(nnx.Module):
         """[B, T, …] -> [B, T/cores, D]."""
         y = self.tensor.add_up(self.inner(x))
         return y if self.bias is None else y + self.bias[...].astype(y.dtype)
+
+
+class OwnEmbedding(nnx.Module):
+    """The vectors of positions, of which a core keeps its own."""
+
+    def __init__(self, inner: Embedding, tensor: TensorParallel) -> None:
+        self.inner, self.tensor = inner, tensor
+
+    def __call__(self, places: jax.Array, dtype: DTypeLike) -> jax.Array:
+        """Places [B, T] or [T] -> [B, T/cores, D] or [T/cores, D]."""
+        return self.tensor.own(self.inner(places, dtype))
 
 
 class PartialEmbedding(nnx.Module):

@@ -145,5 +145,25 @@ class Fused:
         return [np.concatenate(parts, self.axis)]
 
 
+@dataclass(frozen=True)
+class FusedByHeads:
+    """One tensor [heads · parts · head_dim, *in] that holds several parameters [*in, heads,
+    head_dim], each head's one after another: queries, keys and values of GPT-NeoX."""
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        *rest, heads, head_dim = shapes[0]
+        return [(heads * len(shapes) * head_dim, *rest)]
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        *rest, heads, head_dim = shapes[0]
+        by_heads = tensors[0].reshape(heads, len(shapes), head_dim, *rest)
+        return [np.moveaxis(by_heads[:, i], (0, 1), (-2, -1)) for i in range(len(shapes))]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        parts = [np.moveaxis(parameter, (-2, -1), (0, 1)) for parameter in parameters]
+        (stored,) = self.stored_shapes([parameter.shape for parameter in parameters])
+        return [np.stack(parts, axis=1).reshape(stored)]
+
+
 SAME, FLAT, KERNEL, OUTPUT_KERNEL = Same(), Flat(), Kernel(), Kernel(in_axes=2)
 CONV_1D, CONV_2D, POINTWISE = Permuted((2, 1, 0)), Permuted((2, 3, 1, 0)), Pointwise()

@@ -167,7 +167,7 @@ class Whisper(nnx.Module):
 
         Raises InputError if T is too long.
         """
-        check_length(tokens, self.config.max_seq_len)
+        check_length(tokens.shape[1], self.config.max_seq_len)
         length = tokens.shape[1]
         sound = self.decoder.memory(self.encoder(features))
         x, _ = self.decoder(tokens, sound, [None] * len(sound), length, 0, None)

@@ -29,6 +29,9 @@ NAMES = (
     "Gemma3ForCausalLM",
     "MixtralForCausalLM sliding window",
     "Qwen3MoeForCausalLM mixed with dense layers",
+    "GPT2LMHeadModel scores by layer",
+    "GPTNeoXForCausalLM",
+    "PhiForCausalLM norms of heads",
 )
 CASES = {case.name: case for case in DECODERS}
 LENGTH = 20

@@ -45,6 +45,17 @@ LONGROPE = {
     "long_factor": [1.0, 2.0, 4.0],
 }
 
+GPT2 = {
+    "vocab_size": 96,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+NEOX = {key: value for key, value in DECODER.items() if key != "num_key_value_heads"}
+
 
 def _decoder(architecture: str, variant: str = "", length: int = 12, **changes: Any) -> Case:
     return Case(architecture, variant, DECODER | changes, length)
@@ -141,6 +152,22 @@ DECODERS = (
         norm_topk_prob=False,
         mlp_only_layers=[0],
     ),
+    Case("GPT2LMHeadModel", config=GPT2),
+    Case(
+        "GPT2LMHeadModel",
+        "scores by layer",
+        GPT2
+        | {"n_inner": 48, "scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
+        untied=True,
+    ),
+    Case("GPTNeoXForCausalLM", config=NEOX | {"rotary_pct": 0.5}),
+    Case(
+        "GPTNeoXForCausalLM",
+        "sequential, no biases",
+        NEOX | {"use_parallel_residual": False, "attention_bias": False, "rotary_pct": 1.0},
+    ),
+    _decoder("PhiForCausalLM"),
+    _decoder("PhiForCausalLM", "norms of heads", qk_layernorm=True, partial_rotary_factor=0.25),
 )
 
 CASES = (*DECODERS, *text_cases.CASES, *media_cases.CASES)
