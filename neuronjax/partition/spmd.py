@@ -17,6 +17,7 @@ from neuronjax.jaxlib_api import hlo as xla_hlo
 from neuronjax.jaxlib_api import partitioner_dump
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.partition import stop
+from neuronjax.partition.combine import combine_all_reduces
 from neuronjax.partition.groups import mesh_groups
 
 PartitionCompile = Callable[[bytes, dict[str, Any]], None]
@@ -60,6 +61,7 @@ def _as_replicas(serialized: bytes, devices: int) -> bytes:
         module = hlo.load(xla_hlo.to_stablehlo(serialized))
         stop.remove(module)
         rewrite_to_replicas(module)
+        combine_all_reduces(module)
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), devices)
         module.operation.attributes["mhlo.num_replicas"] = count
         return hlo.dump(module)

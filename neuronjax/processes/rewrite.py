@@ -30,6 +30,7 @@ from neuronjax.hlo.structure import (
     terminator,
 )
 from neuronjax.jaxlib_api.mlir import ir, stablehlo
+from neuronjax.partition.combine import REDUCED_AS
 from neuronjax.processes import collective
 from neuronjax.processes.collective import Collective
 from neuronjax.processes.reduction import OF_TRUTH_VALUES, REDUCTIONS, Reduction
@@ -153,17 +154,11 @@ def _has_collective(op: Any) -> bool:
 _PACKED = {"i2": "i8", "i4": "i8", "ui2": "ui8", "ui4": "ui8", "f4E2M1FN": "f32"}
 """Types of less than a byte travel as others that hold their values."""
 
-_PROMOTED = {"bf16": "f32"} | dict.fromkeys(
-    ("f4E2M1FN", "f8E3M4", "f8E4M3", "f8E4M3FN", "f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E5M2",
-     "f8E5M2FNUZ"), "f16",
-)  # fmt: skip
-"""Narrow types are reduced as others and rounded at the end, as XLA:CPU does."""
-
 
 def _carried(type_: ir.Type, is_reduced: bool) -> ir.Type:
     """The type in which the values of a collective come to its function."""
     tensor = ir.RankedTensorType(type_)
-    table = _PACKED | _PROMOTED if is_reduced else _PACKED
+    table = _PACKED | REDUCED_AS if is_reduced else _PACKED
     other = table.get(str(tensor.element_type))
     return ir.RankedTensorType.get(tensor.shape, ir.Type.parse(other)) if other else type_
 
