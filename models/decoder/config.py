@@ -6,6 +6,7 @@ from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.moe import Experts
 from models.layers.rotary import Rotary
+from models.layers.text_heads import TextHeadConfig
 from models.settings import (
     DEVIATION,
     EPS,
@@ -106,6 +107,7 @@ class DecoderConfig:
     )
     logit_divisor: float = setting("logits_scaling", "of the logits", POSITIVE, default=1.0)
     head_bias: bool = False  # of the logits
+    head: TextHeadConfig | None = None  # in place of logits of the next token
     experts: Experts | None = None  # a mixture of experts as feed-forward block, …
     dense_layers: tuple[int, ...] = ()  # … but not in these layers
 

@@ -12,6 +12,7 @@ from models.architecture import Architecture
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
 from models.decoder.sharing import SHARING
+from models.decoder.text_model import TextDecoder
 from models.decoder.weights import (
     GEMMA3,
     GPT2_LAYOUT,
@@ -26,8 +27,9 @@ from models.decoder.weights import (
 from models.errors import ConfigError
 from models.layers.moe import Experts
 from models.layers.rotary import Rotary
+from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.settings import read_settings, write_settings
-from models.weights.fields import Fields, read_dtype
+from models.weights.fields import Fields, count_labels, read_dtype
 from models.weights.rotary_fields import read_rotary
 
 
@@ -241,6 +243,37 @@ def _architecture(
     )
 
 
+HEADS = ("feature-extraction", "text-classification", "token-classification")
+
+
+def _with_head(
+    language_model: Architecture, classes: str, task: str, layout: Layout
+) -> Architecture:
+    """The decoder of a language model with the head for another task."""
+
+    def read_config(fields: Fields) -> DecoderConfig:
+        head = TextHeadConfig(
+            task,
+            num_labels=count_labels(fields),
+            transform=False,
+            pooling="last",
+            output_bias=task == "token-classification",
+        )
+        config: DecoderConfig = language_model.read_config(fields)
+        return replace(config, head=head, tie_embeddings=True, head_bias=False)
+
+    return replace(
+        language_model,
+        name=classes + CLASSES[task],
+        task=task,
+        read_config=read_config,
+        model=TextDecoder,
+        sharing=None,
+        keys=layout.head_table,
+        refine=lambda config, tensors: config,
+    )
+
+
 _COMMON: Mapping[str, Any] = {
     "vocab_size": 32_000,
     "hidden_size": 4096,
@@ -404,7 +437,7 @@ _PHI_FIELDS = {
     "qk_layernorm": False,
 }
 
-ARCHITECTURES = (
+_LANGUAGE_MODELS = (
     _architecture("LlamaForCausalLM", "llama", _llama, LLAMA_FIELDS),
     _architecture("MistralForCausalLM", "mistral", _always_sliding, _MISTRAL_FIELDS),
     _architecture("Qwen2ForCausalLM", "qwen2", _qwen2, _QWEN2_FIELDS),
@@ -443,4 +476,19 @@ ARCHITECTURES = (
         },
     ),
     _architecture("PhiForCausalLM", "phi", _phi, _PHI_FIELDS, PHI_LAYOUT, _LAYER_NORM_NAME),
+)
+
+_CLASSIFIERS = (  # what the names of their classes begin with, and their keys
+    ("GPT2LMHeadModel", "GPT2", GPT2_LAYOUT),
+    ("PhiForCausalLM", "Phi", PHI_LAYOUT),
+    ("Qwen3ForCausalLM", "Qwen3", LLAMA_LAYOUT),
+)
+_BY_NAME = {architecture.name: architecture for architecture in _LANGUAGE_MODELS}
+ARCHITECTURES = (
+    *_LANGUAGE_MODELS,
+    *(
+        _with_head(_BY_NAME[name], classes, task, layout)
+        for name, classes, layout in _CLASSIFIERS
+        for task in HEADS
+    ),
 )

@@ -148,6 +148,7 @@ class Layout:
     rows: tuple[Row, ...]
     table: str = "model.embed_tokens.weight"  # the embedding's
     head: str = "lm_head.weight"
+    token_output: str = "score"  # classes of tokens
     # Of decoders that were saved without the head's prefix, and other names.
     renames: tuple[tuple[str, str], ...] = ((r"^(embed_tokens|layers|norm)\.", r"model.\1."),)
     ignored: tuple[str, ...] = (r".*\.rotary_emb\.inv_freq",)
@@ -159,6 +160,30 @@ class Layout:
         # A tied pair may be stored as either.
         ignored = (*self.ignored, re.escape(self.head))
         return KeyTable(self.rows, self.renames, ignored, ((self.table, self.head),))
+
+    def head_table(self, config: DecoderConfig) -> KeyTable:
+        """The table of a `TextDecoder`: decoders alone are stored without the prefix."""
+        task = "" if config.head is None else config.head.task
+        alone = task == "feature-extraction"
+        prefix = self.table.partition(".")[0] + "."
+        rows = (
+            row(
+                [key.text.removeprefix(prefix) if alone else key.text for key in old.keys],
+                [f"decoder.{parameter.text}" for parameter in old.parameters],
+                old.transform,
+            )
+            for old in self.rows
+        )
+        output = self.token_output if task == "token-classification" else "score"
+        return KeyTable(
+            (*rows, *(() if alone else dense_rows(output, "head.output"))),
+            ((f"^{re.escape(prefix)}", ""),) if alone else self.renames,
+            (
+                *self.ignored,
+                r"(lm_head|embed_out)\..*",
+                *((r"(score|classifier)\..*",) if alone else ()),
+            ),
+        )
 
     def refine(self, config: DecoderConfig, tensors: Mapping[str, Any]) -> DecoderConfig:
         """A head that is stored with numbers of its own counts, whatever config.json says."""
@@ -174,6 +199,7 @@ PHI_LAYOUT = Layout(PHI, renames=((r"^(embed_tokens|layers|final_layernorm)\.", 
 GPT2_LAYOUT = Layout(
     GPT2,
     table="transformer.wte.weight",
+    token_output="classifier",
     renames=((r"^(wte|wpe|h|ln_f)\.", r"transformer.\1."),),
     ignored=(_MASKS,),
 )
@@ -181,6 +207,7 @@ GPT_NEOX_LAYOUT = Layout(
     GPT_NEOX,
     table="gpt_neox.embed_in.weight",
     head="embed_out.weight",
+    token_output="classifier",
     renames=(
         (r"^(embed_in|layers|final_layer_norm)\.", r"gpt_neox.\1."),
         (r"^lm_head\.", "embed_out."),

@@ -41,14 +41,16 @@ class TextHeadConfig:
     act: str = "tanh"  # of the transform
     transform_bias: bool = True
     transform_norm: bool = False
-    pooling: str = "first"  # what stands for a whole text: its "first" token, or their "mean"
+    pooling: str = "first"  # what stands for a whole text: a key of POOLINGS
     output_bias: bool = True
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise ConfigError(f"the task {self.task!r} is not known; there are {', '.join(TASKS)}")
-        if self.pooling not in ("first", "mean"):
-            raise ConfigError(f"the pooling {self.pooling!r} is not known; there are first, mean")
+        if self.pooling not in POOLINGS:
+            raise ConfigError(
+                f"the pooling {self.pooling!r} is not known; there are {', '.join(POOLINGS)}"
+            )
         activation(self.act)
 
 
@@ -142,12 +144,7 @@ class TextHead(nnx.Module):
 
     def pooled(self, hidden: jax.Array, real: jax.Array | None) -> jax.Array:
         """One vector [B, D] per text."""
-        if self.config.pooling == "first":
-            return hidden[:, 0]
-        if real is None:
-            return jnp.mean(hidden, axis=1)
-        weights = real.astype(hidden.dtype)[..., None]
-        return jnp.sum(hidden * weights, axis=1) / jnp.sum(weights, axis=1)
+        return POOLINGS[self.config.pooling](hidden, real)
 
     def scores(self, x: jax.Array) -> jax.Array:
         """The outputs of vectors [..., D], FP32 [..., num_labels]."""
@@ -155,6 +152,32 @@ class TextHead(nnx.Module):
             raise TypeError(f"{self.config.task} has no labels")
         x = x if self.transform is None else self.transform(x)
         return self.output(x).astype(jnp.float32)
+
+
+def _first(hidden: jax.Array, real: jax.Array | None) -> jax.Array:
+    return hidden[:, 0]
+
+
+def _last(hidden: jax.Array, real: jax.Array | None) -> jax.Array:
+    """The last token that is not padding."""
+    if real is None:
+        return hidden[:, -1]
+    last = jnp.max(jnp.where(real, jnp.arange(hidden.shape[1]), 0), axis=1)
+    return jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
+
+
+def _mean(hidden: jax.Array, real: jax.Array | None) -> jax.Array:
+    if real is None:
+        return jnp.mean(hidden, axis=1)
+    weights = real.astype(hidden.dtype)[..., None]
+    return jnp.sum(hidden * weights, axis=1) / jnp.sum(weights, axis=1)
+
+
+POOLINGS: Mapping[str, Callable[[jax.Array, jax.Array | None], jax.Array]] = {
+    "first": _first,
+    "last": _last,
+    "mean": _mean,
+}
 
 
 def _features(

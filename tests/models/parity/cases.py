@@ -170,4 +170,15 @@ DECODERS = (
     _decoder("PhiForCausalLM", "norms of heads", qk_layernorm=True, partial_rotary_factor=0.25),
 )
 
-CASES = (*DECODERS, *text_cases.CASES, *media_cases.CASES)
+# Decoders with the heads of encoders.
+CLASSIFIERS = tuple(
+    Case(family + head, config=config | {"num_labels": 3})
+    for family, config in (
+        ("GPT2", GPT2 | {"pad_token_id": 0}),
+        ("Phi", DECODER),
+        ("Qwen3", DECODER | {"head_dim": 16}),
+    )
+    for head in ("Model", "ForSequenceClassification", "ForTokenClassification")
+)
+
+CASES = (*DECODERS, *CLASSIFIERS, *text_cases.CASES, *media_cases.CASES)
