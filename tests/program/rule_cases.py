@@ -63,6 +63,23 @@ class Case:
         )
 
 
+HELD = (
+    "sbuf %h : float32[32, 8] @0\n"
+    'kernel "filling" {{ sbuf %u : float32[32, 8] @16\nsbuf %s : float32[32, 8] @64\n{} }}'
+)
+"""A tile of the program that a kernel fills, beside or over a tile of its own."""
+FILLS_LAST = (
+    "memset dst=%u<0, 32>[0; 1:8] value=#0\n"
+    "reciprocal dst=%s<0, 32>[0; 1:8] data=%u<0, 32>[0; 1:8]\n"
+    "memset dst=%h<0, 32>[0; 1:8] value=#0"
+)
+FILLS_FIRST = (
+    "memset dst=%u<0, 32>[0; 1:8] value=#0\n"
+    "memset dst=%h<0, 32>[0; 1:8] value=#0\n"
+    "reciprocal dst=%s<0, 32>[0; 1:8] data=%u<0, 32>[0; 1:8]"
+)
+
+
 def both(rule: str, line: str, good: dict[str, str], bad: dict[str, str], **more: str) -> Case:
     """A case whose two kernels differ in words of one line."""
     return Case(rule, line.format(**good), line.format(**bad), **more)
@@ -193,6 +210,9 @@ CASES = [
          "loop i in 2 { reciprocal dst=%s<0, 32>[0; 1:8] data=%s<0, 32>[0; 1:8]\n"
          "memset dst=%t<0, 32>[0; 1:8] value=#0 }",
          fill="", tiles="sbuf %s : float32[32, 8] @0\nsbuf %t : float32[32, 8] @16"),
+    *(Case("overlap", read, read, good_outer=HELD.format(FILLS_LAST),
+           bad_outer=HELD.format(FILLS_FIRST), fill="", tiles="sbuf %o : float32[32, 8] @128")
+      for read in ("reciprocal dst=%o<0, 32>[0; 1:8] data=%h<0, 32>[0; 1:8]",)),
     Case("matmul shape", MM, MM.replace("[0; 1:128]", "[0; 1:129]").replace("%p<0, 128>",
          "%p<0, 128>")),
     Case("matmul shape", MM, MM.replace("%n<0, 128>[0; 1:512]", "%n<0, 64>[0; 1:512]")),

@@ -156,10 +156,11 @@ def _scopes(program: Program) -> Iterator[_Scope]:
             positions.setdefault(id(node), []).append(position)
     for place, kernel in kernels(program):
         here = positions.get(id(kernel), ())
+        length = _used(kernel.body, 0, touched)[1] if here and held else 0
         reached = {
-            buffer: [(0, _AT_THE_END)]
+            buffer: within
             for buffer, life in held.items()
-            if any(first <= position <= last for position in here for first, last in life)
+            if (within := sorted(span for at in here for span in _within(life, at + 1, length)))
         }
         lives = partial(_kernel_lives, kernel, touched, reached)
         yield place.path, (*kernel.buffers, *reached), lives, set(reached)
@@ -170,6 +171,19 @@ def _kernel_lives(kernel: Kernel, touched: _Touched, reached: _Lives) -> _Lives:
 
 
 _AT_THE_END = 1 << 62
+
+
+def _within(life: Life, start: int, length: int) -> Iterator[Span]:
+    """What of a life falls into a kernel, in positions of the kernel.
+
+    What is there before it lasts as long as the kernel: a kernel's own tiles hold nothing when it
+    starts, so they must not lie there.
+    """
+    for first, last in life:
+        if first < start <= last:
+            yield 0, _AT_THE_END
+        elif start <= first < start + length:
+            yield first - start, last - start if last < start + length else _AT_THE_END
 
 
 def _ordered(nodes: tuple[Node, ...], start: int = 0) -> Iterator[tuple[int, Node]]:
