@@ -9,8 +9,8 @@ from pathlib import Path
 from absl import flags
 
 from launch.program import run
-from launch.serving.asked import asked_of_flags, define_asked_flags
 from launch.serving.kinds import answer_file
+from launch.serving.model_choice import define_model_flags, model_choice_of_flags
 
 _REQUESTS = flags.DEFINE_string("requests", None, "File of requests.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "File of answers.", required=True)
@@ -19,9 +19,9 @@ _CONCURRENCY = flags.DEFINE_integer("concurrency", 64, "Requests under way.", lo
 
 def main() -> int:
     files = (Path(_REQUESTS.value), Path(_OUTPUT.value))
-    return answer_file(asked_of_flags(), *files, _CONCURRENCY.value)
+    return answer_file(model_choice_of_flags(), *files, _CONCURRENCY.value)
 
 
 if __name__ == "__main__":
-    define_asked_flags()
+    define_model_flags()
     run(main)

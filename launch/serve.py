@@ -8,17 +8,17 @@ from the model: text, vectors, classes.
 from absl import flags
 
 from launch.program import run
-from launch.serving.asked import asked_of_flags, define_asked_flags
 from launch.serving.config import ServerConfig
 from launch.serving.kinds import serve
+from launch.serving.model_choice import define_model_flags, model_choice_of_flags
 from launch.settings import define_flags, from_flags
 
 
 def main() -> int:
-    return serve(asked_of_flags(), from_flags(ServerConfig, flags.FLAGS.flag_values_dict()))
+    return serve(model_choice_of_flags(), from_flags(ServerConfig, flags.FLAGS.flag_values_dict()))
 
 
 if __name__ == "__main__":
-    define_asked_flags()
+    define_model_flags()
     define_flags(ServerConfig())
     run(main)

@@ -10,7 +10,6 @@ import jax
 from launch.errors import ModelError
 from launch.loading import progress
 from launch.program import say
-from launch.serving.asked import Asked
 from launch.serving.batch import answer_all, answered, read_lines
 from launch.serving.config import ServerConfig
 from launch.serving.http.app import make_app
@@ -18,13 +17,14 @@ from launch.serving.http.server import Server, bind, run
 from launch.serving.http.site import Site
 from launch.serving.media.images import image_model
 from launch.serving.media.speech import speech_model
+from launch.serving.model_choice import ModelChoice
 from launch.serving.pooling.settings import MODULES_FILE
 from launch.serving.pooling.site import pooled_model
 from launch.serving.server import language_model
 from launch.tasks.table import made_for
 from models.diffusion import pipeline as diffusion
 
-Open = Callable[[Asked], AbstractContextManager[Site]]
+Open = Callable[[ModelChoice], AbstractContextManager[Site]]
 
 RUNNERS: Mapping[str, Open] = {
     "generate": language_model,
@@ -43,18 +43,18 @@ KINDS: Mapping[str, str] = {
 }
 
 
-def open_site(asked: Asked) -> AbstractContextManager[Site]:
+def open_site(choice: ModelChoice) -> AbstractContextManager[Site]:
     """The model, ready to answer until the end of the block.
 
     Raises LaunchError or ModelsError, on entering too, for what cannot be served.
     """
-    return RUNNERS[_runner(asked)](asked)
+    return RUNNERS[_runner(choice)](choice)
 
 
-def serve(asked: Asked, config: ServerConfig) -> int:
+def serve(choice: ModelChoice, config: ServerConfig) -> int:
     """Serves until a signal ends it; the exit code."""
     listener = bind(config.host, config.port)
-    with listener, open_site(asked) as site:
+    with listener, open_site(choice) as site:
         server = Server(make_app(site, config), site.worker, grace=config.grace_period)
         host, port = listener.getsockname()[:2]
         say(f"{site.name} at http://{host}:{port}/v1 on {jax.default_backend()}; Ctrl-C ends it")
@@ -62,14 +62,14 @@ def serve(asked: Asked, config: ServerConfig) -> int:
     return 0
 
 
-def answer_file(asked: Asked, requests: Path, output: Path, concurrency: int) -> int:
+def answer_file(choice: ModelChoice, requests: Path, output: Path, concurrency: int) -> int:
     """Answers the requests of a file that have no answer yet; the exit code."""
     lines = read_lines(requests)
     done = answered(output)
     left = [line for line in lines if line.custom_id not in done]
     say(f"{len(left)} of {len(lines)} requests have no answer in {output} yet")
     output.parent.mkdir(parents=True, exist_ok=True)
-    with open_site(asked) as site, progress("answers", total=len(left)) as bar:
+    with open_site(choice) as site, progress("answers", total=len(left)) as bar:
 
         async def answer() -> None:
             site.worker.attach(asyncio.get_running_loop())
@@ -81,17 +81,17 @@ def answer_file(asked: Asked, requests: Path, output: Path, concurrency: int) ->
     return 0
 
 
-def _runner(asked: Asked) -> str:
-    if asked.names.runner != "auto":
-        return asked.names.runner
-    if asked.model is None:
+def _runner(choice: ModelChoice) -> str:
+    if choice.names.runner != "auto":
+        return choice.names.runner
+    if choice.model is None:
         return "generate"
-    if (asked.model / MODULES_FILE).is_file():  # of sentence-transformers
+    if (choice.model / MODULES_FILE).is_file():  # of sentence-transformers
         return "pooling"
-    made = made_for(asked.model)
+    made = made_for(choice.model)
     if made.task not in KINDS:
         raise ModelError(
-            f"--model={asked.model} is {made.name}, made for {made.task}, which is not served. "
+            f"--model={choice.model} is {made.name}, made for {made.task}, which is not served. "
             f"There are {', '.join(KINDS)}; python -m launch.run does the others."
         )
     return KINDS[made.task]

@@ -13,7 +13,6 @@ from launch.program import say
 from launch.serving.adapters.host import AdapterHost
 from launch.serving.adapters.registry import Registry
 from launch.serving.adapters.stacks import ReadAdapter, Stacks
-from launch.serving.asked import Asked
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.copies import cache_split, copies, split_mesh, with_split_positions
 from launch.serving.disaggregated import Disaggregated
@@ -24,6 +23,7 @@ from launch.serving.http.context import Served
 from launch.serving.http.generation import generation_site
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.site import Site
+from launch.serving.model_choice import ModelChoice
 from launch.serving.replicas import Replicas
 from launch.serving.runner.runner import Runner
 from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits
@@ -120,9 +120,9 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
 
 
 @contextmanager
-def language_model(asked: Asked) -> Iterator[Site]:
+def language_model(choice: ModelChoice) -> Iterator[Site]:
     """A language model behind an engine; other programs are compiled meanwhile."""
-    loaded = load(asked.checkpoint_dir, asked.model, asked.mesh, asked.engine)
+    loaded = load(choice.checkpoint_dir, choice.model, choice.mesh, choice.engine)
     with ExitStack() as stack:
         for runner in loaded.runners:
             programs = runner.programs
@@ -131,7 +131,7 @@ def language_model(asked: Asked) -> Iterator[Site]:
                 say(f"{len(left)} more programs are compiled while the first answers are made")
             beside = programs.compiled.beside(left, lambda: say("programs: all are compiled"))
             stack.enter_context(beside)
-        served = stack.enter_context(engine_of(loaded, asked.engine, asked.names))
+        served = stack.enter_context(engine_of(loaded, choice.engine, choice.names))
         yield generation_site(served)
 
 

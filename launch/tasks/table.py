@@ -56,12 +56,12 @@ def made_for(directory: Path) -> Made:
     return describe(directory).architecture
 
 
-def task_for(architecture: Made, asked: str | None, tasks: Mapping[str, Task] = TASKS) -> Task:
+def task_for(architecture: Made, requested: str | None, tasks: Mapping[str, Task] = TASKS) -> Task:
     """The task that was asked for, or the one the architecture is made for.
 
     Raises ModelError if there is no such task, or the architecture is made for another.
     """
-    name = ALIASES.get(asked, asked) if asked else architecture.task
+    name = ALIASES.get(requested, requested) if requested else architecture.task
     if name not in tasks:
         raise ModelError(
             f"{architecture.name} is supported, but the task {name!r} is not; there are "

@@ -13,10 +13,10 @@ from openai import AsyncOpenAI
 from launch.finetuning.adapter_files import save_adapter
 from launch.finetuning.lora import LoRA, adapt
 from launch.serving.adapters.registry import Registry
-from launch.serving.asked import Asked
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.kinds import open_site
+from launch.serving.model_choice import ModelChoice
 from launch.text import FileTokenizer
 from models import pretrained
 from models.generate import generate
@@ -111,8 +111,8 @@ def server(models: Models) -> Iterator[Listening]:
         max_lora_rank=4,
         lora_modules=",".join(f"{n}={models.directory.parent / n}" for n in ("all", "two")),
     )
-    asked = Asked(Path("unused"), models.directory, "model=1", engine, ModelNames())
-    with open_site(asked) as site, listening(site) as server:
+    choice = ModelChoice(Path("unused"), models.directory, "model=1", engine, ModelNames())
+    with open_site(choice) as site, listening(site) as server:
         yield server
 
 

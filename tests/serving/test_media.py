@@ -13,12 +13,12 @@ from openai import BadRequestError, OpenAI
 from PIL import Image
 from tokenizers import Tokenizer, models
 
-from launch.serving.asked import Asked
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.errors import ServingError
 from launch.serving.http.images import Size
 from launch.serving.kinds import open_site
 from launch.serving.media.images import read_sizes
+from launch.serving.model_choice import ModelChoice
 from models import pretrained
 from models.whisper.features import log_mel, read_spectrogram
 from models.whisper.transcription import read_instructions, transcribe
@@ -47,7 +47,7 @@ SPECTROGRAM = {
 def serving(directory: Path) -> Iterator[Listening]:
     engine = EngineConfig(num_seqs_buckets="2")
     with (
-        open_site(Asked(Path("unused"), directory, "model=1", engine, ModelNames())) as site,
+        open_site(ModelChoice(Path("unused"), directory, "model=1", engine, ModelNames())) as site,
         listening(site) as server,
     ):
         yield server
@@ -88,23 +88,23 @@ def test_speech_by_openais_client(speech: Path, speech_server: Listening, tmp_pa
         model.graph, model.parameters, features, instructions, model.config, language="de"
     )
     texts = [" ".join(f"w{token}" for token in row if token != 90) for row in expected.tolist()]
-    asked: dict[str, Any] = {"model": "speech", "language": "de"}
+    request: dict[str, Any] = {"model": "speech", "language": "de"}
     with OpenAI(base_url=f"{speech_server.url}/v1", api_key="x", max_retries=0) as client:
         create = client.audio.transcriptions.create
-        assert create(file=wav(sound), **asked).text == " ".join(texts)
-        assert create(file=wav(sound, "FLAC"), **asked, response_format="text") == (
+        assert create(file=wav(sound), **request).text == " ".join(texts)
+        assert create(file=wav(sound, "FLAC"), **request, response_format="text") == (
             " ".join(texts) + "\n"
         )
-        verbose = create(file=wav(sound), **asked, response_format="verbose_json")
+        verbose = create(file=wav(sound), **request, response_format="verbose_json")
         assert (verbose.language, len(verbose.segments)) == ("de", 2)
         assert verbose.duration == pytest.approx(1 + 500 / RATE)
         assert [segment.text for segment in verbose.segments] == texts
         detected = create(file=wav(sound), model="speech", response_format="verbose_json")
         assert detected.language in ("en", "de")
         drawn = {"temperature": 0.7, "extra_body": {"seed": 3}}
-        first, again = (create(file=wav(sound), **asked, **drawn).text for _ in range(2))
+        first, again = (create(file=wav(sound), **request, **drawn).text for _ in range(2))
         assert first == again != " ".join(texts)
-        vtt = create(file=wav(sound), **asked, response_format="vtt")
+        vtt = create(file=wav(sound), **request, response_format="vtt")
         assert vtt.startswith(f"WEBVTT\n\n00:00:00.000 --> 00:00:01.000\n{texts[0]}\n")
         name, data = wav(sound)
         (tmp_path / name).write_bytes(data)
@@ -148,18 +148,18 @@ def test_images_by_openais_client(tmp_path: Path) -> None:
 
     for server in serving(directory):
         with OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0) as client:
-            asked = {"model": "painter", "prompt": "a cat", "response_format": "b64_json"}
+            request = {"model": "painter", "prompt": "a cat", "response_format": "b64_json"}
             more: dict[str, Any] = {"num_inference_steps": 2, "seed": 5}
-            two = client.images.generate(**asked, n=2, size="16x16", extra_body=more).data
+            two = client.images.generate(**request, n=2, size="16x16", extra_body=more).data
             assert pixels(two[0]).shape == (16, 16, 3)
-            alone = client.images.generate(**asked, extra_body={**more, "seed": 6}).data
+            alone = client.images.generate(**request, extra_body={**more, "seed": 6}).data
             np.testing.assert_array_equal(pixels(two[1]), pixels(alone[0]))
             assert not np.array_equal(pixels(two[0]), pixels(two[1]))
             for line in examples("images"):
                 assert run_example(line, server, tmp_path).count("b64_json") == 2
             for wrong in ({"size": "512x512"}, {"n": 11}, {"prompt": ""}):
                 with pytest.raises(BadRequestError) as caught:
-                    client.images.generate(**{**asked, **wrong})
+                    client.images.generate(**{**request, **wrong})
                 assert caught.value.param == next(iter(wrong))
 
 

@@ -14,9 +14,9 @@ from openai import BadRequestError, OpenAI
 from scipy.special import expit, softmax
 
 from launch.errors import LaunchError
-from launch.serving.asked import Asked
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.kinds import open_site
+from launch.serving.model_choice import ModelChoice
 from launch.serving.pooling.settings import PoolingSettings, read_pooling
 from models import pretrained
 from models.parameters import merge
@@ -52,9 +52,9 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {**made, "decoder": folder / "decoder"}
 
 
-def asked(directory: Path, **names: str) -> Asked:
+def choose(directory: Path, **names: str) -> ModelChoice:
     engine = BUCKETS.get(directory.name, ENGINE)
-    return Asked(Path("unused"), directory, "model=1", engine, ModelNames(**names))
+    return ModelChoice(Path("unused"), directory, "model=1", engine, ModelNames(**names))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def servers(directories: dict[str, Path]) -> Iterator[dict[str, Listening]]:
                 listening(
                     stack.enter_context(
                         open_site(
-                            asked(directory, runner="pooling" if name == "decoder" else "auto")
+                            choose(directory, runner="pooling" if name == "decoder" else "auto")
                         )
                     )
                 )
@@ -249,4 +249,4 @@ def test_settings_of_sentence_transformers(
 def test_a_model_that_is_not_served(tmp_path: Path) -> None:
     directory = write(tmp_path / "fill", "BertForMaskedLM", vocab_size=len(WORDS))
     with pytest.raises(LaunchError, match="made for fill-mask, which is not served"):
-        open_site(asked(directory))
+        open_site(choose(directory))

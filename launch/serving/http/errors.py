@@ -44,10 +44,10 @@ def no_such_model(name: str, known: Sequence[str]) -> HTTPError:
     return HTTPError(NO_SUCH_MODEL, f"the model {name!r} does not exist; there is {names}", "model")
 
 
-def check_model(asked: str, served: str) -> None:
+def check_model(requested: str, served: str) -> None:
     """Raises HTTPError if a body asks for another model than the one that is served."""
-    if asked != served:
-        raise no_such_model(asked, [served])
+    if requested != served:
+        raise no_such_model(requested, [served])
 
 
 def describe(error: Exception) -> tuple[int, dict[str, Any]]:

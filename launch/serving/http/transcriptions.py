@@ -82,9 +82,9 @@ class Transcription(WholeAnswer):
         if not 0 <= temperature <= 1:
             raise body.fail("temperature", "a number from 0 to 1")
         known = speech.transcriber.instructions.tasks
-        asked = None if task == TRANSCRIBE and task not in known else task
+        requested = None if task == TRANSCRIBE and task not in known else task
         language = body.text("language", None)
-        manner = Manner(language, asked, temperature, body.integer("seed", 0))
+        manner = Manner(language, requested, temperature, body.integer("seed", 0))
         try:
             speech.transcriber.check(manner)
         except GenerationError as error:

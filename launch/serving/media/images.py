@@ -11,12 +11,12 @@ from launch.errors import ModelError
 from launch.loading import progress
 from launch.meshes import make_mesh, parse_mesh
 from launch.painter import Painter, Picture
-from launch.serving.asked import Asked
 from launch.serving.batcher import Batcher
 from launch.serving.errors import ServingError
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.images import Painting, Size, image_site
 from launch.serving.http.site import Site
+from launch.serving.model_choice import ModelChoice
 
 STEPS = 50  # of an image, unless a request says otherwise
 _SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
@@ -38,24 +38,26 @@ class PaintingWork:
 
 
 @contextmanager
-def image_model(asked: Asked) -> Iterator[Site]:
+def image_model(choice: ModelChoice) -> Iterator[Site]:
     """Images of prompts, with everything compiled."""
-    if asked.model is None:
+    if choice.model is None:
         raise ModelError("a model of images is served from its directory: give --model")
-    painter = Painter.open(asked.model, make_mesh(parse_mesh(asked.mesh)))
+    painter = Painter.open(choice.model, make_mesh(parse_mesh(choice.mesh)))
     side = painter.pipeline.image_size
-    sizes = read_sizes(asked.names.image_sizes, side, painter.pipeline.autoencoder.config.reduction)
+    sizes = read_sizes(
+        choice.names.image_sizes, side, painter.pipeline.autoencoder.config.reduction
+    )
     work = PaintingWork(painter)
     with progress("programs", total=len(sizes)) as bar:
         for size in sizes:
             work.compute([Picture("", None, size.height, size.width, 1, None, 0)])
             bar.update()
-    with Batcher[Picture, np.ndarray](work, max_waiting=asked.engine.max_num_waiting) as batcher:
+    with Batcher[Picture, np.ndarray](work, max_waiting=choice.engine.max_num_waiting) as batcher:
         yield image_site(
             Painting(
-                name=asked.name,
+                name=choice.name,
                 batcher=batcher,
-                metrics=BatchMetrics(batcher.load, asked.name),
+                metrics=BatchMetrics(batcher.load, choice.name),
                 sizes=sizes,
                 steps=STEPS,
                 created=int(time.time()),

@@ -10,12 +10,12 @@ from launch.errors import ModelError
 from launch.loading import load_with_progress, progress
 from launch.meshes import make_mesh, parse_mesh
 from launch.program import say
-from launch.serving.asked import Asked
 from launch.serving.batcher import Batcher
 from launch.serving.config import sizes
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.site import Site
 from launch.serving.http.transcriptions import Speech, speech_site
+from launch.serving.model_choice import ModelChoice
 from launch.serving.scheduler.buckets import powers
 from launch.transcriber import Heard, Manner, Transcriber, Window
 
@@ -46,17 +46,17 @@ class SpeechWork:
 
 
 @contextmanager
-def speech_model(asked: Asked) -> Iterator[Site]:
+def speech_model(choice: ModelChoice) -> Iterator[Site]:
     """Texts of sound, with everything compiled."""
-    model = asked.model
+    model = choice.model
     if model is None:
         raise ModelError("a model of speech is served from its directory: give --model")
-    mesh = make_mesh(parse_mesh(asked.mesh))
+    mesh = make_mesh(parse_mesh(choice.mesh))
     say(f"{model} on mesh {dict(mesh.shape)}")
     transcriber = Transcriber.open(model, lambda: load_with_progress(model, mesh))
-    given = asked.engine.num_seqs_buckets
+    given = choice.engine.num_seqs_buckets
     rows = (
-        sizes("num_seqs_buckets", given) if given else powers(1, asked.engine.max_num_seqs, FACTOR)
+        sizes("num_seqs_buckets", given) if given else powers(1, choice.engine.max_num_seqs, FACTOR)
     )
     work = SpeechWork(transcriber, rows)
     silence = next(iter(transcriber.windows(np.zeros(1))))
@@ -64,13 +64,13 @@ def speech_model(asked: Asked) -> Iterator[Site]:
         for count in rows:
             work.compute([Window(silence, Manner())] * count)
             bar.update()
-    with Batcher[Window, Heard](work, max_waiting=asked.engine.max_num_waiting) as batcher:
+    with Batcher[Window, Heard](work, max_waiting=choice.engine.max_num_waiting) as batcher:
         yield speech_site(
             Speech(
-                name=asked.name,
+                name=choice.name,
                 transcriber=transcriber,
                 batcher=batcher,
-                metrics=BatchMetrics(batcher.load, asked.name),
+                metrics=BatchMetrics(batcher.load, choice.name),
                 created=int(time.time()),
             )
         )

@@ -12,12 +12,12 @@ from launch.generator import load_run
 from launch.loading import load_with_progress, progress
 from launch.meshes import make_mesh, parse_mesh
 from launch.program import say
-from launch.serving.asked import Asked
 from launch.serving.batcher import Batcher
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.pooled import Pooled
 from launch.serving.http.pooling import pooling_site
 from launch.serving.http.site import Site
+from launch.serving.model_choice import ModelChoice
 from launch.serving.pooling.buckets import choose_text_buckets
 from launch.serving.pooling.heads import HEADS, TaskHead
 from launch.serving.pooling.runner import PoolingRunner, Text
@@ -30,13 +30,13 @@ LONGEST = 2048  # tokens of a text, unless a longer one is asked for
 
 
 @contextmanager
-def pooled_model(asked: Asked) -> Iterator[Site]:
+def pooled_model(choice: ModelChoice) -> Iterator[Site]:
     """Vectors or classes of texts, with everything compiled."""
-    model = _load(asked)
+    model = _load(choice)
     head = _head(model)
-    settings = _settings(asked, head)
+    settings = _settings(choice, head)
     context = min(model.config.max_seq_len, settings.longest or model.config.max_seq_len)
-    engine = asked.engine
+    engine = choice.engine
     if engine.max_model_len is None:
         engine = replace(engine, max_model_len=min(context, LONGEST))
     buckets = choose_text_buckets(engine, context)
@@ -52,10 +52,10 @@ def pooled_model(asked: Asked) -> Iterator[Site]:
     with Batcher[Text, np.ndarray](runner, max_waiting=engine.max_num_waiting) as batcher:
         yield pooling_site(
             Pooled(
-                name=asked.name,
+                name=choice.name,
                 batcher=batcher,
-                metrics=BatchMetrics(batcher.load, asked.name),
-                tokenizer=find_tokenizer(asked.files, model.config.vocab_size),
+                metrics=BatchMetrics(batcher.load, choice.name),
+                tokenizer=find_tokenizer(choice.files, model.config.vocab_size),
                 vocab_size=model.config.vocab_size,
                 longest=buckets.longest,
                 created=int(time.time()),
@@ -66,12 +66,12 @@ def pooled_model(asked: Asked) -> Iterator[Site]:
         )
 
 
-def _load(asked: Asked) -> Pretrained:
-    if asked.model is None:
-        return load_run(asked.checkpoint_dir, asked.mesh).model
-    mesh = make_mesh(parse_mesh(asked.mesh))
-    say(f"{asked.model} on mesh {dict(mesh.shape)}")
-    return load_with_progress(asked.model, mesh)
+def _load(choice: ModelChoice) -> Pretrained:
+    if choice.model is None:
+        return load_run(choice.checkpoint_dir, choice.mesh).model
+    mesh = make_mesh(parse_mesh(choice.mesh))
+    say(f"{choice.model} on mesh {dict(mesh.shape)}")
+    return load_with_progress(choice.model, mesh)
 
 
 def _head(model: Pretrained) -> TaskHead:
@@ -84,9 +84,9 @@ def _head(model: Pretrained) -> TaskHead:
     return HEADS[task]
 
 
-def _settings(asked: Asked, head: TaskHead) -> PoolingSettings:
-    settings = read_pooling(asked.files, head.pooling)
-    pooling = asked.names.pooling
+def _settings(choice: ModelChoice, head: TaskHead) -> PoolingSettings:
+    settings = read_pooling(choice.files, head.pooling)
+    pooling = choice.names.pooling
     return settings if pooling is None else replace(settings, pooling=pooling)
 
 

@@ -12,7 +12,7 @@ flags.disclaim_key_flags()
 
 
 @dataclass(frozen=True)
-class Asked:
+class ModelChoice:
     """What the command line says of the model."""
 
     checkpoint_dir: Path  # of a run
@@ -32,7 +32,7 @@ class Asked:
         return self.names.served_model_name or self.files.absolute().name
 
 
-def define_asked_flags() -> None:
+def define_model_flags() -> None:
     """The flags that say which model is to be served, and how."""
     flags.DEFINE_string("checkpoint_dir", "runs/main", "Directory of the run.")
     flags.DEFINE_string(
@@ -43,10 +43,10 @@ def define_asked_flags() -> None:
     define_flags(ModelNames())
 
 
-def asked_of_flags() -> Asked:
-    """What the flags of `define_asked_flags` say."""
+def model_choice_of_flags() -> ModelChoice:
+    """What the flags of `define_model_flags` say."""
     values = flags.FLAGS.flag_values_dict()
-    return Asked(
+    return ModelChoice(
         checkpoint_dir=Path(values["checkpoint_dir"]),
         model=None if values["model"] is None else Path(values["model"]),
         mesh=values["mesh"],
