@@ -67,10 +67,10 @@ CASES = {
         lambda x, u, v: (x @ u) @ v, (floats(8, 64), floats(64, 96), floats(96, 32)), 1
     ),
     "heads": Case(heads, (floats(2, 40, 64), floats(64, 2, 32), floats(64, 2, 32)), 1),
-    "convolutions": Case(lambda x, u, v: conv(conv(x, u), v), (IMAGE, TAPS, INNER[0]), 2),
-    "strides": Case(lambda x, u, v: conv(conv(x, u), v, 2), (IMAGE, TAPS, INNER[0]), 2),
-    "pooling": Case(pooled, (IMAGE, TAPS, INNER[0]), 3),
-    "block": Case(block, (IMAGE, TAPS, *INNER), 2),
+    "convolutions": Case(lambda x, u, v: conv(conv(x, u), v), (IMAGE, TAPS, INNER[0]), 1),
+    "strides": Case(lambda x, u, v: conv(conv(x, u), v, 2), (IMAGE, TAPS, INNER[0]), 1),
+    "pooling": Case(pooled, (IMAGE, TAPS, INNER[0]), 2),
+    "block": Case(block, (IMAGE, TAPS, *INNER), 1),
     "result as well": Case(
         lambda x, u, v: (x @ u, x @ u @ v), (floats(48, 64), floats(64, 96), floats(96, 32)), 2
     ),

@@ -107,7 +107,7 @@ class Loader:
         axes = (*step.loops, *step.inner, *free)
         turned = is_turned(operand, step, free)
         contracted = frozenset(self.product.contracted)
-        box = extents(operand, axes, contracted, turned=turned)
+        box = extents(operand, axes, contracted, turned=turned, partitions=step.partitions)
         slot = self.slot(slots) if slots > 1 else ZERO
         count = math.prod(axis.size for axis in step.partitions)
         size = math.prod(extent.size for extent in box)
@@ -118,7 +118,8 @@ class Loader:
 
     def panel_bytes(self, operand: Operand, free: Sequence[Axis], step: Step) -> int:
         axes = (*step.loops, *step.inner, *free)
-        box = extents(operand, axes, frozenset(self.product.contracted), turned=False)
+        contracted = frozenset(self.product.contracted)
+        box = extents(operand, axes, contracted, turned=False, partitions=step.partitions)
         return math.prod(extent.size for extent in box) * bytes_of(operand.dtype)
 
     def panels(

@@ -129,14 +129,27 @@ class Extent:
 
 
 def extents(
-    operand: Operand, axes: Sequence[Axis], contracted: frozenset[int], *, turned: bool
+    operand: Operand,
+    axes: Sequence[Axis],
+    contracted: frozenset[int],
+    *,
+    turned: bool,
+    partitions: Sequence[Axis] = (),
 ) -> tuple[Extent, ...]:
     """The free dimensions of a panel over `axes`, contracted ones outermost if it is `turned`."""
     groups: dict[int, list[Axis]] = {}
     for axis in axes:
         if axis.size > 1 and operand.strides[axis.dim]:
             groups.setdefault(operand.memory[axis.dim], []).append(axis)
-    unplaced = [_extent(operand, memory, group, contracted) for memory, group in groups.items()]
+    strides = [
+        (operand.memory[axis.dim], abs(operand.strides[axis.dim] * axis.step))
+        for axis in (*partitions, *axes)
+        if axis.size > 1
+    ]
+    unplaced = [
+        _extent(operand, memory, group, contracted, [s for other, s in strides if other != memory])
+        for memory, group in groups.items()
+    ]
     unplaced.sort(key=lambda extent: (not extent.contracted if turned else 0, -abs(extent.stride)))
     pitch = 1
     placed: list[Extent] = []
@@ -149,11 +162,17 @@ def extents(
 
 
 def _extent(
-    operand: Operand, memory: int, axes: Sequence[Axis], contracted: frozenset[int]
+    operand: Operand,
+    memory: int,
+    axes: Sequence[Axis],
+    contracted: frozenset[int],
+    others: Sequence[int],
 ) -> Extent:
+    """Of all `axes` along one dimension of memory; `others` are strides along other ones."""
     strides = [operand.strides[axis.dim] * axis.step for axis in axes]
     unit = math.gcd(*strides)
-    if unit <= NEAR:  # what lies between is loaded as well: long runs
+    # What lies between, and is no part of the panel by itself, is loaded as well: long runs.
+    if unit <= NEAR and not any(0 < stride < unit for stride in others):
         unit = 1
     unit *= 1 if strides[0] > 0 else -1
     size = 1 + sum((axis.size - 1) * s // unit for axis, s in zip(axes, strides, strict=True))

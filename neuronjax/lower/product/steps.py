@@ -65,7 +65,7 @@ def is_turned(operand: Operand, step: Step, free: Sequence[Axis]) -> bool:
     if abs(operand.strides[along.dim] * along.step) != 1:
         return False
     width = math.prod(axis.size for axis in free if operand.strides[axis.dim])
-    return width > 1 or math.prod(axis.size for axis in step.partitions) > NARROW
+    return width > NARROW
 
 
 MOST_TAPS = 64
