@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from launch.program import INTERRUPTED, say
+from launch import INTERRUPTED
+from launch.program import say
 
 GRACE_SECONDS = 120.0  # EC2 announces the end of a Spot instance two minutes ahead
 

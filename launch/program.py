@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from absl import app, logging
 
+from launch import INTERRUPTED
 from launch.errors import LaunchError
 from models.errors import ModelsError
 
 _NO_PLATFORM = "Unable to initialize backend"  # what JAX says of a platform that cannot start
-INTERRUPTED = 130  # 128 + SIGINT, the shell's convention
 
 
 def run(main: Callable[[], int]) -> None:
