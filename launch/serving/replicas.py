@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
 from functools import partial
 
 from launch.errors import LaunchError
@@ -120,15 +119,11 @@ class Replicas:
 
 def total_load(loads: Sequence[Load]) -> Load:
     """The sum of all entries."""
-    counters = Counters()
-    for load in loads:
-        for name, value in asdict(load.counters).items():
-            setattr(counters, name, getattr(counters, name) + value)
     return Load(
         running=sum(load.running for load in loads),
         waiting=sum(load.waiting for load in loads),
         slots=sum(load.slots for load in loads),
         blocks_held=sum(load.blocks_held for load in loads),
         blocks=sum(load.blocks for load in loads),
-        counters=counters,
+        counters=Counters.total([load.counters for load in loads]),
     )

@@ -150,7 +150,9 @@ def test_metrics_count_what_was_done(server: Running) -> None:
     assert grown["vllm:time_to_first_token_seconds_count"] == 1
     assert grown["vllm:inter_token_latency_seconds_count"] == 4
     assert grown["vllm:e2e_request_latency_seconds_count"] == 1
+    assert grown["vllm:request_decode_time_seconds_count"] == 1
     assert grown["vllm:request_success_total"] == 1
+    assert after["vllm:cache_config_info"] == 1
 
 
 def test_keys_and_limits(byte_runner: Runner) -> None:

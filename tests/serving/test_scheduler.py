@@ -144,6 +144,10 @@ def test_right_guesses_save_steps_and_a_stop_token_ends_among_them() -> None:
         assert list(each.answer) == alone
     assert quick.counters.decode_steps < 0.7 * plain.counters.decode_steps
     assert 0 < quick.counters.accepted_tokens < quick.counters.draft_tokens
+    by_position = quick.counters.accepted_by_position
+    assert len(by_position) == 3
+    assert sum(by_position) == quick.counters.accepted_tokens
+    assert list(by_position) == sorted(by_position, reverse=True)
     for stop in set(alone):
         scheduler = Scheduler(replace(LIMITS, guesses=3))
         each = sequence(prompt, 16, stop_tokens={stop}, one_by_one=True, speculates=True)

@@ -43,6 +43,34 @@ class _EngineCollector:
             counter = CounterMetricFamily(f"vllm:{name}", text, labels=["model_name"])
             counter.add_metric(self._labels, value)
             yield counter
+        yield self._accepted_by_position(load)
+        yield self._cache()
+
+    def _accepted_by_position(self, load: Load) -> Metric:
+        counter = CounterMetricFamily(
+            "vllm:spec_decode_num_accepted_tokens_per_pos",
+            "Guesses that were right, by their position in the row's guesses.",
+            labels=["model_name", "position"],
+        )
+        for position, accepted in enumerate(load.counters.accepted_by_position):
+            counter.add_metric([*self._labels, str(position)], accepted)
+        return counter
+
+    def _cache(self) -> Metric:
+        """What vLLM tells in labels, in its names."""
+        limits = self._engine.limits
+        values = {
+            "block_size": limits.block_size,
+            "num_gpu_blocks": limits.blocks,
+            "enable_prefix_caching": limits.prefix_caching,
+        }
+        info = GaugeMetricFamily(
+            "vllm:cache_config_info",
+            "The cache of a copy of the model.",
+            labels=["model_name", *values],
+        )
+        info.add_metric([*self._labels, *map(str, values.values())], 1.0)
+        return info
 
 
 class _Histogram:
@@ -108,6 +136,7 @@ class Metrics:
             "request_time_per_output_token_seconds", "Mean after the first.", SECONDS
         )
         self.whole = histogram("e2e_request_latency_seconds", "Until the end.", SECONDS)
+        self.decoding = histogram("request_decode_time_seconds", "After the first token.", SECONDS)
         self.prompt_tokens = histogram("request_prompt_tokens", "Of each request.", _TOKENS)
         self.answer_tokens = histogram("request_generation_tokens", "Of each request.", _TOKENS)
         done = Counter(
@@ -159,5 +188,6 @@ class Timer:
         if self.last is None or self.first is None:
             return
         self.metrics.whole.observe(self.last - self.began)
+        self.metrics.decoding.observe(self.last - self.first)
         if self.tokens > 1:
             self.metrics.per_token.observe((self.last - self.first) / (self.tokens - 1))

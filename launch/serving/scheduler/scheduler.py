@@ -70,7 +70,7 @@ class Scheduler:
         self.limits = limits
         self._worth_guessing = worth_guessing
         self._guessed = False  # the last step of decoding was one with guesses
-        self.counters = Counters()
+        self.counters = Counters(accepted_by_position=(0,) * limits.guesses)
         self.slots = Slots(limits.slots, limits.buckets.blocks[-1])
         self.pool = BlockPool(limits.blocks, limits.block_size, reuse=limits.prefix_caching)
         self._waiting = Waiting()
@@ -218,6 +218,10 @@ class Scheduler:
         self.counters.drafts += int((counts > 1).sum())
         self.counters.draft_tokens += int((counts - 1).sum())
         self.counters.accepted_tokens += int(more.sum())
+        self.counters.accepted_by_position = tuple(
+            before + int((more > position).sum())
+            for position, before in enumerate(self.counters.accepted_by_position)
+        )
         return right
 
     def _plan_decode(self, ready: np.ndarray) -> Step | None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -61,3 +62,16 @@ class Counters:
     drafts: int = 0  # rows with guesses
     draft_tokens: int = 0  # guesses
     accepted_tokens: int = 0  # of them: right
+    accepted_by_position: tuple[int, ...] = ()  # of them: the first, second, … guess of a row
+
+    @classmethod
+    def total(cls, parts: Items["Counters"]) -> "Counters":
+        """The sum of the counters of several engines."""
+        values = {
+            field.name: [getattr(part, field.name) for part in parts] for field in fields(cls)
+        }
+        positions = values.pop("accepted_by_position")
+        return cls(
+            **{name: sum(counts) for name, counts in values.items()},
+            accepted_by_position=tuple(map(sum, zip_longest(*positions, fillvalue=0))),
+        )
