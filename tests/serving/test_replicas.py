@@ -12,6 +12,7 @@ from launch.serving.engine import Engine
 from launch.serving.errors import OverloadedError, RequestError
 from launch.serving.replicas import Replicas
 from launch.serving.requests import Request, SamplingParameters
+from launch.serving.scheduler.steps import Counters
 from tests.serving.engines import GREEDY, LIMITS, Clients, Model, ask, random_requests, tiny_model
 from tests.serving.test_engine import FULL, VOCABULARY, greedy_tokens
 
@@ -92,3 +93,13 @@ def test_blocks_move_and_what_is_full_is_told(runners: list[Any]) -> None:
         pytest.raises(OverloadedError, match="0 requests wait"),
     ):
         engine.submit(Request("b", [1], 1))
+
+
+def test_counters_of_engines_with_and_without_guesses_add_up() -> None:
+    """One that only prefills guesses nothing, so it has no positions."""
+    parts = [
+        Counters(decode_steps=2),
+        Counters(decode_steps=3, accepted_tokens=6, accepted_by_position=(4, 2)),
+    ]
+    expected = Counters(decode_steps=5, accepted_tokens=6, accepted_by_position=(4, 2))
+    assert Counters.total(parts) == expected
