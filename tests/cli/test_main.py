@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import runpy
+import sys
 import tomllib
 
 import pytest
@@ -29,6 +31,17 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--version"])
+    assert capsys.readouterr().out == f"neuronjax {__version__}\n"
+
+
+def test_the_package_is_the_command_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m neuronjax`."""
+    monkeypatch.setattr(sys, "argv", ["neuronjax", "--version"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("neuronjax", run_name="__main__")
+    assert end.value.code == 0
     assert capsys.readouterr().out == f"neuronjax {__version__}\n"
 
 
