@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from models.errors import ConfigError
 from models.layers.activations import activation
+from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
 from models.settings import (
     COUNT,
@@ -40,6 +41,7 @@ class EncoderConfig:
     )
     # RoBERTa: positions count the tokens other than this one, and begin one after it.
     position_pad: int | None = None
+    rotary: Rotary | None = None  # RoFormer: heads turn, and there is no table of positions
     relative_buckets: int = 0  # MPNet: buckets of a relative position bias; 0 = no bias
     # ALBERT: consecutive layers are one group of blocks, again and again.
     num_groups: int | None = setting(
@@ -73,7 +75,17 @@ class EncoderConfig:
                 f"embedding_dim={self.embedding_dim} differs from dim={self.dim}: set "
                 "embedding_projection"
             )
+        if self.rotary is not None and self.head_dim % 2:
+            raise ConfigError(
+                f"heads of dim={self.dim} / num_heads={self.num_heads} are {self.head_dim} wide, "
+                "which is odd: rotary positions turn pairs"
+            )
         activation(self.act)
+
+    @property
+    def head_dim(self) -> int:
+        """The width of one head."""
+        return self.dim // self.num_heads
 
     @property
     def num_blocks(self) -> int:

@@ -11,7 +11,17 @@ from typing import Any
 from models.architecture import Architecture
 from models.encoder.config import EncoderConfig
 from models.encoder.model import Encoder
-from models.encoder.weights import ALBERT, BERT, DISTILBERT, ELECTRA, MPNET, ROBERTA, Layout
+from models.encoder.weights import (
+    ALBERT,
+    BERT,
+    DISTILBERT,
+    ELECTRA,
+    MPNET,
+    ROBERTA,
+    ROFORMER,
+    Layout,
+)
+from models.layers.rotary import Rotary
 from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.settings import read_settings
 from models.weights.fields import Fields, count_labels, read_dtype
@@ -24,7 +34,8 @@ class Heads:
     fill_mask: str
     features: str | None = "tanh"
     classify: str = "tanh"
-    choose: str = "tanh"
+    choose: str | None = "tanh"
+    choose_pooling: str = "first"
 
     def config(self, fields: Fields, task: str) -> TextHeadConfig:
         acts: Mapping[str, str | None] = {
@@ -40,6 +51,7 @@ class Heads:
             transform=act is not None,
             act=act or "tanh",
             transform_norm=task == "fill-mask",
+            pooling=self.choose_pooling if task == "multiple-choice" else "first",
         )
 
 
@@ -87,6 +99,24 @@ def _electra(fields: Fields, task: str) -> EncoderConfig:
     heads = Heads("gelu", features=None, classify="gelu", choose=fields.text("summary_activation"))
     is_projected = fields.positive("embedding_size") != fields.positive("hidden_size")
     return _encoder(fields, task, heads, embedding_projection=is_projected)
+
+
+def _roformer(fields: Fields, task: str) -> EncoderConfig:
+    fields.refuse("rotary_value", False, why="only queries and keys can turn")
+    if task == "multiple-choice":
+        fields.refuse("summary_type", "last", why="only the last place's vector is supported")
+        fields.refuse("summary_use_proj", False, why="only heads without projection are supported")
+    act, dim = fields.text("hidden_act"), fields.positive("hidden_size")
+    heads = Heads(act, features=None, classify=act, choose=None, choose_pooling="end")
+    width = fields.positive("embedding_size", dim)
+    return _encoder(
+        fields,
+        task,
+        heads,
+        rotary=Rotary(),
+        embedding_dim=width,
+        embedding_projection=width != dim,
+    )
 
 
 def _refine(config: EncoderConfig, tensors: Mapping[str, Any]) -> EncoderConfig:
@@ -161,6 +191,12 @@ _ELECTRA = {
     "intermediate_size": 1024,
     "summary_activation": "gelu",
 }
+_ROFORMER = {
+    **_BERT,
+    "vocab_size": 50_000,
+    "embedding_size": None,  # as wide as the blocks
+    "max_position_embeddings": 1536,
+}
 _DISTILBERT_NAMES = {
     "hidden_size": "dim",
     "num_hidden_layers": "n_layers",
@@ -178,5 +214,6 @@ FAMILIES = (
     Family("Albert", "albert", _albert, ALBERT, _ALBERT),
     Family("Electra", "electra", _electra, ELECTRA, _ELECTRA),
     Family("MPNet", "mpnet", _mpnet, MPNET, _MPNET),
+    Family("RoFormer", "roformer", _roformer, ROFORMER, _ROFORMER),
 )
 ARCHITECTURES = tuple(family.architecture(task) for family in FAMILIES for task in CLASSES)

@@ -15,6 +15,7 @@ from models.layers.linear import Linear
 from models.layers.masks import text_mask
 from models.layers.norms import LayerNorm
 from models.layers.relative import RelativeBias
+from models.layers.rotary import Turn, turn
 from models.layers.text_heads import Outputs, TextHead, outputs_per_text
 
 RELATIVE_DISTANCE = 128  # MPNet: farther tokens share a bucket
@@ -37,7 +38,7 @@ class Embeddings(nnx.Module):
 
         self.config = config
         self.word = embedding(config.vocab_size)
-        self.position = embedding(config.num_positions)
+        self.position = embedding(config.num_positions) if config.rotary is None else None
         self.type = embedding(config.type_vocab_size) if config.type_vocab_size else None
         self.norm = LayerNorm(
             config.embedding_dim, eps=config.norm_eps, param_dtype=config.param_dtype
@@ -68,7 +69,9 @@ class Embeddings(nnx.Module):
         x = self.word(tokens, dtype)
         if self.type is not None:
             x = x + self.type(jnp.zeros_like(tokens) if types is None else types, dtype)
-        x = self.norm(x + self.position(self._positions(tokens, places), dtype))
+        if self.position is not None:
+            x = x + self.position(self._positions(tokens, places), dtype)
+        x = self.norm(x)
         return x if self.project is None else self.project(x)
 
     def _positions(self, tokens: jax.Array, places: jax.Array | None) -> jax.Array:
@@ -99,8 +102,14 @@ class Block(nnx.Module):
         self.mlp = shape.mlp(rngs)
         self.mlp_norm = shape.norm()
 
-    def __call__(self, x: jax.Array, mask: jax.Array | None, bias: jax.Array | None) -> jax.Array:
-        attended, _ = self.attention(x, mask, bias=bias)
+    def __call__(
+        self,
+        x: jax.Array,
+        mask: jax.Array | None,
+        bias: jax.Array | None,
+        turn: Turn | None,
+    ) -> jax.Array:
+        attended, _ = self.attention(x, mask, bias=bias, turn=turn)
         x = self.attention_norm(x + attended)
         return self.mlp_norm(x + self.mlp(x))
 
@@ -173,6 +182,8 @@ class Encoder(nnx.Module):
         slots = jnp.arange(tokens.shape[1])
         mask = text_mask(real, segments)
         bias = None if self.relative is None else self.relative(slots, slots)
+        rotary, places = self.config.rotary, slots if positions is None else positions
+        turned = None if rotary is None else turn(places, self.config.head_dim, rotary)
         for number in self.config.order:
-            x = self.blocks[number](x, mask, bias)
+            x = self.blocks[number](x, mask, bias, turned)
         return x

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.encoder.config import EncoderConfig
 from models.weights.rows import dense_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
 from models.weights.text_heads import HeadKeys
-from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL
+from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL, Interleaved
 
 RENAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # as converted from TensorFlow
 PARTS = r"^(embeddings|embeddings_project|encoder|transformer|pooler)\."  # of encoders
@@ -27,11 +27,14 @@ class BlockKeys:
     up: str
     down: str
     mlp_norm: str
+    interleaved: bool = False  # the numbers of a rotary pair lie side by side
 
     def rows(self, key: str, parameter: str) -> Iterator[Row]:
         """The rows of the block whose keys begin with `key`."""
         for part, name in (("query", self.query), ("key", self.key), ("value", self.value)):
-            yield from dense_rows(f"{key}.{name}", f"{parameter}.attention.{part}", KERNEL, FLAT)
+            turns = self.interleaved and part != "value"
+            kernel, bias = (Interleaved(KERNEL), Interleaved(FLAT)) if turns else (KERNEL, FLAT)
+            yield from dense_rows(f"{key}.{name}", f"{parameter}.attention.{part}", kernel, bias)
         output = f"{parameter}.attention.output"
         yield from dense_rows(f"{key}.{self.output}", output, OUTPUT_KERNEL)
         yield from norm_rows(f"{key}.{self.attention_norm}", f"{parameter}.attention_norm")
@@ -237,4 +240,18 @@ ELECTRA = Layout(
         "multiple-choice": HeadKeys(transform="sequence_summary.summary", output="classifier"),
     },
     pooler=None,
+)
+
+ROFORMER = Layout(
+    prefix="roformer",
+    block="encoder.layer.{i}",
+    parts=replace(_BERT_PARTS, interleaved=True),
+    heads={
+        **BERT.heads,
+        "feature-extraction": HeadKeys(),
+        "text-classification": _TWO_LAYERS,
+        "multiple-choice": HeadKeys(output="classifier"),
+    },
+    pooler=None,
+    others=(r"(roformer\.)?encoder\.embed_positions\.weight",),
 )

@@ -173,9 +173,15 @@ def _mean(hidden: jax.Array, real: jax.Array | None) -> jax.Array:
     return jnp.sum(hidden * weights, axis=1) / jnp.sum(weights, axis=1)
 
 
+def _end(hidden: jax.Array, real: jax.Array | None) -> jax.Array:
+    """The last place, be it padding or not."""
+    return hidden[:, -1]
+
+
 POOLINGS: Mapping[str, Callable[[jax.Array, jax.Array | None], jax.Array]] = {
     "first": _first,
     "last": _last,
+    "end": _end,
     "mean": _mean,
 }
 

@@ -165,5 +165,26 @@ class FusedByHeads:
         return [np.stack(parts, axis=1).reshape(stored)]
 
 
+@dataclass(frozen=True)
+class Interleaved:
+    """One tensor whose heads have the two numbers of a rotary pair side by side; the parameter's
+    have all first numbers, then all second ones. `part` says how it lies otherwise."""
+
+    part: Transform
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        return self.part.stored_shapes(shapes)
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        (pairs,) = self.part.split(tensors, shapes)
+        *rest, width = pairs.shape
+        return [pairs.reshape(*rest, width // 2, 2).swapaxes(-1, -2).reshape(shapes[0])]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        *rest, width = parameters[0].shape
+        halves = parameters[0].reshape(*rest, 2, width // 2)
+        return self.part.join([halves.swapaxes(-1, -2).reshape(*rest, width)])
+
+
 SAME, FLAT, KERNEL, OUTPUT_KERNEL = Same(), Flat(), Kernel(), Kernel(in_axes=2)
 CONV_1D, CONV_2D, POINTWISE = Permuted((2, 1, 0)), Permuted((2, 3, 1, 0)), Pointwise()

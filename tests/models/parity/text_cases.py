@@ -42,6 +42,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Albert": FACTORISED | {"num_hidden_layers": 3},
     "Electra": FACTORISED,
     "MPNet": ENCODER,
+    "RoFormer": FACTORISED,
     "ModernBert": MODERNBERT,
 }
 HEADS = (
