@@ -74,6 +74,9 @@ def make_model(case: Case) -> Any:
     if case.untied:
         output = model.get_output_embeddings()
         output.weight = torch.nn.Parameter(output.weight.clone())
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding):
+            module.padding_idx = None  # else the padding token's vector would never learn
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
