@@ -42,6 +42,10 @@ class EncoderConfig:
     # RoBERTa: positions count the tokens other than this one, and begin one after it.
     position_pad: int | None = None
     rotary: Rotary | None = None  # RoFormer: heads turn, and there is no table of positions
+    pre_norm: bool = False  # ESM: norms stand before the parts of a block, and one after all
+    embedding_norm: bool = True  # a norm of the embeddings
+    # ESM: vectors of this token are zero, and the others of a text are scaled for it.
+    dropped_token: int | None = None
     relative_buckets: int = 0  # MPNet: buckets of a relative position bias; 0 = no bias
     # ALBERT: consecutive layers are one group of blocks, again and again.
     num_groups: int | None = setting(

@@ -4,7 +4,7 @@ A family's table names the fields that it knows, and what transformers takes for
 leaves out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from models.encoder.weights import (
     BERT,
     DISTILBERT,
     ELECTRA,
+    ESM,
     MPNET,
     ROBERTA,
     ROFORMER,
@@ -58,9 +59,10 @@ class Heads:
 def _encoder(fields: Fields, task: str, heads: Heads, **changes: Any) -> EncoderConfig:
     """The fields that all families share; `changes` replaces some."""
     fields.refuse("is_decoder", False, why="only bidirectional attention is supported")
-    fields.refuse(
-        "position_embedding_type", "absolute", why="only absolute positions are supported"
-    )
+    if "rotary" not in changes:
+        fields.refuse(
+            "position_embedding_type", "absolute", why="only absolute positions are supported"
+        )
     if task == "fill-mask":
         fields.refuse("tie_word_embeddings", True, why="the output table must be the embedding's")
     dtype = read_dtype(fields)
@@ -119,6 +121,26 @@ def _roformer(fields: Fields, task: str) -> EncoderConfig:
     )
 
 
+def _esm(fields: Fields, task: str) -> EncoderConfig:
+    fields.refuse("is_folding_model", False, None, why="only the language model is supported")
+    fields.refuse("add_cross_attention", False, why="only encoders are supported")
+    kind = fields.text("position_embedding_type", "absolute")
+    if kind not in ("absolute", "rotary"):
+        raise fields.fail("position_embedding_type", "absolute or rotary is needed")
+    is_rotary = kind == "rotary"
+    drops = fields.flag("token_dropout", False)
+    return _encoder(
+        fields,
+        task,
+        Heads("gelu"),
+        rotary=Rotary(theta=fields.positive_number("rope_theta")) if is_rotary else None,
+        position_pad=None if is_rotary else fields.integer("pad_token_id"),
+        pre_norm=True,
+        embedding_norm=fields.flag("emb_layer_norm_before", False),
+        dropped_token=fields.integer("mask_token_id") if drops else None,
+    )
+
+
 def _refine(config: EncoderConfig, tensors: Mapping[str, Any]) -> EncoderConfig:
     """Encoders were saved without a pooler too, and no field says so."""
     head = config.head
@@ -137,6 +159,7 @@ class Family:
     layout: Layout
     defaults: Mapping[str, Any]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    tasks: Sequence[str] = tuple(CLASSES)
 
     def architecture(self, task: str) -> Architecture:
         """Its encoder with the head for a task."""
@@ -197,6 +220,14 @@ _ROFORMER = {
     "embedding_size": None,  # as wide as the blocks
     "max_position_embeddings": 1536,
 }
+_ESM = {
+    **{name: value for name, value in _COMMON.items() if name != "hidden_act"},
+    "vocab_size": None,  # which every file says
+    "max_position_embeddings": 1026,
+    "layer_norm_eps": 1e-12,
+    "rope_theta": 10_000.0,
+}
+_ESM_TASKS = ("feature-extraction", "fill-mask", "text-classification", "token-classification")
 _DISTILBERT_NAMES = {
     "hidden_size": "dim",
     "num_hidden_layers": "n_layers",
@@ -215,5 +246,6 @@ FAMILIES = (
     Family("Electra", "electra", _electra, ELECTRA, _ELECTRA),
     Family("MPNet", "mpnet", _mpnet, MPNET, _MPNET),
     Family("RoFormer", "roformer", _roformer, ROFORMER, _ROFORMER),
+    Family("Esm", "esm", _esm, ESM, _ESM, tasks=_ESM_TASKS),
 )
-ARCHITECTURES = tuple(family.architecture(task) for family in FAMILIES for task in CLASSES)
+ARCHITECTURES = tuple(family.architecture(task) for family in FAMILIES for task in family.tasks)

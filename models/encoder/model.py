@@ -19,10 +19,12 @@ from models.layers.rotary import Turn, turn
 from models.layers.text_heads import Outputs, TextHead, outputs_per_text
 
 RELATIVE_DISTANCE = 128  # MPNet: farther tokens share a bucket
+DROPPED_IN_TRAINING = 0.15 * 0.8  # ESM: the part of all tokens that are masked while it learns
 
 
 class Embeddings(nnx.Module):
-    """norm(word + position + type), projected to the width of the blocks if it differs."""
+    """norm(word + position + type), projected to the width of the blocks if it differs; with or
+    without the norm."""
 
     def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
         # Not split by vocabulary: RoBERTa has 50,265 tokens, which few meshes divide.
@@ -40,8 +42,10 @@ class Embeddings(nnx.Module):
         self.word = embedding(config.vocab_size)
         self.position = embedding(config.num_positions) if config.rotary is None else None
         self.type = embedding(config.type_vocab_size) if config.type_vocab_size else None
-        self.norm = LayerNorm(
-            config.embedding_dim, eps=config.norm_eps, param_dtype=config.param_dtype
+        self.norm = (
+            LayerNorm(config.embedding_dim, eps=config.norm_eps, param_dtype=config.param_dtype)
+            if config.embedding_norm
+            else None
         )
         self.project = (
             Linear(
@@ -57,22 +61,37 @@ class Embeddings(nnx.Module):
         )
 
     def __call__(
-        self, tokens: jax.Array, types: jax.Array | None, places: jax.Array | None = None
+        self,
+        tokens: jax.Array,
+        types: jax.Array | None,
+        places: jax.Array | None = None,
+        real: jax.Array | None = None,
     ) -> jax.Array:
         """tokens, types and places [B, T] -> [B, T, D]; without types all are 0, without places
-        a row is one text.
+        a row is one text, of which real [B, T] is False at padding.
 
         Raises InputError if T is too long.
         """
         check_length(tokens.shape[1], self.config.max_seq_len)
         dtype = self.config.dtype
-        x = self.word(tokens, dtype)
+        x = self._words(tokens, real)
         if self.type is not None:
             x = x + self.type(jnp.zeros_like(tokens) if types is None else types, dtype)
         if self.position is not None:
             x = x + self.position(self._positions(tokens, places), dtype)
-        x = self.norm(x)
+        x = x if self.norm is None else self.norm(x)
         return x if self.project is None else self.project(x)
+
+    def _words(self, tokens: jax.Array, real: jax.Array | None) -> jax.Array:
+        config = self.config
+        x = self.word(tokens, config.dtype)
+        if config.dropped_token is None:
+            return x
+        dropped = tokens == config.dropped_token
+        length = tokens.shape[1] if real is None else jnp.sum(real, axis=1)
+        kept = 1 - jnp.sum(dropped, axis=1) / length
+        scale = jnp.where(dropped, 0, (1 - DROPPED_IN_TRAINING) / kept[:, None])
+        return (x * scale[..., None]).astype(x.dtype)
 
     def _positions(self, tokens: jax.Array, places: jax.Array | None) -> jax.Array:
         pad = self.config.position_pad
@@ -85,7 +104,8 @@ class Embeddings(nnx.Module):
 
 
 class Block(nnx.Module):
-    """norm(x + attention(x)), then norm(x + mlp(x))."""
+    """norm(x + attention(x)), then norm(x + mlp(x)); or x + attention(norm(x)), then
+    x + mlp(norm(x))."""
 
     def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
         shape = BlockShape(
@@ -97,6 +117,7 @@ class Block(nnx.Module):
             initializer_range=config.initializer_range,
             param_dtype=config.param_dtype,
         )
+        self.pre_norm = config.pre_norm
         self.attention = shape.attention(rngs)
         self.attention_norm = shape.norm()
         self.mlp = shape.mlp(rngs)
@@ -109,7 +130,11 @@ class Block(nnx.Module):
         bias: jax.Array | None,
         turn: Turn | None,
     ) -> jax.Array:
-        attended, _ = self.attention(x, mask, bias=bias, turn=turn)
+        normed = self.attention_norm(x) if self.pre_norm else x
+        attended, _ = self.attention(normed, mask, bias=bias, turn=turn)
+        if self.pre_norm:
+            x = x + attended
+            return x + self.mlp(self.mlp_norm(x))
         x = self.attention_norm(x + attended)
         return self.mlp_norm(x + self.mlp(x))
 
@@ -121,6 +146,11 @@ class Encoder(nnx.Module):
         self.config = config
         self.embeddings = Embeddings(config, rngs=rngs)
         self.blocks = nnx.List([Block(config, rngs=rngs) for _ in range(config.num_blocks)])
+        self.norm = (
+            LayerNorm(config.dim, eps=config.norm_eps, param_dtype=config.param_dtype)
+            if config.pre_norm
+            else None
+        )
         self.relative = (
             RelativeBias(
                 config.num_heads,
@@ -177,8 +207,9 @@ class Encoder(nnx.Module):
         segments: jax.Array | None = None,
         positions: jax.Array | None = None,
     ) -> jax.Array:
-        """The last block's output [B, T, D]; arguments as above, [B, T]."""
-        x = self.embeddings(tokens, types, positions)
+        """The last block's output [B, T, D], normed after pre-norm blocks; arguments as above,
+        [B, T]."""
+        x = self.embeddings(tokens, types, positions, real)
         slots = jnp.arange(tokens.shape[1])
         mask = text_mask(real, segments)
         bias = None if self.relative is None else self.relative(slots, slots)
@@ -186,4 +217,4 @@ class Encoder(nnx.Module):
         turned = None if rotary is None else turn(places, self.config.head_dim, rotary)
         for number in self.config.order:
             x = self.blocks[number](x, mask, bias, turned)
-        return x
+        return x if self.norm is None else self.norm(x)

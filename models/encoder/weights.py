@@ -54,6 +54,7 @@ class Layout:
       heads: by task.
       pooler: the pooler's key in the encoder; the encoders with some heads have one unused.
       project: the key of the projection of the embeddings.
+      embedding_norm: the key of their norm, among the embeddings.
       others: regular expressions of tensors for training alone.
     """
 
@@ -63,6 +64,7 @@ class Layout:
     heads: Mapping[str, HeadKeys]
     pooler: str | None = "pooler"
     project: str = "embeddings_project"
+    embedding_norm: str = "LayerNorm"
     others: tuple[str, ...] = ()
 
     def table(self, config: EncoderConfig) -> KeyTable:
@@ -73,18 +75,27 @@ class Layout:
         head = self.heads[task]
         used = head.transform is not None and head.transform.startswith("{prefix}")
         unused = () if used else self._pooler_keys(prefix)
+        positions = () if config.rotary is None else (r".*\.position_embeddings\.weight",)
         heads = (key for other in self.heads.values() for key in other.others())
         return KeyTable(
             (*self._encoder_rows(config, prefix), *head.rows(prefix)),
             (*RENAMES, (rf"^{self.prefix}\.", "") if alone else (PARTS, rf"{prefix}\1.")),
-            (*IGNORED, *self.others, *unused, *head.repeated(), *(heads if alone else ())),
+            (
+                *IGNORED,
+                *self.others,
+                *positions,
+                *unused,
+                *head.repeated(),
+                *(heads if alone else ()),
+            ),
             tuple(head.substitutes()),
         )
 
     def _encoder_rows(self, config: EncoderConfig, prefix: str) -> Iterator[Row]:
         for key, part in (("word", "word"), ("position", "position"), ("token_type", "type")):
             yield row(f"{prefix}embeddings.{key}_embeddings.weight", f"embeddings.{part}.table")
-        yield from norm_rows(f"{prefix}embeddings.LayerNorm", "embeddings.norm")
+        yield from norm_rows(f"{prefix}embeddings.{self.embedding_norm}", "embeddings.norm")
+        yield from norm_rows(f"{prefix}encoder.emb_layer_norm_after", "norm")
         yield from dense_rows(f"{prefix}{self.project}", "embeddings.project")
         yield row(f"{prefix}encoder.relative_attention_bias.weight", "relative.table")
         for i in range(config.num_blocks):
@@ -254,4 +265,13 @@ ROFORMER = Layout(
     },
     pooler=None,
     others=(r"(roformer\.)?encoder\.embed_positions\.weight",),
+)
+
+ESM = Layout(
+    prefix="esm",
+    block="encoder.layer.{i}",
+    parts=replace(_BERT_PARTS, attention_norm="attention.LayerNorm", mlp_norm="LayerNorm"),
+    heads=_ROBERTA_HEADS,
+    embedding_norm="layer_norm",
+    others=(r"(.*\.)?(contact_head\..*|inv_freq)",),
 )

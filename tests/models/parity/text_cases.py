@@ -70,7 +70,16 @@ T5 = {
 }
 T5_1_1 = T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
+ESM = ENCODER | {"mask_token_id": 5}
+ESM_2 = ESM | {"position_embedding_type": "rotary", "token_dropout": True}
+ESM_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+
 CASES = (
+    *(
+        Case("Esm" + head, variant, config | (LABELS if head in LABELLED else {}))
+        for variant, config in (("1b", ESM | {"emb_layer_norm_before": True}), ("2", ESM_2))
+        for head in ESM_HEADS
+    ),
     *(
         Case(family + head, config=config | (LABELS if head in LABELLED else {}))
         for family, config in FAMILIES.items()
