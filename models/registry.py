@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from models.architecture import Architecture
 from models.clip import families as clips
+from models.convnext import families as convnexts
 from models.decoder import families as decoders
 from models.diffusion import families as diffusions
 from models.encoder import families as encoders
@@ -24,6 +25,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         *t5s.ARCHITECTURES,
         *vits.ARCHITECTURES,
         *resnets.ARCHITECTURES,
+        *convnexts.ARCHITECTURES,
         *clips.ARCHITECTURES,
         *whispers.ARCHITECTURES,
         *diffusions.ARCHITECTURES,

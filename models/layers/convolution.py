@@ -21,8 +21,9 @@ class Conv(nnx.Module):
     """y[b, p, o] = Σ x[b, stride · p - padding + w, i] · kernel[w, i, o] (+ bias[o]).
 
     x [B, *space, in_channels] -> [B, *space', out_channels]; the kernel is
-    [*window, in_channels, out_channels]. Zeros pad every axis of the space: as many on both sides,
-    or as a pair of numbers says. `axes` are what the axes of channels before and after are called.
+    [*window, in_channels / groups, out_channels], and i runs over the channels of o's group. Zeros
+    pad every axis of the space: as many on both sides, or as a pair of numbers says. `axes` are
+    what the axes of channels before and after are called.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Conv(nnx.Module):
         *,
         stride: int | Sequence[int] = 1,
         padding: int | tuple[int, int] = 0,
+        groups: int = 1,
         bias: bool = True,
         axes: tuple[str, str] = ("channels", "dim"),
         stddev: float,
@@ -42,7 +44,8 @@ class Conv(nnx.Module):
         axes_moved = len(window)
         self.stride = (stride,) * axes_moved if isinstance(stride, int) else tuple(stride)
         self.padding = (padding, padding) if isinstance(padding, int) else padding
-        shape = (*window, in_channels, out_channels)
+        self.groups = groups
+        shape = (*window, in_channels // groups, out_channels)
         self.kernel = nnx.Param(
             stddev * jax.random.normal(rngs.params(), shape, param_dtype),
             axes=(*WINDOW_AXES[axes_moved], *axes),
@@ -56,5 +59,6 @@ class Conv(nnx.Module):
             self.stride,
             [self.padding] * len(self.stride),
             dimension_numbers=LAYOUTS[len(self.stride)],
+            feature_group_count=self.groups,
         )
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)

@@ -6,7 +6,6 @@ Axis names: B batch, H height, W width, C channels, L labels.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from flax import nnx
 from models.layers.activations import activation
 from models.layers.classifier import classify
 from models.layers.convolution import Conv
+from models.layers.feature_map import FeatureMap
 from models.layers.linear import Linear
 from models.layers.norms import BatchNorm
 from models.layers.pixels import check_pixels
@@ -92,13 +92,6 @@ def _convolutions(
     strides = (stride, 1, 1) if config.early_stride else (1, stride, 1)
     pairs = pairwise((in_channels, inner, inner, channels))
     return list(zip(pairs, (1, 3, 1), strides, strict=True))
-
-
-class FeatureMap(NamedTuple):
-    """The outputs of a backbone."""
-
-    hidden: jax.Array  # [B, H', W', C] of the last stage
-    pooled: jax.Array  # [B, C], its mean over the image
 
 
 class ResNet(nnx.Module):

@@ -186,5 +186,21 @@ class Interleaved:
         return self.part.join([halves.swapaxes(-1, -2).reshape(*rest, width)])
 
 
+@dataclass(frozen=True)
+class Leading:
+    """One tensor that has axes of size 1 in front of the parameter's."""
+
+    axes: int
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        return [(*(1,) * self.axes, *shapes[0])]
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        return [tensors[0].reshape(shapes[0])]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [parameters[0].reshape((1,) * self.axes + parameters[0].shape)]
+
+
 SAME, FLAT, KERNEL, OUTPUT_KERNEL = Same(), Flat(), Kernel(), Kernel(in_axes=2)
 CONV_1D, CONV_2D, POINTWISE = Permuted((2, 1, 0)), Permuted((2, 3, 1, 0)), Pointwise()

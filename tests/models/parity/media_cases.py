@@ -19,6 +19,7 @@ TEXT = TOWER | {
     "eos_token_id": 95,
 }
 RESNET = {"embedding_size": 8, "hidden_sizes": [16, 32], "depths": [2, 1]}
+CONVNEXT = {"hidden_sizes": [8, 16], "depths": [2, 1], "num_stages": 2, "patch_size": 2}
 BOTH = {"text_config": TEXT, "vision_config": VISION, "projection_dim": 24}
 WHISPER = {
     "vocab_size": 96,
@@ -75,6 +76,14 @@ def _resnet(architecture: str, variant: str = "", **changes: Any) -> Case:
     return Case(architecture, variant, RESNET | changes)
 
 
+def _convnext(architecture: str, **changes: Any) -> Case:
+    doubled = (
+        "XLA's partitioner doubles gradients of depthwise kernels (jaxlib 0.10, on cpu too) where "
+        "rows are split over one axis of two"
+    )
+    return Case(architecture, "", CONVNEXT | changes, unsharded_only=doubled)
+
+
 CASES = (
     _vit("ViTModel"),
     _vit("ViTForImageClassification", num_labels=5, qkv_bias=False, image_size=[16, 24]),
@@ -90,6 +99,10 @@ CASES = (
         layer_type="basic",
         downsample_in_first_stage=True,
     ),
+    _convnext("ConvNextModel", layer_scale_init_value=0.0),
+    _convnext("ConvNextForImageClassification", num_labels=5),
+    _convnext("ConvNextV2Model"),
+    _convnext("ConvNextV2ForImageClassification", num_labels=5),
     Case("CLIPModel", "", BOTH),
     Case("CLIPModel", "old end token", BOTH | {"text_config": TEXT | {"eos_token_id": 2}}),
     Case("CLIPTextModel", "", TEXT | {"hidden_act": "gelu"}),

@@ -1,0 +1,1 @@
+"""Convolutional networks in the manner of transformers: ConvNeXt and ConvNeXt V2."""
