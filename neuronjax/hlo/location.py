@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from neuronjax.jaxlib_api.mlir import ir
+
 LIBRARIES = frozenset({
     "jax", "jaxlib", "flax", "optax", "orbax", "chex", "haiku", "equinox", "diffrax", "optimistix",
     "lineax", "jaxopt", "distrax", "rlax", "numpyro", "brax", "penzai", "grain", "clu", "absl",
@@ -90,9 +92,20 @@ def scope(op: Any) -> str:
     JAX names an op by its path through functions, control flow, transformations and scopes; the
     last part is the primitive. In a called function, the path begins there.
     """
+    return "/".join(filter(None, map(_scope, _name(op).split("/")[:-1])))
+
+
+def inlined(op: Any, call: Any) -> ir.Location:
+    """The location of an op of a called function where it takes the place of the call."""
+    name = "/".join(filter(None, (_name(call), _name(op))))
+    frames_of_both = ir.Location.callsite(op.location, [call.location])
+    return ir.Location.name(name, frames_of_both) if name else frames_of_both
+
+
+def _name(op: Any) -> str:
+    """JAX's name of an op; empty without one."""
     name = _NAME.match(str(op.location))
-    parts = _unescaped(name[1]).split("/")[:-1] if name else []
-    return "/".join(filter(None, map(_scope, parts)))
+    return _unescaped(name[1]) if name else ""
 
 
 def _scope(part: str) -> str:

@@ -7,6 +7,10 @@ import os
 
 from neuronjax import protobuf
 
+MANUAL_COMPUTATION = "xla.sdy.inlinable_manual_computation_body"
+"""How names of functions begin that hold the body of a ``shard_map``. With another name they stay
+functions: collectives in several of them are not combined, nothing else changes."""
+
 _HLO_MODULE = 1
 """Field of HloProto: the HloModuleProto."""
 

@@ -19,6 +19,7 @@ from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.partition import stop
 from neuronjax.partition.combine import combine_all_reduces
 from neuronjax.partition.groups import mesh_groups
+from neuronjax.partition.inline import inline_manual_computations
 
 PartitionCompile = Callable[[bytes, dict[str, Any]], None]
 """Compiles a module, whose main has got one more result, for its partitions with the given debug
@@ -61,6 +62,7 @@ def _as_replicas(serialized: bytes, devices: int) -> bytes:
         module = hlo.load(xla_hlo.to_stablehlo(serialized))
         stop.remove(module)
         rewrite_to_replicas(module)
+        inline_manual_computations(module)
         combine_all_reduces(module)
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), devices)
         module.operation.attributes["mhlo.num_replicas"] = count

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from neuronjax.partition.combine import MOST_TENSORS
@@ -62,6 +62,65 @@ def test_as_many_as_can_be(
     ours, theirs = (compiled(widened(function), d) for d in (neuron_devices, cpu_devices))
     assert [p.as_text().count(" all-reduce(") for p in (ours, theirs)] == [count, count]
     assert_equal(ours(X), theirs(X))
+
+
+def sums(mesh: Mesh) -> Callable[[jax.Array], Any]:
+    """Of two bodies of ``shard_map``."""
+
+    def summed(prepare: Callable[[jax.Array], jax.Array]) -> Any:
+        return jax.shard_map(
+            lambda x: lax.psum(prepare(x), ("x", "y")),
+            mesh=mesh,
+            in_specs=P("x", "y"),
+            out_specs=P(),
+        )
+
+    return lambda x: (summed(jnp.sin)(x), summed(jnp.cos)(x))
+
+
+def nested(mesh: Mesh) -> Callable[[jax.Array], Any]:
+    """One body within the other."""
+
+    @partial(jax.shard_map, mesh=mesh, in_specs=P("x"), out_specs=P(), axis_names={"x"})
+    def outer(x: jax.Array) -> jax.Array:
+        inner = jax.shard_map(
+            lambda x: lax.psum(jnp.sin(x), "y"),
+            in_specs=P(None, "y"),
+            out_specs=P(),
+            axis_names={"y"},
+        )
+        return lax.psum(inner(x), "x")
+
+    return outer
+
+
+def looped(mesh: Mesh) -> Callable[[jax.Array], Any]:
+    """Bodies that a loop calls again and again."""
+    both = sums(mesh)
+
+    def body(_: jax.Array, x: jax.Array) -> jax.Array:
+        return x + jnp.tile(sum(both(x)), (4, 2))
+
+    return lambda x: lax.fori_loop(0, 3, body, x)
+
+
+@pytest.mark.parametrize("program", [sums, nested, looped], ids=lambda program: program.__name__)
+def test_across_bodies_of_shard_map(
+    program: Callable[[Mesh], Callable[[jax.Array], Any]],
+    neuron_devices: list[jax.Device],
+    cpu_devices: list[jax.Device],
+) -> None:
+    def run(devices: Sequence[jax.Device]) -> tuple[int, jax.Array]:
+        mesh = Mesh(
+            np.array(devices[:8]).reshape(4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2
+        )
+        x = jax.device_put(X, NamedSharding(mesh, P("x", "y")))
+        function = jax.jit(program(mesh)).lower(x).compile()
+        return function.as_text().count(" all-reduce("), function(x)
+
+    ours, theirs = run(neuron_devices), run(cpu_devices)
+    assert ours[0] == theirs[0]
+    assert_equal(ours[1], theirs[1])
 
 
 def drawn(seed: int, x: jax.Array) -> list[jax.Array]:
