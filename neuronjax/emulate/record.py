@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,6 +160,9 @@ class Replay:
           RecordError: the file is not a record, is damaged, or is of another version.
         """
         try:
+            with open(path, "rb") as file:
+                if not zipfile.is_zipfile(file):
+                    raise ValueError("it is no archive, or not all of one")
             with np.load(path, allow_pickle=False) as archive:
                 arrays = dict(archive)
             entry = json.loads(arrays[_ENTRY].tobytes())

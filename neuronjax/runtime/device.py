@@ -110,9 +110,13 @@ def visible_cores(
         cores = tuple(cores[core] for core in options.visible_cores)
     if options.num_cores is not None:
         if options.num_cores > len(cores):
+            count = (
+                f"NEURON_RT_NUM_CORES={options.num_cores}"
+                if options.process_devices is None
+                else f"the {options.num_cores} cores of NEURON_PJRT_PROCESSES_NUM_DEVICES"
+            )
             raise VisibleCoresError(
-                f"NEURON_RT_NUM_CORES={options.num_cores} asks for more than the {len(cores)} "
-                f"cores there are; {have}."
+                f"{count} are more than the {len(cores)} cores there are; {have}."
             )
         cores = cores[: options.num_cores]
     return cores

@@ -69,14 +69,20 @@ def with_program(folder: Path, old: str, new: str) -> Path:
     return with_part(folder, "program", text.replace(old, new, 1))
 
 
-def empty(folder: Path) -> Path:
-    (folder / "run.npz").touch()
-    return folder / "run.npz"
+def with_bytes(folder: Path, content: bytes) -> Path:
+    path = folder / "run.npz"
+    path.write_bytes(content)
+    return path
 
 
 ENTRY = {"version": 1, "order": {"kind": "program"}, "rounding": {}, "digest": None, "answers": []}
 RECORDS = {
-    "empty": (empty, "No data left in file"),
+    "empty": (lambda folder: with_bytes(folder, b""), "it is no archive"),
+    "text": (lambda folder: with_bytes(folder, b"program"), "it is no archive"),
+    "half": (
+        lambda folder: with_bytes(folder, with_part(folder, "x", "y").read_bytes()[:-200]),
+        "not all of one",
+    ),
     "missing": (lambda folder: folder / "none.npz", "No such file"),
     "address": (lambda folder: with_program(folder, "@0", f"@{1 << 50}"), "hbm; allowed: "),
     "chip": (lambda folder: with_program(folder, "trainium2", "tpu7"), "allowed: inferentia1"),

@@ -44,7 +44,11 @@ def test_visible_cores(switches: dict[str, Any], cores: list[int]) -> None:
     ("switches", "message"),
     [
         ({"visible_cores": (0, 8)}, "asks for core 8.*0-7.*NEURONJAX_TARGET"),
-        ({"num_cores": 9}, "NEURON_RT_NUM_CORES=9 asks for more than the 8"),
+        ({"num_cores": 9}, "NEURON_RT_NUM_CORES=9 are more than the 8"),
+        (
+            {"num_cores": 9, "process_devices": (1, 9)},
+            "the 9 cores of NEURON_PJRT_PROCESSES_NUM_DEVICES are more than the 8",
+        ),
         ({"visible_cores": (1, 2), "num_cores": 3}, "NEURON_RT_NUM_CORES=3.* the 2"),
     ],
     ids=str,
