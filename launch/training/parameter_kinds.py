@@ -21,7 +21,7 @@ class Kind(Enum):
 
 
 KINDS: Mapping[str, Kind] = {
-    r"(.*_)?bias": Kind.BIAS,
+    r"(.*_)?bias|sinks": Kind.BIAS,
     r"(layer_|logit_)?scale|mean|variance": Kind.SCALE,
     r"table|positions|class_token|distillation_token": Kind.EMBEDDING,
     r"sinusoids": Kind.CONSTANT,

@@ -93,6 +93,7 @@ class DecoderConfig:
         "scores of layer i are divided by i + 1 besides",
         default=False,
     )
+    attention_sinks: bool = False  # heads have a score of one more key, whose value is zero
     attention_softcap: float | None = setting(
         None, "largest magnitude of the scores", POSITIVE, default=None
     )

@@ -15,6 +15,7 @@ from models.decoder.defaults import (
     GPT2_FIELDS,
     GPT2_NAMES,
     GPT_NEOX_FIELDS,
+    GPT_OSS_FIELDS,
     GRANITE_FIELDS,
     LAYER_NORM_NAME,
     LLAMA_FIELDS,
@@ -34,6 +35,7 @@ from models.decoder.weights import (
     GEMMA3,
     GPT2_LAYOUT,
     GPT_NEOX_LAYOUT,
+    GPT_OSS,
     LLAMA_LAYOUT,
     MIXTRAL,
     PHI3,
@@ -42,7 +44,7 @@ from models.decoder.weights import (
     Layout,
 )
 from models.errors import ConfigError
-from models.layers.moe import Experts
+from models.layers.moe import ClampedSwish, Experts
 from models.layers.rotary import Rotary
 from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.settings import read_settings, write_settings
@@ -203,6 +205,26 @@ def _qwen3_moe(fields: Fields) -> DecoderConfig:
     )
 
 
+def _gpt_oss(fields: Fields) -> DecoderConfig:
+    layers = _sliding_layers(fields, lambda layer: layer % 2 == 0)
+    return _llama(
+        fields,
+        attention_sinks=True,
+        sliding_window=fields.positive("sliding_window", None),
+        sliding_layers=layers,
+        attention_out_bias=fields.flag("attention_bias"),
+        experts=Experts(
+            count=fields.positive("num_local_experts"),
+            per_token=fields.positive("num_experts_per_tok"),
+            hidden_dim=fields.positive("intermediate_size"),
+            biases=True,
+            clamped=ClampedSwish(
+                fields.positive_number("swiglu_alpha"), fields.positive_number("swiglu_limit")
+            ),
+        ),
+    )
+
+
 def _layer_norms(fields: Fields, **changes: Any) -> DecoderConfig:
     """Before Llama: LayerNorm, and one projection in the feed-forward block, with biases."""
     return _llama(fields, layer_norm=True, gated_mlp=False, mlp_bias=True, **changes)
@@ -328,6 +350,14 @@ _LANGUAGE_MODELS = (
             "partial_rotary_factor": "rotary_pct",
             "rope_theta": "rotary_emb_base",
         },
+    ),
+    _architecture(
+        "GptOssForCausalLM",
+        "gpt_oss",
+        _gpt_oss,
+        GPT_OSS_FIELDS,
+        Layout(GPT_OSS),
+        {"num_local_experts": "num_experts"},
     ),
     _architecture("PhiForCausalLM", "phi", _phi, PHI_FIELDS, PHI_LAYOUT, LAYER_NORM_NAME),
 )

@@ -68,6 +68,7 @@ class Block(nnx.Module):
             ),
             scale=config.layer_scale(layer),
             softcap=config.attention_softcap,
+            has_sinks=config.attention_sinks,
             stddev=stddev,
             out_stddev=out_stddev,
             param_dtype=config.param_dtype,

@@ -1,15 +1,26 @@
 """Key tables of decoders: the tensors of Hugging Face checkpoints and their parameters."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from models.decoder.config import DecoderConfig
+from models.layers.narrow import narrow_name
+from models.weights.narrow import PACKED_BLOCKS, SCALES
 from models.weights.rows import dense_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
 from models.weights.tied import stored_apart
-from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL, Fused, FusedByHeads, Kernel
+from models.weights.transforms import (
+    ALTERNATING,
+    FLAT,
+    KERNEL,
+    OUTPUT_KERNEL,
+    Alternating,
+    Fused,
+    FusedByHeads,
+    Kernel,
+)
 
 _KEY, _BLOCK = "model.layers.{i}", "blocks.{i}"
 _ATTENTION, _MLP = f"{_BLOCK}.attention", f"{_BLOCK}.mlp"
@@ -91,6 +102,38 @@ QWEN3_MOE = (
     row(f"{_QWEN_EXPERT}.up_proj.weight", f"{_MLP}.experts_up", KERNEL),
     row(f"{_QWEN_EXPERT}.down_proj.weight", f"{_MLP}.experts_down", KERNEL),
     *_STACKED_EXPERTS,
+    *LLAMA,
+)
+
+
+def _mxfp4_rows(name: str, kernels: Sequence[str]) -> tuple[Row, Row]:
+    """The bytes and the scales of narrow experts, whose outputs alternate if there are several."""
+    key = f"{_KEY}.mlp.experts.{name}"
+    narrow = [narrow_name(f"{_MLP}.{kernel}") for kernel in kernels]
+    return (
+        row(f"{key}_blocks", [f"{n}.packed" for n in narrow], Alternating(PACKED_BLOCKS, axis=1)),
+        row(f"{key}_scales", [f"{n}.scale" for n in narrow], Alternating(SCALES, axis=1)),
+    )
+
+
+GPT_OSS = (
+    row(f"{_KEY}.mlp.router.weight", f"{_MLP}.router", KERNEL),
+    row(f"{_KEY}.mlp.router.bias", f"{_MLP}.router_bias"),
+    row(
+        f"{_KEY}.mlp.experts.gate_up_proj",
+        [f"{_MLP}.experts_gate", f"{_MLP}.experts_up"],
+        ALTERNATING,
+    ),
+    row(
+        f"{_KEY}.mlp.experts.gate_up_proj_bias",
+        [f"{_MLP}.experts_gate_bias", f"{_MLP}.experts_up_bias"],
+        ALTERNATING,
+    ),
+    row(f"{_KEY}.mlp.experts.down_proj", f"{_MLP}.experts_down"),
+    *_mxfp4_rows("gate_up_proj", ("experts_gate", "experts_up")),
+    *_mxfp4_rows("down_proj", ("experts_down",)),
+    row(f"{_KEY}.mlp.experts.down_proj_bias", f"{_MLP}.experts_down_bias"),
+    row(f"{_KEY}.self_attn.sinks", f"{_ATTENTION}.sinks"),
     *LLAMA,
 )
 

@@ -45,13 +45,15 @@ def dot_product_attention(
     bias: jax.Array | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    sinks: jax.Array | None = None,
 ) -> jax.Array:
     """softmax(cap(scale · query · keys + bias)) · values, the softmax in FP32.
 
     query [B, T, N, H], keys and values [B, S, K, H] -> [B, T, N, H]. Query head n looks at
     key-value head n // G. mask [T, S], [B, T, S] or [B, 1, S] is True where a query may look;
     without one it looks everywhere. bias [N, T, S] or [B, N, T, S] is added to the scores. The
-    scale is 1 / sqrt(H) unless given; cap(x) = softcap · tanh(x / softcap).
+    scale is 1 / sqrt(H) unless given; cap(x) = softcap · tanh(x / softcap). sinks [N] are scores
+    of one more key of each head, whose value is zero (Xiao et al., "Attention Sinks", 2023).
     """
     batch, length, num_heads, head_dim = query.shape
     num_keys, num_kv_heads = keys.shape[1:3]
@@ -72,13 +74,19 @@ def dot_product_attention(
         seen = jnp.tile(seen, (*(1,) * (seen.ndim - 2), groups, 1))  # [(B,) G·T, S]
         seen = seen if seen.ndim == 2 else seen[:, None]
         scores = jnp.where(seen, scores, jnp.finfo(jnp.float32).min)
-    largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
-    largest = checkpoint_name(largest, STATISTICS)
+    largest = jnp.max(scores, axis=-1, keepdims=True)
+    if sinks is not None:
+        by_row = jnp.repeat(sinks.astype(jnp.float32).reshape(num_kv_heads, -1), length, axis=1)
+        largest = jnp.maximum(largest, by_row[..., None])  # [B, K, G·T, 1]
+    largest = checkpoint_name(jax.lax.stop_gradient(largest), STATISTICS)
     weights = jnp.exp(scores - largest)
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    if sinks is not None:
+        total = total + jnp.exp(by_row[..., None] - largest)
     # Dividing by the sum after the product touches H numbers per query instead of S.
     attended = einsum_fp32("bkqs,bskh->bkqh", weights.astype(values.dtype), values)
     attended = checkpoint_name(attended, STATISTICS)
-    attended = attended / checkpoint_name(jnp.sum(weights, axis=-1, keepdims=True), STATISTICS)
+    attended = attended / checkpoint_name(total, STATISTICS)
     attended = attended.reshape(batch, num_kv_heads, -1, length, head_dim)
     attended = attended.transpose(0, 3, 1, 2, 4).reshape(query.shape)
     return attended.astype(query.dtype)
@@ -97,6 +105,7 @@ class Attend(Protocol):
         bias: jax.Array | None = None,
         scale: float | None = None,
         softcap: float | None = None,
+        sinks: jax.Array | None = None,
     ) -> jax.Array: ...
 
 
@@ -110,13 +119,15 @@ class Attention(nnx.Module):
     the module is self-attention; `memory` and `attend` are attention over another text. `mix`,
     `dot_product_attention` at first, is what looks at keys. `fused`, False at first, lets
     self-attention make queries, keys and values by one product. `axes` are what the axes of query
-    heads and of key-value heads are called. `cache_scales`, None at first, are
+    heads and of key-value heads are called. With `has_sinks` each query head has a score of one
+    more key, whose value is zero. `cache_scales`, None at first, are
     for caches of fewer bits; attention itself does not look at them.
     """
 
     mix: Attend
     fused: bool
     cache_scales: CacheScales | None
+    sinks: nnx.Param[jax.Array] | None
 
     def __init__(
         self,
@@ -132,6 +143,7 @@ class Attention(nnx.Module):
         head_norm: Callable[[], RMSNorm | LayerNorm] | None = None,
         scale: float | None = None,
         softcap: float | None = None,
+        has_sinks: bool = False,
         axes: tuple[str, str] = ("heads", "kv_heads"),
         stddev: float,
         query_stddev: float | None = None,
@@ -167,6 +179,10 @@ class Attention(nnx.Module):
             param_dtype=param_dtype,
             rngs=rngs,
         )
+        self.sinks = nnx.data(None)
+        if has_sinks:
+            scores = stddev * jax.random.normal(rngs.params(), (num_heads,), param_dtype)
+            self.sinks = nnx.data(nnx.Param(scores, axes=(axes[0],)))
         self.query_norm = None if head_norm is None else head_norm()
         self.key_norm = None if head_norm is None else head_norm()
 
@@ -247,7 +263,15 @@ class Attention(nnx.Module):
         bias: jax.Array | None,
     ) -> jax.Array:
         return self.output(
-            self.mix(query, *memory, mask, bias=bias, scale=self.scale, softcap=self.softcap)
+            self.mix(
+                query,
+                *memory,
+                mask,
+                bias=bias,
+                scale=self.scale,
+                softcap=self.softcap,
+                sinks=None if self.sinks is None else self.sinks[...],
+            )
         )
 
 

@@ -16,7 +16,23 @@ from jax.typing import DTypeLike
 
 from models.errors import ConfigError
 from models.layers.activations import activation
+from models.layers.axes import make_bias
 from models.layers.narrow import HasNarrow, Narrow, narrow_name
+
+
+@dataclass(frozen=True)
+class ClampedSwish:
+    """(up + 1) · gate · sigmoid(alpha · gate), where |up| and gate are `limit` at most: that of
+    gpt-oss (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025)."""
+
+    alpha: float = 1.702
+    limit: float = 7.0
+
+    def __call__(self, gate: jax.Array, up: jax.Array) -> jax.Array:
+        """Of gate and up, in their shape."""
+        gate = jnp.minimum(gate, self.limit)
+        up = jnp.clip(up, -self.limit, self.limit)
+        return (up + 1) * gate * jax.nn.sigmoid(self.alpha * gate)
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,8 @@ class Experts:
     # None: every token visits all its experts (dropless). Otherwise an expert takes at most
     # capacity_factor · T · per_token / count tokens of a row, and later ones skip it.
     capacity_factor: float | None = None
+    biases: bool = False  # of the router and of the experts
+    clamped: ClampedSwish | None = None  # in place of act(gate) · up
 
     def __post_init__(self) -> None:
         if not 0 < self.per_token <= self.count:
@@ -68,10 +86,13 @@ class MoE(nnx.Module, HasNarrow):
 
     Shazeer et al., 2017; the weights are the softmax over all experts, in FP32. `mix`, the function
     of that name at first, takes tokens to experts and back. `experts_…_narrow`, None at first, make
-    narrow kernels of the experts'.
+    narrow kernels of the experts'. `axes`, () at first, are mesh axes whose cores have a part of
+    each expert's width, and add up what they make.
     """
 
     mix: Mix
+    axes: tuple[str, ...]
+    router_bias: nnx.Param[jax.Array] | None
 
     def __init__(
         self,
@@ -91,13 +112,22 @@ class MoE(nnx.Module, HasNarrow):
             return nnx.Param(values, axes=tuple(axes))
 
         self.experts, self.act = experts, act
-        self.mix = mix
+        self.mix, self.axes = mix, ()
         count, outside = {"experts": experts.count}, {"dim": dim}
         inside = {"hidden_dim": experts.hidden_dim}
         self.router = kernel({"residual": dim, "choice": experts.count})
         self.experts_gate = kernel({**count, **outside, **inside})
         self.experts_up = kernel({**count, **outside, **inside})
         self.experts_down = kernel({**count, **inside, **outside}, out_stddev)
+        biases: dict[str, Mapping[str, int]] = {
+            "router_bias": {"choice": experts.count},
+            "experts_gate_bias": {**count, **inside},
+            "experts_up_bias": {**count, **inside},
+            "experts_down_bias": {**count, **outside},
+        }
+        for name, axes in biases.items():
+            bias = make_bias(axes, param_dtype) if experts.biases else None
+            setattr(self, name, nnx.data(bias))
         for name in _EXPERTS:
             setattr(self, narrow_name(name), nnx.data(None))
 
@@ -109,6 +139,8 @@ class MoE(nnx.Module, HasNarrow):
     def route(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """x [..., D] -> the weights, FP32, and numbers of each token's experts [..., K]."""
         logits = jnp.dot(x, self.router[...].astype(x.dtype))
+        if self.router_bias is not None:
+            logits = logits + self.router_bias[...].astype(x.dtype)
         probabilities = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
         weights, chosen = jax.lax.top_k(probabilities, self.experts.per_token)
         if self.experts.normalize:
@@ -122,9 +154,24 @@ class MoE(nnx.Module, HasNarrow):
     def _visit(self, x: jax.Array, expert: jax.Array | None) -> jax.Array:
         kernels = (self._experts(name, x.dtype) for name in _EXPERTS)
         gate, up, down = (kernel if expert is None else kernel[expert] for kernel in kernels)
-        hidden = activation(self.act)(jnp.einsum("mcd,mdf->mcf", x, gate))
-        hidden = hidden * jnp.einsum("mcd,mdf->mcf", x, up)
-        return jnp.einsum("mcf,mfd->mcd", hidden, down)
+        before = self._biased("experts_gate", jnp.einsum("mcd,mdf->mcf", x, gate), expert)
+        beside = self._biased("experts_up", jnp.einsum("mcd,mdf->mcf", x, up), expert)
+        if self.experts.clamped is None:
+            hidden = activation(self.act)(before) * beside
+        else:
+            hidden = self.experts.clamped(before, beside)
+        share = 1 / jax.lax.axis_size(self.axes) if self.axes else 1
+        return self._biased("experts_down", jnp.einsum("mcf,mfd->mcd", hidden, down), expert, share)
+
+    def _biased(
+        self, name: str, y: jax.Array, expert: jax.Array | None, share: float = 1
+    ) -> jax.Array:
+        """y [M, C, …] with that share of the biases of the blocks' experts."""
+        biases: nnx.Param[jax.Array] | None = getattr(self, f"{name}_bias")
+        if biases is None:
+            return y
+        own = biases[...] if expert is None else biases[...][expert]
+        return y + share * own[:, None].astype(y.dtype)
 
     def _experts(self, name: str, dtype: DTypeLike) -> jax.Array:
         kernels: nnx.Param[jax.Array] | None = getattr(self, name)

@@ -21,7 +21,7 @@ from models.layers.attention import Attention
 from models.layers.cache import KVCache
 from models.layers.masks import Visibility
 from models.layers.paged_cache import SCRATCH_BLOCK, PagedCache, Pages, Rows, places, store
-from models.parallel.blockwise import Scoring, add, no_sums
+from models.parallel.blockwise import Scoring, Sums, add, no_sums
 from models.parameters import merge, split
 
 AXIS = "kv_replica"
@@ -59,6 +59,7 @@ class CacheSplit:
         bias: jax.Array | None = None,
         scale: float | None = None,
         softcap: float | None = None,
+        sinks: jax.Array | None = None,
     ) -> jax.Array:
         """`dot_product_attention` to keys whose positions are split: query [R, T, N, H], keys and
         values [R, S, K, H], mask [R, T, S]. Raises ShardingError for another mask, or a bias."""
@@ -68,19 +69,36 @@ class CacheSplit:
             scale=query.shape[-1] ** -0.5 if scale is None else scale, softcap=softcap
         )
 
-        def own(query: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array) -> jax.Array:
-            return _attend(scoring, query, keys, values, mask)
+        def own(
+            query: jax.Array,
+            keys: jax.Array,
+            values: jax.Array,
+            mask: jax.Array,
+            sinks: jax.Array | None,
+        ) -> jax.Array:
+            return _attend(scoring, query, keys, values, mask, sinks)
 
         return jax.shard_map(
             own,
             mesh=self.mesh,
-            in_specs=(_HEADS, POSITIONS, POSITIONS, PartitionSpec(None, None, AXIS)),
+            in_specs=(
+                _HEADS,
+                POSITIONS,
+                POSITIONS,
+                PartitionSpec(None, None, AXIS),
+                PartitionSpec(HEADS),
+            ),
             out_specs=PartitionSpec(None, None, (HEADS, AXIS), None),
-        )(query, keys, values, mask)
+        )(query, keys, values, mask, sinks)
 
 
 def _attend(
-    scoring: Scoring, query: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
+    scoring: Scoring,
+    query: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    mask: jax.Array,
+    sinks: jax.Array | None,
 ) -> jax.Array:
     """A core's query heads [R, T, N / n, H] of its group's, seeing the keys of all."""
     rows, length, heads, head_dim = query.shape
@@ -88,15 +106,26 @@ def _attend(
     grouped = query.reshape(by_key).transpose(0, 2, 3, 1, 4)
     grouped = grouped.reshape(rows, keys.shape[2], -1, head_dim)  # [R, K, G·T, H]
     keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
-    sums = add(
-        scoring, jax.lax.pcast(no_sums(grouped), AXIS, to="varying"), grouped, keys, values, mask
-    )
+    first = jax.lax.pcast(no_sums(grouped), AXIS, to="varying")
+    if sinks is not None:
+        first = _of_sinks(first, sinks, length)
+    sums = add(scoring, first, grouped, keys, values, mask)
     shrink = jnp.exp(sums.largest - jax.lax.pmax(sums.largest, AXIS))
     both = jnp.concatenate([sums.values, sums.weights], axis=-1) * shrink
     both = both.reshape(rows, keys.shape[1], -1, length, head_dim + 1).transpose(0, 3, 1, 2, 4)
     both = both.reshape(rows, length, heads, head_dim + 1)
     both = jax.lax.psum_scatter(both, AXIS, scatter_dimension=2, tiled=True)
     return (both[..., :-1] / both[..., -1:]).astype(query.dtype)
+
+
+def _of_sinks(nothing: Sums, sinks: jax.Array, length: int) -> Sums:
+    """The softmax [R, K, G·T] that has seen the sinks [N] alone, which count on one core."""
+    rows = jnp.repeat(sinks.astype(jnp.float32).reshape(nothing.values.shape[1], -1), length, 1)
+    counts = jnp.where(jax.lax.axis_index(AXIS) == 0, 1.0, 0.0)
+    return nothing._replace(
+        weights=nothing.weights + counts,
+        largest=jnp.maximum(nothing.largest, rows[..., None]),
+    )
 
 
 @dataclass(frozen=True)

@@ -82,16 +82,17 @@ class ContextParallel:
         bias: jax.Array | None = None,
         scale: float | None = None,
         softcap: float | None = None,
+        sinks: jax.Array | None = None,
     ) -> jax.Array:
         """A core's positions of `dot_product_attention` of a text with itself.
 
         Raises ShardingError where heads cannot be shared, or for what it cannot do: attention to
-        another text or with a bias.
+        another text, with a bias or with sinks.
         """
-        if bias is not None or not isinstance(mask, Visibility):
+        if bias is not None or sinks is not None or not isinstance(mask, Visibility):
             raise ShardingError(
                 "context parallelism is for attention of a text to itself, without a bias on its "
-                "scores. Use a mesh without context."
+                "scores and without sinks. Use a mesh without context."
             )
         if self.method == "all_to_all" and query.shape[2] % self.size:
             raise ShardingError(

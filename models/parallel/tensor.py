@@ -21,6 +21,7 @@ from jax.typing import DTypeLike
 
 from models.layers.dropout import Dropout
 from models.layers.embedding import Embedding
+from models.layers.moe import MoE
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class AddedUp(nnx.Module):
         if bias is not None:
             inner.bias = None
         for _, module in nnx.iter_modules(inner):
-            if isinstance(module, Dropout):
+            if isinstance(module, Dropout | MoE):
                 module.axes = tensor.axes
         self.inner, self.bias, self.tensor = inner, bias, tensor
 

@@ -4,7 +4,8 @@ Names are those of compressed-tensors (github.com/vllm-project/compressed-tensor
 transformers and vLLM read: `X.weight` holds the numbers, or `X.weight_packed` two in each byte, and
 `X.weight_scale` the scales [output blocks, input blocks], or [1] for a whole tensor. Blocks of FP8
 as DeepSeek-V3 and Qwen3 store them are read and written too; their scales, which multiply as all
-others do, are called `X.weight_scale_inv`. Which layers are narrow follows from the tensors.
+others do, are called `X.weight_scale_inv`. gpt-oss stores its experts as MXFP4 in `X_blocks` and
+`X_scales`. Which layers are narrow follows from the tensors.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,12 +24,34 @@ HINTS, HINT = "neuron_config", "quantization_dtype"
 """Where FP8 is told apart: names of files know one E4M3 only, that whose largest number is 448."""
 
 _HINTED: Mapping[str, str] = {"float8_e4m3": "f8e4m3", "float8_e5m2": "f8e5m2"}
-_METHOD, _BLOCKS = "compressed-tensors", "fp8"
-SCALE_SUFFIXES: Mapping[str, str] = {_METHOD: "_scale", _BLOCKS: "_scale_inv"}
+_METHOD, _BLOCKS, _EXPERTS = "compressed-tensors", "fp8", "mxfp4"
+SCALE_SUFFIXES: Mapping[str, str] = {
+    _METHOD: "_scale",
+    _BLOCKS: "_scale_inv",
+    _EXPERTS: "_scales",
+}
 """Method -> what a scale's key has after that of its numbers."""
 
-_METHODS = " and ".join(SCALE_SUFFIXES)
+_METHODS = ", ".join(SCALE_SUFFIXES)
 MX_BLOCK = 32
+
+
+@dataclass(frozen=True)
+class PackedBlocks:
+    """Bytes of two numbers each, [experts, inputs / 2, outputs], which gpt-oss's files hold as
+    [experts, outputs, blocks of inputs, MX_BLOCK / 2]."""
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        ((experts, inputs, outputs),) = shapes
+        return [(experts, outputs, inputs // (MX_BLOCK // 2), MX_BLOCK // 2)]
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        experts, outputs = tensors[0].shape[:2]
+        return [tensors[0].reshape(experts, outputs, -1).swapaxes(1, 2)]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        (stored,) = self.stored_shapes([parameters[0].shape])
+        return [parameters[0].swapaxes(1, 2).reshape(stored)]
 
 
 @dataclass(frozen=True)
@@ -50,7 +73,7 @@ class Scales:
         return [parameters[0].swapaxes(-1, -2).reshape(stored)]
 
 
-_SCALES = Scales()
+SCALES, PACKED_BLOCKS = Scales(), PackedBlocks()
 
 
 def scale_suffix(fields: Fields) -> str:
@@ -76,7 +99,7 @@ def _narrow_rows(rows: Iterable[Row], suffix: str) -> Iterable[Row]:
         parameters = [narrow_name(parameter.text) for parameter in template_row.parameters]
         scales = [f"{name}.scale" for name in parameters]
         packed = [f"{name}.packed" for name in parameters]
-        yield row(f"{keys[0]}{suffix}", scales, _shared(template_row.transform, _SCALES))
+        yield row(f"{keys[0]}{suffix}", scales, _shared(template_row.transform, SCALES))
         yield row(f"{keys[0]}_packed", packed, _shared(template_row.transform, KERNEL))
 
 
@@ -92,13 +115,19 @@ def _shared(transform: Transform, part: Transform) -> Transform:
 def narrow_kernels(table: KeyTable, keys: Iterable[str], suffix: str) -> set[str]:
     """The paths of the kernels that these keys of tensors give scales to."""
     paths = set()
-    rows = list(_narrow_rows(table.rows, suffix))
+    ending = f"{narrow_name('')}.scale"
+    rows = [
+        template_row
+        for template_row in (*table.rows, *_narrow_rows(table.rows, suffix))
+        if template_row.keys[0].text.endswith(suffix)
+        and template_row.parameters[0].text.endswith(ending)
+    ]
     for key in map(table.canonical, keys):
         for template_row in rows:
             numbers = template_row.keys[0].match(key)
-            if numbers is not None and template_row.keys[0].text.endswith(suffix):
+            if numbers is not None:
                 filled = (parameter.fill(numbers) for parameter in template_row.parameters)
-                paths |= {name.removesuffix(f"{narrow_name('')}.scale") for name in filled}
+                paths |= {name.removesuffix(ending) for name in filled}
     return paths
 
 
@@ -116,7 +145,10 @@ def read_storage(fields: Fields) -> Storage | None:
     config = fields.object(FIELD, None)
     if config is None:
         return None
-    if scale_suffix(fields) == SCALE_SUFFIXES[_BLOCKS]:
+    suffix = scale_suffix(fields)
+    if suffix == SCALE_SUFFIXES[_EXPERTS]:
+        return Storage(FOUR_BITS, MX_BLOCK, 1, exponents=True)
+    if suffix == SCALE_SUFFIXES[_BLOCKS]:
         return _read_blocks(config)
     groups = config.object("config_groups")
     if len(groups.values) != 1:

@@ -187,6 +187,35 @@ class Interleaved:
 
 
 @dataclass(frozen=True)
+class Alternating:
+    """One tensor whose `axis` has the numbers of several parameters of one shape in turn: the first
+    of each, then the second of each. `part` says how each would be stored."""
+
+    part: Transform
+    axis: int = -1
+
+    def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
+        stored = list(self.part.stored_shapes(shapes[:1])[0])
+        stored[self.axis] *= len(shapes)
+        return [tuple(stored)]
+
+    def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
+        by_last = np.moveaxis(tensors[0], self.axis, -1)
+        parts = [
+            np.moveaxis(by_last[..., i :: len(shapes)], -1, self.axis) for i in range(len(shapes))
+        ]
+        return [
+            self.part.split([part], [shape])[0] for part, shape in zip(parts, shapes, strict=True)
+        ]
+
+    def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
+        (stored,) = self.stored_shapes([parameter.shape for parameter in parameters])
+        parts = [self.part.join([parameter])[0] for parameter in parameters]
+        axis = self.axis % len(stored)
+        return [np.stack(parts, axis=axis + 1).reshape(stored)]
+
+
+@dataclass(frozen=True)
 class Leading:
     """One tensor that has axes of size 1 in front of the parameter's."""
 
@@ -203,4 +232,5 @@ class Leading:
 
 
 SAME, FLAT, KERNEL, OUTPUT_KERNEL = Same(), Flat(), Kernel(), Kernel(in_axes=2)
+ALTERNATING = Alternating(SAME)
 CONV_1D, CONV_2D, POINTWISE = Permuted((2, 1, 0)), Permuted((2, 3, 1, 0)), Pointwise()

@@ -79,8 +79,8 @@ def decoder() -> Model:
 
 
 def mixture() -> Model:
-    """Logits of a Mixtral: routing, dispatch, experts."""
-    return _of(_decoder("MixtralForCausalLM sliding window"), lambda m, t: m(t), (TOKENS,))
+    """Logits of a gpt-oss: routing, dispatch, experts, windows, sinks."""
+    return _of(_decoder("GptOssForCausalLM"), lambda m, t: m(t), (TOKENS,))
 
 
 def training_step() -> Model:

@@ -29,6 +29,7 @@ NAMES = (
     "Gemma3ForCausalLM",
     "MixtralForCausalLM sliding window",
     "Qwen3MoeForCausalLM mixed with dense layers",
+    "GptOssForCausalLM",
     "GPT2LMHeadModel scores by layer",
     "GPTNeoXForCausalLM",
     "PhiForCausalLM norms of heads",

@@ -3,13 +3,17 @@
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from launch.serving.config import EngineConfig
 from launch.serving.server import Loaded, load, make_engine
+from models.layers.attention import dot_product_attention
+from models.parallel.cache_split import CacheSplit
 from tests.launch.checkpoint_files import VOCAB, write_directory
 from tests.serving.engines import Answer, Clients, ask, random_requests
 
@@ -46,6 +50,23 @@ def answers_of(loaded: Loaded, config: EngineConfig) -> list[Answer]:
 @pytest.fixture(scope="module")
 def alone(directory: Path) -> list[Answer]:
     return answers_of(load(Path("unused"), directory, "model=1", SMALL), SMALL)
+
+
+@pytest.mark.parametrize("with_sinks", [False, True], ids=["plain", "sinks"])
+def test_parts_of_the_softmax_add_up(with_sinks: bool) -> None:
+    draw = np.random.default_rng(0).standard_normal
+    query, keys, values = (draw((3, 2, heads, 8), np.float32) for heads in (8, 2, 2))
+    keys, values = (np.tile(x, (1, 4, 1, 1)) * draw((3, 8, 1, 1)) for x in (keys, values))
+    mask = np.tri(2, 8, 5, dtype=bool)[None].repeat(3, 0)
+    sinks = draw(8, np.float32) if with_sinks else None
+    mesh = jax.make_mesh(
+        (2, 2), ("model", "kv_replica"), axis_types=(jax.sharding.AxisType.Auto,) * 2
+    )
+    split = jax.jit(partial(CacheSplit(mesh).attend, sinks=sinks))
+    whole = jax.jit(partial(dot_product_attention, sinks=sinks))
+    np.testing.assert_allclose(
+        split(query, keys, values, mask), whole(query, keys, values, mask), rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("size", [2, 4])

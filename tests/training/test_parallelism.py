@@ -19,7 +19,7 @@ from launch.training.parallelism import Parallelism
 from launch.training.state import TrainState
 from launch.training.step import Training, make_training
 from models.decoder.config import DecoderConfig
-from models.layers.moe import Experts
+from models.layers.moe import ClampedSwish, Experts
 from models.parallel.depth import stack
 from tests.models.tiny import QUICK_COMPILE
 
@@ -30,6 +30,12 @@ DENSE = DecoderConfig(
 )  # fmt: skip
 DEEP = replace(DENSE, num_layers=4, tie_embeddings=True)
 EXPERTS = replace(DENSE, experts=Experts(8, 2, 16))
+GPT_OSS = replace(
+    DENSE,
+    attention_sinks=True,
+    attention_out_bias=True,
+    experts=Experts(8, 2, 16, biases=True, clamped=ClampedSwish()),
+)
 CAPACITY = replace(DENSE, experts=Experts(4, 2, 16, capacity_factor=1.0))
 TOKENS = np.random.default_rng(0).integers(0, 32, (STEPS, ROWS, LENGTH + 1)).astype(np.int32)
 
@@ -97,7 +103,7 @@ CASES = {
     ),
     "experts, fully sharded": Case(EXPERTS, {EXPERT: 4, SHARDED: 2} | SCAN, {AR, AG, RS}),
     "experts, tensor, selective": Case(
-        EXPERTS, {EXPERT: 4, TENSOR: 2} | recompute("selective"), {AR, AG, RS}
+        GPT_OSS, {EXPERT: 4, TENSOR: 2} | recompute("selective"), {AR, AG, RS}
     ),
     "GPipe, fully sharded, full": Case(
         DEEP, {STAGES: 2, SHARDED: 4} | GPIPE | recompute("full"), {AR, AG, RS, CP}

@@ -135,6 +135,16 @@ DECODERS = (
     _decoder("MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2),
     _decoder("MixtralForCausalLM", "sliding window", num_local_experts=4, sliding_window=5),
     _decoder(
+        "GptOssForCausalLM",
+        head_dim=8,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=4,
+        swiglu_limit=0.05,
+        initializer_range=0.2,
+        rope_parameters=YARN,
+    ),
+    _decoder(
         "Qwen3MoeForCausalLM",
         head_dim=8,
         num_experts=8,

@@ -10,6 +10,7 @@ from models.weights.transforms import (
     KERNEL,
     OUTPUT_KERNEL,
     SAME,
+    Alternating,
     Fused,
     Kernel,
     Permuted,
@@ -25,6 +26,7 @@ CASES: dict[str, tuple[Transform, list[int]]] = {
     "kernel from heads": (OUTPUT_KERNEL, [3]),
     "kernel of each expert": (Kernel(batch_axes=1), [3]),
     "unswapped": (Kernel(swap=False), [3]),
+    "alternating": (Alternating(Permuted((0, 2, 1)), axis=1), [3]),
     "convolution": (Permuted((2, 3, 1, 0)), [4]),
     "convolution over time": (Permuted((2, 1, 0)), [3]),
 }
@@ -45,6 +47,18 @@ def test_joining_undoes_splitting(name: str, data: st.DataObject) -> None:
     assert [parameter.shape for parameter in parameters] == shapes
     assert all(np.shares_memory(parameter, tensor) for parameter in parameters)
     np.testing.assert_array_equal(transform.join(parameters)[0], tensor)
+
+
+def test_alternating_outputs() -> None:
+    gate, up = distinct((2, 3, 4)), distinct((2, 3, 4), 100)
+    tensor = np.empty((2, 8, 3), np.int64)  # as gpt-oss has it: gate, up, gate, …
+    tensor[:, ::2], tensor[:, 1::2] = gate.swapaxes(1, 2), up.swapaxes(1, 2)
+    transform = Alternating(Permuted((0, 2, 1)), axis=1)
+    np.testing.assert_array_equal(transform.join([gate, up])[0], tensor)
+    for part, expected in zip(
+        transform.split([tensor], [gate.shape, up.shape]), (gate, up), strict=True
+    ):
+        np.testing.assert_array_equal(part, expected)
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))

@@ -174,12 +174,10 @@ def assert_equal(loaded: Pretrained, expected: Any) -> None:
 def test_quantised_weights_are_numbers_times_scales(tmp_path: Path, kind: str) -> None:
     """As DeepSeek-V3 and vLLM's compressor store them: the model is that of the products."""
     config, dtype, suffix, block_of = QUANTISED[kind]
-    model = random_model(SMALL)
     rng = np.random.default_rng(0)
-    wide: Tensors = {}
 
-    def change(tensors: Tensors) -> Tensors:
-        stored = dict(tensors)
+    def change(tensors: Tensors) -> tuple[Tensors, Tensors]:
+        stored, wide = dict(tensors), dict(tensors)
         for key in [key for key in tensors if key.endswith("_proj.weight")]:
             numbers = rng.integers(-8, 8, tensors[key].shape).astype(dtype)
             (rows, columns), block = numbers.shape, block_of(numbers)
@@ -187,21 +185,63 @@ def test_quantised_weights_are_numbers_times_scales(tmp_path: Path, kind: str) -
             wide[key] = numbers.astype(np.float32) * np.kron(scales, np.ones(block, np.float32))
             stored[key] = numbers
             stored[key + suffix] = scales.reshape(-1) if scales.size == 1 else scales
-        return stored
+        return stored, wide
 
-    pretrained.save(tmp_path / "wide", model)
-    tensors = change(load_file(tmp_path / "wide" / FILE))
-    save_file({**tensors_of(tmp_path / "wide"), **wide}, tmp_path / "wide" / FILE)
-    pretrained.save(tmp_path / "narrow", model)
-    save_file(tensors, tmp_path / "narrow" / FILE)
-    values = {**SMALL, "quantization_config": config}
-    (tmp_path / "narrow" / "config.json").write_text(json.dumps(values))
-    narrow, plain = (pretrained.load(tmp_path / name) for name in ("narrow", "wide"))
+    check_narrow(tmp_path, SMALL, config, change)
+
+
+def test_experts_of_gpt_oss_are_blocks_of_four_bits(tmp_path: Path) -> None:
+    """Two numbers in a byte, the first in its low half, as transformers' MXFP4 has them."""
+    rng = np.random.default_rng(0)
+    fields = SMALL | {
+        "architectures": ["GptOssForCausalLM"],
+        "head_dim": 8,
+        "intermediate_size": 64,
+        "num_local_experts": 3,
+        "num_experts_per_tok": 2,
+        "tie_word_embeddings": False,
+    }
+
+    def change(tensors: Tensors) -> tuple[Tensors, Tensors]:
+        stored, wide = dict(tensors), dict(tensors)
+        for key in [key for key in tensors if key.endswith("_proj") and "experts" in key]:
+            experts, inputs, outputs = tensors[key].shape
+            codes = rng.integers(0, 16, (experts, outputs, inputs // 32, 32), dtype=np.uint8)
+            scales = rng.integers(118, 124, (experts, outputs, inputs // 32), dtype=np.uint8)
+            numbers = codes.view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+            numbers = numbers * scales.view(ml_dtypes.float8_e8m0fnu).astype(np.float32)[..., None]
+            by_output = numbers.reshape(experts, outputs, inputs)
+            wide[key] = np.ascontiguousarray(by_output.swapaxes(1, 2))
+            stored[f"{key}_blocks"] = codes[..., ::2] | codes[..., 1::2] << 4
+            stored[f"{key}_scales"] = scales
+            del stored[key]
+        return stored, wide
+
+    check_narrow(tmp_path, fields, {"quant_method": "mxfp4"}, change)
+
+
+def check_narrow(
+    folder: Path,
+    fields: dict[str, Any],
+    config: dict[str, Any],
+    change: Callable[[Tensors], tuple[Tensors, Tensors]],
+) -> None:
+    """The model of narrow tensors is that of wide ones, and is stored as it was; `change` makes
+    both of a model's tensors."""
+    model = random_model(fields)
+    for name in ("wide", "narrow"):
+        pretrained.save(folder / name, model)
+    stored, wide = change(load_file(folder / "wide" / FILE))
+    save_file(wide, folder / "wide" / FILE)
+    save_file(stored, folder / "narrow" / FILE)
+    values = {**fields, "quantization_config": config}
+    (folder / "narrow" / "config.json").write_text(json.dumps(values))
+    narrow, plain = (pretrained.load(folder / name) for name in ("narrow", "wide"))
     tokens = np.arange(6, dtype=np.int32)[None]
     got, expected = (merge(m.graph, m.parameters)(tokens) for m in (narrow, plain))
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
-    pretrained.save(tmp_path / "again", narrow)
-    assert_same(tensors_of(tmp_path / "again"), tensors)
+    pretrained.save(folder / "again", narrow)
+    assert_same(tensors_of(folder / "again"), stored)
 
 
 def tensors_of(directory: Path) -> Tensors:
