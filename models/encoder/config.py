@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from models.encoder.disentangled import Disentangled
 from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.rotary import Rotary
@@ -42,6 +43,8 @@ class EncoderConfig:
     # RoBERTa: positions count the tokens other than this one, and begin one after it.
     position_pad: int | None = None
     rotary: Rotary | None = None  # RoFormer: heads turn, and there is no table of positions
+    absolute_positions: bool = True  # a table of positions, unless heads turn
+    disentangled: Disentangled | None = None  # DeBERTa: distances have scores of their own
     pre_norm: bool = False  # ESM: norms stand before the parts of a block, and one after all
     embedding_norm: bool = True  # a norm of the embeddings
     # ESM: vectors of this token are zero, and the others of a text are scaled for it.
@@ -85,6 +88,11 @@ class EncoderConfig:
                 "which is odd: rotary positions turn pairs"
             )
         activation(self.act)
+
+    @property
+    def has_position_table(self) -> bool:
+        """Whether each position has a vector that is added to the token's."""
+        return self.rotary is None and self.absolute_positions
 
     @property
     def head_dim(self) -> int:

@@ -10,10 +10,13 @@ from typing import Any
 
 from models.architecture import Architecture
 from models.encoder.config import EncoderConfig
+from models.encoder.disentangled import Disentangled
 from models.encoder.model import Encoder
 from models.encoder.weights import (
     ALBERT,
     BERT,
+    DEBERTA,
+    DEBERTA_V2,
     DISTILBERT,
     ELECTRA,
     ESM,
@@ -119,6 +122,55 @@ def _roformer(fields: Fields, task: str) -> EncoderConfig:
         embedding_dim=width,
         embedding_projection=width != dim,
     )
+
+
+def _deberta_v2(fields: Fields, task: str) -> EncoderConfig:
+    fields.refuse("conv_kernel_size", 0, why="a convolution in the first block is not supported")
+    buckets = fields.integer("position_buckets", -1)
+    norms = fields.text("norm_rel_ebd", "none").lower().split("|")
+    return _disentangled(
+        fields,
+        task,
+        buckets=buckets if buckets > 0 else None,
+        shared=fields.flag("share_att_key", False),
+        normed="layer_norm" in (name.strip() for name in norms),
+    )
+
+
+def _deberta(fields: Fields, task: str) -> EncoderConfig:
+    fields.refuse("talking_head", False, why="heads that mix their scores are not supported")
+    return _disentangled(fields, task, biases=False)
+
+
+def _disentangled(fields: Fields, task: str, **settings: Any) -> EncoderConfig:
+    dim = fields.positive("hidden_size")
+    for name in ("embedding_size", "pooler_hidden_size"):
+        fields.refuse(name, dim, why="only the width of the blocks is supported")
+    if task == "fill-mask":
+        fields.refuse("legacy", True, why="only the head that transformers makes is supported")
+    scores, is_relative = _scores(fields), fields.flag("relative_attention")
+    if scores and not is_relative:
+        raise fields.fail("relative_attention", "true is needed with pos_att_type")
+    farthest = fields.integer("max_relative_positions")
+    if farthest < 1:
+        farthest = fields.positive("max_position_embeddings")
+    pooled = fields.text("pooler_hidden_act")
+    return _encoder(
+        fields,
+        task,
+        Heads(fields.text("hidden_act"), features=None, classify=pooled, choose=pooled),
+        absolute_positions=fields.flag("position_biased_input"),
+        disentangled=Disentangled(scores, farthest, **settings) if is_relative else None,
+    )
+
+
+def _scores(fields: Fields) -> frozenset[str]:
+    """`pos_att_type`: a list, or a text with bars."""
+    kinds = fields.values.get("pos_att_type")
+    if kinds is None:
+        return frozenset()
+    names = kinds.lower().split("|") if isinstance(kinds, str) else fields.list("pos_att_type")
+    return frozenset(str(name).strip() for name in names)
 
 
 def _esm(fields: Fields, task: str) -> EncoderConfig:
@@ -227,6 +279,29 @@ _ESM = {
     "layer_norm_eps": 1e-12,
     "rope_theta": 10_000.0,
 }
+_DEBERTA_V2 = {
+    **_BERT,
+    "vocab_size": 128_100,
+    "hidden_size": 1536,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 24,
+    "intermediate_size": 6144,
+    "type_vocab_size": 0,
+    "layer_norm_eps": 1e-7,
+    "relative_attention": False,
+    "max_relative_positions": -1,
+    "position_biased_input": True,
+    "pooler_hidden_act": "gelu",
+}
+_DEBERTA = {
+    **_DEBERTA_V2,
+    "vocab_size": 50_265,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+_DEBERTA_TASKS = tuple(task for task in CLASSES if task != "multiple-choice")
 _ESM_TASKS = ("feature-extraction", "fill-mask", "text-classification", "token-classification")
 _DISTILBERT_NAMES = {
     "hidden_size": "dim",
@@ -246,6 +321,8 @@ FAMILIES = (
     Family("Electra", "electra", _electra, ELECTRA, _ELECTRA),
     Family("MPNet", "mpnet", _mpnet, MPNET, _MPNET),
     Family("RoFormer", "roformer", _roformer, ROFORMER, _ROFORMER),
+    Family("DebertaV2", "deberta-v2", _deberta_v2, DEBERTA_V2, _DEBERTA_V2),
+    Family("Deberta", "deberta", _deberta, DEBERTA, _DEBERTA, tasks=_DEBERTA_TASKS),
     Family("Esm", "esm", _esm, ESM, _ESM, tasks=_ESM_TASKS),
 )
 ARCHITECTURES = tuple(family.architecture(task) for family in FAMILIES for task in family.tasks)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.encoder.config import EncoderConfig
+from models.encoder.disentangled import DisentangledAttention, DistanceVectors
 from models.layers.blocks import BlockShape
 from models.layers.embedding import Embedding, check_length
 from models.layers.linear import Linear
@@ -40,7 +41,7 @@ class Embeddings(nnx.Module):
 
         self.config = config
         self.word = embedding(config.vocab_size)
-        self.position = embedding(config.num_positions) if config.rotary is None else None
+        self.position = embedding(config.num_positions) if config.has_position_table else None
         self.type = embedding(config.type_vocab_size) if config.type_vocab_size else None
         self.norm = (
             LayerNorm(config.embedding_dim, eps=config.norm_eps, param_dtype=config.param_dtype)
@@ -118,7 +119,18 @@ class Block(nnx.Module):
             param_dtype=config.param_dtype,
         )
         self.pre_norm = config.pre_norm
-        self.attention = shape.attention(rngs)
+        self.attention = (
+            shape.attention(rngs)
+            if config.disentangled is None
+            else DisentangledAttention(
+                config.disentangled,
+                config.dim,
+                config.num_heads,
+                stddev=config.initializer_range,
+                param_dtype=config.param_dtype,
+                rngs=rngs,
+            )
+        )
         self.attention_norm = shape.norm()
         self.mlp = shape.mlp(rngs)
         self.mlp_norm = shape.norm()
@@ -127,11 +139,17 @@ class Block(nnx.Module):
         self,
         x: jax.Array,
         mask: jax.Array | None,
-        bias: jax.Array | None,
+        relative: jax.Array | None,
         turn: Turn | None,
     ) -> jax.Array:
+        """x [B, T, D]; `relative` is a bias of the scores or, of disentangled attention, what its
+        vectors of distances are."""
         normed = self.attention_norm(x) if self.pre_norm else x
-        attended, _ = self.attention(normed, mask, bias=bias, turn=turn)
+        if isinstance(self.attention, DisentangledAttention):
+            assert relative is not None
+            attended = self.attention.look(normed, mask, relative)
+        else:
+            attended, _ = self.attention(normed, mask, bias=relative, turn=turn)
         if self.pre_norm:
             x = x + attended
             return x + self.mlp(self.mlp_norm(x))
@@ -151,19 +169,7 @@ class Encoder(nnx.Module):
             if config.pre_norm
             else None
         )
-        self.relative = (
-            RelativeBias(
-                config.num_heads,
-                num_buckets=config.relative_buckets,
-                max_distance=RELATIVE_DISTANCE,
-                bidirectional=True,
-                stddev=config.initializer_range,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
-            if config.relative_buckets
-            else None
-        )
+        self.relative = _relative(config, rngs)
         self.head = TextHead(
             config.dim,
             config.head,
@@ -212,9 +218,38 @@ class Encoder(nnx.Module):
         x = self.embeddings(tokens, types, positions, real)
         slots = jnp.arange(tokens.shape[1])
         mask = text_mask(real, segments)
-        bias = None if self.relative is None else self.relative(slots, slots)
+        relative = self._relative(slots)
         rotary, places = self.config.rotary, slots if positions is None else positions
         turned = None if rotary is None else turn(places, self.config.head_dim, rotary)
         for number in self.config.order:
-            x = self.blocks[number](x, mask, bias, turned)
+            x = self.blocks[number](x, mask, relative, turned)
         return x if self.norm is None else self.norm(x)
+
+    def _relative(self, slots: jax.Array) -> jax.Array | None:
+        if isinstance(self.relative, DistanceVectors):
+            return self.relative(len(slots), self.config.dtype)
+        return None if self.relative is None else self.relative(slots, slots)
+
+
+def _relative(config: EncoderConfig, rngs: nnx.Rngs) -> RelativeBias | DistanceVectors | None:
+    """What blocks know of how far tokens are apart."""
+    if config.disentangled is not None:
+        return DistanceVectors(
+            config.disentangled,
+            config.dim,
+            norm_eps=config.norm_eps,
+            stddev=config.initializer_range,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+    if not config.relative_buckets:
+        return None
+    return RelativeBias(
+        config.num_heads,
+        num_buckets=config.relative_buckets,
+        max_distance=RELATIVE_DISTANCE,
+        bidirectional=True,
+        stddev=config.initializer_range,
+        param_dtype=config.param_dtype,
+        rngs=rngs,
+    )

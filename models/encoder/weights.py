@@ -8,7 +8,7 @@ from models.encoder.config import EncoderConfig
 from models.weights.rows import dense_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
 from models.weights.text_heads import HeadKeys
-from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL, Interleaved
+from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL, FusedByHeads, Interleaved
 
 RENAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # as converted from TensorFlow
 PARTS = r"^(embeddings|embeddings_project|encoder|transformer|pooler)\."  # of encoders
@@ -29,18 +29,37 @@ class BlockKeys:
     mlp_norm: str
     interleaved: bool = False  # the numbers of a rotary pair lie side by side
 
+    position_key: str = "attention.self.pos_key_proj"
+    position_query: str = "attention.self.pos_query_proj"
+    fused: str | None = None  # queries, keys and values, by heads, with biases of the others' keys
+
     def rows(self, key: str, parameter: str) -> Iterator[Row]:
         """The rows of the block whose keys begin with `key`."""
-        for part, name in (("query", self.query), ("key", self.key), ("value", self.value)):
-            turns = self.interleaved and part != "value"
-            kernel, bias = (Interleaved(KERNEL), Interleaved(FLAT)) if turns else (KERNEL, FLAT)
-            yield from dense_rows(f"{key}.{name}", f"{parameter}.attention.{part}", kernel, bias)
+        if self.fused is None:
+            yield from self._apart(key, parameter)
+        else:
+            parts = [f"{parameter}.attention.{name}" for name in ("query", "key", "value")]
+            kernels = [f"{part}.kernel" for part in parts]
+            yield row(f"{key}.{self.fused}.weight", kernels, FusedByHeads())
+            yield row(f"{key}.{self.query}", f"{parts[0]}.bias", FLAT)
+            yield row(f"{key}.{self.value}", f"{parts[2]}.bias", FLAT)
+        for part, name in (
+            ("position_key", self.position_key),
+            ("position_query", self.position_query),
+        ):
+            yield from dense_rows(f"{key}.{name}", f"{parameter}.attention.{part}", KERNEL, FLAT)
         output = f"{parameter}.attention.output"
         yield from dense_rows(f"{key}.{self.output}", output, OUTPUT_KERNEL)
         yield from norm_rows(f"{key}.{self.attention_norm}", f"{parameter}.attention_norm")
         yield from dense_rows(f"{key}.{self.up}", f"{parameter}.mlp.up")
         yield from dense_rows(f"{key}.{self.down}", f"{parameter}.mlp.down")
         yield from norm_rows(f"{key}.{self.mlp_norm}", f"{parameter}.mlp_norm")
+
+    def _apart(self, key: str, parameter: str) -> Iterator[Row]:
+        for part, name in (("query", self.query), ("key", self.key), ("value", self.value)):
+            turns = self.interleaved and part != "value"
+            kernel, bias = (Interleaved(KERNEL), Interleaved(FLAT)) if turns else (KERNEL, FLAT)
+            yield from dense_rows(f"{key}.{name}", f"{parameter}.attention.{part}", kernel, bias)
 
 
 @dataclass(frozen=True)
@@ -55,6 +74,8 @@ class Layout:
       pooler: the pooler's key in the encoder; the encoders with some heads have one unused.
       project: the key of the projection of the embeddings.
       embedding_norm: the key of their norm, among the embeddings.
+      relative: the key of the table of distances.
+      inside: the parts of encoders alone, which others call with the prefix.
       others: regular expressions of tensors for training alone.
     """
 
@@ -65,6 +86,8 @@ class Layout:
     pooler: str | None = "pooler"
     project: str = "embeddings_project"
     embedding_norm: str = "LayerNorm"
+    relative: str = "encoder.relative_attention_bias.weight"
+    inside: str = PARTS
     others: tuple[str, ...] = ()
 
     def table(self, config: EncoderConfig) -> KeyTable:
@@ -75,11 +98,11 @@ class Layout:
         head = self.heads[task]
         used = head.transform is not None and head.transform.startswith("{prefix}")
         unused = () if used else self._pooler_keys(prefix)
-        positions = () if config.rotary is None else (r".*\.position_embeddings\.weight",)
+        positions = () if config.has_position_table else (r"(.*\.)?position_embeddings\.weight",)
         heads = (key for other in self.heads.values() for key in other.others())
         return KeyTable(
             (*self._encoder_rows(config, prefix), *head.rows(prefix)),
-            (*RENAMES, (rf"^{self.prefix}\.", "") if alone else (PARTS, rf"{prefix}\1.")),
+            (*RENAMES, (rf"^{self.prefix}\.", "") if alone else (self.inside, rf"{prefix}\1.")),
             (
                 *IGNORED,
                 *self.others,
@@ -97,7 +120,8 @@ class Layout:
         yield from norm_rows(f"{prefix}embeddings.{self.embedding_norm}", "embeddings.norm")
         yield from norm_rows(f"{prefix}encoder.emb_layer_norm_after", "norm")
         yield from dense_rows(f"{prefix}{self.project}", "embeddings.project")
-        yield row(f"{prefix}encoder.relative_attention_bias.weight", "relative.table")
+        yield row(f"{prefix}{self.relative}", "relative.table")
+        yield from norm_rows(f"{prefix}encoder.LayerNorm", "relative.norm")
         for i in range(config.num_blocks):
             group, place = divmod(i, config.blocks_per_group)
             key = self.block.format(i=i, g=group, l=place)
@@ -265,6 +289,39 @@ ROFORMER = Layout(
     },
     pooler=None,
     others=(r"(roformer\.)?encoder\.embed_positions\.weight",),
+)
+
+_DEBERTA_POOLED = HeadKeys(transform="pooler.dense", output="classifier")
+DEBERTA_V2 = Layout(
+    prefix="deberta",
+    block="encoder.layer.{i}",
+    parts=replace(
+        _BERT_PARTS,
+        query="attention.self.query_proj",
+        key="attention.self.key_proj",
+        value="attention.self.value_proj",
+    ),
+    heads={
+        **BERT.heads,
+        "feature-extraction": HeadKeys(),
+        "text-classification": _DEBERTA_POOLED,
+        "multiple-choice": _DEBERTA_POOLED,
+    },
+    pooler=None,
+    relative="encoder.rel_embeddings.weight",
+    inside=r"^(embeddings|encoder)\.",
+    others=(r"(lm|mask)_predictions\..*",),
+)
+DEBERTA = replace(
+    DEBERTA_V2,
+    parts=replace(
+        _BERT_PARTS,
+        query="attention.self.q_bias",
+        value="attention.self.v_bias",
+        fused="attention.self.in_proj",
+        position_key="attention.self.pos_proj",
+        position_query="attention.self.pos_q_proj",
+    ),
 )
 
 ESM = Layout(

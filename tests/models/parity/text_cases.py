@@ -70,11 +70,34 @@ T5 = {
 }
 T5_1_1 = T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
+DEBERTA = ENCODER | {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": ["c2p", "p2c"],
+    "max_relative_positions": 12,
+}
+DEBERTA_V2 = DEBERTA | {
+    "pos_att_type": "p2c|c2p",
+    "position_buckets": 6,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+}
 ESM = ENCODER | {"mask_token_id": 5}
 ESM_2 = ESM | {"position_embedding_type": "rotary", "token_dropout": True}
 ESM_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 
 CASES = (
+    *(
+        Case(family + head, config=config | (LABELS if head in LABELLED else {}))
+        for family, config in (("DebertaV2", DEBERTA_V2), ("Deberta", DEBERTA))
+        for head in HEADS
+        if family + head != "DebertaForMultipleChoice"
+    ),
+    Case(
+        "DebertaV2Model",
+        "keys of positions alone",
+        DEBERTA | {"pos_att_type": ["c2p"], "position_biased_input": True, "type_vocab_size": 2},
+    ),
     *(
         Case("Esm" + head, variant, config | (LABELS if head in LABELLED else {}))
         for variant, config in (("1b", ESM | {"emb_layer_norm_before": True}), ("2", ESM_2))

@@ -28,7 +28,7 @@ def padded_texts(model: Any, case: Case, shape: tuple[int, ...], padding: int = 
     inputs["real"][1::2, ..., case.length - padding :] = False
     inputs["tokens"][~inputs["real"]] = config.pad_token_id
     has_types = "token_type_ids" in inspect.signature(model.forward).parameters
-    if has_types and hasattr(config, "type_vocab_size"):  # GPT-2's would be tokens
+    if has_types and getattr(config, "type_vocab_size", 0):  # GPT-2's would be tokens
         inputs["types"] = rng.integers(0, config.type_vocab_size, (*shape, case.length))
     return inputs
 
