@@ -23,6 +23,7 @@ from models.encoder.weights import (
     MPNET,
     ROBERTA,
     ROFORMER,
+    XLM,
     Layout,
 )
 from models.layers.rotary import Rotary
@@ -35,11 +36,12 @@ from models.weights.fields import Fields, count_labels, read_dtype
 class Heads:
     """The activations of a family's heads; None where the head has no layer before its output."""
 
-    fill_mask: str
+    fill_mask: str | None
     features: str | None = "tanh"
-    classify: str = "tanh"
+    classify: str | None = "tanh"
     choose: str | None = "tanh"
     choose_pooling: str = "first"
+    choose_dim: int | None = None  # width of the layer before the output
 
     def config(self, fields: Fields, task: str) -> TextHeadConfig:
         acts: Mapping[str, str | None] = {
@@ -54,7 +56,8 @@ class Heads:
             num_labels=count_labels(fields),
             transform=act is not None,
             act=act or "tanh",
-            transform_norm=task == "fill-mask",
+            transform_dim=self.choose_dim if task == "multiple-choice" else None,
+            transform_norm=task == "fill-mask" and act is not None,
             pooling=self.choose_pooling if task == "multiple-choice" else "first",
         )
 
@@ -173,6 +176,27 @@ def _scores(fields: Fields) -> frozenset[str]:
     return frozenset(str(name).strip() for name in names)
 
 
+def _xlm(fields: Fields, task: str) -> EncoderConfig:
+    fields.refuse("is_encoder", True, why="only encoders are supported")
+    fields.refuse("causal", False, why="only bidirectional attention is supported")
+    fields.refuse("asm", False, why="only an output table that is the embedding's is supported")
+    fields.refuse("pre_norm", False, why="only norms after the parts of a block are supported")
+    if fields.positive("n_langs") > 1:
+        fields.refuse("use_lang_emb", False, why="vectors of languages are not supported")
+    if task in ("multiple-choice", "text-classification"):
+        fields.refuse("summary_type", "first", why="only the first token's vector is supported")
+        for name in ("summary_use_proj", "summary_proj_to_labels"):
+            fields.refuse(name, True, why="only heads that project to the labels are supported")
+        fields.refuse("summary_activation", None, "", why="only linear heads are supported")
+    return _encoder(
+        fields,
+        task,
+        Heads(None, features=None, classify=None, choose="linear", choose_dim=count_labels(fields)),
+        hidden_dim=4 * fields.positive("hidden_size"),
+        act="gelu" if fields.flag("gelu_activation") else "relu",
+    )
+
+
 def _esm(fields: Fields, task: str) -> EncoderConfig:
     fields.refuse("is_folding_model", False, None, why="only the language model is supported")
     fields.refuse("add_cross_attention", False, why="only encoders are supported")
@@ -212,6 +236,7 @@ class Family:
     defaults: Mapping[str, Any]
     aliases: Mapping[str, str] = field(default_factory=dict)
     tasks: Sequence[str] = tuple(CLASSES)
+    class_names: Mapping[str, str] = field(default_factory=dict)  # by task, of unusual ones
 
     def architecture(self, task: str) -> Architecture:
         """Its encoder with the head for a task."""
@@ -220,7 +245,7 @@ class Family:
             return self.read_config(fields, task)
 
         return Architecture(
-            name=self.classes + CLASSES[task],
+            name=self.classes + {**CLASSES, **self.class_names}[task],
             model_type=self.model_type,
             family="encoder",
             task=task,
@@ -302,6 +327,27 @@ _DEBERTA = {
     "intermediate_size": 3072,
 }
 _DEBERTA_TASKS = tuple(task for task in CLASSES if task != "multiple-choice")
+_XLM = {
+    "vocab_size": 30_145,
+    "hidden_size": 2048,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+    "gelu_activation": True,
+    "n_langs": 1,
+}
+_XLM_NAMES = {
+    "hidden_size": "emb_dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "initializer_range": "init_std",
+}
+_XLM_CLASSES = {
+    "fill-mask": "WithLMHeadModel",
+    "question-answering": "ForQuestionAnsweringSimple",
+}
 _ESM_TASKS = ("feature-extraction", "fill-mask", "text-classification", "token-classification")
 _DISTILBERT_NAMES = {
     "hidden_size": "dim",
@@ -323,6 +369,10 @@ FAMILIES = (
     Family("RoFormer", "roformer", _roformer, ROFORMER, _ROFORMER),
     Family("DebertaV2", "deberta-v2", _deberta_v2, DEBERTA_V2, _DEBERTA_V2),
     Family("Deberta", "deberta", _deberta, DEBERTA, _DEBERTA, tasks=_DEBERTA_TASKS),
+    *(
+        Family(classes, model_type, _xlm, XLM, _XLM, _XLM_NAMES, class_names=_XLM_CLASSES)
+        for classes, model_type in (("XLM", "xlm"), ("Flaubert", "flaubert"))
+    ),
     Family("Esm", "esm", _esm, ESM, _ESM, tasks=_ESM_TASKS),
 )
 ARCHITECTURES = tuple(family.architecture(task) for family in FAMILIES for task in family.tasks)

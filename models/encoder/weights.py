@@ -1,8 +1,9 @@
 """Key tables of encoders: the tensors of Hugging Face checkpoints and their parameters."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from models.encoder.config import EncoderConfig
 from models.weights.rows import dense_rows, norm_rows
@@ -33,33 +34,33 @@ class BlockKeys:
     position_query: str = "attention.self.pos_query_proj"
     fused: str | None = None  # queries, keys and values, by heads, with biases of the others' keys
 
-    def rows(self, key: str, parameter: str) -> Iterator[Row]:
-        """The rows of the block whose keys begin with `key`."""
+    def rows(self, key: Callable[[str], str], parameter: str) -> Iterator[Row]:
+        """The rows of a block; `key` makes the key of a part."""
         if self.fused is None:
             yield from self._apart(key, parameter)
         else:
             parts = [f"{parameter}.attention.{name}" for name in ("query", "key", "value")]
             kernels = [f"{part}.kernel" for part in parts]
-            yield row(f"{key}.{self.fused}.weight", kernels, FusedByHeads())
-            yield row(f"{key}.{self.query}", f"{parts[0]}.bias", FLAT)
-            yield row(f"{key}.{self.value}", f"{parts[2]}.bias", FLAT)
+            yield row(f"{key(self.fused)}.weight", kernels, FusedByHeads())
+            yield row(key(self.query), f"{parts[0]}.bias", FLAT)
+            yield row(key(self.value), f"{parts[2]}.bias", FLAT)
         for part, name in (
             ("position_key", self.position_key),
             ("position_query", self.position_query),
         ):
-            yield from dense_rows(f"{key}.{name}", f"{parameter}.attention.{part}", KERNEL, FLAT)
+            yield from dense_rows(key(name), f"{parameter}.attention.{part}", KERNEL, FLAT)
         output = f"{parameter}.attention.output"
-        yield from dense_rows(f"{key}.{self.output}", output, OUTPUT_KERNEL)
-        yield from norm_rows(f"{key}.{self.attention_norm}", f"{parameter}.attention_norm")
-        yield from dense_rows(f"{key}.{self.up}", f"{parameter}.mlp.up")
-        yield from dense_rows(f"{key}.{self.down}", f"{parameter}.mlp.down")
-        yield from norm_rows(f"{key}.{self.mlp_norm}", f"{parameter}.mlp_norm")
+        yield from dense_rows(key(self.output), output, OUTPUT_KERNEL)
+        yield from norm_rows(key(self.attention_norm), f"{parameter}.attention_norm")
+        yield from dense_rows(key(self.up), f"{parameter}.mlp.up")
+        yield from dense_rows(key(self.down), f"{parameter}.mlp.down")
+        yield from norm_rows(key(self.mlp_norm), f"{parameter}.mlp_norm")
 
-    def _apart(self, key: str, parameter: str) -> Iterator[Row]:
+    def _apart(self, key: Callable[[str], str], parameter: str) -> Iterator[Row]:
         for part, name in (("query", self.query), ("key", self.key), ("value", self.value)):
             turns = self.interleaved and part != "value"
             kernel, bias = (Interleaved(KERNEL), Interleaved(FLAT)) if turns else (KERNEL, FLAT)
-            yield from dense_rows(f"{key}.{name}", f"{parameter}.attention.{part}", kernel, bias)
+            yield from dense_rows(key(name), f"{parameter}.attention.{part}", kernel, bias)
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,13 @@ class Layout:
 
     Attributes:
       prefix: of the encoder's keys in checkpoints with a head.
-      block: the key of block number i, or of block l of group g.
+      block: the key of a part of block number i, or of block l of group g.
       parts: of the keys of a block.
       heads: by task.
       pooler: the pooler's key in the encoder; the encoders with some heads have one unused.
       project: the key of the projection of the embeddings.
-      embedding_norm: the key of their norm, among the embeddings.
+      embeddings: the keys of the tables of words, positions and types.
+      embedding_norm: the key of their norm.
       relative: the key of the table of distances.
       inside: the parts of encoders alone, which others call with the prefix.
       others: regular expressions of tensors for training alone.
@@ -85,7 +87,12 @@ class Layout:
     heads: Mapping[str, HeadKeys]
     pooler: str | None = "pooler"
     project: str = "embeddings_project"
-    embedding_norm: str = "LayerNorm"
+    embeddings: tuple[str, str, str] = (
+        "embeddings.word_embeddings",
+        "embeddings.position_embeddings",
+        "embeddings.token_type_embeddings",
+    )
+    embedding_norm: str = "embeddings.LayerNorm"
     relative: str = "encoder.relative_attention_bias.weight"
     inside: str = PARTS
     others: tuple[str, ...] = ()
@@ -115,17 +122,21 @@ class Layout:
         )
 
     def _encoder_rows(self, config: EncoderConfig, prefix: str) -> Iterator[Row]:
-        for key, part in (("word", "word"), ("position", "position"), ("token_type", "type")):
-            yield row(f"{prefix}embeddings.{key}_embeddings.weight", f"embeddings.{part}.table")
-        yield from norm_rows(f"{prefix}embeddings.{self.embedding_norm}", "embeddings.norm")
+        for key, part in zip(self.embeddings, ("word", "position", "type"), strict=True):
+            yield row(f"{prefix}{key}.weight", f"embeddings.{part}.table")
+        yield from norm_rows(f"{prefix}{self.embedding_norm}", "embeddings.norm")
         yield from norm_rows(f"{prefix}encoder.emb_layer_norm_after", "norm")
         yield from dense_rows(f"{prefix}{self.project}", "embeddings.project")
         yield row(f"{prefix}{self.relative}", "relative.table")
         yield from norm_rows(f"{prefix}encoder.LayerNorm", "relative.norm")
         for i in range(config.num_blocks):
             group, place = divmod(i, config.blocks_per_group)
-            key = self.block.format(i=i, g=group, l=place)
-            yield from self.parts.rows(f"{prefix}{key}", f"blocks.{i}")
+            yield from self.parts.rows(
+                partial(self._part_key, prefix, {"i": i, "g": group, "l": place}), f"blocks.{i}"
+            )
+
+    def _part_key(self, prefix: str, numbers: Mapping[str, int], part: str) -> str:
+        return prefix + f"{self.block}{part}".format(**numbers)
 
     def _pooler_keys(self, prefix: str) -> tuple[str, ...]:
         return () if self.pooler is None else (re.escape(f"{prefix}{self.pooler}.") + ".*",)
@@ -152,7 +163,7 @@ _TWO_LAYERS = HeadKeys(transform="classifier.dense", output="classifier.out_proj
 
 BERT = Layout(
     prefix="bert",
-    block="encoder.layer.{i}",
+    block="encoder.layer.{i}.",
     parts=_BERT_PARTS,
     heads={
         **_SHARED,
@@ -181,11 +192,11 @@ _ROBERTA_HEADS = {
     "text-classification": _TWO_LAYERS,
     "multiple-choice": _POOLED,
 }
-ROBERTA = Layout("roberta", "encoder.layer.{i}", _BERT_PARTS, _ROBERTA_HEADS)
+ROBERTA = Layout("roberta", "encoder.layer.{i}.", _BERT_PARTS, _ROBERTA_HEADS)
 
 MPNET = Layout(
     prefix="mpnet",
-    block="encoder.layer.{i}",
+    block="encoder.layer.{i}.",
     parts=BlockKeys(
         query="attention.attn.q",
         key="attention.attn.k",
@@ -202,7 +213,7 @@ MPNET = Layout(
 _DISTILBERT_CLASSIFIER = HeadKeys(transform="pre_classifier", output="classifier")
 DISTILBERT = Layout(
     prefix="distilbert",
-    block="transformer.layer.{i}",
+    block="transformer.layer.{i}.",
     parts=BlockKeys(
         query="attention.q_lin",
         key="attention.k_lin",
@@ -231,7 +242,7 @@ DISTILBERT = Layout(
 _ALBERT_POOLED = HeadKeys(transform="{prefix}pooler", output="classifier")
 ALBERT = Layout(
     prefix="albert",
-    block="encoder.albert_layer_groups.{g}.albert_layers.{l}",
+    block="encoder.albert_layer_groups.{g}.albert_layers.{l}.",
     parts=BlockKeys(
         query="attention.query",
         key="attention.key",
@@ -260,7 +271,7 @@ ALBERT = Layout(
 
 ELECTRA = Layout(
     prefix="electra",
-    block="encoder.layer.{i}",
+    block="encoder.layer.{i}.",
     parts=_BERT_PARTS,
     heads={
         **_SHARED,
@@ -279,7 +290,7 @@ ELECTRA = Layout(
 
 ROFORMER = Layout(
     prefix="roformer",
-    block="encoder.layer.{i}",
+    block="encoder.layer.{i}.",
     parts=replace(_BERT_PARTS, interleaved=True),
     heads={
         **BERT.heads,
@@ -294,7 +305,7 @@ ROFORMER = Layout(
 _DEBERTA_POOLED = HeadKeys(transform="pooler.dense", output="classifier")
 DEBERTA_V2 = Layout(
     prefix="deberta",
-    block="encoder.layer.{i}",
+    block="encoder.layer.{i}.",
     parts=replace(
         _BERT_PARTS,
         query="attention.self.query_proj",
@@ -324,11 +335,38 @@ DEBERTA = replace(
     ),
 )
 
+_XLM_HEAD = HeadKeys(output="sequence_summary.summary")
+XLM = Layout(
+    prefix="transformer",
+    block="",
+    parts=BlockKeys(
+        query="attentions.{i}.q_lin",
+        key="attentions.{i}.k_lin",
+        value="attentions.{i}.v_lin",
+        output="attentions.{i}.out_lin",
+        attention_norm="layer_norm1.{i}",
+        up="ffns.{i}.lin1",
+        down="ffns.{i}.lin2",
+        mlp_norm="layer_norm2.{i}",
+    ),
+    heads={
+        **_SHARED,
+        "feature-extraction": HeadKeys(),
+        "fill-mask": HeadKeys(table="pred_layer.proj", vocab_bias="pred_layer.proj.bias"),
+        "text-classification": _XLM_HEAD,
+        "multiple-choice": HeadKeys(transform="sequence_summary.summary", output="logits_proj"),
+    },
+    pooler=None,
+    embeddings=("embeddings", "position_embeddings", "token_type_embeddings"),
+    embedding_norm="layer_norm_emb",
+    inside=r"^(embeddings|position_embeddings|layer_norm_emb|attentions|layer_norm[12]|ffns)\.",
+)
+
 ESM = Layout(
     prefix="esm",
-    block="encoder.layer.{i}",
+    block="encoder.layer.{i}.",
     parts=replace(_BERT_PARTS, attention_norm="attention.LayerNorm", mlp_norm="LayerNorm"),
     heads=_ROBERTA_HEADS,
-    embedding_norm="layer_norm",
+    embedding_norm="embeddings.layer_norm",
     others=(r"(.*\.)?(contact_head\..*|inv_freq)",),
 )

@@ -27,6 +27,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "relu": jax.nn.relu,
     "relu6": jax.nn.relu6,
     "hardswish": jax.nn.hard_swish,
+    "linear": lambda x: x,
     "sigmoid": jax.nn.sigmoid,
     "silu": jax.nn.silu,
     "swish": jax.nn.silu,

@@ -39,6 +39,7 @@ class TextHeadConfig:
     num_labels: int = 2
     transform: bool = True  # dense, activation and norm before the outputs
     act: str = "tanh"  # of the transform
+    transform_dim: int | None = None  # width of what it makes, if not the encoder's
     transform_bias: bool = True
     transform_norm: bool = False
     pooling: str = "first"  # what stands for a whole text: a key of POOLINGS
@@ -106,11 +107,12 @@ class TextHead(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         fills = config.task == "fill-mask"
+        transform_dim = config.transform_dim or dim
         self.config = config
         self.transform = (
             Transform(
                 dim,
-                embedding_dim if fills else dim,
+                embedding_dim if fills else transform_dim,
                 config,
                 norm_eps=norm_eps,
                 norm_bias=norm_bias,
@@ -123,7 +125,7 @@ class TextHead(nnx.Module):
         )
         self.output = (
             Linear(
-                {"dim": dim},
+                {"dim": transform_dim if config.transform else dim},
                 {"labels": NUM_OUTPUTS.get(config.task, config.num_labels)},
                 bias=config.output_bias,
                 stddev=stddev,

@@ -82,6 +82,22 @@ DEBERTA_V2 = DEBERTA | {
     "share_att_key": True,
     "norm_rel_ebd": "layer_norm",
 }
+XLM = {
+    "vocab_size": 96,
+    "emb_dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "max_position_embeddings": 32,
+    "pad_token_id": 1,
+}
+XLM_HEADS = (
+    "Model",
+    "WithLMHeadModel",
+    "ForMultipleChoice",
+    "ForQuestionAnsweringSimple",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+)
 ESM = ENCODER | {"mask_token_id": 5}
 ESM_2 = ESM | {"position_embedding_type": "rotary", "token_dropout": True}
 ESM_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
@@ -92,6 +108,11 @@ CASES = (
         for family, config in (("DebertaV2", DEBERTA_V2), ("Deberta", DEBERTA))
         for head in HEADS
         if family + head != "DebertaForMultipleChoice"
+    ),
+    *(
+        Case(family + head, config=config | (LABELS if head in LABELLED else {}))
+        for family, config in (("XLM", XLM), ("Flaubert", XLM | {"gelu_activation": False}))
+        for head in XLM_HEADS
     ),
     Case(
         "DebertaV2Model",
