@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from models.architecture import Architecture
+from models.bart import families as barts
 from models.clip import families as clips
 from models.convnext import families as convnexts
 from models.decoder import families as decoders
@@ -23,6 +24,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         *encoders.ARCHITECTURES,
         *modernberts.ARCHITECTURES,
         *t5s.ARCHITECTURES,
+        *barts.ARCHITECTURES,
         *vits.ARCHITECTURES,
         *resnets.ARCHITECTURES,
         *convnexts.ARCHITECTURES,

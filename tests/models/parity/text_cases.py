@@ -98,6 +98,18 @@ XLM_HEADS = (
     "ForSequenceClassification",
     "ForTokenClassification",
 )
+BART = {
+    "vocab_size": 96,
+    "d_model": 32,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 40,
+    "max_position_embeddings": 32,
+    "forced_eos_token_id": None,  # the reference's greedy text is the model's own
+}
 ESM = ENCODER | {"mask_token_id": 5}
 ESM_2 = ESM | {"position_embedding_type": "rotary", "token_dropout": True}
 ESM_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
@@ -148,6 +160,8 @@ CASES = (
     Case("T5ForConditionalGeneration", "1.0", T5, length=16),
     Case("T5ForConditionalGeneration", "1.1", T5_1_1, untied=True),
     Case("T5ForConditionalGeneration", "1.1, tied", T5_1_1),
+    Case("BartForConditionalGeneration", config=BART),
+    Case("BartForConditionalGeneration", "scaled", BART | {"scale_embedding": True}),
     Case("T5EncoderModel", "1.0", T5, length=16),
     Case("T5EncoderModel", "1.1", T5_1_1),
     Case("MPNetModel", "long", ENCODER | {"max_position_embeddings": 256}, length=200),

@@ -1,0 +1,1 @@
+"""BART: a source text to a target text."""

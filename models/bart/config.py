@@ -1,0 +1,82 @@
+"""Dimensions and constants of BART."""
+
+from dataclasses import dataclass
+
+from models.errors import ConfigError
+from models.layers.activations import activation
+from models.layers.blocks import BlockShape
+from models.settings import (
+    DEVIATION,
+    LAYERS,
+    TOKENS,
+    WIDTH,
+    check_settings,
+    setting,
+)
+
+NORM_EPS = 1e-5
+
+
+@dataclass(frozen=True)
+class BartConfig:
+    """Every dimension and constant of the model.
+
+    Raises ConfigError if the dimensions do not fit together.
+    """
+
+    start_token: int = setting(
+        "decoder_start_token_id", "what the decoder's text begins with", default=2
+    )
+    vocab_size: int = setting("vocab_size", "tokens", TOKENS, default=50_265)
+    max_seq_len: int = setting("max_position_embeddings", "longest text", TOKENS, default=1024)
+    num_layers: int = setting("encoder_layers", "blocks of the encoder", LAYERS, default=12)
+    num_decoder_layers: int = setting("decoder_layers", "blocks of the decoder", LAYERS, default=12)
+    dim: int = setting("d_model", "width of the residual stream", WIDTH, default=1024)
+    hidden_dim: int = setting(
+        "encoder_ffn_dim", "width of the encoder's feed-forward blocks", WIDTH, default=4096
+    )
+    decoder_hidden_dim: int = setting(
+        "decoder_ffn_dim", "width of the decoder's feed-forward blocks", WIDTH, default=4096
+    )
+    num_heads: int = setting(
+        "encoder_attention_heads", "heads of the encoder's attention", WIDTH, default=16
+    )
+    num_decoder_heads: int = setting(
+        "decoder_attention_heads", "heads of the decoder's attention", WIDTH, default=16
+    )
+    act: str = setting("activation_function", "of the feed-forward blocks", default="gelu")
+    scale_embedding: bool = setting(
+        "scale_embedding", "vectors of tokens are multiplied by sqrt(dim)", default=False
+    )
+    initializer_range: float = setting(
+        "init_std", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
+    dtype: str = "float32"  # of activations and matmul operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for name in ("num_heads", "num_decoder_heads"):
+            if self.dim % getattr(self, name):
+                raise ConfigError(
+                    f"dim={self.dim} is not a multiple of {name}={getattr(self, name)}: every "
+                    "head has the same width"
+                )
+        activation(self.act)
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """Text lengths beyond which the cache must be filled anew: there are none."""
+        return ()
+
+    def block(self, *, is_decoder: bool) -> BlockShape:
+        """The shape of a block of either side."""
+        return BlockShape(
+            dim=self.dim,
+            hidden_dim=self.decoder_hidden_dim if is_decoder else self.hidden_dim,
+            num_heads=self.num_decoder_heads if is_decoder else self.num_heads,
+            act=self.act,
+            norm_eps=NORM_EPS,
+            initializer_range=self.initializer_range,
+            param_dtype=self.param_dtype,
+        )

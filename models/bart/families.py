@@ -1,0 +1,43 @@
+"""BART: from its config.json to the model. Defaults are those of transformers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from models.architecture import Architecture
+from models.bart.config import BartConfig
+from models.bart.model import Bart
+from models.bart.weights import BIAS, key_table
+from models.errors import ConfigError
+from models.settings import read_settings, write_settings
+from models.weights.fields import Fields, read_dtype
+
+
+def _bart(fields: Fields) -> BartConfig:
+    fields.refuse("tie_word_embeddings", True, why="BART's head is its token table")
+    dtype = read_dtype(fields)
+    given = {"dtype": dtype, "param_dtype": dtype}
+    return BartConfig(**read_settings(BartConfig, fields, given=given))
+
+
+def _refine(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:
+    """Files hold a bias of the logits that nothing trains."""
+    if BIAS in tensors and np.any(np.asarray(tensors[BIAS].view())):
+        raise ConfigError(f"{BIAS} is not zero: only models without a bias of logits are supported")
+    return config
+
+
+ARCHITECTURES = (
+    Architecture(
+        name="BartForConditionalGeneration",
+        model_type="bart",
+        family="bart",
+        task="text2text-generation",
+        read_config=_bart,
+        defaults=write_settings(BartConfig()),
+        model=Bart,
+        keys=key_table,
+        refine=_refine,
+    ),
+)

@@ -1,0 +1,189 @@
+"""BART (Lewis et al., 2020): an encoder and a decoder of post-norm blocks, with learnt positions.
+
+Axis names: B texts, S source tokens, T target tokens, K cache slots, D model width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import ArrayLike
+
+from models.bart.config import BartConfig
+from models.layers.cache import KVCache
+from models.layers.embedding import Embedding, check_length
+from models.layers.masks import causal_mask, padding_mask
+
+POSITION_OFFSET = 2
+"""Rows of the tables of positions that no position has: a habit of fairseq."""
+
+
+class Source(NamedTuple):
+    """What the decoder looks at: keys and values of the source by decoder block, and which of its
+    tokens are text [B, 1, S] (None: all)."""
+
+    memories: Sequence[KVCache]
+    mask: jax.Array | None
+
+
+class BartCache(NamedTuple):
+    """What generation keeps: the source, and keys and values of the target by decoder block."""
+
+    source: Source
+    layers: Sequence[KVCache]
+
+
+class Block(nnx.Module):
+    """norm(x + attention(x)); in the decoder norm(x + cross(x)); then norm(x + mlp(x))."""
+
+    def __init__(self, config: BartConfig, *, is_decoder: bool, rngs: nnx.Rngs) -> None:
+        shape = config.block(is_decoder=is_decoder)
+        self.attention, self.attention_norm = shape.attention(rngs), shape.norm()
+        self.cross_attention = shape.attention(rngs) if is_decoder else None
+        self.cross_norm = shape.norm() if is_decoder else None
+        self.mlp, self.mlp_norm = shape.mlp(rngs), shape.norm()
+
+    def __call__(
+        self,
+        x: jax.Array,
+        mask: jax.Array | None,
+        *,
+        source: tuple[KVCache, jax.Array | None] | None = None,
+        cache: KVCache | None = None,
+        start: ArrayLike = 0,
+    ) -> tuple[jax.Array, KVCache | None]:
+        """x [B, T, D], mask as in `dot_product_attention` -> [B, T, D], and the updated cache."""
+        attended, cache = self.attention(x, mask, cache=cache, start=start)
+        x = self.attention_norm(x + attended)
+        if self.cross_attention is not None and self.cross_norm is not None and source is not None:
+            x = self.cross_norm(x + self.cross_attention.attend(x, *source))
+        return self.mlp_norm(x + self.mlp(x)), cache
+
+
+class Stack(nnx.Module):
+    """The encoder or the decoder: positions, a norm of the embeddings, blocks."""
+
+    def __init__(self, config: BartConfig, *, is_decoder: bool, rngs: nnx.Rngs) -> None:
+        count = config.num_decoder_layers if is_decoder else config.num_layers
+        self.position = Embedding(
+            config.max_seq_len + POSITION_OFFSET,
+            config.dim,
+            axis="positions",
+            stddev=config.initializer_range,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+        self.embedding_norm = config.block(is_decoder=is_decoder).norm()
+        self.blocks = nnx.List(
+            [Block(config, is_decoder=is_decoder, rngs=rngs) for _ in range(count)]
+        )
+
+    def begin(self, x: jax.Array, places: jax.Array) -> jax.Array:
+        """Vectors of tokens [B, T, D] at places [T] or [B, T] -> what the first block gets."""
+        places = jnp.clip(places, 0, self.position.table.shape[0] - 1 - POSITION_OFFSET)
+        return self.embedding_norm(x + self.position(places + POSITION_OFFSET, x.dtype))
+
+
+class Bart(nnx.Module):
+    """A source text and the target text so far to next-token logits in FP32."""
+
+    def __init__(self, config: BartConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.embedding = Embedding(
+            config.vocab_size,
+            config.dim,
+            axis="tokens",  # not split: BART has 50,265 tokens, which few meshes divide
+            stddev=config.initializer_range,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+        self.encoder = Stack(config, is_decoder=False, rngs=rngs)
+        self.decoder = Stack(config, is_decoder=True, rngs=rngs)
+
+    def encode(self, tokens: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        """The encoder's output [B, S, D] of tokens [B, S]; real [B, S] is False at padding.
+
+        Raises InputError if S is too long.
+        """
+        check_length(tokens.shape[1], self.config.max_seq_len)
+        mask = None if real is None else padding_mask(real)
+        x = self.encoder.begin(self._words(tokens), jnp.arange(tokens.shape[1]))
+        for block in self.encoder.blocks:
+            x, _ = block(x, mask)
+        return x
+
+    def __call__(
+        self, tokens: jax.Array, *, source: jax.Array, real: jax.Array | None = None
+    ) -> jax.Array:
+        """Logits [B, T, V] after each of tokens [B, T], which begin with the start token.
+
+        source [B, S]; real [B, S] is False at its padding. Raises InputError if a text is too long.
+        """
+        check_length(tokens.shape[1], self.config.max_seq_len)
+        slots = jnp.arange(tokens.shape[1])
+        looked = self._look(source, real)
+        empty = [None] * len(self.decoder.blocks)
+        x, _ = self._decode(tokens, looked, empty, slots, causal_mask(slots, slots), 0)
+        return self.embedding.logits(x)
+
+    def init_cache(
+        self, batch: int, length: int, *, source: jax.Array, real: jax.Array | None = None
+    ) -> BartCache:
+        """A cache of `length` slots for the targets of `batch` sources [B, S]."""
+        config = self.config
+        heads = config.num_decoder_heads
+        empty = KVCache.empty(batch, length, heads, config.dim // heads, config.dtype)
+        return BartCache(self._look(source, real), [empty for _ in self.decoder.blocks])
+
+    def extend(
+        self,
+        tokens: jax.Array,
+        cache: BartCache,
+        start: ArrayLike,
+        *,
+        pad: jax.Array | None = None,
+        last: ArrayLike | None = None,
+    ) -> tuple[jax.Array, BartCache]:
+        """As `Decoder.extend` of models/generate.py: logits of tokens [B, T] in slots
+        start … start + T - 1 of the target, and the extended cache."""
+        slots = start + jnp.arange(tokens.shape[1])
+        mask = causal_mask(slots, jnp.arange(cache.layers[0].keys.shape[1]), pad=pad)
+        places = slots if pad is None else slots - pad[:, None]
+        x, layers = self._decode(tokens, cache.source, cache.layers, places, mask, start)
+        if last is not None:
+            x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
+        written = [layer for layer in layers if layer is not None]
+        return self.embedding.logits(x), BartCache(cache.source, written)
+
+    def _words(self, tokens: jax.Array) -> jax.Array:
+        x = self.embedding(tokens, self.config.dtype)
+        scale = self.config.dim**0.5 if self.config.scale_embedding else 1.0
+        return x * jnp.asarray(scale, x.dtype)
+
+    def _look(self, source: jax.Array, real: jax.Array | None) -> Source:
+        encoded = self.encode(source, real)
+        memories = [
+            block.cross_attention.memory(encoded)
+            for block in self.decoder.blocks
+            if block.cross_attention is not None
+        ]
+        return Source(memories, None if real is None else padding_mask(real))
+
+    def _decode(
+        self,
+        tokens: jax.Array,
+        source: Source,
+        caches: Sequence[KVCache | None],
+        places: jax.Array,
+        mask: jax.Array,
+        start: ArrayLike,
+    ) -> tuple[jax.Array, list[KVCache | None]]:
+        """The decoder's output [B, T, D], and the caches."""
+        x = self.decoder.begin(self._words(tokens), places)
+        extended = []
+        for block, memory, cache in zip(self.decoder.blocks, source.memories, caches, strict=True):
+            x, cache = block(x, mask, source=(memory, source.mask), cache=cache, start=start)
+            extended.append(cache)
+        return x, extended
