@@ -239,6 +239,17 @@ def donations(module: ir.Module) -> dict[int, int | None]:
 
 
 _PARAMETER_SHARDINGS = "mhlo.spmd_parameters_shardings"
+_OF_ALL_CORES = ("mhlo.spmd_output_sharding", _PARAMETER_SHARDINGS)
+
+
+def forget_shardings(module: ir.Module) -> None:
+    """Removes what a per-core module says of the cores together, in place.
+
+    XLA aborts when it serializes an executable of one core whose results it believes to be split.
+    """
+    for name in _OF_ALL_CORES:
+        if name in module.operation.attributes:
+            del module.operation.attributes[name]
 
 
 def add_argument(function: Any, type_: ir.Type) -> Any:

@@ -212,13 +212,11 @@ class HostClient:
         chosen = _compile_options(replicas, options)
         target = placement.device_list
         compile_and_load = self._client.compile_and_load
-        with translated_errors(module):
-            if not callbacks:
-                loaded = compile_and_load(module, target, chosen)
-            else:  # functions are taken with a parsed module only
-                with hlo.context():
-                    parsed = hlo.load(module)
-                    loaded = compile_and_load(parsed, target, chosen, list(callbacks))
+        with translated_errors(module), hlo.context():
+            parsed = hlo.load(module)
+            hlo.forget_shardings(parsed)
+            functions = [list(callbacks)] if callbacks else []
+            loaded = compile_and_load(parsed, target, chosen, *functions)
         return HostExecutable(loaded, placement, results, self._in_flight)
 
     def compile_partitions(

@@ -58,16 +58,9 @@ def separate(
         writer = _Writer(ranks, total, first_callback, main.entry_block)
         writer.string(main.entry_block, run)
         writer.replace_rank_ids(module)
-        for name in _OF_ALL_RANKS:
-            if name in module.operation.attributes:
-                del module.operation.attributes[name]
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), len(ranks))
         module.operation.attributes["mhlo.num_replicas"] = count
         return hlo.dump(module), writer.collectives, digest
-
-
-_OF_ALL_RANKS = ("mhlo.spmd_output_sharding", "mhlo.spmd_parameters_shardings")
-"""Attributes of a module about all ranks together."""
 
 
 class _Writer:
