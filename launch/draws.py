@@ -1,5 +1,9 @@
 """Keys of random numbers that the device's compiler can draw."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import jax
 
 
@@ -9,3 +13,12 @@ def key(seed: int) -> jax.Array:
     What is drawn depends on the batch and the mesh, unlike with Threefry.
     """
     return jax.random.key(seed, impl="rbg")
+
+
+@contextmanager
+def first_weights() -> Iterator[None]:
+    """Lets Threefry pass without a warning: it draws a model's first weights, once, and makes the
+    same of a seed on every mesh."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"\[JAX_THREEFRY\]")
+        yield

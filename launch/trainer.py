@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from launch import checkpoints
+from launch import checkpoints, draws
 from launch.checkpoints.layers import convert, separate
 from launch.config import TrainConfig
 from launch.data.batches import held_out_batches, make_batches, select
@@ -188,7 +188,8 @@ class Run:
 
     def _first_state(self) -> TrainState:
         if self._job.first_weights is None:
-            return self._training.init()
+            with draws.first_weights():
+                return self._training.init()
         target, _ = self._training.arguments
         order = self._training.order
         single = separate(target.parameters, order)

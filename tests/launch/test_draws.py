@@ -13,8 +13,26 @@ from neuronjax.hlo import module as hlo
 from neuronjax.legalize import report
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules.rule import Severity
+from tests.conftest import RunPython
 from tests.legalize.finding import bytecode
 from tests.legalize.programs import Case
+
+
+def test_first_weights_are_drawn_without_a_warning(run_python: RunPython) -> None:
+    done = run_python(
+        """
+        import jax
+        from launch import draws
+        with draws.first_weights():
+            jax.jit(lambda: jax.random.normal(jax.random.key(3), (3,)))()
+        jax.jit(lambda: jax.random.normal(jax.random.key(3), (4,)))()
+        """,
+        {"NEURONJAX_LEGALITY": "warn"},
+    )
+    assert [line.count("JAX_THREEFRY") for line in done.stderr.splitlines() if "[JAX_" in line] == [
+        1
+    ]
+    assert ":6: LegalityWarning" in done.stderr
 
 
 @pytest.mark.parametrize(
