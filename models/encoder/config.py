@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from models.encoder.bottleneck import Bottleneck
 from models.encoder.disentangled import Disentangled
 from models.errors import ConfigError
 from models.layers.activations import activation
+from models.layers.blocks import BlockShape
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
 from models.settings import (
@@ -45,6 +47,8 @@ class EncoderConfig:
     rotary: Rotary | None = None  # RoFormer: heads turn, and there is no table of positions
     absolute_positions: bool = True  # a table of positions, unless heads turn
     disentangled: Disentangled | None = None  # DeBERTa: distances have scores of their own
+    bottleneck: Bottleneck | None = None  # MobileBERT: blocks are narrower than what they add to
+    trigrams: bool = False  # MobileBERT: projected are the vectors of a token and its neighbours
     pre_norm: bool = False  # ESM: norms stand before the parts of a block, and one after all
     embedding_norm: bool = True  # a norm of the embeddings
     # ESM: vectors of this token are zero, and the others of a text are scaled for it.
@@ -67,10 +71,10 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.dim % self.num_heads:
+        if self.attention_dim % self.num_heads:
             raise ConfigError(
-                f"dim={self.dim} is not a multiple of num_heads={self.num_heads}: every head has "
-                "the same width"
+                f"dim={self.attention_dim} is not a multiple of num_heads={self.num_heads}: every "
+                "head has the same width"
             )
         if self.num_groups is not None and not 0 < self.num_groups <= self.num_layers:
             raise ConfigError(
@@ -95,9 +99,27 @@ class EncoderConfig:
         return self.rotary is None and self.absolute_positions
 
     @property
+    def attention_dim(self) -> int:
+        """The width of all heads together."""
+        return self.dim if self.bottleneck is None else self.bottleneck.dim
+
+    @property
+    def block(self) -> BlockShape:
+        """The dimensions and constants of a block."""
+        return BlockShape(
+            dim=self.dim,
+            hidden_dim=self.hidden_dim,
+            num_heads=self.num_heads,
+            act=self.act,
+            norm_eps=self.norm_eps,
+            initializer_range=self.initializer_range,
+            param_dtype=self.param_dtype,
+        )
+
+    @property
     def head_dim(self) -> int:
         """The width of one head."""
-        return self.dim // self.num_heads
+        return self.attention_dim // self.num_heads
 
     @property
     def num_blocks(self) -> int:

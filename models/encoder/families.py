@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from models.architecture import Architecture
+from models.encoder.bottleneck import Bottleneck
 from models.encoder.config import EncoderConfig
 from models.encoder.disentangled import Disentangled
 from models.encoder.model import Encoder
@@ -20,6 +21,7 @@ from models.encoder.weights import (
     DISTILBERT,
     ELECTRA,
     ESM,
+    MOBILEBERT,
     MPNET,
     ROBERTA,
     ROFORMER,
@@ -42,6 +44,7 @@ class Heads:
     choose: str | None = "tanh"
     choose_pooling: str = "first"
     choose_dim: int | None = None  # width of the layer before the output
+    fill_dim: int | None = None  # width of the layer before the vocabulary
 
     def config(self, fields: Fields, task: str) -> TextHeadConfig:
         acts: Mapping[str, str | None] = {
@@ -56,7 +59,9 @@ class Heads:
             num_labels=count_labels(fields),
             transform=act is not None,
             act=act or "tanh",
-            transform_dim=self.choose_dim if task == "multiple-choice" else None,
+            transform_dim={"multiple-choice": self.choose_dim, "fill-mask": self.fill_dim}.get(
+                task
+            ),
             transform_norm=task == "fill-mask" and act is not None,
             pooling=self.choose_pooling if task == "multiple-choice" else "first",
         )
@@ -217,6 +222,25 @@ def _esm(fields: Fields, task: str) -> EncoderConfig:
     )
 
 
+def _mobilebert(fields: Fields, task: str) -> EncoderConfig:
+    shape = "only the block of the published models is supported"
+    for name in ("use_bottleneck", "key_query_shared_bottleneck", "trigram_input"):
+        fields.refuse(name, True, why=shape)
+    fields.refuse("use_bottleneck_attention", False, why=shape)
+    fields.refuse("normalization_type", "no_norm", why=shape)
+    fields.refuse("classifier_activation", True, why="only a pooler with a layer is supported")
+    return _encoder(
+        fields,
+        task,
+        Heads(fields.text("hidden_act"), fill_dim=fields.positive("hidden_size")),
+        embedding_projection=True,
+        trigrams=True,
+        bottleneck=Bottleneck(
+            fields.positive("intra_bottleneck_size"), fields.positive("num_feedforward_networks")
+        ),
+    )
+
+
 def _refine(config: EncoderConfig, tensors: Mapping[str, Any]) -> EncoderConfig:
     """Encoders were saved without a pooler too, and no field says so."""
     head = config.head
@@ -348,6 +372,17 @@ _XLM_CLASSES = {
     "fill-mask": "WithLMHeadModel",
     "question-answering": "ForQuestionAnsweringSimple",
 }
+_MOBILEBERT = {
+    **_BERT,
+    "embedding_size": 128,
+    "hidden_size": 512,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 4,
+    "intermediate_size": 512,
+    "hidden_act": "relu",
+    "intra_bottleneck_size": 128,
+    "num_feedforward_networks": 4,
+}
 _ESM_TASKS = ("feature-extraction", "fill-mask", "text-classification", "token-classification")
 _DISTILBERT_NAMES = {
     "hidden_size": "dim",
@@ -373,6 +408,7 @@ FAMILIES = (
         Family(classes, model_type, _xlm, XLM, _XLM, _XLM_NAMES, class_names=_XLM_CLASSES)
         for classes, model_type in (("XLM", "xlm"), ("Flaubert", "flaubert"))
     ),
+    Family("MobileBert", "mobilebert", _mobilebert, MOBILEBERT, _MOBILEBERT),
     Family("Esm", "esm", _esm, ESM, _ESM, tasks=_ESM_TASKS),
 )
 ARCHITECTURES = tuple(family.architecture(task) for family in FAMILIES for task in family.tasks)

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from models.encoder.bottleneck import BottleneckBlock
 from models.encoder.config import EncoderConfig
 from models.encoder.disentangled import DisentangledAttention, DistanceVectors
-from models.layers.blocks import BlockShape
 from models.layers.embedding import Embedding, check_length
 from models.layers.linear import Linear
 from models.layers.masks import text_mask
-from models.layers.norms import LayerNorm
+from models.layers.norms import Affine, LayerNorm
 from models.layers.relative import RelativeBias
 from models.layers.rotary import Turn, turn
 from models.layers.text_heads import Outputs, TextHead, outputs_per_text
@@ -29,10 +29,13 @@ class Embeddings(nnx.Module):
 
     def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
         # Not split by vocabulary: RoBERTa has 50,265 tokens, which few meshes divide.
-        def embedding(size: int) -> Embedding:
+        # Projected words are what position and type are added to, if they are trigrams.
+        width = config.dim if config.trigrams else config.embedding_dim
+
+        def embedding(size: int, dim: int = width) -> Embedding:
             return Embedding(
                 size,
-                config.embedding_dim,
+                dim,
                 axis="tokens",
                 stddev=config.initializer_range,
                 param_dtype=config.param_dtype,
@@ -40,17 +43,13 @@ class Embeddings(nnx.Module):
             )
 
         self.config = config
-        self.word = embedding(config.vocab_size)
+        self.word = embedding(config.vocab_size, config.embedding_dim)
         self.position = embedding(config.num_positions) if config.has_position_table else None
         self.type = embedding(config.type_vocab_size) if config.type_vocab_size else None
-        self.norm = (
-            LayerNorm(config.embedding_dim, eps=config.norm_eps, param_dtype=config.param_dtype)
-            if config.embedding_norm
-            else None
-        )
+        self.norm = _embedding_norm(config, width)
         self.project = (
             Linear(
-                {"features": config.embedding_dim},
+                {"features": (3 if config.trigrams else 1) * config.embedding_dim},
                 {"dim": config.dim},
                 bias=True,
                 stddev=config.initializer_range,
@@ -67,21 +66,24 @@ class Embeddings(nnx.Module):
         types: jax.Array | None,
         places: jax.Array | None = None,
         real: jax.Array | None = None,
+        segments: jax.Array | None = None,
     ) -> jax.Array:
         """tokens, types and places [B, T] -> [B, T, D]; without types all are 0, without places
-        a row is one text, of which real [B, T] is False at padding.
+        a row is one text, of which real [B, T] is False at padding; segments as in `Encoder`.
 
         Raises InputError if T is too long.
         """
         check_length(tokens.shape[1], self.config.max_seq_len)
         dtype = self.config.dtype
         x = self._words(tokens, real)
+        if self.config.trigrams and self.project is not None:
+            x = self.project(_trigrams(x, segments))
         if self.type is not None:
             x = x + self.type(jnp.zeros_like(tokens) if types is None else types, dtype)
         if self.position is not None:
             x = x + self.position(self._positions(tokens, places), dtype)
         x = x if self.norm is None else self.norm(x)
-        return x if self.project is None else self.project(x)
+        return x if self.project is None or self.config.trigrams else self.project(x)
 
     def _words(self, tokens: jax.Array, real: jax.Array | None) -> jax.Array:
         config = self.config
@@ -104,20 +106,32 @@ class Embeddings(nnx.Module):
         return jnp.cumsum(is_text, axis=1) * is_text + pad
 
 
+def _embedding_norm(config: EncoderConfig, width: int) -> LayerNorm | Affine | None:
+    if not config.embedding_norm:
+        return None
+    if config.bottleneck is not None:
+        return Affine(width, param_dtype=config.param_dtype)
+    return LayerNorm(width, eps=config.norm_eps, param_dtype=config.param_dtype)
+
+
+def _trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
+    """The vectors after, at and before every token side by side, [B, T, E] -> [B, T, 3E]; zero
+    beyond the ends of a text."""
+    same = jnp.ones(x.shape[:2], bool)[:, 1:]
+    if segments is not None:
+        same = segments[:, 1:] == segments[:, :-1]
+    joined = same[..., None].astype(x.dtype)
+    after = jnp.pad(x[:, 1:] * joined, ((0, 0), (0, 1), (0, 0)))
+    before = jnp.pad(x[:, :-1] * joined, ((0, 0), (1, 0), (0, 0)))
+    return jnp.concatenate([after, x, before], axis=-1)
+
+
 class Block(nnx.Module):
     """norm(x + attention(x)), then norm(x + mlp(x)); or x + attention(norm(x)), then
     x + mlp(norm(x))."""
 
     def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
-        shape = BlockShape(
-            dim=config.dim,
-            hidden_dim=config.hidden_dim,
-            num_heads=config.num_heads,
-            act=config.act,
-            norm_eps=config.norm_eps,
-            initializer_range=config.initializer_range,
-            param_dtype=config.param_dtype,
-        )
+        shape = config.block
         self.pre_norm = config.pre_norm
         self.attention = (
             shape.attention(rngs)
@@ -157,13 +171,19 @@ class Block(nnx.Module):
         return self.mlp_norm(x + self.mlp(x))
 
 
+def _block(config: EncoderConfig, rngs: nnx.Rngs) -> Block | BottleneckBlock:
+    if config.bottleneck is None:
+        return Block(config, rngs=rngs)
+    return BottleneckBlock(config.block, config.bottleneck, rngs=rngs)
+
+
 class Encoder(nnx.Module):
     """Tokens to the outputs of the head; see models/layers/text_heads.py for their names."""
 
     def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
         self.embeddings = Embeddings(config, rngs=rngs)
-        self.blocks = nnx.List([Block(config, rngs=rngs) for _ in range(config.num_blocks)])
+        self.blocks = nnx.List([_block(config, rngs) for _ in range(config.num_blocks)])
         self.norm = (
             LayerNorm(config.dim, eps=config.norm_eps, param_dtype=config.param_dtype)
             if config.pre_norm
@@ -215,7 +235,7 @@ class Encoder(nnx.Module):
     ) -> jax.Array:
         """The last block's output [B, T, D], normed after pre-norm blocks; arguments as above,
         [B, T]."""
-        x = self.embeddings(tokens, types, positions, real)
+        x = self.embeddings(tokens, types, positions, real, segments)
         slots = jnp.arange(tokens.shape[1])
         mask = text_mask(real, segments)
         relative = self._relative(slots)

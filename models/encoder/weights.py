@@ -370,3 +370,35 @@ ESM = Layout(
     embedding_norm="embeddings.layer_norm",
     others=(r"(.*\.)?(contact_head\..*|inv_freq)",),
 )
+
+
+class _BottleneckKeys(BlockKeys):
+    """Keys of MobileBERT's blocks."""
+
+    def rows(self, key: Callable[[str], str], parameter: str) -> Iterator[Row]:
+        yield from super().rows(key, parameter)
+        for theirs, ours in (
+            ("bottleneck.input", "narrow"),
+            ("bottleneck.attention", "look"),
+            ("output.bottleneck", "wide"),
+        ):
+            yield from dense_rows(key(f"{theirs}.dense"), f"{parameter}.{ours}.dense")
+            yield from norm_rows(key(f"{theirs}.LayerNorm"), f"{parameter}.{ours}.norm")
+        early = "ffn.{{k}}."  # doubled braces: `key` fills in the number of the block
+        for theirs, ours in (("intermediate", "up"), ("output", "down")):
+            yield from dense_rows(
+                key(f"{early}{theirs}.dense"), f"{parameter}.early_mlps.{{k}}.{ours}"
+            )
+        yield from norm_rows(key(f"{early}output.LayerNorm"), f"{parameter}.early_norms.{{k}}")
+
+
+MOBILEBERT = replace(
+    BERT,
+    prefix="mobilebert",
+    parts=_BottleneckKeys(**vars(_BERT_PARTS)),
+    heads={
+        **BERT.heads,
+        "fill-mask": replace(BERT.heads["fill-mask"], vocab_rest="cls.predictions.dense"),
+    },
+    project="embeddings.embedding_transformation",
+)

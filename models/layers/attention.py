@@ -116,7 +116,8 @@ class Attention(nnx.Module):
     `bias` is of queries, keys and values, unless `key_bias` says otherwise of the keys; so is
     `stddev`, unless `query_stddev` says otherwise of the queries.
     Queries and keys pass a norm over each head before they turn if `head_norm` makes one. Calling
-    the module is self-attention; `memory` and `attend` are attention over another text. `mix`,
+    the module is self-attention; `memory` and `attend` are attention over another text, whose
+    vectors are `memory_dim` wide; those that values are made of can be `value_dim` wide. `mix`,
     `dot_product_attention` at first, is what looks at keys. `fused`, False at first, lets
     self-attention make queries, keys and values by one product. `axes` are what the axes of query
     heads and of key-value heads are called. With `has_sinks` each query head has a score of one
@@ -137,6 +138,7 @@ class Attention(nnx.Module):
         num_kv_heads: int,
         head_dim: int,
         memory_dim: int | None = None,
+        value_dim: int | None = None,
         bias: bool = False,
         key_bias: bool | None = None,
         out_bias: bool = False,
@@ -170,7 +172,7 @@ class Attention(nnx.Module):
         heads, kv_heads = {axes[0]: num_heads}, {axes[1]: num_kv_heads}
         self.query = project(dim, heads, bias, query_stddev or stddev)
         self.key = project(memory_dim or dim, kv_heads, bias if key_bias is None else key_bias)
-        self.value = project(memory_dim or dim, kv_heads, bias)
+        self.value = project(value_dim or memory_dim or dim, kv_heads, bias)
         self.output = Linear(
             {**heads, "head_dim": head_dim},
             {"dim": dim},

@@ -28,10 +28,12 @@ class BlockShape:
         """A norm over the residual stream."""
         return LayerNorm(self.dim, eps=self.norm_eps, param_dtype=self.param_dtype)
 
-    def attention(self, rngs: nnx.Rngs) -> Attention:
-        """Attention with as many key-value heads as query heads."""
+    def attention(self, rngs: nnx.Rngs, value_dim: int | None = None) -> Attention:
+        """Attention with as many key-value heads as query heads; values are made of vectors
+        `value_dim` wide, if those are others."""
         return Attention(
             self.dim,
+            value_dim=value_dim,
             num_heads=self.num_heads,
             num_kv_heads=self.num_heads,
             head_dim=self.dim // self.num_heads,

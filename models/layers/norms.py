@@ -65,6 +65,17 @@ class LayerNorm(nnx.Module):
         return y.astype(x.dtype)
 
 
+class Affine(nnx.Module):
+    """y = x · scale + bias over the last axis: what MobileBERT has in place of a norm."""
+
+    def __init__(self, dim: int, *, axis: str = "residual", param_dtype: DTypeLike) -> None:
+        self.scale = _scale(axis, dim, param_dtype)
+        self.bias = make_bias({axis: dim}, param_dtype)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x * self.scale[...].astype(x.dtype) + self.bias[...].astype(x.dtype)
+
+
 class GroupNorm(nnx.Module):
     """LayerNorm over the space and the channels of each group of x [B, *space, channels], with a
     scale and a bias per channel. Wu and He, "Group Normalization", 2018."""

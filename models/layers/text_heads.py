@@ -107,12 +107,12 @@ class TextHead(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         fills = config.task == "fill-mask"
-        transform_dim = config.transform_dim or dim
+        transform_dim = config.transform_dim or (embedding_dim if fills else dim)
         self.config = config
         self.transform = (
             Transform(
                 dim,
-                embedding_dim if fills else transform_dim,
+                transform_dim,
                 config,
                 norm_eps=norm_eps,
                 norm_bias=norm_bias,
@@ -133,6 +133,18 @@ class TextHead(nnx.Module):
                 rngs=rngs,
             )
             if config.task not in ("fill-mask", "feature-extraction")
+            else None
+        )
+        # MobileBERT: the vectors of the output vocabulary are longer than the embedding's.
+        self.vocab_rest = (
+            Linear(
+                {"features": transform_dim - embedding_dim},
+                {"tokens": vocab_size},
+                stddev=stddev,
+                param_dtype=param_dtype,
+                rngs=rngs,
+            )
+            if fills and config.transform_dim is not None and transform_dim > embedding_dim
             else None
         )
         self.vocab_bias = (
@@ -203,7 +215,11 @@ def _fill_mask(
 ) -> Outputs:
     """logits [B, T, V]."""
     x = hidden if head.transform is None else head.transform(hidden)
-    logits = embedding.logits(x)
+    if head.vocab_rest is None:
+        logits = embedding.logits(x)
+    else:
+        x, rest = jnp.split(x, [embedding.table.shape[-1]], axis=-1)
+        logits = embedding.logits(x) + head.vocab_rest(rest).astype(jnp.float32)
     if head.vocab_bias is not None:
         logits = logits + head.vocab_bias[...].astype(jnp.float32)
     return {"logits": logits}

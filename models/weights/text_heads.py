@@ -19,6 +19,7 @@ class HeadKeys:
     norm: str | None = None
     output: str | None = None
     vocab_bias: str | None = None
+    vocab_rest: str | None = None  # what the output vocabulary has beyond the embedding
     table: str | None = None  # of the output vocabulary: the embedding's once more
 
     def rows(self, prefix: str) -> Iterator[Row]:
@@ -32,6 +33,8 @@ class HeadKeys:
             yield from dense_rows(self.output, "head.output")
         if self.vocab_bias is not None:
             yield row(self.vocab_bias, "head.vocab_bias")
+        if self.vocab_rest is not None:
+            yield row(f"{self.vocab_rest}.weight", "head.vocab_rest.kernel")
 
     def substitutes(self) -> Iterator[tuple[str, str]]:
         """The bias of the vocabulary may be stored with the table alone."""
@@ -40,7 +43,14 @@ class HeadKeys:
 
     def others(self) -> Iterator[str]:
         """Regular expressions of the head's tensors, for encoders without it."""
-        parts = (self.transform, self.norm, self.output, self.table, self.vocab_bias)
+        parts = (
+            self.transform,
+            self.norm,
+            self.output,
+            self.table,
+            self.vocab_bias,
+            self.vocab_rest,
+        )
         for key in filter(None, parts):
             if not key.startswith("{prefix}"):
                 yield re.escape(key) + r"(\..*)?"

@@ -110,6 +110,7 @@ BART = {
     "max_position_embeddings": 32,
     "forced_eos_token_id": None,  # the reference's greedy text is the model's own
 }
+MOBILEBERT = FACTORISED | {"intra_bottleneck_size": 24, "num_feedforward_networks": 3}
 ESM = ENCODER | {"mask_token_id": 5}
 ESM_2 = ESM | {"position_embedding_type": "rotary", "token_dropout": True}
 ESM_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
@@ -117,7 +118,11 @@ ESM_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClass
 CASES = (
     *(
         Case(family + head, config=config | (LABELS if head in LABELLED else {}))
-        for family, config in (("DebertaV2", DEBERTA_V2), ("Deberta", DEBERTA))
+        for family, config in (
+            ("MobileBert", MOBILEBERT),
+            ("DebertaV2", DEBERTA_V2),
+            ("Deberta", DEBERTA),
+        )
         for head in HEADS
         if family + head != "DebertaForMultipleChoice"
     ),
