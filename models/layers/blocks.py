@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from models.layers.attention import Attention
@@ -19,6 +20,7 @@ class BlockShape:
     num_heads: int
     act: str  # of the feed-forward block
     norm_eps: float  # added to the variance in LayerNorm
+    layer_scale: float | None = None  # what both parts are multiplied by at first; None = nothing
     bias: bool = True  # of queries, keys and values
     key_bias: bool = True  # of the keys, if the others have one
     initializer_range: float = 0.02  # standard deviation of the initial weights
@@ -46,6 +48,13 @@ class BlockShape:
             rngs=rngs,
         )
 
+    def scale(self) -> nnx.Param[jax.Array] | None:
+        """A factor for each number of the residual stream (Touvron et al., "CaiT", 2021)."""
+        if self.layer_scale is None:
+            return None
+        values = jnp.full((self.dim,), self.layer_scale, self.param_dtype)
+        return nnx.Param(values, axes=("residual",))
+
     def mlp(self, rngs: nnx.Rngs) -> MLP:
         """The feed-forward block."""
         return MLP(
@@ -60,16 +69,26 @@ class BlockShape:
 
 
 class Block(nnx.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)). Dosovitskiy et al., "ViT", 2021."""
+    """x + attention(norm(x)), then x + mlp(norm(x)), both scaled if the shape says so.
+
+    Dosovitskiy et al., "ViT", 2021."""
 
     def __init__(self, shape: BlockShape, *, rngs: nnx.Rngs) -> None:
         self.attention_norm = shape.norm()
         self.attention = shape.attention(rngs)
+        self.attention_scale = shape.scale()
         self.mlp_norm = shape.norm()
         self.mlp = shape.mlp(rngs)
+        self.mlp_scale = shape.scale()
 
-    def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-        """x [B, T, dim], mask as in `dot_product_attention` -> [B, T, dim]."""
-        attended, _ = self.attention(self.attention_norm(x), mask)
-        x = x + attended
-        return x + self.mlp(self.mlp_norm(x))
+    def __call__(
+        self, x: jax.Array, mask: jax.Array | None = None, bias: jax.Array | None = None
+    ) -> jax.Array:
+        """x [B, T, dim], mask and bias as in `dot_product_attention` -> [B, T, dim]."""
+        attended, _ = self.attention(self.attention_norm(x), mask, bias=bias)
+        x = x + _scaled(attended, self.attention_scale)
+        return x + _scaled(self.mlp(self.mlp_norm(x)), self.mlp_scale)
+
+
+def _scaled(x: jax.Array, scale: nnx.Param[jax.Array] | None) -> jax.Array:
+    return x if scale is None else x * scale[...].astype(x.dtype)

@@ -1,7 +1,8 @@
-"""Relative positions as a bias of the attention scores (Raffel et al., "T5", 2020).
+"""Relative positions as a bias of the attention scores: of a text (Raffel et al., "T5", 2020), and
+of the patches of an image.
 
-Distances are key slot minus query slot. Near ones have a bucket each, far ones share buckets whose
-width grows with the logarithm of the distance.
+Distances in a text are key slot minus query slot. Near ones have a bucket each, far ones share
+buckets whose width grows with the logarithm of the distance.
 """
 
 import jax
@@ -58,3 +59,46 @@ class RelativeBias(nnx.Module):
         distances = key_slots[None, :] - query_slots[:, None]
         places = jnp.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
         return by_distance[places].transpose(2, 0, 1)
+
+
+def places_in_window(height: int, width: int, *, class_token: bool) -> np.ndarray:
+    """Of each query and key, patches of a window row by row, the row of a table of biases: one for
+    each distance in both directions. With a class token in front of the patches [1 + H·W, 1 + H·W],
+    three more rows are: the class token looks at patches, they look at it, it looks at itself."""
+    rows, columns = (axis.ravel() for axis in np.indices((height, width)))
+    down = rows[:, None] - rows + height - 1
+    right = columns[:, None] - columns + width - 1
+    places = down * (2 * width - 1) + right
+    if not class_token:
+        return places
+    count = (2 * height - 1) * (2 * width - 1)
+    places = np.pad(places, ((1, 0), (1, 0)), constant_values=count)
+    places[1:, 0], places[0, 0] = count + 1, count + 2
+    return places
+
+
+class WindowBias(nnx.Module):
+    """A bias per head and distance of two patches of a window. Bao et al., "BEiT", 2022."""
+
+    def __init__(
+        self,
+        num_heads: int,
+        window: tuple[int, int],
+        *,
+        class_token: bool,
+        stddev: float,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.window, self.class_token = window, class_token
+        height, width = window
+        size = (2 * height - 1) * (2 * width - 1) + (3 if class_token else 0)
+        self.table = nnx.Param(
+            stddev * jax.random.normal(rngs.params(), (size, num_heads), param_dtype),
+            axes=("buckets", "heads"),
+        )
+
+    def __call__(self) -> jax.Array:
+        """[N, T, T], FP32, of the tokens of the window."""
+        places = places_in_window(*self.window, class_token=self.class_token)
+        return self.table[...].astype(jnp.float32)[places].transpose(2, 0, 1)

@@ -1,5 +1,6 @@
 """Dimensions and constants of a vision transformer."""
 
+import math
 from dataclasses import dataclass
 
 from models.errors import ConfigError
@@ -40,6 +41,12 @@ class ViTConfig:
     norm_eps: float = setting(
         "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-12
     )
+    key_bias: bool = True  # of the keys, if queries and values have one
+    absolute_positions: bool = True  # a table of positions
+    relative_positions: bool = False  # BEiT: a bias of the scores in every block
+    shared_positions: bool = False  # BEiT: a bias of the scores for all blocks
+    layer_scale: float | None = None  # BEiT: what the parts of a block are multiplied by at first
+    pooling: str | None = None  # BEiT: "first" or "mean" pools; None = a pooler with a layer
     distilled: bool = False  # a second token in front of the patches, which learns from a teacher
     pooler_dim: int | None = None  # width of the pooled output; None = no pooler
     pooler_act: str = "tanh"
@@ -66,13 +73,24 @@ class ViTConfig:
                 "distilled_classifier needs distilled=True and num_labels: it looks at the "
                 "distillation token"
             )
+        height, width = self.window
+        if height != width and (self.relative_positions or self.shared_positions):
+            raise ConfigError(
+                f"an image of {self.image_size} pixels has {height} x {width} patches: relative "
+                "positions need as many rows as columns"
+            )
         activation(self.act)
         activation(self.pooler_act)
 
     @property
     def num_patches(self) -> int:
+        return math.prod(self.window)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
         (height, width), (patch_height, patch_width) = self.image_size, self.patch_size
-        return (height // patch_height) * (width // patch_width)
+        return height // patch_height, width // patch_width
 
     @property
     def num_extra_tokens(self) -> int:
@@ -87,7 +105,9 @@ class ViTConfig:
             num_heads=self.num_heads,
             act=self.act,
             norm_eps=self.norm_eps,
+            layer_scale=self.layer_scale,
             bias=self.qkv_bias,
+            key_bias=self.key_bias,
             initializer_range=self.initializer_range,
             param_dtype=self.param_dtype,
         )

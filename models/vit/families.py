@@ -1,4 +1,4 @@
-"""ViT and DeiT: from their config.json and key table to the common model.
+"""ViT, DeiT and BEiT: from their config.json and key table to the common model.
 
 The config's defaults are those of transformers for fields that a file leaves out.
 """
@@ -37,6 +37,21 @@ def _classifier(fields: Fields, **changes: Any) -> ViTConfig:
     return _vit(fields, num_labels=count_labels(fields), **changes)
 
 
+def _beit(fields: Fields, *, is_classifier: bool) -> ViTConfig:
+    scale = fields.number("layer_scale_init_value")
+    return _vit(
+        fields,
+        num_labels=count_labels(fields) if is_classifier else None,
+        qkv_bias=True,
+        key_bias=False,
+        absolute_positions=fields.flag("use_absolute_position_embeddings"),
+        relative_positions=fields.flag("use_relative_position_bias"),
+        shared_positions=fields.flag("use_shared_relative_position_bias"),
+        layer_scale=scale if scale > 0 else None,
+        pooling="mean" if fields.flag("use_mean_pooling") else "first",
+    )
+
+
 def _without_missing_pooler(config: ViTConfig, tensors: Mapping[str, Any]) -> ViTConfig:
     """Some backbones, such as DINO's, were saved without a pooler, and no field says so."""
     has_pooler = any("pooler." in name for name in tensors)
@@ -44,7 +59,12 @@ def _without_missing_pooler(config: ViTConfig, tensors: Mapping[str, Any]) -> Vi
 
 
 def _architecture(
-    name: str, model_type: str, read_config: Any, prefix: str = "", heads: tuple[Row, ...] = ()
+    name: str,
+    model_type: str,
+    read_config: Any,
+    prefix: str = "",
+    heads: tuple[Row, ...] = (),
+    **defaults: Any,
 ) -> Architecture:
     return Architecture(
         name=name,
@@ -52,7 +72,7 @@ def _architecture(
         family="vit",
         task="image-classification" if heads else "image-feature-extraction",
         read_config=read_config,
-        defaults=write_settings(ViTConfig()),
+        defaults={**write_settings(ViTConfig()), **defaults},
         model=ViT,
         keys=partial(key_table, prefix, heads),
         refine=_without_missing_pooler,
@@ -60,6 +80,13 @@ def _architecture(
 
 
 _DISTILLED: dict[str, Any] = {"distilled": True}
+_BEIT: dict[str, Any] = {
+    "use_absolute_position_embeddings": False,
+    "use_relative_position_bias": False,
+    "use_shared_relative_position_bias": False,
+    "layer_scale_init_value": 0.1,
+    "use_mean_pooling": True,
+}
 _TWO_HEADS: dict[str, Any] = {"distilled": True, "distilled_classifier": True}
 
 ARCHITECTURES = (
@@ -79,5 +106,14 @@ ARCHITECTURES = (
         partial(_classifier, **_TWO_HEADS),
         "deit.",
         TWO_CLASSIFIERS,
+    ),
+    _architecture("BeitModel", "beit", partial(_beit, is_classifier=False), **_BEIT),
+    _architecture(
+        "BeitForImageClassification",
+        "beit",
+        partial(_beit, is_classifier=True),
+        "beit.",
+        CLASSIFIER,
+        **_BEIT,
     ),
 )

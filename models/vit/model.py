@@ -1,5 +1,6 @@
 """The vision transformer (Dosovitskiy et al., "An Image is Worth 16x16 Words", 2021), and DeiT,
-which learns from a teacher through a token of its own (Touvron et al., 2021).
+which learns from a teacher through a token of its own (Touvron et al., 2021), and BEiT, whose
+attention knows distances (Bao et al., 2022).
 
 Axis names: B batch, H height, W width, C channels, T tokens, D model width, L labels.
 """
@@ -16,13 +17,15 @@ from models.layers.classifier import classify
 from models.layers.convolution import Conv
 from models.layers.linear import Linear
 from models.layers.pixels import check_pixels
+from models.layers.relative import WindowBias
 from models.vit.config import ViTConfig
 
 
 class ImageFeatures(NamedTuple):
     """The outputs of a backbone."""
 
-    hidden: jax.Array  # [B, T, D] after the last norm, in the order of the tokens
+    # [B, T, D] in the order of the tokens, after the last norm unless that is of the mean alone
+    hidden: jax.Array
     pooled: jax.Array | None  # [B, P], if the model has a pooler
 
 
@@ -42,7 +45,14 @@ class ViT(nnx.Module):
         )
         self.class_token = _table(config, 1, rngs)
         self.distillation_token = _table(config, 1, rngs) if config.distilled else None
-        self.positions = _table(config, config.num_patches + config.num_extra_tokens, rngs)
+        self.positions = (
+            _table(config, config.num_patches + config.num_extra_tokens, rngs)
+            if config.absolute_positions
+            else None
+        )
+        biases = config.num_layers if config.relative_positions else 0
+        self.relative = nnx.List([_window_bias(config, rngs) for _ in range(biases)])
+        self.shared_relative = _window_bias(config, rngs) if config.shared_positions else None
         self.blocks = nnx.List([Block(config.block, rngs=rngs) for _ in range(config.num_layers)])
         self.norm = config.block.norm()
         self.pooler = None if config.pooler_dim is None else _head(config, config.pooler_dim, rngs)
@@ -62,8 +72,9 @@ class ViT(nnx.Module):
 
     def head_logits(self, pixels: jax.Array) -> tuple[jax.Array, jax.Array | None]:
         """Logits [B, L] of the class token's and of the distillation token's classifier."""
-        hidden = self.features(pixels).hidden
-        own = classify(self.classifier, hidden[:, 0])
+        hidden, pooled = self.features(pixels)
+        summary = hidden[:, 0] if self.config.pooling is None or pooled is None else pooled
+        own = classify(self.classifier, summary)
         if self.distilled_classifier is None:
             return own, None
         return own, classify(self.distilled_classifier, hidden[:, 1])
@@ -76,13 +87,38 @@ class ViT(nnx.Module):
         patches = patches.reshape(patches.shape[0], -1, config.dim)
         tokens = [t for t in (self.class_token, self.distillation_token) if t is not None]
         extra = [jnp.tile(t[...].astype(patches.dtype), (len(patches), 1, 1)) for t in tokens]
-        x = jnp.concatenate([*extra, patches], axis=1) + self.positions[...].astype(patches.dtype)
-        for block in self.blocks:
-            x = block(x)
+        x = jnp.concatenate([*extra, patches], axis=1)
+        if self.positions is not None:
+            x = x + self.positions[...].astype(patches.dtype)
+        for block, bias in zip(self.blocks, self._biases(), strict=True):
+            x = block(x, bias=bias)
+        if config.pooling == "mean":
+            mean = jnp.mean(x[:, 1:].astype(jnp.float32), axis=1)
+            return ImageFeatures(x, self.norm(mean.astype(x.dtype)))
         hidden = self.norm(x)
+        if config.pooling == "first":
+            return ImageFeatures(hidden, hidden[:, 0])
         if self.pooler is None:
             return ImageFeatures(hidden, None)
         return ImageFeatures(hidden, activation(config.pooler_act)(self.pooler(hidden[:, 0])))
+
+    def _biases(self) -> list[jax.Array | None]:
+        """Of the scores, for each block."""
+        shared = None if self.shared_relative is None else self.shared_relative()
+        if not self.relative:
+            return [shared] * len(self.blocks)
+        return [own() if shared is None else own() + shared for own in self.relative]
+
+
+def _window_bias(config: ViTConfig, rngs: nnx.Rngs) -> WindowBias:
+    return WindowBias(
+        config.num_heads,
+        config.window,
+        class_token=True,
+        stddev=config.initializer_range,
+        param_dtype=config.param_dtype,
+        rngs=rngs,
+    )
 
 
 def _table(config: ViTConfig, tokens: int, rngs: nnx.Rngs) -> nnx.Param[jax.Array]:

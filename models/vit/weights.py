@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from models.vit.config import ViTConfig
+from models.weights.rows import norm_rows
 from models.weights.table import KeyTable, Row, prefixed, row
 from models.weights.transforms import CONV_2D, FLAT, KERNEL, OUTPUT_KERNEL
 
@@ -10,7 +11,9 @@ _BLOCK = "blocks.{i}"
 _ATTENTION, _MLP = f"{_BLOCK}.attention", f"{_BLOCK}.mlp"
 
 
-def _layer(layer: str, heads: Sequence[str], output: str, up: str, down: str) -> tuple[Row, ...]:
+def _layer(
+    layer: str, heads: Sequence[str], output: str, up: str, down: str, bias: str
+) -> tuple[Row, ...]:
     """The rows of one block, by the names of its parts; heads: queries, keys, values."""
     named = list(zip(heads, ("query", "key", "value"), strict=True))
     return (
@@ -22,6 +25,9 @@ def _layer(layer: str, heads: Sequence[str], output: str, up: str, down: str) ->
         row(f"{layer}.{up}.bias", f"{_MLP}.up.bias"),
         row(f"{layer}.{down}.weight", f"{_MLP}.down.kernel", KERNEL),
         row(f"{layer}.{down}.bias", f"{_MLP}.down.bias"),
+        row(f"{layer}.lambda_1", f"{_BLOCK}.attention_scale"),
+        row(f"{layer}.lambda_2", f"{_BLOCK}.mlp_scale"),
+        row(f"{layer}.{bias}.relative_position_bias_table", "relative.{i}.table"),
         row(f"{layer}.layernorm_before.weight", f"{_BLOCK}.attention_norm.scale"),
         row(f"{layer}.layernorm_before.bias", f"{_BLOCK}.attention_norm.bias"),
         row(f"{layer}.layernorm_after.weight", f"{_BLOCK}.mlp_norm.scale"),
@@ -35,6 +41,7 @@ _FILE_LAYER = _layer(
     "attention.output.dense",
     "intermediate.dense",
     "output.dense",
+    "attention.attention.relative_position_bias",
 )
 # What transformers 5 holds in memory, and saves if asked to.
 _MEMORY_LAYER = _layer(
@@ -43,6 +50,7 @@ _MEMORY_LAYER = _layer(
     "attention.o_proj",
     "mlp.fc1",
     "mlp.fc2",
+    "relative_position_bias",
 )
 
 _BODY: tuple[Row, ...] = (
@@ -53,8 +61,10 @@ _BODY: tuple[Row, ...] = (
     row("embeddings.patch_embeddings.projection.bias", "patches.bias"),
     *_FILE_LAYER,
     *_MEMORY_LAYER,
-    row("layernorm.weight", "norm.scale"),
-    row("layernorm.bias", "norm.bias"),
+    *(
+        row(f"{key}.relative_position_bias_table", "shared_relative.table")
+        for key in ("encoder.relative_position_bias", "shared_position_bias")
+    ),
 )
 _POOLER = (
     row("pooler.dense.weight", "pooler.kernel", KERNEL),
@@ -85,13 +95,22 @@ def key_table(prefix: str, heads: tuple[Row, ...], config: ViTConfig) -> KeyTabl
     A pooler that the model does not have may be stored, and so may the token of masked patches.
     """
     has_pooler = config.pooler_dim is not None
-    body = (*_BODY, *_POOLER) if has_pooler else _BODY
-    unread = () if has_pooler else (r".*pooler\..*",)
+    is_mean = config.pooling == "mean"
+    norm = norm_rows("pooler.layernorm" if is_mean else "layernorm", "norm")
+    body = (*_BODY, *norm, *(_POOLER if has_pooler else ()))
+    unread = () if has_pooler or is_mean else (r".*pooler\..*",)
     return KeyTable(
         (*prefixed(prefix, body), *heads),
         renames=(
-            (r"^(vit|deit)\.", ""),
-            (r"^(embeddings|encoder|layers|layernorm|pooler)\.", rf"{prefix}\1."),
+            (r"^(vit|deit|beit)\.", ""),
+            (
+                r"^(embeddings|encoder|layers|layernorm|pooler|shared_position_bias)\.",
+                rf"{prefix}\1.",
+            ),
         ),
-        ignored=(r".*embeddings\.mask_token", *unread, *(() if heads else (HEADS,))),
+        ignored=(
+            r".*(embeddings\.mask_token|relative_position_index)",
+            *unread,
+            *(() if heads else (HEADS,)),
+        ),
     )

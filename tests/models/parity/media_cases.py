@@ -19,6 +19,11 @@ TEXT = TOWER | {
     "eos_token_id": 95,
 }
 RESNET = {"embedding_size": 8, "hidden_sizes": [16, 32], "depths": [2, 1]}
+BEIT_POSITIONS = {
+    "use_absolute_position_embeddings": True,
+    "use_shared_relative_position_bias": True,
+    "use_mean_pooling": False,
+}
 CONVNEXT = {"hidden_sizes": [8, 16], "depths": [2, 1], "num_stages": 2, "patch_size": 2}
 BOTH = {"text_config": TEXT, "vision_config": VISION, "projection_dim": 24}
 WHISPER = {
@@ -90,6 +95,9 @@ CASES = (
     _vit("DeiTModel"),
     _vit("DeiTForImageClassification", num_labels=5, hidden_act="gelu_new"),
     _vit("DeiTForImageClassificationWithTeacher", num_labels=5),
+    _vit("BeitModel", use_relative_position_bias=True),
+    _vit("BeitModel", "first token", **BEIT_POSITIONS, layer_scale_init_value=0.0),
+    _vit("BeitForImageClassification", num_labels=5, use_relative_position_bias=True),
     _resnet("ResNetModel"),
     _resnet("ResNetForImageClassification", num_labels=5, downsample_in_bottleneck=True),
     _resnet(
