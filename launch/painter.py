@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jax.sharding import Mesh
@@ -11,20 +10,9 @@ from jax.sharding import Mesh
 from launch import draws
 from launch.clip_text import ClipText, open_clip_text
 from launch.loading import load_with_progress
+from launch.picture import Picture
 from launch.program import say
 from models.diffusion import pipeline as diffusion
-
-
-class Picture(NamedTuple):
-    """What is to be painted."""
-
-    prompt: str
-    negative: str | None  # what is not wanted
-    height: int  # in pixels
-    width: int  # in pixels
-    steps: int  # in which noise becomes an image
-    guidance: float | None  # how far it follows the prompt; None = the model's default
-    seed: int
 
 
 @dataclass(frozen=True)

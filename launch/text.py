@@ -19,7 +19,7 @@ from launch.vocabulary import (
     VOCABULARY_FILE,
     read_vocabulary,
 )
-from models.weights.ending import GENERATION_FILE
+from models.weights.fields import GENERATION_FILE
 
 TOKENIZER_FILE = "tokenizer.json"
 COMPANIONS = (

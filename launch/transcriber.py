@@ -1,14 +1,14 @@
 """Speech to text: a model of speech, and what belongs to it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import tokenizers
 
 from launch import draws
+from launch.speech import Heard, Manner
 from launch.text import needed_tokenizer
 from models.errors import GenerationError
 from models.pretrained import Pretrained
@@ -20,29 +20,6 @@ from models.whisper.transcription import (
     prompts,
     read_instructions,
 )
-
-
-class Manner(NamedTuple):
-    """How a window is to be heard."""
-
-    language: str | None = None  # such as "en"; None = as the checkpoint says, or detected
-    task: str | None = None  # "transcribe" or "translate"
-    temperature: float = 0.0
-    seed: int = 0
-
-
-class Window(NamedTuple):
-    """A piece of sound, of the length that the model hears at once."""
-
-    features: np.ndarray  # FP32 [F, M]
-    manner: Manner
-
-
-class Heard(NamedTuple):
-    """The text of one window."""
-
-    tokens: Sequence[int]
-    language: str | None  # such as "en"; None = the checkpoint knows but one
 
 
 @dataclass(frozen=True)
@@ -66,6 +43,11 @@ class Transcriber:
         """The longest text of a window, in tokens."""
         config = self.model.config
         return int(config.max_seq_len) - len(opening(self.instructions))
+
+    @property
+    def tasks(self) -> Collection[str]:
+        """Those of the checkpoint, such as "transcribe"."""
+        return self.instructions.tasks
 
     def check(self, manner: Manner) -> None:
         """Raises GenerationError for a language or task that the model does not know."""

@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from launch.serving.engine import Deliver, Engine, Load, Runner
+from launch.serving.answering import Deliver, Load
+from launch.serving.engine import Engine, Runner
 from launch.serving.errors import ServingError
 from launch.serving.replicas import total_load
 from launch.serving.requests import FinishReason, Output, Request

@@ -12,19 +12,18 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from launch.serving.answering import Deliver, Load
 from launch.serving.errors import OverloadedError, RequestError, ServingError
 from launch.serving.requests import FinishReason, Logprobs, Output, Request
 from launch.serving.sampling.draw import Drawn
 from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence, root_of
 from launch.serving.scheduler.slots import Slots
-from launch.serving.scheduler.steps import Counters, Step
-
-Deliver = Callable[[Items[Output]], None]
+from launch.serving.scheduler.steps import Step
 
 
 class Result(Protocol):
@@ -45,44 +44,6 @@ class Runner(Protocol):
 
     def worth_guessing(self, sequence: Sequence) -> bool:
         """Whether there is a guess of what follows in a text."""
-
-
-class Answering(Protocol):
-    """What a server needs of an engine, or of several."""
-
-    limits: SchedulerLimits
-
-    @property
-    def failure(self) -> Exception | None:
-        """Why nothing is answered any more."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether every request has been answered."""
-
-    def submit(self, request: Request) -> None:
-        """Queues a request; its outputs are delivered from now on."""
-
-    def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
-        """Ends a request early, if it is under way; nothing more is delivered for it."""
-
-    def between_steps(self, action: Callable[[], None]) -> "Future[None]":
-        """Does something before the next step is planned."""
-
-    def load(self) -> "Load":
-        """How busy it is."""
-
-
-class Load(NamedTuple):
-    """The engine at one moment."""
-
-    running: int  # sequences with a place in the batch
-    waiting: int
-    slots: int
-    blocks_held: int
-    blocks: int
-    counters: Counters
-    lengths: Items[int] = ()  # of the texts in the slots, in tokens; 0 = nobody has it
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from functools import partial
 
 from launch.errors import LaunchError
-from launch.serving.engine import Deliver, Engine, Load, Runner
+from launch.serving.answering import Deliver, Load
+from launch.serving.engine import Engine, Runner
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.requests import FinishReason, Output, Request
 from launch.serving.scheduler.scheduler import SchedulerLimits

@@ -10,13 +10,14 @@ from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
 from launch.generator import Writer, load_directory, load_run
 from launch.loading import progress
 from launch.program import say
-from launch.serving.adapters.host import AdapterHost
+from launch.serving.adapters.host import AdapterHost, ReadAdapter
 from launch.serving.adapters.registry import Registry
-from launch.serving.adapters.stacks import ReadAdapter, Stacks
+from launch.serving.adapters.stacks import Stacks
+from launch.serving.answering import Deliver
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.copies import cache_split, copies, split_mesh, with_split_positions
 from launch.serving.disaggregated import Disaggregated
-from launch.serving.engine import Deliver, Engine
+from launch.serving.engine import Engine
 from launch.serving.errors import ServingError
 from launch.serving.grammar import Grammars
 from launch.serving.http.context import Served

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, aclosing, suppress
 
 from launch.serving.adapters.registry import Registry
+from launch.serving.answering import Answering
 from launch.serving.answers import Answer, Piece
-from launch.serving.engine import Answering
 from launch.serving.requests import Output, Request
 from launch.text import Tokenizer
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from launch.clip_text import open_clip_text
 from launch.sound import read_sound
+from launch.speech import Manner
 from launch.tasks.media_reader import labels_of, open_model, read_pixels
 from launch.tasks.task import Request, Task
 from launch.tasks.text_reader import parts_of
 from launch.tasks.text_understanding import softmax, write_rows
-from launch.transcriber import Manner, Transcriber
+from launch.transcriber import Transcriber
 from models.parameters import merge
 
 SHOWN = 5  # classes of an image

@@ -6,7 +6,8 @@ from PIL import Image
 
 from launch.errors import DataError
 from launch.loading import progress
-from launch.painter import Painter, Picture
+from launch.painter import Painter
+from launch.picture import Picture
 from launch.program import say
 from launch.tasks.media_reader import mesh_of
 from launch.tasks.task import Request, Task

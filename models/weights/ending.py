@@ -6,9 +6,7 @@ from typing import Any
 
 from models.errors import ConfigError
 from models.generate import Ending
-from models.weights.fields import Fields
-
-GENERATION_FILE = "generation_config.json"
+from models.weights.fields import GENERATION_FILE, Fields
 
 
 def read_ending(directory: Path, fields: Fields) -> Ending:

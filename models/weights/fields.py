@@ -9,6 +9,7 @@ from typing import Any
 from models.errors import ConfigError
 
 CONFIG_FILE = "config.json"
+GENERATION_FILE = "generation_config.json"
 DTYPES = ("float32", "bfloat16", "float16")
 LONGEST = 200  # letters of a value in a message
 _REQUIRED: Any = object()

@@ -16,10 +16,8 @@ from models.errors import ConfigError, GenerationError
 from models.generate import Ending, generate
 from models.parameters import merge
 from models.sampling import Sampling
-from models.weights.fields import Fields, read_fields
+from models.weights.fields import GENERATION_FILE, Fields, read_fields
 from models.whisper.config import WhisperConfig
-
-GENERATION_FILE = "generation_config.json"
 
 
 @dataclass(frozen=True)

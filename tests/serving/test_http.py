@@ -1,8 +1,11 @@
 """The server by raw HTTP: bodies of errors, limits, clients that go, the end."""
 
 import json
+import pkgutil
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from launch.serving import http
 from launch.serving.config import ServerConfig
 from launch.serving.errors import ServingError
 from launch.serving.http.server import bind
@@ -256,3 +260,17 @@ def test_a_port_that_cannot_be_had() -> None:
         port = first.getsockname()[1]
         with pytest.raises(ServingError, match=f"cannot listen on 127.0.0.1:{port}"):
             bind("127.0.0.1", port)
+
+
+def test_http_does_without_jax() -> None:
+    """Every module of the room, in a process of its own: that of the engine alone needs JAX."""
+    modules = [module.name for module in pkgutil.iter_modules(http.__path__, f"{http.__name__}.")]
+    assert f"{http.__name__}.chat" in modules
+    program = (
+        f"import sys, {', '.join(modules)}\n"
+        "print([name for name in ('jax', 'jaxlib', 'flax') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "[]", done.stderr

@@ -4,13 +4,26 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from launch.serving.adapters.registry import Registry
-from launch.serving.adapters.stacks import ReadAdapter, Stacks
-from launch.serving.engine import Answering
+from launch.serving.answering import Answering
+
+
+class ReadAdapter(NamedTuple):
+    """An adapter's files."""
+
+    path: Path
+    values: Mapping[str, np.ndarray]  # as the stacks hold them
+
+
+class AdapterReader(Protocol):
+    """Knows which adapters suit a model."""
+
+    def read(self, path: Path) -> dict[str, np.ndarray]:
+        """An adapter's files. Raises RequestError for one that cannot be used."""
 
 
 class AdapterRunner(Protocol):
@@ -24,14 +37,14 @@ class AdapterHost:
     """The room for adapters of one engine."""
 
     def __init__(
-        self, stacks: Stacks, registry: Registry, engine: Answering, runner: AdapterRunner
+        self, reader: AdapterReader, registry: Registry, engine: Answering, runner: AdapterRunner
     ) -> None:
         self.registry = registry
-        self._stacks, self._engine, self._runner = stacks, engine, runner
+        self._reader, self._engine, self._runner = reader, engine, runner
 
     def read(self, path: Path) -> dict[str, np.ndarray]:
         """An adapter's files. Raises RequestError for one that cannot be used."""
-        return self._stacks.read(path)
+        return self._reader.read(path)
 
     async def load(self, name: str, path: Path, values: Mapping[str, np.ndarray]) -> None:
         """Lets clients ask for an adapter. Raises RequestError if the name or all places are

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +20,6 @@ from models.errors import ModelsError
 from models.layers.low_rank import StackedLowRank
 from models.parameters import Parameters, axis_names_of, merge, split
 from models.pretrained import Described, Pretrained
-
-
-class ReadAdapter(NamedTuple):
-    """An adapter's files."""
-
-    path: Path
-    values: Mapping[str, np.ndarray]  # as the stacks hold them
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from launch.painter import Picture
+from launch.picture import Picture
 from launch.serving.batcher import Batcher
 from launch.serving.errors import RequestError
 from launch.serving.http.batch_metrics import BatchMetrics

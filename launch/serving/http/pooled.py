@@ -12,7 +12,7 @@ from launch.serving.errors import RequestError
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.bodies import Body
 from launch.serving.http.errors import check_model
-from launch.serving.pooling.runner import Text
+from launch.serving.pooling.text import Text
 from launch.text import Tokenizer
 
 MOST_TEXTS = 2048  # of one body, as OpenAI has it

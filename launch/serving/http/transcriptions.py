@@ -17,7 +17,7 @@ from launch.serving.http.errors import check_model
 from launch.serving.http.forms import File, parse_form
 from launch.serving.http.site import Endpoint, Site, WholeAnswer, model_entry
 from launch.sound import read_sound
-from launch.transcriber import Heard, Manner, Transcriber, Window
+from launch.speech import Heard, Listener, Manner, Window
 from models.errors import GenerationError
 
 LARGEST = 25 << 20  # bytes of a body, as OpenAI has it
@@ -28,7 +28,7 @@ class Speech:
     """A model of speech behind the API."""
 
     name: str
-    transcriber: Transcriber
+    transcriber: Listener
     batcher: Batcher[Window, Heard]
     metrics: BatchMetrics
     created: int  # Unix time of the start
@@ -81,7 +81,7 @@ class Transcription(WholeAnswer):
         temperature = body.number("temperature", 0.0)
         if not 0 <= temperature <= 1:
             raise body.fail("temperature", "a number from 0 to 1")
-        known = speech.transcriber.instructions.tasks
+        known = speech.transcriber.tasks
         requested = None if task == TRANSCRIBE and task not in known else task
         language = body.text("language", None)
         manner = Manner(language, requested, temperature, body.integer("seed", 0))
@@ -123,7 +123,7 @@ def speech_site(speech: Speech) -> Site:
         return Endpoint(partial(Transcription.read, speech, task), parse_form, LARGEST)
 
     tasks = {TRANSCRIBE: "/v1/audio/transcriptions"}
-    if TRANSLATE in speech.transcriber.instructions.tasks:
+    if TRANSLATE in speech.transcriber.tasks:
         tasks[TRANSLATE] = "/v1/audio/translations"
     return Site(
         name=speech.name,

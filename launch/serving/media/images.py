@@ -10,7 +10,8 @@ import numpy as np
 from launch.errors import ModelError
 from launch.loading import progress
 from launch.meshes import make_mesh, parse_mesh
-from launch.painter import Painter, Picture
+from launch.painter import Painter
+from launch.picture import Picture
 from launch.serving.batcher import Batcher
 from launch.serving.errors import ServingError
 from launch.serving.http.batch_metrics import BatchMetrics

@@ -17,7 +17,8 @@ from launch.serving.http.site import Site
 from launch.serving.http.transcriptions import Speech, speech_site
 from launch.serving.model_choice import ModelChoice
 from launch.serving.scheduler.buckets import powers
-from launch.transcriber import Heard, Manner, Transcriber, Window
+from launch.speech import Heard, Manner, Window
+from launch.transcriber import Transcriber
 
 FACTOR = 4  # between numbers of rows
 

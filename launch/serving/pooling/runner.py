@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,15 +12,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from launch.serving.pooling.buckets import Shape, TextBuckets
 from launch.serving.pooling.heads import TaskHead, Texts
 from launch.serving.pooling.settings import PoolingSettings
+from launch.serving.pooling.text import Text
 from models.parameters import merge
 from models.pretrained import Pretrained
-
-
-class Text(NamedTuple):
-    """One text, or a pair."""
-
-    tokens: Sequence[int]
-    types: Sequence[int]  # 1 in the second text of a pair
 
 
 class PoolingRunner:

@@ -20,8 +20,9 @@ from launch.serving.http.site import Site
 from launch.serving.model_choice import ModelChoice
 from launch.serving.pooling.buckets import choose_text_buckets
 from launch.serving.pooling.heads import HEADS, TaskHead
-from launch.serving.pooling.runner import PoolingRunner, Text
+from launch.serving.pooling.runner import PoolingRunner
 from launch.serving.pooling.settings import PoolingSettings, read_pooling
+from launch.serving.pooling.text import Text
 from launch.tasks.media_reader import labels_of
 from launch.text import find_tokenizer
 from models.pretrained import Pretrained
