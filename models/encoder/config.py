@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from models.encoder.bottleneck import Bottleneck
 from models.encoder.disentangled import Disentangled
+from models.encoder.span import SpanConvolution
 from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.blocks import BlockShape
@@ -48,6 +49,7 @@ class EncoderConfig:
     absolute_positions: bool = True  # a table of positions, unless heads turn
     disentangled: Disentangled | None = None  # DeBERTa: distances have scores of their own
     bottleneck: Bottleneck | None = None  # MobileBERT: blocks are narrower than what they add to
+    span: SpanConvolution | None = None  # ConvBERT: half of the attention is a convolution
     trigrams: bool = False  # MobileBERT: projected are the vectors of a token and its neighbours
     pre_norm: bool = False  # ESM: norms stand before the parts of a block, and one after all
     embedding_norm: bool = True  # a norm of the embeddings
@@ -86,6 +88,8 @@ class EncoderConfig:
                 f"embedding_dim={self.embedding_dim} differs from dim={self.dim}: set "
                 "embedding_projection"
             )
+        if self.span is not None:
+            self._check_span(self.span)
         if self.rotary is not None and self.head_dim % 2:
             raise ConfigError(
                 f"heads of dim={self.dim} / num_heads={self.num_heads} are {self.head_dim} wide, "
@@ -97,6 +101,17 @@ class EncoderConfig:
     def has_position_table(self) -> bool:
         """Whether each position has a vector that is added to the token's."""
         return self.rotary is None and self.absolute_positions
+
+    def _check_span(self, span: SpanConvolution) -> None:
+        if self.dim % (2 * span.num_heads):
+            raise ConfigError(
+                f"dim={self.dim} is not a multiple of the {span.num_heads} heads of attention and "
+                f"{span.num_heads} of the convolution"
+            )
+        if span.window % 2 == 0:
+            raise ConfigError(
+                f"a window of {span.window} tokens is even: a token stands in the middle of it"
+            )
 
     @property
     def attention_dim(self) -> int:

@@ -13,9 +13,11 @@ from models.encoder.bottleneck import Bottleneck
 from models.encoder.config import EncoderConfig
 from models.encoder.disentangled import Disentangled
 from models.encoder.model import Encoder
+from models.encoder.span import SpanConvolution
 from models.encoder.weights import (
     ALBERT,
     BERT,
+    CONVBERT,
     DEBERTA,
     DEBERTA_V2,
     DISTILBERT,
@@ -241,6 +243,22 @@ def _mobilebert(fields: Fields, task: str) -> EncoderConfig:
     )
 
 
+def _convbert(fields: Fields, task: str) -> EncoderConfig:
+    fields.refuse("num_groups", 1, why="only feed-forward blocks that are one are supported")
+    if task == "multiple-choice":
+        fields.refuse("summary_type", "last", why="only the last place's vector is supported")
+        fields.refuse("summary_use_proj", False, why="only heads without projection are supported")
+    act = fields.text("hidden_act")
+    heads = fields.positive("num_attention_heads") // fields.positive("head_ratio")
+    return _encoder(
+        fields,
+        task,
+        Heads("gelu", features=None, classify=act, choose=None, choose_pooling="end"),
+        embedding_projection=fields.positive("embedding_size") != fields.positive("hidden_size"),
+        span=SpanConvolution(max(heads, 1), fields.positive("conv_kernel_size")),
+    )
+
+
 def _refine(config: EncoderConfig, tensors: Mapping[str, Any]) -> EncoderConfig:
     """Encoders were saved without a pooler too, and no field says so."""
     head = config.head
@@ -383,6 +401,7 @@ _MOBILEBERT = {
     "intra_bottleneck_size": 128,
     "num_feedforward_networks": 4,
 }
+_CONVBERT = {**_BERT, "embedding_size": 768, "head_ratio": 2, "conv_kernel_size": 9}
 _ESM_TASKS = ("feature-extraction", "fill-mask", "text-classification", "token-classification")
 _DISTILBERT_NAMES = {
     "hidden_size": "dim",
@@ -409,6 +428,7 @@ FAMILIES = (
         for classes, model_type in (("XLM", "xlm"), ("Flaubert", "flaubert"))
     ),
     Family("MobileBert", "mobilebert", _mobilebert, MOBILEBERT, _MOBILEBERT),
+    Family("ConvBert", "convbert", _convbert, CONVBERT, _CONVBERT),
     Family("Esm", "esm", _esm, ESM, _ESM, tasks=_ESM_TASKS),
 )
 ARCHITECTURES = tuple(family.architecture(task) for family in FAMILIES for task in family.tasks)

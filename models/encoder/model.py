@@ -4,6 +4,8 @@ attention and a feed-forward block. What the families have beyond it is switched
 Axis names: B texts, C choices, T tokens, D model width.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -11,6 +13,9 @@ from flax import nnx
 from models.encoder.bottleneck import BottleneckBlock
 from models.encoder.config import EncoderConfig
 from models.encoder.disentangled import DisentangledAttention, DistanceVectors
+from models.encoder.span import SpanAttention
+from models.errors import InputError
+from models.layers.attention import Attention
 from models.layers.embedding import Embedding, check_length
 from models.layers.linear import Linear
 from models.layers.masks import text_mask
@@ -126,6 +131,19 @@ def _trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
     return jnp.concatenate([after, x, before], axis=-1)
 
 
+def _attention(config: EncoderConfig, rngs: nnx.Rngs) -> Attention:
+    made: dict[str, Any] = {
+        "stddev": config.initializer_range,
+        "param_dtype": config.param_dtype,
+        "rngs": rngs,
+    }
+    if config.disentangled is not None:
+        return DisentangledAttention(config.disentangled, config.dim, config.num_heads, **made)
+    if config.span is not None:
+        return SpanAttention(config.span, config.dim, **made)
+    return config.block.attention(rngs)
+
+
 class Block(nnx.Module):
     """norm(x + attention(x)), then norm(x + mlp(x)); or x + attention(norm(x)), then
     x + mlp(norm(x))."""
@@ -133,18 +151,7 @@ class Block(nnx.Module):
     def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
         shape = config.block
         self.pre_norm = config.pre_norm
-        self.attention = (
-            shape.attention(rngs)
-            if config.disentangled is None
-            else DisentangledAttention(
-                config.disentangled,
-                config.dim,
-                config.num_heads,
-                stddev=config.initializer_range,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
-        )
+        self.attention = _attention(config, rngs)
         self.attention_norm = shape.norm()
         self.mlp = shape.mlp(rngs)
         self.mlp_norm = shape.norm()
@@ -162,6 +169,8 @@ class Block(nnx.Module):
         if isinstance(self.attention, DisentangledAttention):
             assert relative is not None
             attended = self.attention.look(normed, mask, relative)
+        elif isinstance(self.attention, SpanAttention):
+            attended = self.attention.look(normed, mask)
         else:
             attended, _ = self.attention(normed, mask, bias=relative, turn=turn)
         if self.pre_norm:
@@ -235,6 +244,11 @@ class Encoder(nnx.Module):
     ) -> jax.Array:
         """The last block's output [B, T, D], normed after pre-norm blocks; arguments as above,
         [B, T]."""
+        if self.config.span is not None and segments is not None:
+            raise InputError(
+                "ConvBERT takes no segments: its convolutions would see the texts beside. Give "
+                "each text a row of its own."
+            )
         x = self.embeddings(tokens, types, positions, real, segments)
         slots = jnp.arange(tokens.shape[1])
         mask = text_mask(real, segments)

@@ -9,7 +9,14 @@ from models.encoder.config import EncoderConfig
 from models.weights.rows import dense_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
 from models.weights.text_heads import HeadKeys
-from models.weights.transforms import FLAT, KERNEL, OUTPUT_KERNEL, FusedByHeads, Interleaved
+from models.weights.transforms import (
+    CONV_1D,
+    FLAT,
+    KERNEL,
+    OUTPUT_KERNEL,
+    FusedByHeads,
+    Interleaved,
+)
 
 RENAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # as converted from TensorFlow
 PARTS = r"^(embeddings|embeddings_project|encoder|transformer|pooler)\."  # of encoders
@@ -401,4 +408,26 @@ MOBILEBERT = replace(
         "fill-mask": replace(BERT.heads["fill-mask"], vocab_rest="cls.predictions.dense"),
     },
     project="embeddings.embedding_transformation",
+)
+
+
+class _SpanKeys(BlockKeys):
+    """Keys of ConvBERT's blocks."""
+
+    def rows(self, key: Callable[[str], str], parameter: str) -> Iterator[Row]:
+        yield from super().rows(key, parameter)
+        theirs, ours = "attention.self.key_conv_attn_layer", f"{parameter}.attention.span"
+        for part in ("depthwise", "pointwise"):
+            yield row(key(f"{theirs}.{part}.weight"), f"{ours}_{part}.kernel", CONV_1D)
+        yield row(key(f"{theirs}.bias"), f"{ours}_bias")
+        weights = key("attention.self.conv_kernel_layer")
+        yield from dense_rows(weights, f"{ours}_weights", OUTPUT_KERNEL)
+        yield from dense_rows(key("attention.self.conv_out_layer"), f"{ours}_value", KERNEL, FLAT)
+
+
+CONVBERT = replace(
+    ELECTRA,
+    prefix="convbert",
+    parts=_SpanKeys(**vars(_BERT_PARTS)),
+    heads={**ELECTRA.heads, "multiple-choice": HeadKeys(output="classifier")},
 )

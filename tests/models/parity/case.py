@@ -4,6 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+DOUBLED = (
+    "XLA's partitioner doubles gradients of depthwise kernels (jaxlib 0.10, on cpu too) where rows "
+    "are split over one axis of two"
+)
+
 
 @dataclass(frozen=True)
 class Case:

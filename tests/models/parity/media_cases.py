@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.models.parity.case import Case
+from tests.models.parity.case import DOUBLED, Case
 
 TOWER = {
     "hidden_size": 32,
@@ -82,11 +82,7 @@ def _resnet(architecture: str, variant: str = "", **changes: Any) -> Case:
 
 
 def _convnext(architecture: str, **changes: Any) -> Case:
-    doubled = (
-        "XLA's partitioner doubles gradients of depthwise kernels (jaxlib 0.10, on cpu too) where "
-        "rows are split over one axis of two"
-    )
-    return Case(architecture, "", CONVNEXT | changes, unsharded_only=doubled)
+    return Case(architecture, "", CONVNEXT | changes, unsharded_only=DOUBLED)
 
 
 CASES = (

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.models.parity.case import Case
+from tests.models.parity.case import DOUBLED, Case
 
 ENCODER = {
     "vocab_size": 96,
@@ -111,6 +111,7 @@ BART = {
     "forced_eos_token_id": None,  # the reference's greedy text is the model's own
 }
 MOBILEBERT = FACTORISED | {"intra_bottleneck_size": 24, "num_feedforward_networks": 3}
+CONVBERT = FACTORISED | {"conv_kernel_size": 3}
 ESM = ENCODER | {"mask_token_id": 5}
 ESM_2 = ESM | {"position_embedding_type": "rotary", "token_dropout": True}
 ESM_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
@@ -130,6 +131,14 @@ CASES = (
         Case(family + head, config=config | (LABELS if head in LABELLED else {}))
         for family, config in (("XLM", XLM), ("Flaubert", XLM | {"gelu_activation": False}))
         for head in XLM_HEADS
+    ),
+    *(
+        Case(
+            "ConvBert" + head,
+            config=CONVBERT | (LABELS if head in LABELLED else {}),
+            unsharded_only=DOUBLED,
+        )
+        for head in HEADS
     ),
     Case(
         "DebertaV2Model",

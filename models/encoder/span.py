@@ -1,0 +1,100 @@
+"""Attention of which half is a convolution (Jiang et al., "ConvBERT", 2020).
+
+Axis names: B texts, T tokens, D model width, N heads, H head_dim, K window.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from models.layers.attention import Attention
+from models.layers.convolution import Conv
+from models.layers.linear import Linear
+
+
+@dataclass(frozen=True)
+class SpanConvolution:
+    """The part of attention that is a convolution."""
+
+    num_heads: int  # of it, and as many of attention
+    window: int  # tokens, an odd number
+
+
+class SpanAttention(Attention):
+    """Heads that look at all tokens, and as many that sum up their neighbourhood, with weights that
+    are made of a query and the keys of the neighbourhood."""
+
+    def __init__(
+        self,
+        config: SpanConvolution,
+        dim: int,
+        *,
+        stddev: float,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ) -> None:
+        count, width = config.num_heads, dim // config.num_heads // 2
+        super().__init__(
+            dim,
+            num_heads=count,
+            num_kv_heads=count,
+            head_dim=width,
+            bias=True,
+            stddev=stddev,
+            out_stddev=stddev,
+            param_dtype=param_dtype,
+            rngs=rngs,
+        )
+
+        def linear(in_axes: dict[str, int], out_axes: dict[str, int]) -> Linear:
+            return Linear(
+                in_axes, out_axes, bias=True, stddev=stddev, param_dtype=param_dtype, rngs=rngs
+            )
+
+        def conv(out_channels: int, window: int, groups: int) -> Conv:
+            return Conv(
+                dim,
+                out_channels,
+                (window,),
+                padding=window // 2,
+                groups=groups,
+                bias=False,
+                axes=("channels", "residual"),
+                stddev=stddev,
+                param_dtype=param_dtype,
+                rngs=rngs,
+            )
+
+        self.window = config.window
+        heads = {"heads": count, "head_dim": width}
+        self.output = linear({"heads": 2 * count, "head_dim": width}, {"dim": dim})
+        self.span_depthwise = conv(dim, config.window, dim)
+        self.span_pointwise = conv(count * width, 1, 1)
+        self.span_bias = nnx.Param(
+            jnp.zeros((count * width, 1), param_dtype), axes=("residual", "scale")
+        )
+        self.span_weights = linear(heads, {"features": count * config.window})
+        self.span_value = linear({"dim": dim}, heads)
+
+    def look(self, x: jax.Array, mask: jax.Array | None) -> jax.Array:
+        """x [B, T, D], mask as in `dot_product_attention` -> [B, T, D]."""
+        query = self.query(x)
+        attended = self.mix(query, self.key(x), self.value(x), mask)
+        return self.output(jnp.concatenate([attended, self._spans(x, query)], axis=2))
+
+    def _spans(self, x: jax.Array, query: jax.Array) -> jax.Array:
+        """The convolution of x [B, T, D] with query [B, T, N, H] -> [B, T, N, H]."""
+        batch, length, heads, _ = query.shape
+        keys = self.span_pointwise(self.span_depthwise(x)) + self.span_bias[..., 0].astype(x.dtype)
+        scores = self.span_weights(keys.reshape(query.shape) * query).astype(jnp.float32)
+        weights = jax.nn.softmax(scores.reshape(batch, length, heads, self.window))
+        side = self.window // 2
+        values = jnp.pad(self.span_value(x), ((0, 0), (side, side), (0, 0), (0, 0)))
+        parts = (
+            weights[..., k, None] * values[:, k : k + length].astype(jnp.float32)
+            for k in range(self.window)
+        )
+        return sum(parts, jnp.zeros(query.shape, jnp.float32)).astype(x.dtype)
