@@ -4,7 +4,6 @@ Axis names: B texts, S source tokens, T target tokens, K cache slots, D model wi
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,25 +13,11 @@ from jax.typing import ArrayLike
 from models.bart.config import BartConfig
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding, check_length
-from models.layers.masks import causal_mask, padding_mask
+from models.layers.encoder_decoder import EncoderDecoder, Slots, Source, TargetCache, look
+from models.layers.masks import padding_mask
 
 POSITION_OFFSET = 2
 """Rows of the tables of positions that no position has: a habit of fairseq."""
-
-
-class Source(NamedTuple):
-    """What the decoder looks at: keys and values of the source by decoder block, and which of its
-    tokens are text [B, 1, S] (None: all)."""
-
-    memories: Sequence[KVCache]
-    mask: jax.Array | None
-
-
-class BartCache(NamedTuple):
-    """What generation keeps: the source, and keys and values of the target by decoder block."""
-
-    source: Source
-    layers: Sequence[KVCache]
 
 
 class Block(nnx.Module):
@@ -86,7 +71,7 @@ class Stack(nnx.Module):
         return self.embedding_norm(x + self.position(places + POSITION_OFFSET, x.dtype))
 
 
-class Bart(nnx.Module):
+class Bart(nnx.Module, EncoderDecoder):
     """A source text and the target text so far to next-token logits in FP32."""
 
     def __init__(self, config: BartConfig, *, rngs: nnx.Rngs) -> None:
@@ -122,40 +107,16 @@ class Bart(nnx.Module):
         source [B, S]; real [B, S] is False at its padding. Raises InputError if a text is too long.
         """
         check_length(tokens.shape[1], self.config.max_seq_len)
-        slots = jnp.arange(tokens.shape[1])
-        looked = self._look(source, real)
-        empty = [None] * len(self.decoder.blocks)
-        x, _ = self._decode(tokens, looked, empty, slots, causal_mask(slots, slots), 0)
-        return self.embedding.logits(x)
+        return self.after(self._look(source, real), tokens)
 
     def init_cache(
         self, batch: int, length: int, *, source: jax.Array, real: jax.Array | None = None
-    ) -> BartCache:
+    ) -> TargetCache:
         """A cache of `length` slots for the targets of `batch` sources [B, S]."""
         config = self.config
         heads = config.num_decoder_heads
         empty = KVCache.empty(batch, length, heads, config.dim // heads, config.dtype)
-        return BartCache(self._look(source, real), [empty for _ in self.decoder.blocks])
-
-    def extend(
-        self,
-        tokens: jax.Array,
-        cache: BartCache,
-        start: ArrayLike,
-        *,
-        pad: jax.Array | None = None,
-        last: ArrayLike | None = None,
-    ) -> tuple[jax.Array, BartCache]:
-        """As `Decoder.extend` of models/generate.py: logits of tokens [B, T] in slots
-        start … start + T - 1 of the target, and the extended cache."""
-        slots = start + jnp.arange(tokens.shape[1])
-        mask = causal_mask(slots, jnp.arange(cache.layers[0].keys.shape[1]), pad=pad)
-        places = slots if pad is None else slots - pad[:, None]
-        x, layers = self._decode(tokens, cache.source, cache.layers, places, mask, start)
-        if last is not None:
-            x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
-        written = [layer for layer in layers if layer is not None]
-        return self.embedding.logits(x), BartCache(cache.source, written)
+        return TargetCache(self._look(source, real), [empty for _ in self.decoder.blocks])
 
     def _words(self, tokens: jax.Array) -> jax.Array:
         x = self.embedding(tokens, self.config.dtype)
@@ -163,27 +124,26 @@ class Bart(nnx.Module):
         return x * jnp.asarray(scale, x.dtype)
 
     def _look(self, source: jax.Array, real: jax.Array | None) -> Source:
-        encoded = self.encode(source, real)
-        memories = [
-            block.cross_attention.memory(encoded)
-            for block in self.decoder.blocks
-            if block.cross_attention is not None
-        ]
-        return Source(memories, None if real is None else padding_mask(real))
+        mask = None if real is None else padding_mask(real)
+        attention = (block.cross_attention for block in self.decoder.blocks)
+        return look(attention, self.encode(source, real), mask)
 
-    def _decode(
+    def decode(
         self,
         tokens: jax.Array,
         source: Source,
         caches: Sequence[KVCache | None],
-        places: jax.Array,
-        mask: jax.Array,
+        where: Slots,
         start: ArrayLike,
     ) -> tuple[jax.Array, list[KVCache | None]]:
-        """The decoder's output [B, T, D], and the caches."""
-        x = self.decoder.begin(self._words(tokens), places)
+        """See `EncoderDecoder`."""
+        x = self.decoder.begin(self._words(tokens), where.places)
         extended = []
         for block, memory, cache in zip(self.decoder.blocks, source.memories, caches, strict=True):
-            x, cache = block(x, mask, source=(memory, source.mask), cache=cache, start=start)
+            x, cache = block(x, where.mask, source=(memory, source.mask), cache=cache, start=start)
             extended.append(cache)
         return x, extended
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """See `EncoderDecoder`."""
+        return self.embedding.logits(x)

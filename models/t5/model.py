@@ -5,7 +5,6 @@ Axis names: B texts, S source tokens, T target tokens, K cache slots, D model wi
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,26 +14,12 @@ from jax.typing import ArrayLike
 from models.layers.attention import Attention
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding
-from models.layers.masks import causal_mask, padding_mask
+from models.layers.encoder_decoder import EncoderDecoder, Slots, Source, TargetCache, look
+from models.layers.masks import padding_mask
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.norms import RMSNorm
 from models.layers.relative import RelativeBias
 from models.t5.config import T5Config
-
-
-class Source(NamedTuple):
-    """What the decoder looks at: keys and values of the source by decoder block, and which of its
-    tokens are text [B, 1, S] (None: all)."""
-
-    memories: Sequence[KVCache]
-    mask: jax.Array | None
-
-
-class T5Cache(NamedTuple):
-    """What generation keeps: the source, and keys and values of the target by decoder block."""
-
-    source: Source
-    layers: Sequence[KVCache]
 
 
 class Block(nnx.Module):
@@ -112,7 +97,7 @@ class T5Encoder(Reader):
         return {"hidden": self.encode(tokens, real).astype(jnp.float32)}
 
 
-class T5(Reader):
+class T5(Reader, EncoderDecoder):
     """A source text and the target text so far to next-token logits in FP32."""
 
     def __init__(self, config: T5Config, *, rngs: nnx.Rngs) -> None:
@@ -131,16 +116,7 @@ class T5(Reader):
 
         source [B, S]; real [B, S] is False at its padding.
         """
-        slots = jnp.arange(tokens.shape[1])
-        x, _ = self._decode(
-            tokens,
-            self._look(source, real),
-            [None] * len(self.decoder.blocks),
-            slots,
-            causal_mask(slots, slots),
-            0,
-        )
-        return self._logits(x)
+        return self.after(self._look(source, real), tokens)
 
     def init_cache(
         self,
@@ -149,53 +125,28 @@ class T5(Reader):
         *,
         source: jax.Array,
         real: jax.Array | None = None,
-    ) -> T5Cache:
+    ) -> TargetCache:
         """A cache of `length` slots for the targets of `batch` sources [B, S]."""
         config = self.config
         empty = KVCache.empty(batch, length, config.num_heads, config.head_dim, config.dtype)
-        return T5Cache(self._look(source, real), [empty for _ in self.decoder.blocks])
-
-    def extend(
-        self,
-        tokens: jax.Array,
-        cache: T5Cache,
-        start: ArrayLike,
-        *,
-        pad: jax.Array | None = None,
-        last: ArrayLike | None = None,
-    ) -> tuple[jax.Array, T5Cache]:
-        """As `Decoder.extend` of models/generate.py: logits of tokens [B, T] in slots
-        start … start + T - 1 of the target, and the extended cache."""
-        slots = start + jnp.arange(tokens.shape[1])
-        key_slots = jnp.arange(cache.layers[0].keys.shape[1])
-        mask = causal_mask(slots, key_slots, pad=pad)
-        x, layers = self._decode(tokens, cache.source, cache.layers, slots, mask, start)
-        if last is not None:
-            x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
-        return self._logits(x), T5Cache(
-            cache.source, [layer for layer in layers if layer is not None]
-        )
+        return TargetCache(self._look(source, real), [empty for _ in self.decoder.blocks])
 
     def _look(self, source: jax.Array, real: jax.Array | None) -> Source:
-        encoded = self.encode(source, real)
-        memories = [
-            block.cross_attention.memory(encoded)
-            for block in self.decoder.blocks
-            if block.cross_attention is not None
-        ]
-        return Source(memories, None if real is None else padding_mask(real))
+        mask = None if real is None else padding_mask(real)
+        attention = (block.cross_attention for block in self.decoder.blocks)
+        return look(attention, self.encode(source, real), mask)
 
-    def _decode(
+    def decode(
         self,
         tokens: jax.Array,
         source: Source,
         caches: Sequence[KVCache | None],
-        slots: jax.Array,
-        mask: jax.Array,
+        where: Slots,
         start: ArrayLike,
     ) -> tuple[jax.Array, list[KVCache | None]]:
-        """The decoder's output [B, T, D], and the caches."""
-        bias = self.decoder.relative(slots, jnp.arange(mask.shape[-1]))
+        """See `EncoderDecoder`."""
+        mask = where.mask
+        bias = self.decoder.relative(where.slots, jnp.arange(mask.shape[-1]))
         x = self.embedding(tokens, self.config.dtype)
         extended = []
         for block, memory, cache in zip(self.decoder.blocks, source.memories, caches, strict=True):
@@ -203,7 +154,8 @@ class T5(Reader):
             extended.append(cache)
         return self.decoder.norm(x), extended
 
-    def _logits(self, x: jax.Array) -> jax.Array:
+    def logits(self, x: jax.Array) -> jax.Array:
+        """See `EncoderDecoder`."""
         if self.config.scale_logits:
             x = x * jnp.asarray(self.config.dim**-0.5, x.dtype)
         return (self.embedding if self.head is None else self.head).logits(x)

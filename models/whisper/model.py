@@ -5,7 +5,6 @@ positions, D model width, V vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from models.layers.blocks import Block
 from models.layers.cache import KVCache
 from models.layers.convolution import Conv
 from models.layers.embedding import Embedding, check_length
-from models.layers.masks import causal_mask
+from models.layers.encoder_decoder import EncoderDecoder, Slots, Source, TargetCache, look
 from models.whisper.config import WhisperConfig
 
 _LONGEST_PERIOD = 10_000.0  # of the encoder's positions, in radians
@@ -97,13 +96,6 @@ class DecoderBlock(nnx.Module):
         return x + self.mlp(self.mlp_norm(x)), cache
 
 
-class Cache(NamedTuple):
-    """What generation keeps, one entry per block."""
-
-    text: Sequence[KVCache]
-    sound: Sequence[KVCache]  # keys and values of the encoder's output; never changes
-
-
 class Decoder(nnx.Module):
     """Tokens and the encoded sound to hidden states."""
 
@@ -127,34 +119,26 @@ class Decoder(nnx.Module):
         )
         self.norm = config.decoder_block.norm()
 
-    def memory(self, encoded: jax.Array) -> list[KVCache]:
-        """What each block looks at of the encoder's output [B, S, D]."""
-        return [block.cross_attention.memory(encoded) for block in self.blocks]
-
     def __call__(
         self,
         tokens: jax.Array,
-        sound: Sequence[KVCache],
+        sound: Source,
         caches: Sequence[KVCache | None],
-        num_keys: int,
+        where: Slots,
         start: ArrayLike,
-        pad: jax.Array | None,
     ) -> tuple[jax.Array, list[KVCache | None]]:
-        """tokens [B, T] in slots start … start + T - 1 of num_keys -> [B, T, D], normed."""
-        slots = start + jnp.arange(tokens.shape[1])
-        mask = causal_mask(slots, jnp.arange(num_keys), pad=pad)
-        places = slots if pad is None else jnp.maximum(slots - pad[:, None], 0)
-        positions = jnp.take(self.positions[...], places, axis=0, mode="clip")
+        """The output [B, T, D], normed, and the caches."""
+        positions = jnp.take(self.positions[...], jnp.maximum(where.places, 0), 0, mode="clip")
         x = self.embedding(tokens, self.config.dtype)
         x = x + positions.astype(x.dtype)
         extended = []
-        for block, heard, cache in zip(self.blocks, sound, caches, strict=True):
-            x, cache = block(x, heard, mask, cache, start)
+        for block, heard, cache in zip(self.blocks, sound.memories, caches, strict=True):
+            x, cache = block(x, heard, where.mask, cache, start)
             extended.append(cache)
         return self.norm(x), extended
 
 
-class Whisper(nnx.Module):
+class Whisper(nnx.Module, EncoderDecoder):
     """Log-mel features and tokens to next-token logits in FP32."""
 
     def __init__(self, config: WhisperConfig, *, rngs: nnx.Rngs) -> None:
@@ -168,35 +152,33 @@ class Whisper(nnx.Module):
         Raises InputError if T is too long.
         """
         check_length(tokens.shape[1], self.config.max_seq_len)
-        length = tokens.shape[1]
-        sound = self.decoder.memory(self.encoder(features))
-        x, _ = self.decoder(tokens, sound, [None] * len(sound), length, 0, None)
-        return self.decoder.embedding.logits(x)
+        return self.after(self._listen(features), tokens)
 
-    def init_cache(self, batch: int, length: int, *, features: jax.Array) -> Cache:
+    def init_cache(self, batch: int, length: int, *, features: jax.Array) -> TargetCache:
         """An empty cache of `length` slots for `batch` texts about features [B, F, M]."""
         config = self.config
         heads = config.decoder_heads
         empty = KVCache.empty(batch, length, heads, config.dim // heads, config.dtype)
-        sound = self.decoder.memory(self.encoder(features))
-        return Cache([empty] * config.decoder_layers, sound)
+        return TargetCache(self._listen(features), [empty] * config.decoder_layers)
 
-    def extend(
+    def decode(
         self,
         tokens: jax.Array,
-        cache: Cache,
+        source: Source,
+        caches: Sequence[KVCache | None],
+        where: Slots,
         start: ArrayLike,
-        *,
-        pad: jax.Array | None = None,
-        last: ArrayLike | None = None,
-    ) -> tuple[jax.Array, Cache]:
-        """See `models.generate.Decoder`."""
-        num_keys = cache.text[0].keys.shape[1]
-        x, text = self.decoder(tokens, cache.sound, cache.text, num_keys, start, pad)
-        if last is not None:
-            x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
-        written = [layer for layer in text if layer is not None]
-        return self.decoder.embedding.logits(x), Cache(written, cache.sound)
+    ) -> tuple[jax.Array, list[KVCache | None]]:
+        """See `EncoderDecoder`."""
+        return self.decoder(tokens, source, caches, where, start)
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """See `EncoderDecoder`."""
+        return self.decoder.embedding.logits(x)
+
+    def _listen(self, features: jax.Array) -> Source:
+        attention = (block.cross_attention for block in self.decoder.blocks)
+        return look(attention, self.encoder(features), None)
 
 
 def sinusoids(length: int, dim: int) -> np.ndarray:
