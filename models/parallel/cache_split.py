@@ -8,6 +8,7 @@ parallel"). Axis names as in `models.layers.paged_cache`; S = C · Z key positio
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -69,17 +70,8 @@ class CacheSplit:
             scale=query.shape[-1] ** -0.5 if scale is None else scale, softcap=softcap
         )
 
-        def own(
-            query: jax.Array,
-            keys: jax.Array,
-            values: jax.Array,
-            mask: jax.Array,
-            sinks: jax.Array | None,
-        ) -> jax.Array:
-            return _attend(scoring, query, keys, values, mask, sinks)
-
         return jax.shard_map(
-            own,
+            partial(_attend, scoring),
             mesh=self.mesh,
             in_specs=(
                 _HEADS,
