@@ -1,0 +1,53 @@
+"""Kernels compared with numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neuronjax import nki
+from neuronjax.emulate import core
+from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
+from neuronjax.nki import isa as nisa
+from neuronjax.nki import language as nl
+from neuronjax.nki.trace import Tensor
+
+
+@nki.jit
+def tiled_add(a: Tensor, b: Tensor) -> Tensor:
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for row in nl.affine_range(a.shape[0] // 128):
+        rows = slice(128 * row, 128 * row + 128)
+        left = nl.ndarray((128, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+        right = nl.ndarray((128, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=left, src=a[rows])
+        nisa.dma_copy(dst=right, src=b[rows])
+        nisa.tensor_tensor(dst=left, data1=left, data2=right, op=nl.add)
+        nisa.dma_copy(dst=out[rows], src=left)
+    return out
+
+
+@pytest.mark.parametrize("order", [None, core.DataflowOrder(seed=1)], ids=["program", "dataflow"])
+def test_add(order: core.Order | None) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=(384, 96)).astype(np.float32) for _ in range(2))
+    np.testing.assert_array_equal(nki.simulate(tiled_add, order)(a, b), a + b)
+
+
+def test_what_is_not_built_says_so() -> None:
+    @nki.jit
+    def kernel(x: Tensor) -> Tensor:
+        nisa.iota(x)
+        return x
+
+    with pytest.raises(UnsupportedProgramError, match=r"test_kernels.py:\d+: nki.isa.iota is not"):
+        nki.simulate(kernel)(np.zeros((128, 4), np.float32))
+
+
+def test_an_index_outside_names_the_line() -> None:
+    @nki.jit
+    def kernel(x: Tensor) -> Tensor:
+        return x[0:129]
+
+    with pytest.raises(OutOfBoundsError, match=r"test_kernels.py:\d+: .*128 elements"):
+        nki.simulate(kernel)(np.zeros((128, 4), np.float32))
