@@ -73,6 +73,12 @@ class PartitionError(CompileError):
     """XLA's partitioner refused the program."""
 
 
+class KernelError(NeuronError):
+    """A kernel that the chip would refuse; the text has its lines."""
+
+    status = "INVALID_ARGUMENT"
+
+
 class UnsupportedProgramError(CompileError):
     """The program contains something that the backend cannot run."""
 

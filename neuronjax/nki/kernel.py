@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 
 from neuronjax.emulate import core
-from neuronjax.errors import UnsupportedProgramError
+from neuronjax.errors import KernelError, UnsupportedProgramError
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.sync.synchronise import synchronise
+from neuronjax.nki.building import closed_groups
 from neuronjax.nki.trace import Tensor, Trace, ended, tracing, whole
 from neuronjax.program import program
 from neuronjax.program.element_types import element_type_named
+from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Kind, Memory
+from neuronjax.program.verify import verify
+from neuronjax.timing.schedule import schedule
+from neuronjax.timing.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class Kernel:
         Raises:
           UnsupportedProgramError: the kernel returns something that is no tensor in HBM, or uses
             what is not built.
+          KernelError: the chip would refuse an instruction.
           SbufOverflowError, PsumOverflowError: its tiles do not fit.
         """
         name = self.function.__name__
@@ -53,7 +59,7 @@ class Kernel:
                 raise UnsupportedProgramError(f"{name} returns a tensor that is not its own.")
         body = program.Kernel(
             name=name,
-            body=tuple(trace.instructions),
+            body=closed_groups(trace.instructions),
             buffers=tuple(b for b in trace.buffers if b.on_chip),
             parts=tuple(program.Part(name, sources=(line,)) for line in trace.lines),
         )
@@ -63,7 +69,35 @@ class Kernel:
             body=(body,),
             buffers=tuple(b for b in trace.buffers if not b.on_chip),
         )
-        return synchronise(allocate(written)), returned
+        finished = synchronise(allocate(written))
+        _check(name, finished)
+        return finished, returned
+
+
+def _check(name: str, written: program.Program) -> None:
+    """Raises ``KernelError`` with what the chip would refuse, by the kernel's lines."""
+    findings = verify(written)
+    if findings:
+        raise KernelError(
+            f"{name} is no program for {written.target.chip}:\n"
+            + "\n".join(
+                f"  {_line(written, finding.path)}{finding}"
+                for finding in findings[:_MOST_FINDINGS]
+            )
+        )
+
+
+def _line(written: program.Program, path: str) -> str:
+    """``file:line: `` of an instruction's path, `program/kernel/number:mnemonic`; else empty."""
+    number = path.split("/")[-1].partition(":")[0]
+    kernel = next(k for k in written.body if isinstance(k, program.Kernel))
+    instruction = kernel.body[int(number)] if number.isdigit() else None
+    if not isinstance(instruction, Instruction):
+        return ""
+    return f"{kernel.parts[instruction.part].sources[0]}: "
+
+
+_MOST_FINDINGS = 10
 
 
 def jit(function: Callable[..., Any]) -> Kernel:
@@ -83,5 +117,15 @@ def simulate(kernel: Kernel, order: core.Order | None = None) -> Callable[..., A
         if isinstance(returned, tuple):
             return tuple(results[tensor.buffer.name] for tensor in returned)
         return results[returned.buffer.name]
+
+    return run
+
+
+def benchmark(kernel: Kernel, chip: str = "trainium2") -> Callable[..., Timeline]:
+    """The kernel as a function of numpy arrays, of which only shapes and dtypes count, that returns
+    its time on the chip, without values."""
+
+    def run(*arrays: np.ndarray) -> Timeline:
+        return schedule(kernel.trace(*arrays, chip=chip)[0])
 
     return run

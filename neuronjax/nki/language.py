@@ -4,19 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neuronjax.nki.constants import OPERATORS, Operator
 from neuronjax.nki.trace import Tensor, current, whole
 from neuronjax.program.element_types import ElementType, element_type_named
 from neuronjax.program.operand import Kind, Memory
-from neuronjax.program.operators import AluOp
 
 sbuf, psum, shared_hbm = Memory.SBUF, Memory.PSUM, Memory.HBM
 float32, bfloat16, float16 = map(element_type_named, ("float32", "bfloat16", "float16"))
-add, subtract, multiply = AluOp.ADD, AluOp.SUBTRACT, AluOp.MULTIPLY
-maximum, minimum = AluOp.MAXIMUM, AluOp.MINIMUM
+int32, uint32, int8, uint8 = map(element_type_named, ("int32", "uint32", "int8", "uint8"))
 affine_range = sequential_range = static_range = range
+
+
+class tile_size:
+    """Limits of tiles."""
+
+    pmax = 128
+    psum_fmax = 512
+    gemm_stationary_fmax = 128
+    gemm_moving_fmax = 512
+
+
+def ds(start: int, size: int) -> slice:
+    """The `size` elements from `start` on."""
+    return slice(start, start + size)
 
 
 def ndarray(shape: Sequence[int], dtype: ElementType, buffer: Memory = sbuf) -> Tensor:
     """A tensor without values, in SBUF, PSUM or HBM; those in HBM are what a kernel may return."""
     kind = Kind.RESULT if buffer is Memory.HBM else Kind.SCRATCH
     return whole(current().buffer(buffer, dtype, tuple(shape), kind))
+
+
+def __getattr__(name: str) -> Operator:
+    """Operators and functions that instructions take, such as `nl.add` and `nl.exp`."""
+    if name in OPERATORS:
+        return OPERATORS[name]
+    raise AttributeError(f"nki.language has no {name!r}, or it is not built yet.")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *OPERATORS]

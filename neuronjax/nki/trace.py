@@ -17,12 +17,14 @@ from neuronjax.program.operand import Access, Buffer, Dim, Kind, Memory
 
 @dataclass
 class Trace:
-    """What a kernel has written so far; `file` is the kernel's source."""
+    """What a kernel has written so far; `file` is the kernel's source, `accumulated` are the
+    tiles of PSUM that a product was written to."""
 
     file: str
     buffers: list[Buffer] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    accumulated: set[Tensor] = field(default_factory=set)
 
     def buffer(
         self, memory: Memory, dtype: ElementType, shape: tuple[int, ...], kind: Kind

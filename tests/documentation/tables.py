@@ -17,6 +17,8 @@ from neuronjax import options
 from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.specs import GIB, GIGA, MIB, TERA, ChipSpec
+from neuronjax.nki.isa import NOT_BUILT
+from neuronjax.nki.signatures import SIGNATURES
 from tests.conftest import PROJECT
 from tests.models.parity.cases import CASES
 
@@ -123,6 +125,12 @@ def support_rows() -> Iterable[Sequence[str]]:
         yield name, architecture.task, "; ".join(variants) or "not yet"
 
 
+def nki_rows() -> Iterable[Sequence[str]]:
+    """A row for each function of nki.isa: its parameters, or that it says so on call."""
+    yield from ((f"`{name}`", f"`{parameters}`") for name, parameters in SIGNATURES.items())
+    yield from ((f"`{name}`", "not built yet: says so on call") for name in NOT_BUILT)
+
+
 TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "options": (
         "options.md",
@@ -136,6 +144,7 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
         "chips.md",
         lambda: markdown(["target", "chips", "hosts", "logical cores", "HBM"], target_rows()),
     ),
+    "isa": ("nki.md", lambda: markdown(["function", "parameters"], nki_rows())),
     "support": (
         "models.md",
         lambda: markdown(["architecture", "task", "compared with"], support_rows()),

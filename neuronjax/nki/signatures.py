@@ -1,0 +1,69 @@
+"""The functions of `nki.isa`: their arguments and defaults, by name, as NKI documents them.
+
+Source: the API reference of NKI in the AWS Neuron documentation.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+
+from neuronjax.nki import constants
+
+SIGNATURES: Mapping[str, str] = {
+    "dma_copy": "dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode.unknown, "
+    "engine=engine.unknown, name=None",
+    "tensor_copy": "dst, src, engine=engine.unknown, name=None",
+    "memset": "dst, value, engine=engine.unknown, name=None",
+    "tensor_copy_predicated": "dst, src, predicate, reverse_pred=False, name=None",
+    "nc_matmul": "dst, stationary, moving, is_stationary_onezero=False, is_moving_onezero=False, "
+    "is_transpose=False, accumulate=None, tile_position=(), tile_size=(), "
+    "perf_mode=matmul_perf_mode.none, name=None",
+    "nc_transpose": "dst, data, engine=engine.unknown, name=None",
+    "tensor_tensor": "dst, data1, data2, op, engine=engine.unknown, name=None",
+    "tensor_scalar": "dst, data, op0, operand0, reverse0=False, op1=None, operand1=None, "
+    "reverse1=False, engine=engine.unknown, name=None",
+    "scalar_tensor_tensor": "dst, data, op0, operand0, op1, operand1, reverse0=False, "
+    "reverse1=False, name=None",
+    "tensor_reduce": "dst, op, data, axis, negate=False, keepdims=False, name=None",
+    "activation": "dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, "
+    "reduce_cmd=reduce_cmd.idle, name=None",
+    "activation_reduce": "dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None",
+    "reciprocal": "dst, data, name=None",
+    "tensor_tensor_scan": "dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, "
+    "name=None",
+    "bn_stats": "dst, data, name=None",
+    "bn_aggr": "dst, data, name=None",
+    "max8": "dst, src, name=None",
+    "iota": "dst, pattern, offset=0, channel_multiplier=0, name=None",
+    "affine_select": "dst, pattern, channel_multiplier, on_true_tile, on_false_value, "
+    "cmp_op=equal, offset=0, name=None",
+}
+"""Name -> the parameters, in order."""
+
+
+def signature(name: str) -> inspect.Signature:
+    """Of a function of `SIGNATURES`, to bind arguments with."""
+    return _signatures[name]
+
+
+def _parameter(text: str) -> inspect.Parameter:
+    name, given, default = text.strip().partition("=")
+    value = _default(default) if given else inspect.Parameter.empty
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=value)
+
+
+def _default(text: str) -> object:
+    literals = {"None": None, "False": False, "()": (), "0": 0, "1.0": 1.0}
+    if text in literals:
+        return literals[text]
+    if text in constants.OPERATORS:
+        return constants.OPERATORS[text]
+    kind, _, member = text.partition(".")
+    return getattr(constants.ENUMS[kind], member)
+
+
+_signatures = {
+    name: inspect.Signature([_parameter(text) for text in parameters.split(", ")])
+    for name, parameters in SIGNATURES.items()
+}

@@ -1,0 +1,205 @@
+"""Instructions of `nki.isa` and small kernels, compared with numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neuronjax import nki
+from neuronjax.emulate import core
+from neuronjax.errors import NeuronError
+from neuronjax.nki import isa as nisa
+from neuronjax.nki import language as nl
+from neuronjax.nki.trace import Tensor
+
+RNG = np.random.default_rng(0)
+X, Y = (RNG.standard_normal((128, 96), dtype=np.float32) for _ in range(2))
+
+
+def tile(shape: tuple[int, ...], dtype: Any = nl.float32, buffer: Any = nl.sbuf) -> Tensor:
+    return nl.ndarray(shape, dtype=dtype, buffer=buffer)
+
+
+def loaded(x: Tensor) -> Tensor:
+    on_chip = tile(x.shape, x.dtype)
+    nisa.dma_copy(dst=on_chip, src=x)
+    return on_chip
+
+
+def stored(x: Tensor) -> Tensor:
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=x)
+    return out
+
+
+def scaled(x: Tensor, y: Tensor) -> Tensor:
+    result = tile(x.shape)
+    nisa.tensor_scalar(result, loaded(x), nl.multiply, 2.0, op1=nl.add, operand1=-1.0)
+    return stored(result)
+
+
+def fused(x: Tensor, y: Tensor) -> Tensor:
+    result = tile(x.shape)
+    nisa.scalar_tensor_tensor(result, loaded(x), nl.multiply, 3.0, nl.subtract, loaded(y))
+    return stored(result)
+
+
+def softmax(x: Tensor, y: Tensor) -> Tensor:
+    scores, largest, total = loaded(x), tile((128, 1)), tile((128, 1))
+    nisa.tensor_reduce(largest, nl.maximum, scores, axis=1, negate=True)
+    nisa.activation_reduce(scores, nl.exp, scores, nl.add, total, bias=largest)
+    nisa.reciprocal(total, total)
+    nisa.tensor_scalar(scores, scores, nl.multiply, total)
+    return stored(scores)
+
+
+def layer_norm(x: Tensor, y: Tensor) -> Tensor:
+    rows, statistics, moments = loaded(x), tile((128, 6)), tile((128, 2))
+    nisa.bn_stats(statistics, rows)
+    nisa.bn_aggr(moments, statistics)
+    mean, variance = moments[:, 0:1], moments[:, 1:2]
+    nisa.tensor_scalar(variance, variance, nl.add, 1e-5)
+    nisa.activation(variance, nl.sqrt, variance)
+    nisa.reciprocal(variance, variance)
+    nisa.tensor_scalar(rows, rows, nl.subtract, mean, op1=nl.multiply, operand1=variance)
+    return stored(rows)
+
+
+def product(x: Tensor, y: Tensor) -> Tensor:
+    """xᵀ · y, the rows in four parts that are added up in PSUM."""
+    left, right = loaded(x), loaded(y)
+    sums = tile((96, 96), buffer=nl.psum)
+    for part in nl.sequential_range(4):
+        rows = nl.ds(32 * part, 32)
+        nisa.nc_matmul(sums, left[rows], right[rows])
+    result = tile((96, 96))
+    nisa.tensor_copy(result, sums)
+    return stored(result)
+
+
+def transposed(x: Tensor, y: Tensor) -> Tensor:
+    turned, result = tile((96, 128), buffer=nl.psum), tile((96, 128))
+    nisa.nc_transpose(turned, loaded(x))
+    nisa.tensor_copy(result, turned, engine=nisa.engine.scalar)
+    return stored(result)
+
+
+def scanned(x: Tensor, y: Tensor) -> Tensor:
+    result = tile(x.shape)
+    nisa.tensor_tensor_scan(result, loaded(x), loaded(y), 0.0, nl.multiply, nl.add)
+    return stored(result)
+
+
+def counted(x: Tensor, y: Tensor) -> Tensor:
+    result = tile((128, 96), nl.int32)
+    nisa.iota(result, [[2, 96]], offset=5, channel_multiplier=1000)
+    return stored(result)
+
+
+def causal(x: Tensor, y: Tensor) -> Tensor:
+    result = tile(x.shape)
+    nisa.affine_select(result, [[-1, 96]], 1, loaded(x), -9.0, cmp_op=nl.greater_equal)
+    return stored(result)
+
+
+def greatest(x: Tensor, y: Tensor) -> Tensor:
+    result = tile((128, 8))
+    nisa.max8(result, loaded(x))
+    return stored(result)
+
+
+def filled(x: Tensor, y: Tensor) -> Tensor:
+    result, positive = tile(x.shape), tile(x.shape, nl.uint8)
+    nisa.memset(result, 7.0)
+    nisa.tensor_scalar(positive, loaded(x), nl.greater, 0.0)
+    nisa.tensor_copy_predicated(result, loaded(y), positive)
+    return stored(result)
+
+
+def _scan() -> np.ndarray:
+    carry, columns = np.zeros(128, np.float32), []
+    for x, y in zip(X.T, Y.T, strict=True):
+        carry = x * carry + y
+        columns.append(carry)
+    return np.stack(columns, axis=1)
+
+
+def _softmax() -> np.ndarray:
+    weights = np.exp(X - X.max(1, keepdims=True))
+    return weights / weights.sum(1, keepdims=True)
+
+
+KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
+    scaled: 2 * X - 1,
+    fused: 3 * X - Y,
+    softmax: _softmax(),
+    layer_norm: (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5),
+    product: X.astype(np.float64).T @ Y,
+    transposed: X.T,
+    scanned: _scan(),
+    counted: 5 + 1000 * np.arange(128)[:, None] + 2 * np.arange(96),
+    causal: np.where(np.arange(128)[:, None] >= np.arange(96), X, -9),
+    greatest: np.sort(X, axis=1)[:, :-9:-1],
+    filled: np.where(X > 0, Y, 7),
+}
+
+
+def mistyped(x: Tensor, y: Tensor) -> Tensor:
+    result = loaded(x)
+    nisa.tensor_copy_predicated(result, loaded(y), loaded(x))
+    return stored(result)
+
+
+def misshapen(x: Tensor, y: Tensor) -> Tensor:
+    result = tile((128, 95))
+    nisa.tensor_tensor(result, loaded(x), loaded(y), nl.add)
+    return stored(result)
+
+
+def too_large(x: Tensor, y: Tensor) -> Tensor:
+    result = tile((128, 1 << 20))
+    nisa.memset(result, 0.0)
+    return stored(result)
+
+
+def unwritten(x: Tensor, y: Tensor) -> Tensor:
+    return stored(tile((128, 96)))
+
+
+def misspelt(x: Tensor, y: Tensor) -> Tensor:
+    nisa.tensor_tensr(x, x, y, nl.add)
+    return x
+
+
+REFUSED: dict[Callable[..., Tensor], str] = {
+    mistyped: r"test_isa.py:\d+: .*predicate of float32; allowed: uint8",
+    misshapen: r"test_isa.py:\d+: ",
+    too_large: "SBUF|sbuf",
+    unwritten: "(?i)uninitiali[sz]ed|never written",
+    misspelt: "Did you mean tensor_tensor",
+}
+
+
+@pytest.mark.parametrize("kernel", REFUSED, ids=lambda kernel: kernel.__name__)
+def test_what_the_chip_would_refuse(kernel: Callable[..., Tensor]) -> None:
+    with pytest.raises((NeuronError, AttributeError), match=REFUSED[kernel]):
+        nki.simulate(nki.jit(kernel))(X, Y)
+
+
+@pytest.mark.parametrize("order", [None, core.DataflowOrder(seed=1)], ids=["program", "dataflow"])
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
+def test_kernels(kernel: Callable[..., Tensor], order: core.Order | None) -> None:
+    result = nki.simulate(nki.jit(kernel), order)(X, Y)
+    np.testing.assert_allclose(result, KERNELS[kernel], rtol=1e-4, atol=1e-5)
+
+
+def test_more_work_takes_longer() -> None:
+    times = [
+        nki.benchmark(nki.jit(softmax))(*np.zeros((2, 128, width), np.float32)).total_ns
+        for width in (64, 512, 4096)
+    ]
+    assert times == sorted(times)
+    assert times[2] > 2 * times[0]
