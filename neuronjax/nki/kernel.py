@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from neuronjax.emulate import core
+from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.errors import KernelError, UnsupportedProgramError
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.nki.building import closed_groups
-from neuronjax.nki.trace import Tensor, Trace, ended, tracing, whole
+from neuronjax.nki.trace import Tensor, Trace, ended, is_tracing, tracing, whole
 from neuronjax.program import program
 from neuronjax.program.element_types import element_type_named
 from neuronjax.program.instruction import Instruction
@@ -28,6 +30,29 @@ class Kernel:
     """A function marked by `jit`."""
 
     function: Callable[..., Any]
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Its results for JAX arrays, within `jax.jit` or not: the emulator computes them when the
+        program runs. Within another kernel it is a function like any other.
+
+        Raises as `trace` does.
+        """
+        if is_tracing():
+            return self.function(*arrays)
+        shapes = [np.empty(array.shape, array.dtype) for array in arrays]
+        _, returned = self.trace(*shapes)
+        results = jax.tree.map(
+            lambda tensor: jax.ShapeDtypeStruct(tensor.shape, numpy_dtype(tensor.dtype)),
+            returned,
+            is_leaf=lambda value: isinstance(value, Tensor),
+        )
+        values = simulate(self)
+        return jax.pure_callback(
+            lambda *given: values(*map(np.asarray, given)),
+            results,
+            *arrays,
+            vmap_method="sequential",
+        )
 
     def trace(self, *arrays: np.ndarray, chip: str = "trainium2") -> tuple[program.Program, Any]:
         """The program for arguments of those shapes and dtypes, and the tensors it returns.

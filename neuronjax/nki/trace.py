@@ -63,6 +63,11 @@ def ended(token: object) -> None:
     _CURRENT.reset(token)  # type: ignore[arg-type]
 
 
+def is_tracing() -> bool:
+    """Whether a kernel is being traced."""
+    return _CURRENT.get(None) is not None
+
+
 def current() -> Trace:
     """UnsupportedProgramError: no kernel is being traced."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -203,3 +204,16 @@ def test_more_work_takes_longer() -> None:
     ]
     assert times == sorted(times)
     assert times[2] > 2 * times[0]
+
+
+def test_a_kernel_is_a_function_of_jax_arrays(neuron_devices: list[jax.Device]) -> None:
+    kernel = nki.jit(softmax)
+
+    def function(x: jax.Array) -> jax.Array:
+        return kernel(x * 2, x) + 1
+
+    with jax.default_device(neuron_devices[0]):
+        result = jax.jit(function)(X)
+        mapped = jax.jit(jax.vmap(function))(np.stack([X, Y]))
+    np.testing.assert_allclose(result, jax.nn.softmax(X * 2) + 1, rtol=1e-4)
+    np.testing.assert_array_equal(mapped[0], result)
