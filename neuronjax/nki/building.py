@@ -27,7 +27,7 @@ from neuronjax.program import (
 from neuronjax.program.affine import affine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Dim, Immediate
-from neuronjax.program.operators import Activation, AluOp
+from neuronjax.program.operators import Activation, AluOp, PartitionReduction
 
 Arguments = dict[str, Any]
 Prepare = Callable[[Trace, Arguments], Arguments]
@@ -75,9 +75,11 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
         return value.access()
     kinds = (hint, *typing.get_args(hint))
     if isinstance(value, Operator):
-        for kind in (AluOp, Activation):
-            if kind in kinds and value.name in kind._value2member_map_:
-                return kind(value.name)
+        kind: type[enum.Enum]
+        for kind in (AluOp, Activation, PartitionReduction):
+            name = _OTHER_NAMES.get((kind, value.name), value.name)
+            if kind in kinds and name in kind._value2member_map_:
+                return kind(name)
         raise UnsupportedProgramError(
             f"{trace.line()}: nki.isa.{function} has no {parameter}=nl.{value.name}."
         )
@@ -86,6 +88,9 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
     if Immediate in kinds and isinstance(value, int | float):
         return Immediate(float(value))
     return value
+
+
+_OTHER_NAMES: Mapping[tuple[type[enum.Enum], str], str] = {(PartitionReduction, "maximum"): "max"}
 
 
 def _copy(trace: Trace, arguments: Arguments) -> Arguments:
@@ -132,6 +137,15 @@ def _reduce(trace: Trace, arguments: Arguments) -> Arguments:
     return {**arguments, "axes": len(axes)}
 
 
+def _scalar_reduce(trace: Trace, arguments: Arguments) -> Arguments:
+    if arguments.pop("reverse0"):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: reverse0 of tensor_scalar_reduce is not built yet; use tensor_scalar "
+            "and tensor_reduce."
+        )
+    return arguments
+
+
 def _pattern(trace: Trace, arguments: Arguments) -> Arguments:
     dims = tuple(Dim(step, count) for step, count in arguments["pattern"])
     return {**arguments, "pattern": dims, "offset": affine(arguments["offset"])}
@@ -172,7 +186,13 @@ BUILDERS: Mapping[str, Builder] = {
     "tensor_reduce": Builder(vector_engine.TensorReduce, _reduce),
     "activation": Builder(scalar_engine.Activate),
     "activation_reduce": Builder(scalar_engine.ActivateReduce),
+    "activate2": Builder(scalar_engine.Activate2),
+    "exponential": Builder(vector_engine.Exponential),
     "reciprocal": Builder(vector_engine.Reciprocal),
+    "tensor_scalar_reduce": Builder(vector_engine.TensorScalarReduce, _scalar_reduce),
+    "tensor_scalar_cumulative": Builder(vector_engine.TensorScalarCumulative),
+    "select_reduce": Builder(vector_engine.SelectReduce),
+    "tensor_partition_reduce": Builder(gpsimd_engine.PartitionReduce),
     "tensor_tensor_scan": Builder(vector_engine.TensorTensorScan),
     "bn_stats": Builder(vector_engine.BatchNormStats),
     "bn_aggr": Builder(vector_engine.BatchNormAggregate),

@@ -14,6 +14,7 @@ from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.errors import KernelError, UnsupportedProgramError
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.sync.synchronise import synchronise
+from neuronjax.machine.chips import CHIPS
 from neuronjax.nki.building import closed_groups
 from neuronjax.nki.trace import Tensor, Trace, ended, is_tracing, tracing, whole
 from neuronjax.program import program
@@ -64,6 +65,11 @@ class Kernel:
           SbufOverflowError, PsumOverflowError: its tiles do not fit.
         """
         name = self.function.__name__
+        if chip not in CHIPS:
+            raise KernelError(f"{name}: there is no chip {chip!r}; there are {', '.join(CHIPS)}.")
+        others = [value for value in arrays if not hasattr(value, "dtype")]
+        if others:
+            raise KernelError(f"{name} is called with {others[0]!r}; kernels take arrays.")
         trace = Trace(self.function.__code__.co_filename)
         token = tracing(trace)
         try:
@@ -130,11 +136,13 @@ def jit(function: Callable[..., Any]) -> Kernel:
     return Kernel(function)
 
 
-def simulate(kernel: Kernel, order: core.Order | None = None) -> Callable[..., Any]:
+def simulate(
+    kernel: Kernel, order: core.Order | None = None, chip: str = "trainium2"
+) -> Callable[..., Any]:
     """The kernel as a function of numpy arrays, run by the emulator in `order`."""
 
     def run(*arrays: np.ndarray) -> Any:
-        written, returned = kernel.trace(*arrays)
+        written, returned = kernel.trace(*arrays, chip=chip)
         inputs = [b.name for b in written.buffers if b.kind is Kind.ARGUMENT]
         results = core.run(
             written, [dict(zip(inputs, arrays, strict=True))], order=order

@@ -29,7 +29,19 @@ SIGNATURES: Mapping[str, str] = {
     "activation": "dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, "
     "reduce_cmd=reduce_cmd.idle, name=None",
     "activation_reduce": "dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None",
+    "activate2": "dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=False, "
+    "reverse1=False, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None",
+    "exponential": "dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.idle, "
+    "reduce_init=0.0, name=None",
     "reciprocal": "dst, data, name=None",
+    "tensor_scalar_reduce": "dst, data, op0, operand0, reduce_op, reduce_res=None, "
+    "reverse0=False, reduce_cmd=reduce_cmd.reset_reduce, reduce_init=None, "
+    "reduce_res_negate=False, name=None",
+    "tensor_scalar_cumulative": "dst, src, op0, op1, imm0, imm1=None, "
+    "reduce_cmd=reduce_cmd.reset_reduce, name=None",
+    "select_reduce": "dst, predicate, on_true, on_false, reduce_res=None, "
+    "reduce_cmd=reduce_cmd.idle, reduce_op=maximum, reverse_pred=False, name=None",
+    "tensor_partition_reduce": "dst, op, data, name=None",
     "tensor_tensor_scan": "dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, "
     "name=None",
     "bn_stats": "dst, data, name=None",
@@ -54,7 +66,7 @@ def _parameter(text: str) -> inspect.Parameter:
 
 
 def _default(text: str) -> object:
-    literals = {"None": None, "False": False, "()": (), "0": 0, "1.0": 1.0}
+    literals = {"None": None, "False": False, "()": (), "0": 0, "0.0": 0.0, "1.0": 1.0}
     if text in literals:
         return literals[text]
     if text in constants.OPERATORS:

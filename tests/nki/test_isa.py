@@ -120,6 +120,45 @@ def filled(x: Tensor, y: Tensor) -> Tensor:
     return stored(result)
 
 
+def exponents(x: Tensor, y: Tensor) -> Tensor:
+    result, total = tile(x.shape), tile((128, 1))
+    nisa.exponential(result, loaded(x), 0.5, total, nisa.reduce_cmd.reset_reduce)
+    nisa.tensor_scalar(result, result, nl.subtract, total)
+    return stored(result)
+
+
+def chained(x: Tensor, y: Tensor) -> Tensor:
+    result = tile(x.shape)
+    nisa.activate2(result, nl.tanh, loaded(x), 2.0, 1.0, nl.multiply, nl.subtract)
+    return stored(result)
+
+
+def summed(x: Tensor, y: Tensor) -> Tensor:
+    result, total = tile(x.shape), tile((128, 1))
+    nisa.tensor_scalar_reduce(result, loaded(x), nl.multiply, 3.0, nl.add, total)
+    return stored(total)
+
+
+def cumulated(x: Tensor, y: Tensor) -> Tensor:
+    result = tile(x.shape)
+    nisa.tensor_scalar_cumulative(result, loaded(x), nl.multiply, nl.add, 2.0)
+    return stored(result)
+
+
+def selected(x: Tensor, y: Tensor) -> Tensor:
+    result, positive = tile(x.shape), tile(x.shape, nl.uint8)
+    rows = loaded(x)
+    nisa.tensor_scalar(positive, rows, nl.greater, 0.0)
+    nisa.select_reduce(result, positive, rows, -1.0)
+    return stored(result)
+
+
+def over_partitions(x: Tensor, y: Tensor) -> Tensor:
+    result = tile((1, 96))
+    nisa.tensor_partition_reduce(result, nl.add, loaded(x))
+    return stored(result)
+
+
 def _scan() -> np.ndarray:
     carry, columns = np.zeros(128, np.float32), []
     for x, y in zip(X.T, Y.T, strict=True):
@@ -145,7 +184,16 @@ KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
     causal: np.where(np.arange(128)[:, None] >= np.arange(96), X, -9),
     greatest: np.sort(X, axis=1)[:, :-9:-1],
     filled: np.where(X > 0, Y, 7),
+    exponents: np.exp(X - 0.5) - np.exp(X - 0.5).sum(1, keepdims=True),
+    chained: np.tanh(2 * X - 1),
+    summed: 3 * X.sum(1, keepdims=True),
+    cumulated: np.cumsum(2 * X, axis=1),
+    selected: np.where(X > 0, X, -1),
+    over_partitions: X.sum(0, keepdims=True),
 }
+
+
+LATEST = {exponents, chained}  # of NeuronCore-v4
 
 
 def mistyped(x: Tensor, y: Tensor) -> Tensor:
@@ -176,6 +224,7 @@ def misspelt(x: Tensor, y: Tensor) -> Tensor:
 
 
 REFUSED: dict[Callable[..., Tensor], str] = {
+    chained: r"test_isa.py:\d+: .*activate2 on NeuronCore-v3; allowed: NeuronCore-v4",
     mistyped: r"test_isa.py:\d+: .*predicate of float32; allowed: uint8",
     misshapen: r"test_isa.py:\d+: ",
     too_large: "SBUF|sbuf",
@@ -190,10 +239,19 @@ def test_what_the_chip_would_refuse(kernel: Callable[..., Tensor]) -> None:
         nki.simulate(nki.jit(kernel))(X, Y)
 
 
+def test_what_no_kernel_can_be_called_with() -> None:
+    kernel = nki.jit(scaled)
+    with pytest.raises(NeuronError, match=r"no chip 'trn9'; there are .*trainium2"):
+        nki.simulate(kernel, chip="trn9")(X, Y)
+    with pytest.raises(NeuronError, match="kernels take arrays"):
+        nki.simulate(kernel)(X, 1)
+
+
 @pytest.mark.parametrize("order", [None, core.DataflowOrder(seed=1)], ids=["program", "dataflow"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
 def test_kernels(kernel: Callable[..., Tensor], order: core.Order | None) -> None:
-    result = nki.simulate(nki.jit(kernel), order)(X, Y)
+    chip = "trainium3" if kernel in LATEST else "trainium2"
+    result = nki.simulate(nki.jit(kernel), order, chip)(X, Y)
     np.testing.assert_allclose(result, KERNELS[kernel], rtol=1e-4, atol=1e-5)
 
 
