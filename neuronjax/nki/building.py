@@ -151,6 +151,11 @@ def _pattern(trace: Trace, arguments: Arguments) -> Arguments:
     return {**arguments, "pattern": dims, "offset": affine(arguments["offset"])}
 
 
+def _shuffle(trace: Trace, arguments: Arguments) -> Arguments:
+    mask = tuple(arguments.pop("shuffle_mask"))
+    return {**arguments, "mask": mask}
+
+
 def _select(trace: Trace, arguments: Arguments) -> Arguments:
     renamed = {
         "on_true": arguments.pop("on_true_tile"),
@@ -194,6 +199,10 @@ BUILDERS: Mapping[str, Builder] = {
     "select_reduce": Builder(vector_engine.SelectReduce),
     "tensor_partition_reduce": Builder(gpsimd_engine.PartitionReduce),
     "tensor_tensor_scan": Builder(vector_engine.TensorTensorScan),
+    "nc_n_gather": Builder(gpsimd_engine.Gather),
+    "nc_find_index8": Builder(vector_engine.FindIndex8),
+    "nc_match_replace8": Builder(vector_engine.MatchReplace8),
+    "nc_stream_shuffle": Builder(vector_engine.StreamShuffle, _shuffle),
     "bn_stats": Builder(vector_engine.BatchNormStats),
     "bn_aggr": Builder(vector_engine.BatchNormAggregate),
     "max8": Builder(vector_engine.Max8),

@@ -22,8 +22,7 @@ __all__ = ["NOT_BUILT", "dge_mode", "engine", "matmul_perf_mode", "oob_mode", "r
 
 NOT_BUILT = tuple(
     """
-    nc_matmul_mx range_select dropout local_gather nc_n_gather
-    nonzero_with_count topk nc_find_index8 nc_match_replace8 nc_stream_shuffle sequence_bounds
+    nc_matmul_mx range_select dropout local_gather nonzero_with_count topk sequence_bounds
     quantize_mx dma_transpose dma_compute register_alloc register_load register_move register_store
     core_barrier sendrecv rng rand2 rand_set_state rand_get_state set_rng_seed
     """.split()  # noqa: SIM905

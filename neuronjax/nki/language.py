@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.nki import isa
 from neuronjax.nki.constants import OPERATORS, Operator
 from neuronjax.nki.trace import Tensor, current, whole
 from neuronjax.program.element_types import ElementType, element_type_named
@@ -29,10 +31,62 @@ def ds(start: int, size: int) -> slice:
     return slice(start, start + size)
 
 
-def ndarray(shape: Sequence[int], dtype: ElementType, buffer: Memory = sbuf) -> Tensor:
-    """A tensor without values, in SBUF, PSUM or HBM; those in HBM are what a kernel may return."""
+def ndarray(
+    shape: Sequence[int],
+    dtype: ElementType,
+    buffer: Memory = sbuf,
+    name: str = "",
+    address: None = None,
+) -> Tensor:
+    """A tensor without values, in SBUF, PSUM or HBM; those in HBM are what a kernel may return.
+
+    UnsupportedProgramError: an address, which the compiler chooses here.
+    """
+    if address is not None:
+        raise UnsupportedProgramError(f"{current().line()}: addresses are not built yet.")
     kind = Kind.RESULT if buffer is Memory.HBM else Kind.SCRATCH
     return whole(current().buffer(buffer, dtype, tuple(shape), kind))
+
+
+def full(
+    shape: Sequence[int],
+    fill_value: float,
+    dtype: ElementType,
+    buffer: Memory = sbuf,
+    name: str = "",
+) -> Tensor:
+    """A tile of one value."""
+    tile = ndarray(shape, dtype, buffer)
+    isa.memset(tile, fill_value)
+    return tile
+
+
+def zeros(
+    shape: Sequence[int], dtype: ElementType, buffer: Memory = sbuf, name: str = ""
+) -> Tensor:
+    """A tile of zeros."""
+    return full(shape, 0.0, dtype, buffer)
+
+
+def ones(shape: Sequence[int], dtype: ElementType, buffer: Memory = sbuf, name: str = "") -> Tensor:
+    """A tile of ones."""
+    return full(shape, 1.0, dtype, buffer)
+
+
+def load(src: Tensor, dtype: ElementType | None = None) -> Tensor:
+    """A tile of SBUF with the values of a tensor in HBM, converted if `dtype` is another."""
+    tile = ndarray(src.shape, src.dtype)
+    isa.dma_copy(tile, src)
+    if dtype in (None, src.dtype):
+        return tile
+    converted = ndarray(src.shape, dtype)
+    isa.tensor_copy(converted, tile)
+    return converted
+
+
+def store(dst: Tensor, value: Tensor) -> None:
+    """Writes a tile to a tensor in HBM."""
+    isa.dma_copy(dst, value)
 
 
 def __getattr__(name: str) -> Operator:

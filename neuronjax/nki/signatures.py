@@ -44,6 +44,10 @@ SIGNATURES: Mapping[str, str] = {
     "tensor_partition_reduce": "dst, op, data, name=None",
     "tensor_tensor_scan": "dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, "
     "name=None",
+    "nc_n_gather": "dst, data, indices, name=None",
+    "nc_find_index8": "dst, data, vals, name=None",
+    "nc_match_replace8": "dst, data, vals, imm, dst_idx=None, name=None",
+    "nc_stream_shuffle": "dst, src, shuffle_mask, name=None",
     "bn_stats": "dst, data, name=None",
     "bn_aggr": "dst, data, name=None",
     "max8": "dst, src, name=None",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -159,6 +160,49 @@ def over_partitions(x: Tensor, y: Tensor) -> Tensor:
     return stored(result)
 
 
+def gathered(x: Tensor, y: Tensor) -> Tensor:
+    result, places = tile((128, 8)), tile((128, 8), nl.uint32)
+    nisa.iota(places, [[3, 8]])
+    nisa.nc_n_gather(result, loaded(x), places)
+    return stored(result)
+
+
+def positions(x: Tensor, y: Tensor) -> Tensor:
+    rows, largest, places = loaded(x), tile((128, 8)), tile((128, 8), nl.uint32)
+    nisa.max8(largest, rows)
+    nisa.nc_find_index8(places, rows, largest)
+    return stored(places)
+
+
+def without_greatest(x: Tensor, y: Tensor) -> Tensor:
+    rows, largest, result = loaded(x), tile((128, 8)), tile(x.shape)
+    nisa.max8(largest, rows)
+    nisa.nc_match_replace8(result, rows, largest, -100.0)
+    return stored(result)
+
+
+def shuffled(x: Tensor, y: Tensor) -> Tensor:
+    result = tile(x.shape)
+    nisa.nc_stream_shuffle(result, loaded(x), [31 - i for i in range(32)])
+    return stored(result)
+
+
+def converted(x: Tensor, y: Tensor) -> Tensor:
+    """The sum in BF16 of what `nl.load` converts, and of ones."""
+    left = nl.load(x, dtype=nl.bfloat16)
+    result = tile(x.shape)
+    nisa.tensor_tensor(result, left, nl.ones(x.shape, nl.float32), nl.add)
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, result)
+    return out
+
+
+def _without_greatest() -> np.ndarray:
+    result = X.copy()
+    np.put_along_axis(result, np.argsort(X, axis=1)[:, -8:], -100, axis=1)
+    return result
+
+
 def _scan() -> np.ndarray:
     carry, columns = np.zeros(128, np.float32), []
     for x, y in zip(X.T, Y.T, strict=True):
@@ -184,6 +228,11 @@ KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
     causal: np.where(np.arange(128)[:, None] >= np.arange(96), X, -9),
     greatest: np.sort(X, axis=1)[:, :-9:-1],
     filled: np.where(X > 0, Y, 7),
+    gathered: X[:, 0:24:3],
+    positions: np.argsort(X, axis=1)[:, :-9:-1],
+    without_greatest: _without_greatest(),
+    shuffled: X.reshape(4, 32, 96)[:, ::-1].reshape(128, 96),
+    converted: X.astype(ml_dtypes.bfloat16).astype(np.float32) + 1,
     exponents: np.exp(X - 0.5) - np.exp(X - 0.5).sum(1, keepdims=True),
     chained: np.tanh(2 * X - 1),
     summed: 3 * X.sum(1, keepdims=True),
