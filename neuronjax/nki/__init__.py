@@ -9,6 +9,19 @@ Loops are written out. Names of `nki.isa` that are not built yet raise ``Unsuppo
 on call; `isa.NOT_BUILT` lists them.
 """
 
+import sys
+
+from neuronjax.nki import installation, isa, language
 from neuronjax.nki.kernel import Kernel, benchmark, jit, simulate
 
-__all__ = ["Kernel", "benchmark", "jit", "simulate"]
+__all__ = ["Kernel", "benchmark", "install", "isa", "jit", "language", "simulate"]
+
+
+def install() -> None:
+    """Lets `import nki`, `nki.language` and `nki.isa` in this process find these modules.
+
+    Raises:
+      ConfigurationError: another package `nki` is installed.
+    """
+    package = sys.modules[__name__]
+    installation.put({"nki": package, "nki.language": language, "nki.isa": isa})
