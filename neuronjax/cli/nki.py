@@ -1,0 +1,131 @@
+"""``neuronjax nki``: checks, times or prints a kernel from a file."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from neuronjax import nki
+from neuronjax.cli.command import Command
+from neuronjax.errors import ConfigurationError
+from neuronjax.machine.chips import CHIPS
+from neuronjax.profiling.text import table
+from neuronjax.program.text import format as text_of
+
+_DESCRIPTION = """\
+Traces a kernel of a file with the shapes given, and says what the chip would refuse (check), how
+long it takes and what works meanwhile (bench), or what its program is (print). No values are
+computed.
+
+A kernel is a function of the file that is marked by nki.jit; `import nki` works in it.
+
+Example: neuronjax nki bench softmax.py:softmax --shapes=256x64,256x1:bfloat16
+"""
+
+_SHAPE = re.compile(r"(\d+(?:x\d+)*)(?::(\w+))?")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=ACTIONS)
+    parser.add_argument("kernel", metavar="FILE:KERNEL")
+    parser.add_argument(
+        "--shapes",
+        required=True,
+        type=_arrays,
+        metavar="SHAPES",
+        help="of the arguments: 128x64,128x64:bfloat16 (default dtype: float32)",
+    )
+    parser.add_argument("--chip", choices=CHIPS, default="trainium2", help="(default: %(default)s)")
+
+
+def _arrays(text: str) -> list[np.ndarray]:
+    arrays = []
+    for part in text.split(","):
+        match = _SHAPE.fullmatch(part)
+        if match is None:
+            raise argparse.ArgumentTypeError(f"{part!r} is no shape such as 128x64:bfloat16")
+        name = match[2] or "float32"
+        dtype = getattr(ml_dtypes, name, None) or getattr(np, name, None)
+        if dtype is None:
+            raise argparse.ArgumentTypeError(f"{name!r} is no dtype")
+        shape = tuple(map(int, match[1].split("x")))
+        arrays.append(np.broadcast_to(np.zeros((), dtype), shape))
+    return arrays
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 0; what the chip refuses is an error."""
+    kernel = _kernel(arguments.kernel)
+    print(ACTIONS[arguments.action](kernel, arguments.shapes, arguments.chip))
+    return 0
+
+
+def _kernel(place: str) -> nki.Kernel:
+    """The kernel of a place such as `kernels.py:softmax`.
+
+    Raises:
+      ConfigurationError: the file has no such kernel; OSError: there is no such file.
+    """
+    file, _, name = place.rpartition(":")
+    if not file:
+        raise ConfigurationError(f"{place!r} names no kernel: write FILE:KERNEL.")
+    path = Path(file)
+    path.open().close()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigurationError(f"{file} is no Python file.")
+    nki.install()
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
+    kernels = {key: value for key, value in vars(module).items() if isinstance(value, nki.Kernel)}
+    if name not in kernels:
+        there = ", ".join(kernels) or "none"
+        raise ConfigurationError(f"{file} has no kernel {name!r}; marked by nki.jit: {there}.")
+    return kernels[name]
+
+
+def _check(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
+    program, _ = kernel.trace(*arrays, chip=chip)
+    return f"{program.name}: nothing that {chip} would refuse"
+
+
+def _bench(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
+    time = nki.benchmark(kernel, chip)(*arrays)
+    busy = [
+        (name, f"{nanoseconds / 1e3:.2f}", f"{time.share(name):.1%}")
+        for name, nanoseconds in time.busy_ns.items()
+        if nanoseconds
+    ]
+    facts = (
+        f"{time.program} on a core of {chip}: {time.total_ns / 1e3:.2f} µs, of which "
+        f"{time.launch_ns / 1e3:.2f} for the launch; {time.flops / 1e6:,.2f} MFLOP, "
+        f"{time.dma_bytes / 1e3:,.1f} kB moved, {time.instruction_count} instructions"
+    )
+    return facts + "\n\n" + table(["busy", "µs", "of the time"], busy)
+
+
+def _print(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
+    return text_of(kernel.trace(*arrays, chip=chip)[0])
+
+
+ACTIONS: Mapping[str, Callable[[nki.Kernel, list[np.ndarray], str], str]] = {
+    "check": _check,
+    "bench": _bench,
+    "print": _print,
+}
+"""Name -> what it prints."""
+
+COMMAND = Command(
+    help="check, time or print a kernel written in NKI",
+    description=_DESCRIPTION,
+    add_arguments=add_arguments,
+    run=run,
+)

@@ -1,0 +1,65 @@
+"""`neuronjax nki`: kernels of files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neuronjax.cli.main import EXIT_ERROR, main
+
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def doubled(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)
+    nl.store(out, tile)
+    return out
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNEL)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [("check", "nothing that trainium2"), ("bench", "µs, of which"), ("print", "tensor_scalar")],
+)
+def test_actions(action: str, words: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nki", action, f"{file}:doubled", "--shapes=128x64:bfloat16"]) == 0
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("place", "shapes", "words"),
+    [
+        ("kernels.py:doubled", "256x64", r"allowed: 128 partitions"),
+        ("kernels.py:tripled", "128x64", "no kernel 'tripled'; marked by nki.jit: doubled"),
+        ("kernels.py", "128x64", "names no kernel: write FILE:KERNEL"),
+        ("none.py:doubled", "128x64", "No such file"),
+    ],
+)
+def test_errors_are_one_line(
+    place: str, shapes: str, words: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = f"{file.parent}/{place}" if ":" in place else place
+    assert main(["nki", "check", target, f"--shapes={shapes}"]) == EXIT_ERROR
+    written = capsys.readouterr()
+    assert words in written.err
+    assert "Traceback" not in written.err
+
+
+def test_a_shape_that_is_none(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["nki", "check", f"{file}:doubled", "--shapes=128by64"])
+    assert "is no shape such as" in capsys.readouterr().err
