@@ -15,7 +15,7 @@ import numpy as np
 from neuronjax import nki
 from neuronjax.cli.command import Command
 from neuronjax.errors import ConfigurationError
-from neuronjax.machine.chips import CHIPS
+from neuronjax.nki.kernel import KERNEL_CHIPS
 from neuronjax.profiling.text import table
 from neuronjax.program.text import format as text_of
 
@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHAPES",
         help="of the arguments: 128x64,128x64:bfloat16 (default dtype: float32)",
     )
-    parser.add_argument("--chip", choices=CHIPS, default="trainium2", help="(default: %(default)s)")
+    parser.add_argument(
+        "--chip", choices=KERNEL_CHIPS, default="trainium2", help="(default: %(default)s)"
+    )
 
 
 def _arrays(text: str) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,9 @@ from neuronjax.program.operand import Kind, Memory
 from neuronjax.program.verify import verify
 from neuronjax.timing.schedule import schedule
 from neuronjax.timing.timeline import Timeline
+
+KERNEL_CHIPS = tuple(name for name, chip in CHIPS.items() if chip.core.is_published)
+"""The chips that kernels are written for."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,17 @@ class Kernel:
           SbufOverflowError, PsumOverflowError: its tiles do not fit.
         """
         name = self.function.__name__
-        if chip not in CHIPS:
-            raise KernelError(f"{name}: there is no chip {chip!r}; there are {', '.join(CHIPS)}.")
+        if chip not in KERNEL_CHIPS:
+            raise KernelError(
+                f"{name}: no chip {chip!r} runs kernels; there are {', '.join(KERNEL_CHIPS)}."
+            )
         others = [value for value in arrays if not hasattr(value, "dtype")]
         if others:
             raise KernelError(f"{name} is called with {others[0]!r}; kernels take arrays.")
+        try:
+            inspect.signature(self.function).bind(*arrays)
+        except TypeError as error:
+            raise KernelError(f"{name} is called with {len(arrays)} arrays: {error}.") from None
         trace = Trace(self.function.__code__.co_filename)
         token = tracing(trace)
         try:
