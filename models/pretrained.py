@@ -19,6 +19,7 @@ from models.weights.directory import STEMS, open_tensors
 from models.weights.fields import Fields, read_fields
 from models.weights.load import OnTensor, load_parameters
 from models.weights.narrow import (
+    check_narrow,
     has_cache_scales,
     narrow_kernels,
     read_storage,
@@ -102,6 +103,7 @@ def load(
     else:
         suffix = scale_suffix(described.fields)
         paths = narrow_kernels(table, tensors, suffix)
+        check_narrow(described.fields, paths)
         graph, abstract = abstract_narrow(
             described, storage, paths, cache_scales=has_cache_scales(described.fields)
         )

@@ -8,7 +8,7 @@ others do, are called `X.weight_scale_inv`. gpt-oss stores its experts as MXFP4 
 `X_scales`. Which layers are narrow follows from the tensors.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -129,6 +129,14 @@ def narrow_kernels(table: KeyTable, keys: Iterable[str], suffix: str) -> set[str
                 filled = (parameter.fill(numbers) for parameter in template_row.parameters)
                 paths |= {name.removesuffix(ending) for name in filled}
     return paths
+
+
+def check_narrow(fields: Fields, paths: Collection[str]) -> None:
+    """Raises ConfigError if a checkpoint tells of narrow experts and has none of its model's."""
+    suffix = scale_suffix(fields)
+    if suffix == SCALE_SUFFIXES[_EXPERTS] and not paths:
+        why = f"{_EXPERTS} is supported of experts of gpt-oss, as …_blocks and …{suffix}"
+        raise fields.fail(FIELD, why)
 
 
 def has_cache_scales(fields: Fields) -> bool:

@@ -188,9 +188,9 @@ def test_what_does_not_go_is_told(tmp_path: Path) -> None:
         (
             {"quant_method": "gptq"},
             ConfigError,
-            "the methods that are supported are compressed-tensors and fp8",
+            "the methods that are supported are compressed-tensors, fp8, mxfp4",
         ),
-        ({"quant_method": "mxfp4"}, ConfigError, "the methods that are supported"),
+        ({"quant_method": "mxfp4"}, ConfigError, "mxfp4 is supported of experts of gpt-oss"),
         ({"quant_method": "fp8"}, ConfigError, "outputs and inputs of a block are needed"),
         (
             {"quant_method": "fp8", "activation_scheme": "static"},
