@@ -16,9 +16,9 @@ def key(seed: int) -> jax.Array:
 
 
 @contextmanager
-def first_weights() -> Iterator[None]:
-    """Lets Threefry pass without a warning: it draws a model's first weights, once, and makes the
-    same of a seed on every mesh."""
+def without_threefry_warning() -> Iterator[None]:
+    """Lets Threefry draw a model's first weights: it does so once, and makes the same of a seed on
+    every mesh."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"\[JAX_THREEFRY\]")
         yield

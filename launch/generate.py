@@ -27,12 +27,12 @@ def main() -> int:
     if _MODEL.value is None:
         writer = load_run(Path(_CHECKPOINT_DIR.value), _MESH.value)
     else:
-        writer = load_directory(Path(_MODEL.value), _MESH.value)
+        writer = load_directory(Path(_MODEL.value), _MESH.value, pad=True)
     generate_text(
         writer,
         prompt=_PROMPT.value,
-        max_new_tokens=flags.FLAGS.max_new_tokens,
-        sampling=sampling_flags.sampling(),
+        otherwise=sampling_flags.generation(),
+        given=sampling_flags.given(),
         seed=flags.FLAGS.seed,
     )
     return 0

@@ -1,9 +1,10 @@
 """Text from a run's checkpoint or from a Hugging Face directory."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -17,11 +18,10 @@ from launch.settings import from_flags
 from launch.source import TASK, from_path
 from launch.text import Tokenizer, find_tokenizer
 from launch.training.precision import PrecisionSettings
-from models.generate import Ending, generate
+from models.generate import generate
 from models.pretrained import Pretrained, describe_fields
-from models.sampling import Sampling
-from models.weights.ending import read_ending
 from models.weights.fields import Fields
+from models.weights.generation import Generation, GenerationFields, read_generation
 
 DTYPES = ("dtype", "param_dtype")  # settings of a run that config.json lacks
 
@@ -31,41 +31,48 @@ class Writer(NamedTuple):
 
     model: Pretrained
     tokenizer: Tokenizer
-    ending: Ending
+    generation: GenerationFields
 
 
 def generate_text(
     writer: Writer,
     *,
     prompt: str,
-    max_new_tokens: int,
-    sampling: Sampling,
+    otherwise: Generation,
     seed: int,
+    given: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the prompt and its continuation to standard output, piece by piece.
+    """Writes the prompt and its continuation to standard output, piece by piece; several texts one
+    after another. See `GenerationFields.resolve` for `given` and `otherwise`.
 
     Raises DataError for a prompt without tokens, GenerationError for one that is too long.
     """
-    model, tokenizer, ending = writer
+    model, tokenizer, generation = writer
+    wanted = generation.resolve(given or {}, otherwise)
     tokens = tokenizer.encode(prompt, marks=True)
     if not tokens.size:
         raise DataError("the prompt is empty: give at least one character to continue")
     stream = tokenizer.stream()
-    sys.stdout.write(prompt)
-    generate(
+    is_single = wanted.sequences == 1
+    if is_single:
+        sys.stdout.write(prompt)
+    texts = generate(
         model.graph,
         model.parameters,
         tokens[None],
-        max_new_tokens=max_new_tokens,
         context=model.config.max_seq_len,
         boundaries=model.config.boundaries,
-        sampling=sampling,
-        ending=ending,
         key=draws.key(seed),
         restart=True,
-        on_tokens=lambda piece: _write(stream.feed(piece[0])),
+        on_tokens=(lambda piece: _write(stream.feed(piece[0]))) if is_single else None,
+        **wanted._asdict(),
     )
-    _write(stream.finish() + "\n")
+    if is_single:
+        _write(stream.finish() + "\n")
+        return
+    for text in texts:
+        stream = tokenizer.stream()
+        _write(prompt + stream.feed(text) + stream.finish() + "\n")
 
 
 def load_run(directory: Path, mesh_text: str | None) -> Writer:
@@ -81,7 +88,7 @@ def load_run(directory: Path, mesh_text: str | None) -> Writer:
             f"{model.architecture.task}; this program needs a model for {TASK}"
         )
     tokenizer = find_tokenizer(directory, model.config.vocab_size)
-    return Writer(model, tokenizer, read_ending(directory, model.fields))
+    return Writer(model, tokenizer, read_generation(directory, model.fields))
 
 
 def read_run(directory: Path, mesh_text: str | None) -> Pretrained:
@@ -123,8 +130,11 @@ def read_run(directory: Path, mesh_text: str | None) -> Pretrained:
     return tuned.merged(precision.quantized(restored, axes))
 
 
-def load_directory(directory: Path, mesh_text: str | None, dtype: str | None = None) -> Writer:
-    """The language model of a Hugging Face directory, its weights on the mesh.
+def load_directory(
+    directory: Path, mesh_text: str | None, dtype: str | None = None, *, pad: bool = False
+) -> Writer:
+    """The language model of a Hugging Face directory, its weights on the mesh; with `pad`, for use
+    alone, on one that does not divide its sizes too.
 
     Raises ModelError, MeshError, DataError, ConfigError or WeightsError for what does not suit.
     """
@@ -132,8 +142,8 @@ def load_directory(directory: Path, mesh_text: str | None, dtype: str | None = N
     config = source.model.config
     mesh = choose_mesh(mesh_text, config, batch_size=jax.device_count())
     say(f"{source.model.architecture.name} of {directory} on mesh {dict(mesh.shape)}")
-    model = load_with_progress(directory, mesh, dtype=dtype)
-    return Writer(model, source.tokenizer, read_ending(directory, source.model.fields))
+    model = load_with_progress(directory, mesh, dtype=dtype, pad=pad)
+    return Writer(model, source.tokenizer, read_generation(directory, source.model.fields))
 
 
 def _write(text: str) -> None:

@@ -14,7 +14,9 @@ def progress(what: str, **options: Any) -> tqdm:
     return tqdm(desc=what, dynamic_ncols=True, delay=1e-9, **options)
 
 
-def load_with_progress(directory: Path, mesh: Any, *, dtype: str | None = None) -> Pretrained:
+def load_with_progress(
+    directory: Path, mesh: Any, *, dtype: str | None = None, pad: bool = False
+) -> Pretrained:
     """`models.pretrained.load` with a bar of the bytes read."""
     with progress("weights", unit="B", unit_scale=True) as bar:
         return pretrained.load(
@@ -22,6 +24,7 @@ def load_with_progress(directory: Path, mesh: Any, *, dtype: str | None = None) 
             mesh,
             dtype=dtype,
             param_dtype=dtype,
+            pad=pad,
             on_plan=bar.reset,
             on_tensor=bar.update,
         )

@@ -1,16 +1,33 @@
 """The flags of programs that make text."""
 
+from typing import Any
+
 from absl import flags
 
 from models.sampling import Sampling
+from models.weights.generation import Generation
 
 flags.disclaim_key_flags()
 
 _SAMPLING = Sampling()
+_FILE = "default: as generation_config.json says"
+_FIELDS = (
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "num_beams",
+    "length_penalty",
+    "num_return_sequences",
+)
+"""Flags that have the names of generation_config.json."""
 
 
 def define(temperature: float, max_new_tokens: int) -> None:
-    """Defines them with these defaults."""
+    """Defines them with these defaults, which the files of a checkpoint win over."""
     flags.DEFINE_integer("max_new_tokens", max_new_tokens, "Tokens to make.", lower_bound=1)
     flags.DEFINE_float(
         "temperature",
@@ -28,10 +45,42 @@ def define(temperature: float, max_new_tokens: int) -> None:
         lower_bound=1e-6,
         upper_bound=1.0,
     )
+    flags.DEFINE_float(
+        "min_p",
+        _SAMPLING.min_p,
+        "Draw from tokens with at least this share of the likeliest one's probability.",
+        lower_bound=0.0,
+        upper_bound=1.0,
+    )
+    flags.DEFINE_float(
+        "repetition_penalty",
+        None,
+        f"Divides positive logits of tokens that the text holds; {_FILE}.",
+        lower_bound=1e-6,
+    )
+    flags.DEFINE_integer(
+        "no_repeat_ngram_size",
+        None,
+        f"So many tokens in a row stand in a text once; 0 = any; {_FILE}.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer(
+        "num_beams", None, f"Texts that are searched at a time; {_FILE}.", lower_bound=1
+    )
+    flags.DEFINE_float("length_penalty", None, f"Beams score log p / length ** this; {_FILE}.")
+    flags.DEFINE_integer(
+        "num_return_sequences", None, f"Texts for each prompt; {_FILE}.", lower_bound=1
+    )
     flags.DEFINE_integer("seed", 0, "Seed of the draws.", lower_bound=0)
 
 
-def sampling() -> Sampling:
-    """What the flags say."""
+def given() -> dict[str, Any]:
+    """What the command line says, by the names of generation_config.json."""
+    return {name: flags.FLAGS[name].value for name in _FIELDS if flags.FLAGS[name].present}
+
+
+def generation() -> Generation:
+    """What holds unless the command line or a checkpoint says something else."""
     values = flags.FLAGS
-    return Sampling(values.temperature, values.top_k, values.top_p)
+    sampling = Sampling(values.temperature, values.top_k, values.top_p, values.min_p)
+    return Generation(sampling, values.max_new_tokens)

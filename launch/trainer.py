@@ -47,7 +47,8 @@ def run_job(
     """Trains until `config.steps`, resuming from the newest sound checkpoint; returns the exit
     code: 0, or 130 (143) when SIGINT (SIGTERM) asked to stop after a step.
 
-    `started` is called once it is clear that the run may start: it may write files.
+    `started` is called by the first process once it is clear that the run may start: it may write
+    files.
 
     Raises LaunchError for anything the user can put right.
     """
@@ -56,7 +57,7 @@ def run_job(
         stop = stack.enter_context(stop_requests())
         run = Run(make_job(), config)
         try:
-            started(config.checkpoint_dir)
+            done_by_first(lambda: started(config.checkpoint_dir))
             run.train_on(stop)
         finally:
             run.close()
@@ -188,7 +189,7 @@ class Run:
 
     def _first_state(self) -> TrainState:
         if self._job.first_weights is None:
-            with draws.first_weights():
+            with draws.without_threefry_warning():
                 return self._training.init()
         target, _ = self._training.arguments
         order = self._training.order

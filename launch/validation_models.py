@@ -56,6 +56,7 @@ from models.diffusion.unet import UNet
 from models.encoder.config import EncoderConfig
 from models.encoder.model import Encoder
 from models.layers.cache import KVCache
+from models.layers.conv_norm import ConvNorm
 from models.layers.linear import Linear
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
@@ -63,7 +64,7 @@ from models.parameters import axis_names_of, merge, split
 from models.pretrained import Described
 from models.registry import ARCHITECTURES
 from models.resnet.config import ResNetConfig
-from models.resnet.model import ConvNorm, ResNet
+from models.resnet.model import ResNet
 from models.sharding import parameter_shardings
 from models.weights.fields import Fields
 
@@ -308,7 +309,7 @@ class Folded(ConvNorm):
         self.convolution = layer.convolution
         self.bias = nnx.Param(jnp.zeros_like(layer.norm.bias[...]))
 
-    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+    def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
         """As of the layer in inference."""
         return self.convolution(x) + self.bias[...]
 

@@ -1,6 +1,6 @@
-"""Tokenizers of directories without a tokenizer.json: `vocab.json` and `merges.txt`.
+"""Tokenizers of directories without a tokenizer.json: `vocab.json` and `merges.txt`, or pieces.
 
-The files hold byte-level pairs (Radford et al., "Language Models are Unsupervised Multitask
+The former hold byte-level pairs (Radford et al., "Language Models are Unsupervised Multitask
 Learners", 2019); how a text is cut into words before that is in the code of the tokenizer's class,
 whose name tokenizer_config.json or the model type of config.json gives.
 """
@@ -16,23 +16,34 @@ from tokenizers.models import BPE
 from tokenizers.processors import RobertaProcessing
 
 from launch.errors import DataError
+from launch.pieces import CLASSES, PIECE_FILES, read_pieces
 
 VOCABULARY_FILE, MERGES_FILE = "vocab.json", "merges.txt"
 SETTINGS_FILE, ADDED_FILE = "tokenizer_config.json", "added_tokens.json"
-OTHER_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
-"""Files of tokenizers that only the reference library turns into a tokenizer.json."""
+OTHER_FILES = (*PIECE_FILES, "vocab.txt")
+"""Files of other tokenizers, some of which only the reference library can read."""
 
 _QWEN2_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
     r"\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_CLASSES = {"gpt2": "GPT2Tokenizer", "roberta": "RobertaTokenizer"} | dict.fromkeys(
-    ("qwen2", "qwen3", "qwen3_moe"), "Qwen2Tokenizer"
-)
+_CLASSES = {
+    "gpt2": "GPT2Tokenizer",
+    "roberta": "RobertaTokenizer",
+    **dict.fromkeys(("qwen2", "qwen3", "qwen3_moe"), "Qwen2Tokenizer"),
+    **dict.fromkeys(("llama", "mistral", "mixtral", "phi3"), "LlamaTokenizer"),
+    "gemma3_text": "GemmaTokenizer",
+    "t5": "T5Tokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
+    "albert": "AlbertTokenizer",
+}
+"""Model type -> the class of its tokenizer, for directories that do not name it."""
 
 
 def read_vocabulary(directory: Path) -> tokenizers.Tokenizer | None:
-    """The tokenizer of a directory's vocabulary and merges; None if it has no tokenizer at all.
+    """The tokenizer of a directory's vocabulary and merges, or of its pieces; None if it has no
+    tokenizer at all.
 
     Raises DataError if the files are of another kind or cannot be used.
     """
@@ -45,18 +56,26 @@ def read_vocabulary(directory: Path) -> tokenizers.Tokenizer | None:
         settings.get("tokenizer_class")
         or _CLASSES.get(str(_object(directory / "config.json").get("model_type")))
     ).removesuffix("Fast")
-    if not all(is_there) or name not in _FINISH:
+    pieces = [directory / file for file in others if file in PIECE_FILES]
+    by_pieces = bool(pieces) and name in CLASSES
+    if not by_pieces and (not all(is_there) or name not in _FINISH):
         files = [
             f for f in (VOCABULARY_FILE, MERGES_FILE, *OTHER_FILES) if (directory / f).is_file()
         ]
         raise DataError(
             f"{directory} holds {', '.join(files)} of a tokenizer ({name}), but no tokenizer.json. "
-            f"{VOCABULARY_FILE} with {MERGES_FILE} is read for {', '.join(_FINISH)}; for others "
-            "write the file with transformers: "
+            f"{VOCABULARY_FILE} with {MERGES_FILE} is read for {', '.join(_FINISH)}, pieces for "
+            f"{', '.join(CLASSES)}; for others write the file with transformers: "
             "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
         )
     try:
-        return _tokenizer(directory, name, settings)
+        if not by_pieces:
+            return _tokenizer(directory, name, settings)
+        tokenizer = read_pieces(pieces[0], name, settings)
+        _add_tokens(tokenizer, settings, _object(directory / ADDED_FILE))
+        return tokenizer
+    except DataError:
+        raise
     except Exception as error:  # the library raises nothing more precise
         raise DataError(f"the tokenizer of {directory} cannot be used: {error}") from error
 

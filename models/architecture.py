@@ -35,6 +35,9 @@ class Architecture:
     # The config once the checkpoint's tensors are known by name, for what config.json leaves open.
     refine: Callable[[Any, Mapping[str, Any]], Any] = lambda config, tensors: config
 
+    # The config that a mesh of these axes divides, filled up with zeros; None: sizes stay.
+    padded: Callable[[Any, Mapping[str, int]], Any] | None = None
+
     # Whose layout a checkpoint has: "transformers" or "diffusers".
     library: str = "transformers"
 

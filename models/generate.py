@@ -1,13 +1,9 @@
-"""Text generation: one prefill, then a jitted loop over tokens with a cache of static shape.
-
-Rows of unequal length are aligned at their end, so that all of them write the same cache slot; the
-unused slots at the beginning of a row are hidden from it.
-"""
+"""Text generation: one prefill, then a jitted loop over tokens with a cache of static shape."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,42 +11,21 @@ import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
 
+from models.beam_search import Beams, search
+from models.constraints import Constraints, Ending, Number, Text, constrained
 from models.errors import GenerationError
 from models.parameters import merge
+from models.prompts import (
+    CHUNK,
+    Decoder,
+    aligned,
+    check_room,
+    check_vocabulary,
+    hidden,
+    power_of_two,
+    prefill,
+)
 from models.sampling import Sampling, sample
-
-CHUNK = 16  # tokens per jitted call: text arrives in pieces of this length
-
-
-class Decoder(Protocol):
-    """The interface of a model for generation; the cache is any tree of arrays."""
-
-    def init_cache(self, batch: int, length: int, **inputs: jax.Array) -> Any:
-        """An empty cache of `length` slots. An encoder-decoder runs its encoder over `inputs`
-        here and keeps what the decoder looks at."""
-
-    def extend(
-        self,
-        tokens: jax.Array,
-        cache: Any,
-        start: ArrayLike,
-        *,
-        pad: jax.Array | None = None,
-        last: ArrayLike | None = None,
-    ) -> tuple[jax.Array, Any]:
-        """Logits of tokens [B, T] in slots start … start + T - 1, and the extended cache.
-
-        The first pad[b] slots of row b hold no text: nothing may look at them, and position 0 is
-        the slot after them. `last`: only the logits [B, 1, V] of that index in `tokens` are wanted,
-        and what follows it in `tokens` is no text.
-        """
-
-
-class Ending(NamedTuple):
-    """When rows end, and what follows."""
-
-    stop_tokens: tuple[int, ...] = ()  # a row ends after any of these
-    pad_token: int = 0  # what a row that has ended is filled with
 
 
 def generate(
@@ -64,12 +39,15 @@ def generate(
     key: jax.Array,
     real: np.ndarray | None = None,
     ending: Ending = Ending(),  # noqa: B008 (immutable)
+    constraints: Constraints = Constraints(),  # noqa: B008 (immutable)
+    beams: Beams | None = None,
+    sequences: int = 1,
     boundaries: Sequence[int] = (),
     restart: bool = False,
     inputs: Mapping[str, np.ndarray] | None = None,
     on_tokens: Callable[[np.ndarray], None] | None = None,
 ) -> np.ndarray:
-    """New tokens int32 [B, n] after prompt int32 [B, T], n ≤ max_new_tokens.
+    """New tokens int32 [B · sequences, n] after prompt int32 [B, T], n ≤ max_new_tokens.
 
     Args:
       graph, parameters: `models.parameters.split` of a `Decoder`.
@@ -77,44 +55,73 @@ def generate(
       key: of the draws. The tokens depend on it, not on the sizes of the pieces.
       real: bool [B, T], False where the prompt is padding, left or right; None = no padding.
       ending: n is the smallest number of tokens after which every row has ended.
+      constraints: what new tokens may be.
+      beams: search for the likeliest texts in place of choosing token by token.
+      sequences: texts for each prompt, which stand beside each other: draws, or the best of beams.
       boundaries: text lengths beyond which the cache is filled anew (`config.boundaries`).
       restart: when the context is full, its second half becomes the new prompt. Without it a text
         that would outgrow the context is refused.
       inputs: what an encoder-decoder's `init_cache` takes.
-      on_tokens: receives each new piece [B, m] as soon as it is there.
+      on_tokens: receives each new piece [B · sequences, m] as soon as it is there.
 
     Raises GenerationError if a prompt is empty, has tokens outside the vocabulary or is longer than
-    the context, or the text would be.
+    the context, or the text would be; or for several sequences of one likeliest text, and for beams
+    that are to draw, to cross a boundary or to begin anew.
     """
-    text, pad = _aligned(prompt, real)
-    _check(text.shape[1], pad, max_new_tokens, context, restart)
-    if "embedding.table" in parameters:
-        _check_vocabulary(text, parameters["embedding.table"].shape[0])
+    text, pad = aligned(prompt, real)
+    check_room(text.shape[1], pad, max_new_tokens, context, restart and beams is None)
+    check_vocabulary(text, parameters)
+    if beams is not None:
+        if sampling.temperature > 0:
+            raise GenerationError("beams are searched without draws: use temperature=0 with them")
+        _check_boundaries(text.shape[1], max_new_tokens, boundaries)
+        made = search(
+            graph, parameters, text, pad, inputs or {}, max_new_tokens, beams, sequences,
+            constraints, ending,
+        )  # fmt: skip
+        if on_tokens is not None:
+            on_tokens(made)
+        return made
+    if sequences > 1 and sampling.temperature == 0:
+        raise GenerationError(
+            f"{sequences} sequences would be one and the same at temperature=0: draw them, or "
+            "search with beams"
+        )
     first_new, end = text.shape[1], text.shape[1] + max_new_tokens
-    capacity = min(context, _power_of_two(end))
-    ended = jnp.zeros(len(text), bool)
+    capacity = min(context, power_of_two(end))
+    ended = jnp.zeros(len(text) * sequences, bool)
     # Every temperature above 0 has the same program.
     untempered = replace(sampling, temperature=float(sampling.temperature > 0))
+    policy = _Policy(untempered, constraints, ending)
+    temperature = np.float32(sampling.temperature or 1)
+    copies = sequences  # of a row, until there are as many
     room = 0
     while text.shape[1] < end:
         if room == 0:
             window = text if text.shape[1] < context else text[:, -(context // 2) :]
-            hidden = _hidden(pad, text.shape[1] - window.shape[1])
-            logits, cache = _prefill(
-                graph, parameters, *_padded(window, capacity), hidden, inputs or {}, capacity
+            unused = hidden(pad, text.shape[1] - window.shape[1])
+            of_rows = inputs or {}
+            if copies < sequences:
+                of_rows = {name: np.repeat(x, sequences, axis=0) for name, x in of_rows.items()}
+            logits, cache = prefill(
+                graph, parameters, window, unused, of_rows, capacity, copies=copies
             )
+            if copies > 1:
+                text, window, pad = (np.repeat(x, copies, axis=0) for x in (text, window, pad))
+                unused = None if unused is None else np.repeat(unused, copies, axis=0)
+                copies = 1
             position = window.shape[1]
             room = _phase_end(position, context, boundaries) - position
+            history = np.pad(window, ((0, 0), (0, capacity + CHUNK - position)))
         made = text.shape[1] - first_new
-        logits, cache, tokens, all_ended = _decode(
+        logits, cache, history, tokens, all_ended = _decode(
             graph,
             parameters,
             logits,
             cache,
-            (position, made, hidden, ended, key),
-            np.float32(sampling.temperature or 1),
-            untempered,
-            ending,
+            history if constraints.look_back else None,
+            _Place(position, Number(made, max_new_tokens), unused, ended, key, temperature),
+            policy,
         )
         count = min(room, end - text.shape[1], CHUNK)
         finished = np.flatnonzero(np.all(np.asarray(all_ended)[:, :count], axis=0))
@@ -129,46 +136,13 @@ def generate(
     return text[:, first_new:]
 
 
-def _check(length: int, pad: np.ndarray, max_new_tokens: int, context: int, restart: bool) -> None:
-    if length == 0 or (pad == length).any():
-        raise GenerationError("the prompt is empty: give at least one token")
-    if context < 2:
-        raise GenerationError(f"context={context} is too short: at least 2 is needed")
-    if length > context:
-        raise GenerationError(
-            f"the prompt has {length} tokens, but the model's context holds {context}. Shorten it."
-        )
-    if not restart and length + max_new_tokens > context:
-        raise GenerationError(
-            f"a prompt of {length} tokens and {max_new_tokens} new ones do not fit the model's "
-            f"context of {context}. Ask for at most {context - length} new tokens."
-        )
-
-
-def _check_vocabulary(text: np.ndarray, vocab_size: int) -> None:
-    unknown = np.unique(text[(text < 0) | (text >= vocab_size)])
-    if unknown.size:
-        raise GenerationError(
-            f"the prompt holds the token {unknown[0]}, but the model's vocabulary has {vocab_size} "
-            "tokens, counted from 0. Check that the tokenizer is the model's."
-        )
-
-
-def _aligned(prompt: np.ndarray, real: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """The rows' real tokens aligned at their end [B, T'], and the unused places before them [B]."""
-    if real is None:
-        return prompt.astype(np.int32), np.zeros(len(prompt), np.int32)
-    rows = [row[keep] for row, keep in zip(prompt, real.astype(bool), strict=True)]
-    width = max((len(row) for row in rows), default=0)
-    pad = np.array([width - len(row) for row in rows], np.int32)
-    aligned = [np.pad(row, (p, 0)) for row, p in zip(rows, pad, strict=True)]
-    return np.stack(aligned).astype(np.int32), pad
-
-
-def _hidden(pad: np.ndarray, dropped: int) -> np.ndarray | None:
-    """Unused slots of each row once `dropped` places at the beginning are gone; None if none."""
-    left = np.maximum(pad - dropped, 0)
-    return left if left.any() else None
+def _check_boundaries(length: int, max_new_tokens: int, boundaries: Sequence[int]) -> None:
+    for boundary in boundaries:
+        if length <= boundary < length + max_new_tokens:
+            raise GenerationError(
+                f"beams cannot cross the length of {boundary} tokens, where all keys of this model "
+                f"change: ask for at most {boundary - length} new tokens"
+            )
 
 
 def _phase_end(position: int, context: int, boundaries: Sequence[int]) -> int:
@@ -179,76 +153,61 @@ def _phase_end(position: int, context: int, boundaries: Sequence[int]) -> int:
     return min([context, *(boundary + 1 for boundary in boundaries if position <= boundary)])
 
 
-def _padded(window: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
-    """The window padded at its end to a power of two, so that few lengths are compiled; and the
-    index of its last token.
+class _Policy(NamedTuple):
+    """How tokens are chosen, which a program is compiled for."""
 
-    What the padding leaves in the cache is overwritten before any token looks at it.
-    """
-    length = window.shape[1]
-    padded = min(capacity, _power_of_two(length))
-    return np.pad(window, ((0, 0), (0, padded - length))), length - 1
+    sampling: Sampling
+    constraints: Constraints
+    ending: Ending
 
 
-def _power_of_two(length: int) -> int:
-    return max(CHUNK, 1 << (length - 1).bit_length())
+class _Place(NamedTuple):
+    """Where a chunk stands."""
+
+    position: ArrayLike  # the slot of its first token
+    number: Number
+    pad: ArrayLike | None  # the unused slots of each row [B]
+    ended: jax.Array  # whether each row has, bool [B]
+    key: jax.Array
+    temperature: ArrayLike  # divides logits that are drawn from
 
 
-@partial(jax.jit, static_argnums=(0, 6))
-def _prefill(
-    graph: nnx.GraphDef[Any],
-    parameters: Mapping[str, jax.Array],
-    tokens: jax.Array,
-    last: jax.Array,
-    pad: jax.Array | None,
-    inputs: Mapping[str, jax.Array],
-    capacity: int,
-) -> tuple[jax.Array, Any]:
-    """Logits [B, V] after tokens[:, last], tokens [B, T], and the cache.
-
-    The cache has room for the part of the last chunk that lies beyond the text.
-    """
-    model: Decoder = merge(graph, parameters)
-    cache = model.init_cache(tokens.shape[0], capacity + CHUNK, **inputs)
-    logits, cache = model.extend(tokens, cache, 0, pad=pad, last=last)
-    return logits[:, 0], cache
-
-
-@partial(jax.jit, static_argnums=(0, 6, 7), donate_argnums=(2, 3))
+@partial(jax.jit, static_argnums=(0, 6), donate_argnums=(2, 3, 4))
 def _decode(
     graph: nnx.GraphDef[Any],
     parameters: Mapping[str, jax.Array],
     logits: jax.Array,
     cache: Any,
-    place: tuple[ArrayLike, ArrayLike, jax.Array | None, jax.Array, jax.Array],
-    temperature: ArrayLike,
-    sampling: Sampling,
-    ending: Ending,
-) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
+    history: jax.Array | None,
+    place: _Place,
+    policy: _Policy,
+) -> tuple[jax.Array, Any, jax.Array | None, jax.Array, jax.Array]:
     """CHUNK tokens [B, CHUNK], the first one from `logits`, and whether each row has ended with
-    each of them [B, CHUNK].
+    each of them [B, CHUNK]; before them the logits, the cache and the history after them.
 
-    place: the first one's slot, how many tokens were made before it, the unused slots of each row
-    [B], whether each row has ended [B], the key. The temperature divides
-    logits that are drawn from.
+    history: the tokens by slot [B, S], for constraints that look back.
     """
     model: Decoder = merge(graph, parameters)
-    position, made, pad, ended, key = place
+    sampling, rules, ending = policy
     stops = jnp.array(ending.stop_tokens, jnp.int32)
+    begin = jnp.zeros(len(logits), jnp.int32) if place.pad is None else jnp.asarray(place.pad)
 
-    def step(
-        carry: tuple[jax.Array, Any, jax.Array], index: jax.Array
-    ) -> tuple[tuple[jax.Array, Any, jax.Array], tuple[jax.Array, jax.Array]]:
-        logits, cache, ended = carry
-        number = made + index
-        draw = jax.random.fold_in(key, number)
-        tempered = logits if sampling.temperature == 0 else logits / temperature
-        token = sample(tempered, draw, sampling, is_first=number == 0)
+    def step(carry: Any, index: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        logits, cache, history, ended = carry
+        made, slot = place.number.made + index, place.position + index
+        text = None if history is None else Text(history, begin, slot)
+        allowed = constrained(logits, rules, text, place.number._replace(made=made), ending)
+        draw = jax.random.fold_in(place.key, made)
+        tempered = allowed if sampling.temperature == 0 else allowed / place.temperature
+        token = sample(tempered, draw, sampling)
         if ending.stop_tokens:
             token = jnp.where(ended, ending.pad_token, token)
             ended |= (token[:, None] == stops).any(axis=-1)
-        logits, cache = model.extend(token[:, None], cache, position + index, pad=pad)
-        return (logits[:, 0], cache, ended), (token, ended)
+        if history is not None:
+            history = jax.lax.dynamic_update_slice_in_dim(history, token[:, None], slot, axis=1)
+        logits, cache = model.extend(token[:, None], cache, slot, pad=place.pad)
+        return (logits[:, 0], cache, history, ended), (token, ended)
 
-    carry, (tokens, all_ended) = jax.lax.scan(step, (logits, cache, ended), jnp.arange(CHUNK))
-    return carry[0], carry[1], tokens.T, all_ended.T
+    carry = (logits, cache, history, place.ended)
+    (logits, cache, history, _), (tokens, all_ended) = jax.lax.scan(step, carry, jnp.arange(CHUNK))
+    return logits, cache, history, tokens.T, all_ended.T

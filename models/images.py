@@ -20,6 +20,7 @@ PROCESSOR_FILE = "processor_config.json"  # of transformers 5: several processor
 _SUFFIXES = ("Fast", "Pil", "ImageProcessor", "FeatureExtractor")
 
 _STANDARD = ([0.5] * 3, [0.5] * 3)  # mean and standard deviation of channels
+_IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 _CLIP = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
 _WARP_SIZE = 384  # from which ConvNeXt's processor does not crop
 
@@ -30,11 +31,14 @@ class Preprocessing:
 
     size: tuple[int, int] | None = None  # height and width after resizing
     shortest_edge: int | None = None  # or the shorter of both; the shape stays
+    longest_edge: int | None = None  # which the longer does not exceed
+    multiple: int = 1  # of which both are, rounded down
     resample: int = Image.Resampling.BICUBIC  # a filter of Pillow
     crop: tuple[int, int] | None = None  # height and width of the middle that is kept
     scale: float | None = 1 / 255  # multiplies numbers from 0 to 255
     mean: tuple[float, ...] | None = None  # subtracted from each channel …
     std: tuple[float, ...] | None = None  # … which is then divided by this
+    flipped: bool = False  # blue stands first, red last
 
     def __post_init__(self) -> None:
         if self.size is not None and self.shortest_edge is not None:
@@ -54,6 +58,11 @@ class _Kind:
     crop: int | None
     moments: tuple[list[float], list[float]]
     keeps_shape: bool  # one number as size is the shortest edge
+    longest: int | None = None  # the longer edge, if it is limited
+    multiple: int = 1  # of which both edges are
+    normalizes: bool = True
+    flips: bool = False  # blue stands first
+    margin: float = 1.0  # by which a shortest edge is longer than the field says
 
 
 _KINDS: Mapping[str, _Kind] = {
@@ -61,6 +70,29 @@ _KINDS: Mapping[str, _Kind] = {
     "DeiT": _Kind({"height": 256, "width": 256}, Image.Resampling.BICUBIC, 224, _STANDARD, False),
     "CLIP": _Kind({"shortest_edge": 224}, Image.Resampling.BICUBIC, 224, _CLIP, True),
     "ConvNext": _Kind({"shortest_edge": 384}, Image.Resampling.BICUBIC, None, _STANDARD, True),
+    "MobileNetV2": _Kind({"shortest_edge": 256}, Image.Resampling.BILINEAR, 224, _STANDARD, True),
+    "DPT": _Kind({"height": 384, "width": 384}, Image.Resampling.BICUBIC, None, _STANDARD, False),
+    "Levit": _Kind(
+        {"shortest_edge": 224}, Image.Resampling.BICUBIC, 224, _IMAGENET, True, margin=256 / 224
+    ),
+    "MobileViT": _Kind(
+        {"shortest_edge": 224},
+        Image.Resampling.BICUBIC,
+        256,
+        _STANDARD,
+        True,
+        normalizes=False,
+        flips=True,
+    ),
+    "Yolos": _Kind(
+        {"shortest_edge": 800},
+        Image.Resampling.BILINEAR,
+        None,
+        _IMAGENET,
+        True,
+        longest=1333,
+        multiple=16,
+    ),
 }
 
 
@@ -76,16 +108,19 @@ def read_preprocessing(directory: Path) -> Preprocessing:
         kind_name = kind_name.removesuffix(suffix)
     if kind_name not in _KINDS:
         raise fields.fail(name, f"supported are the processors of {', '.join(_KINDS)}")
-    fields.refuse("do_pad", False, why="images are not padded")
+    if kind_name != "Yolos":  # which pads images to the largest of them
+        fields.refuse("do_pad", False, why="images are not padded")
+    fields.refuse("keep_aspect_ratio", False, why="images get the size that the model takes")
     kind = _KINDS[kind_name]
     mean, std = kind.moments
-    normalized = fields.flag("do_normalize", True)
+    normalized = fields.flag("do_normalize", kind.normalizes)
     return Preprocessing(
         **_sizes(fields, kind, kind_name),
         resample=fields.integer("resample", int(kind.resample)),
         scale=fields.number("rescale_factor", 1 / 255) if fields.flag("do_rescale", True) else None,
         mean=tuple(fields.list("image_mean", mean)) if normalized else None,
         std=tuple(fields.list("image_std", std)) if normalized else None,
+        flipped=fields.flag("do_flip_channel_order", kind.flips),
     )
 
 
@@ -111,12 +146,30 @@ def _sizes(fields: Fields, kind: _Kind, kind_name: str) -> dict[str, Any]:
 def _resized(fields: Fields, kind: _Kind) -> dict[str, Any]:
     if isinstance(fields.values.get("size"), int):
         edge = fields.positive("size")
-        return {"shortest_edge": edge} if kind.keeps_shape else {"size": (edge, edge)}
+        if kind.keeps_shape:
+            return _edges(kind, edge, fields.positive("max_size", kind.longest))
+        return {"size": (edge, edge)}
     size = fields.object("size", Fields(kind.size, fields.where))
     if "shortest_edge" in size:
-        size.refuse("longest_edge", why="only the shortest edge can be given")
-        return {"shortest_edge": size.positive("shortest_edge")}
-    return {"size": (size.positive("height"), size.positive("width"))}
+        if kind.longest is None:
+            size.refuse("longest_edge", why="only the shortest edge can be given")
+        return _edges(
+            kind, size.positive("shortest_edge"), size.positive("longest_edge", kind.longest)
+        )
+    sides = size.positive("height"), size.positive("width")
+    multiple = fields.positive("ensure_multiple_of", 1)
+    if any(side % multiple for side in sides):
+        raise fields.fail("ensure_multiple_of", f"the size {sides} is no multiple of it")
+    return {"size": sides}
+
+
+def _edges(kind: _Kind, shortest: int, longest: int | None) -> dict[str, Any]:
+    """The settings of an image that keeps its shape."""
+    return {
+        "shortest_edge": int(kind.margin * shortest),
+        "longest_edge": longest,
+        "multiple": kind.multiple,
+    }
 
 
 def _convnext_sizes(fields: Fields, resized: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,14 +217,20 @@ def pixels_of(image: Image.Image, settings: Preprocessing) -> np.ndarray:
     if settings.mean is not None and settings.std is not None:
         mean, std = (np.array(statistic, np.float32) for statistic in (settings.mean, settings.std))
         pixels = (pixels - mean) / std
-    return pixels
+    return pixels[..., ::-1] if settings.flipped else pixels
 
 
 def _scaled(image: Image.Image, settings: Preprocessing) -> tuple[int, int]:
-    """Height and width whose shorter is the shortest edge."""
-    short = settings.shortest_edge or 0
-    long = int(short * max(image.size) / min(image.size))
-    return (long, short) if image.width <= image.height else (short, long)
+    """Height and width whose shorter is the shortest edge, if the longer is not too long then."""
+    short: float = settings.shortest_edge or 0
+    ratio = max(image.size) / min(image.size)
+    exact = short
+    if settings.longest_edge is not None and short * ratio > settings.longest_edge:
+        exact = settings.longest_edge / ratio
+        short = round(exact)
+    long = int(exact * max(image.size) / min(image.size))
+    sizes = [int(size) // settings.multiple * settings.multiple for size in (short, long)]
+    return (sizes[1], sizes[0]) if image.width <= image.height else (sizes[0], sizes[1])
 
 
 def _middle(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:

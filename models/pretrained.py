@@ -13,7 +13,7 @@ from models.architecture import Architecture
 from models.layers.attention import add_cache_scales
 from models.layers.narrow import Storage, make_narrow
 from models.parameters import AxisNames, Parameters, axis_names_of, split
-from models.registry import architecture_of
+from models.registry import architecture_of, text_fields
 from models.sharding import RULES, AxisRules, parameter_shardings
 from models.weights.directory import STEMS, open_tensors
 from models.weights.fields import Fields, read_fields
@@ -69,6 +69,7 @@ def describe_fields(
     fields: Fields, *, dtype: str | None = None, param_dtype: str | None = None
 ) -> Described:
     """The architecture and config of fields that have been read."""
+    fields = text_fields(fields)
     architecture = architecture_of(fields)
     config = architecture.config_of(fields)
     config = replace(
@@ -84,11 +85,14 @@ def load(
     dtype: str | None = None,
     param_dtype: str | None = None,
     rules: AxisRules = RULES,
+    pad: bool = False,
     on_tensor: OnTensor | None = None,
     on_plan: Callable[[int], None] | None = None,
 ) -> Pretrained:
     """The model of a directory, its weights sharded over the mesh or on the first device.
 
+    With `pad`, sizes that the mesh does not divide are filled up with zeros, if the architecture
+    can: the config says the larger ones. Such a model is not for saving.
     `on_plan` is called once with the bytes of all parameters, `on_tensor` with those of each that
     has been read. Raises ConfigError, ShardingError or WeightsError; see there.
     """
@@ -108,16 +112,15 @@ def load(
             described, storage, paths, cache_scales=has_cache_scales(described.fields)
         )
         table = with_narrow_rows(table, suffix)
+    stored = abstract
+    make_padded = described.architecture.padded
+    if pad and mesh is not None and make_padded is not None and storage is None:
+        described = described._replace(config=make_padded(config, dict(mesh.shape)))
+        graph, abstract = described.architecture.abstract(described.config)
     shardings = _shardings(mesh, abstract, axis_names_of(graph, abstract), rules)
     if on_plan is not None:
         on_plan(sum(leaf.size * leaf.dtype.itemsize for leaf in abstract.values()))
-    parameters = load_parameters(
-        tensors,
-        table,
-        abstract,
-        shardings,
-        on_tensor,
-    )
+    parameters = load_parameters(tensors, table, stored, shardings, on_tensor, padded=abstract)
     return Pretrained(*described, graph, parameters)
 
 

@@ -3,19 +3,27 @@
 from collections.abc import Mapping
 
 from models.architecture import Architecture
+from models.ast import families as asts
 from models.bart import families as barts
 from models.clip import families as clips
 from models.convnext import families as convnexts
+from models.cvt import families as cvts
 from models.decoder import families as decoders
 from models.diffusion import families as diffusions
+from models.dpt import families as dpts
 from models.encoder import families as encoders
 from models.errors import ConfigError
+from models.levit import families as levits
+from models.mobilenet import families as mobilenets
+from models.mobilevit import families as mobilevits
 from models.modernbert import families as modernberts
 from models.resnet import families as resnets
+from models.swin import families as swins
 from models.t5 import families as t5s
 from models.vit import families as vits
 from models.weights.fields import Fields
 from models.whisper import families as whispers
+from models.yolos import families as yoloses
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     architecture.name: architecture
@@ -28,11 +36,35 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         *vits.ARCHITECTURES,
         *resnets.ARCHITECTURES,
         *convnexts.ARCHITECTURES,
+        *swins.ARCHITECTURES,
+        *cvts.ARCHITECTURES,
+        *dpts.ARCHITECTURES,
+        *yoloses.ARCHITECTURES,
+        *asts.ARCHITECTURES,
+        *levits.ARCHITECTURES,
+        *mobilevits.ARCHITECTURES,
+        *mobilenets.ARCHITECTURES,
         *clips.ARCHITECTURES,
         *whispers.ARCHITECTURES,
         *diffusions.ARCHITECTURES,
     )
 }
+
+LANGUAGE_MODELS: Mapping[str, str] = {"Llama4ForConditionalGeneration": "Llama4ForCausalLM"}
+"""Architecture that sees images too -> that of its `text_config`, which alone is supported."""
+
+_OF_BOTH = ("dtype", "torch_dtype", "quantization_config")  # may stand beside `text_config`
+
+
+def text_fields(fields: Fields) -> Fields:
+    """The config.json of the language model of a checkpoint that sees images too; others stay."""
+    names = fields.list("architectures", [])
+    if not names or names[0] not in LANGUAGE_MODELS:
+        return fields
+    outside = {name: fields.values[name] for name in _OF_BOTH if name in fields}
+    text = fields.object("text_config").values
+    own = {name: value for name, value in text.items() if value is not None or name not in _OF_BOTH}
+    return Fields({**outside, **own, "architectures": [LANGUAGE_MODELS[names[0]]]}, fields.where)
 
 
 def architecture_of(fields: Fields) -> Architecture:

@@ -1,16 +1,15 @@
 """Choice of the next token from logits."""
 
+import math
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn; the cuts apply in the order suppressed tokens, temperature, top-k,
-    top-p.
+    """How a token is drawn; the cuts apply in the order temperature, top-k, top-p, min-p.
 
     Raises ValueError if a field is out of range.
     """
@@ -18,8 +17,7 @@ class Sampling:
     temperature: float = 1.0  # divides the logits; 0 always takes the most likely token
     top_k: int = 0  # draw from the k most likely tokens only; 0 = all
     top_p: float = 1.0  # draw from the fewest most likely tokens whose probability reaches this
-    suppressed: tuple[int, ...] = ()  # never drawn
-    first_suppressed: tuple[int, ...] = ()  # not drawn as the first token of a text
+    min_p: float = 0.0  # draw from tokens with at least this share of the likeliest one's
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
@@ -28,17 +26,12 @@ class Sampling:
             raise ValueError(f"top_k={self.top_k} is negative; use 0 for no limit")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p={self.top_p} is not in (0, 1]; use 1 for no limit")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p={self.min_p} is not in [0, 1]; use 0 for no limit")
 
 
-def sample(
-    logits: jax.Array, key: jax.Array, sampling: Sampling, *, is_first: ArrayLike = False
-) -> jax.Array:
-    """One token per row: logits [B, V] -> int32 [B]. Equally likely tokens at a cut all stay.
-
-    `is_first`: this token begins the text.
-    """
-    logits = _without(logits, sampling.suppressed, True)
-    logits = _without(logits, sampling.first_suppressed, is_first)
+def sample(logits: jax.Array, key: jax.Array, sampling: Sampling) -> jax.Array:
+    """One token per row: logits [B, V] -> int32 [B]. Equally likely tokens at a cut all stay."""
     if sampling.temperature == 0:
         return jnp.argmax(logits, axis=-1).astype(jnp.int32)
     logits = logits.astype(jnp.float32) / sampling.temperature
@@ -47,15 +40,10 @@ def sample(
         logits = jnp.where(logits < best[:, -1:], -jnp.inf, logits)
     if sampling.top_p < 1:
         logits = jnp.where(logits < _nucleus_floor(logits, sampling.top_p), -jnp.inf, logits)
+    if sampling.min_p > 0:
+        floor = jnp.max(logits, axis=-1, keepdims=True) + math.log(sampling.min_p)
+        logits = jnp.where(logits < floor, -jnp.inf, logits)
     return jax.random.categorical(key, logits, axis=-1).astype(jnp.int32)
-
-
-def _without(logits: jax.Array, tokens: tuple[int, ...], apply: ArrayLike) -> jax.Array:
-    """The logits with these tokens impossible, if `apply` holds."""
-    if not tokens:
-        return logits
-    forbidden = jnp.zeros(logits.shape[-1], bool).at[jnp.array(tokens)].set(True)
-    return jnp.where(forbidden & apply, -jnp.inf, logits)
 
 
 def _nucleus_floor(logits: jax.Array, top_p: float) -> jax.Array:

@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from models.errors import ConfigError
-from models.weights.fields import Fields
+from models.weights.fields import Fields, read_dtype
 
 SETTING = "setting"
 
@@ -94,6 +94,13 @@ def read_settings(
     return arguments
 
 
+def read_model(record: type[Any], values: Fields, **given: Any) -> Any:
+    """A model's config: what `values` has, and `given`; `dtype` is that of the weights."""
+    dtype = read_dtype(values)
+    everything = {"dtype": dtype, "param_dtype": dtype, **given}
+    return record(**read_settings(record, values, given=everything))
+
+
 def write_settings(record: Any) -> dict[str, Any]:
     """The fields of config.json that say what is in the record."""
     return {
@@ -130,4 +137,6 @@ _READERS: Mapping[Any, Any] = {
     str: Fields.text,
     (int, int): Fields.pair,
     (int, ...): Fields.integers,
+    (float, ...): Fields.positive_numbers,
+    (bool, ...): Fields.flags,
 }

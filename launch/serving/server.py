@@ -55,7 +55,9 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     mesh_text = with_split_positions(mesh_text, config)
     check_copies(config, count)
     writer = (
-        load_run(checkpoint_dir, mesh_text) if model is None else load_directory(model, mesh_text)
+        load_run(checkpoint_dir, mesh_text)
+        if model is None
+        else load_directory(model, mesh_text, pad=True)
     )
     description = writer.model.config
     mesh = next(iter(writer.model.parameters.values())).sharding.mesh
@@ -96,7 +98,7 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
     dispatcher = Dispatcher()
     writer, vocab_size = loaded.writer, loaded.writer.model.config.vocab_size
     name = names.served_model_name or loaded.files.absolute().name
-    stop_tokens = writer.ending.stop_tokens
+    stop_tokens = writer.generation.ending.stop_tokens
     template, grammars = (
         _template(loaded.files, names.chat_template),
         Grammars(loaded.files, vocab_size, stop_tokens),

@@ -59,7 +59,7 @@ def recognize_speech(request: Request) -> None:
     transcriber = Transcriber.open(request.directory, lambda: open_model(request))
     sound = read_sound(Path(request.input), transcriber.settings.sampling_rate)
     for features in transcriber.windows(sound):
-        [heard] = transcriber.hear(features[None], Manner(), request.max_new_tokens)
+        [heard] = transcriber.hear(features[None], Manner(), request.generation.max_new_tokens)
         sys.stdout.write(transcriber.text(heard.tokens) + "\n")
         sys.stdout.flush()
 

@@ -6,7 +6,9 @@ from typing import Protocol
 
 from launch.errors import ModelError
 from launch.tasks import (
+    image_places,
     media_understanding,
+    sounds,
     text_generation,
     text_to_image,
     text_to_text,
@@ -23,6 +25,8 @@ TASKS: Mapping[str, Task] = {
         text_to_text.TASK,
         *text_understanding.TASKS,
         *media_understanding.TASKS,
+        *image_places.TASKS,
+        *sounds.TASKS,
         text_to_image.TASK,
     )
 }

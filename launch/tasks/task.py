@@ -1,10 +1,11 @@
 """The form of a task."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from models.sampling import Sampling
+from models.weights.generation import Generation
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,9 @@ class Request:
       input: the text, or the path of the file, that the task works on.
       mesh: as `--mesh`; None = fitted to the devices.
       dtype: of weights and activations; None = that of the checkpoint.
-      max_new_tokens, sampling, seed: of tasks that make text; the seed also of images.
+      generation, seed: of tasks that make text; the seed also of images.
+      given: what the user says of generation, by the names of generation_config.json; it wins over
+        the checkpoint, and that over `generation`.
       steps: in which noise becomes an image.
       guidance: how far an image follows its prompt; None = the model's default.
     """
@@ -25,11 +28,11 @@ class Request:
     input: str
     mesh: str | None
     dtype: str | None
-    max_new_tokens: int
-    sampling: Sampling
+    generation: Generation
     seed: int
     steps: int = 50
     guidance: float | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from launch.tasks.task import Request, Task
 
 def _run(request: Request) -> None:
     generate_text(
-        load_directory(request.directory, request.mesh, request.dtype),
+        load_directory(request.directory, request.mesh, request.dtype, pad=True),
         prompt=request.input,
-        max_new_tokens=request.max_new_tokens,
-        sampling=request.sampling,
+        otherwise=request.generation,
+        given=request.given,
         seed=request.seed,
     )
 

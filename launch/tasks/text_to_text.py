@@ -9,7 +9,7 @@ from launch.errors import DataError
 from launch.tasks.task import Request, Task
 from launch.tasks.text_reader import open_reader
 from models.generate import generate
-from models.weights.ending import read_ending
+from models.weights.generation import read_generation
 
 
 def _run(request: Request) -> None:
@@ -18,19 +18,21 @@ def _run(request: Request) -> None:
     if not source.size:
         raise DataError("--input is empty: give at least one character")
     model = reader.model
+    wanted = read_generation(request.directory, model.fields).resolve(
+        request.given, request.generation, start=1
+    )
     tokens = generate(
         model.graph,
         model.parameters,
         np.array([[model.config.start_token]], np.int32),
         inputs={"source": source[None]},
-        max_new_tokens=request.max_new_tokens,
         # Relative positions set no limit: as much room as is asked for, and the start token.
-        context=1 + request.max_new_tokens,
-        sampling=request.sampling,
-        ending=read_ending(request.directory, model.fields),
+        context=1 + wanted.max_new_tokens,
         key=draws.key(request.seed),
+        **wanted._asdict(),
     )
-    sys.stdout.write(reader.tokenizer.decode(tokens[0].tolist()) + "\n")
+    for text in tokens:
+        sys.stdout.write(reader.tokenizer.decode(text.tolist()) + "\n")
 
 
 TASK = Task(

@@ -23,7 +23,7 @@ class Kind(Enum):
 KINDS: Mapping[str, Kind] = {
     r"(.*_)?bias|sinks": Kind.BIAS,
     r"(layer_|logit_|attention_|mlp_)?scale|mean|variance": Kind.SCALE,
-    r"table|positions|class_token|distillation_token": Kind.EMBEDDING,
+    r"table|(mid_)?positions|(class|distillation)_token|detection_tokens": Kind.EMBEDDING,
     r"sinusoids": Kind.CONSTANT,
     r"kernel|router|experts_(gate|up|down)|a|b": Kind.MATRIX,  # a and b are an adapter's
 }

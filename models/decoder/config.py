@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 
 from models.errors import ConfigError
 from models.layers.activations import activation
+from models.layers.masks import Chunks, Reach
 from models.layers.moe import Experts
 from models.layers.rotary import Rotary
+from models.layers.temperature import Temperature
 from models.layers.text_heads import TextHeadConfig
 from models.settings import (
     DEVIATION,
@@ -74,6 +76,7 @@ class DecoderConfig:
     gated_mlp: bool = True  # a product of two projections; otherwise one projection
     layer_norm: bool = False  # LayerNorm with biases in place of RMSNorm
     qk_norm: bool = False  # a norm over each head of queries and keys
+    qk_unit_norm: float | None = None  # the same without a scale, where heads turn: its eps
     norm_offset: float = 0.0  # added to every norm's scale
     sandwich_norms: bool = False  # a norm after attention and after the feed-forward block too
     parallel_residual: bool = False  # attention and the feed-forward block have the same input, …
@@ -84,7 +87,15 @@ class DecoderConfig:
     )
     sliding_layers: tuple[int, ...] = ()  # … in these layers
     sliding_rotary: Rotary | None = None  # of these layers, if another
-    no_rotary_layers: tuple[int, ...] = ()  # layers that do not know positions
+    attention_chunk_size: int | None = setting(
+        "attention_chunk_size",
+        "texts are cut into chunks of so many tokens, which do not see each other, …",
+        TOKENS,
+        default=None,
+    )
+    chunked_layers: tuple[int, ...] = ()  # … in these layers
+    no_rotary_layers: tuple[int, ...] = ()  # layers that do not know positions, …
+    temperature: Temperature | None = None  # … except by this
     attention_scale: float | None = setting(
         "attention_multiplier", "of the scores; None = 1 / sqrt(head_dim)", FINITE, default=None
     )
@@ -108,6 +119,7 @@ class DecoderConfig:
     )
     logit_divisor: float = setting("logits_scaling", "of the logits", POSITIVE, default=1.0)
     head_bias: bool = False  # of the logits
+    vocab_padding: int = 0  # rows behind the vocabulary that tables are filled up with
     head: TextHeadConfig | None = None  # in place of logits of the next token
     experts: Experts | None = None  # a mixture of experts as feed-forward block, …
     dense_layers: tuple[int, ...] = ()  # … but not in these layers
@@ -132,6 +144,11 @@ class DecoderConfig:
                 f"layers {list(self.sliding_layers)} have a sliding window, but "
                 f"sliding_window={self.sliding_window}: give its size in tokens"
             )
+        if self.chunked_layers and not self.attention_chunk_size:
+            raise ConfigError(
+                f"layers {list(self.chunked_layers)} see chunks of a text, but "
+                f"attention_chunk_size={self.attention_chunk_size}: give their size in tokens"
+            )
         activation(self.act)
 
     def _check_rotary(self, rotary: Rotary) -> None:
@@ -150,8 +167,11 @@ class DecoderConfig:
                     "one factor per pair is needed"
                 )
 
-    def window(self, layer: int) -> int | None:
-        """How many keys a query attends to in that layer, its own included; None = all earlier."""
+    def window(self, layer: int) -> Reach:
+        """How many keys a query attends to in that layer, its own included, or in which chunks;
+        None = all earlier."""
+        if layer in self.chunked_layers and self.attention_chunk_size is not None:
+            return Chunks(self.attention_chunk_size)
         return self.sliding_window if layer in self.sliding_layers else None
 
     def layer_rotary(self, layer: int) -> Rotary | None:
@@ -160,6 +180,10 @@ class DecoderConfig:
             return None
         sliding = layer in self.sliding_layers and self.sliding_rotary is not None
         return self.sliding_rotary if sliding else self.rotary
+
+    def layer_temperature(self, layer: int) -> Temperature | None:
+        """What that layer's queries are multiplied by, if anything."""
+        return self.temperature if layer in self.no_rotary_layers else None
 
     def layer_scale(self, layer: int) -> float | None:
         """What that layer's scores are multiplied by; None = 1 / sqrt(head_dim)."""

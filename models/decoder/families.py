@@ -18,6 +18,7 @@ from models.decoder.defaults import (
     GPT_OSS_FIELDS,
     GRANITE_FIELDS,
     LAYER_NORM_NAME,
+    LLAMA4_FIELDS,
     LLAMA_FIELDS,
     MISTRAL_FIELDS,
     MIXTRAL_FIELDS,
@@ -29,6 +30,7 @@ from models.decoder.defaults import (
     SMOLLM3_FIELDS,
 )
 from models.decoder.model import Decoder
+from models.decoder.padding import padded
 from models.decoder.sharing import SHARING
 from models.decoder.text_model import TextDecoder
 from models.decoder.weights import (
@@ -36,6 +38,7 @@ from models.decoder.weights import (
     GPT2_LAYOUT,
     GPT_NEOX_LAYOUT,
     GPT_OSS,
+    LLAMA4_LAYOUT,
     LLAMA_LAYOUT,
     MIXTRAL,
     PHI3,
@@ -46,6 +49,7 @@ from models.decoder.weights import (
 from models.errors import ConfigError
 from models.layers.moe import ClampedSwish, Experts
 from models.layers.rotary import Rotary
+from models.layers.temperature import Temperature
 from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.settings import read_settings, write_settings
 from models.weights.fields import Fields, count_labels, read_dtype
@@ -85,16 +89,29 @@ def _all_layers(fields: Fields) -> tuple[int, ...]:
     return tuple(range(fields.positive("num_hidden_layers")))
 
 
-def _sliding_layers(fields: Fields, otherwise: Callable[[int], bool]) -> tuple[int, ...]:
-    """Layers with a sliding window: those of `layer_types`, or where `otherwise` holds."""
+def _sliding_layers(
+    fields: Fields, otherwise: Callable[[int], bool], kind: str = "sliding_attention"
+) -> tuple[int, ...]:
+    """Layers with a sliding window, or another kind of attention besides the full one: those of
+    `layer_types`, or where `otherwise` holds."""
     layers = _all_layers(fields)
     if "layer_types" not in fields:
         return tuple(filter(otherwise, layers))
     types = fields.list("layer_types")
-    known = {"full_attention", "sliding_attention"}
+    known = {"full_attention", kind}
     if len(types) < len(layers) or not set(types) <= known:
         raise fields.fail("layer_types", f"one of {sorted(known)} per layer is needed")
-    return tuple(i for i in layers if types[i] == "sliding_attention")
+    return tuple(i for i in layers if types[i] == kind)
+
+
+def _no_rotary_layers(fields: Fields) -> tuple[int, ...]:
+    """Those with a zero in `no_rope_layers`, or every so many of `no_rope_layer_interval`."""
+    interval = fields.positive("no_rope_layer_interval")
+    layers = _all_layers(fields)
+    turns = fields.list("no_rope_layers", [(i + 1) % interval != 0 for i in layers])
+    if len(turns) < len(layers):
+        raise fields.fail("no_rope_layers", "one number per layer is needed")
+    return tuple(i for i in layers if not turns[i])
 
 
 def _always_sliding(fields: Fields, **changes: Any) -> DecoderConfig:
@@ -123,12 +140,7 @@ def _qwen3(fields: Fields) -> DecoderConfig:
 
 
 def _smollm3(fields: Fields) -> DecoderConfig:
-    interval = fields.positive("no_rope_layer_interval")
-    layers = _all_layers(fields)
-    turns = fields.list("no_rope_layers", [(i + 1) % interval != 0 for i in layers])
-    if len(turns) < len(layers):
-        raise fields.fail("no_rope_layers", "one number per layer is needed")
-    still = tuple(i for i in layers if not turns[i])
+    still = _no_rotary_layers(fields)
     window = fields.positive("sliding_window", None)
     has_window = window is not None and fields.flag("use_sliding_window")
     sliding = _sliding_layers(fields, lambda layer: has_window and layer in still)
@@ -225,6 +237,42 @@ def _gpt_oss(fields: Fields) -> DecoderConfig:
     )
 
 
+_CHUNKED = "chunked_attention"
+
+
+def _llama4(fields: Fields) -> DecoderConfig:
+    layers, still = _all_layers(fields), _no_rotary_layers(fields)
+    step = fields.positive("interleave_moe_layer_step")
+    sparse = set(fields.integers("moe_layers", range(step - 1, len(layers), step)))
+    hidden_dim = fields.positive("intermediate_size")
+    rotary, unit_norm = read_rotary(fields), None
+    if fields.flag("use_qk_norm"):
+        # It follows the rotation there, whose magnitude it undoes: only its eps is felt otherwise.
+        unit_norm = fields.number("rms_norm_eps") / rotary.magnitude**2
+        rotary = replace(rotary, magnitude=1.0)
+    return _llama(
+        fields,
+        rotary=rotary,
+        qk_unit_norm=unit_norm,
+        no_rotary_layers=still,
+        chunked_layers=_sliding_layers(fields, lambda layer: layer not in still, _CHUNKED),
+        temperature=(
+            Temperature(fields.positive("floor_scale"), fields.number("attn_scale"))
+            if fields.flag("attn_temperature_tuning")
+            else None
+        ),
+        hidden_dim=fields.positive("intermediate_size_mlp"),
+        experts=Experts(
+            count=fields.positive("num_local_experts"),
+            per_token=fields.positive("num_experts_per_tok"),
+            hidden_dim=hidden_dim,
+            gated_inputs=True,
+            shared_dim=hidden_dim,
+        ),
+        dense_layers=tuple(i for i in layers if i not in sparse),
+    )
+
+
 def _layer_norms(fields: Fields, **changes: Any) -> DecoderConfig:
     """Before Llama: LayerNorm, and one projection in the feed-forward block, with biases."""
     return _llama(fields, layer_norm=True, gated_mlp=False, mlp_bias=True, **changes)
@@ -279,6 +327,7 @@ def _architecture(
         sharing=SHARING,
         keys=layout.key_table,
         refine=layout.refine,
+        padded=padded,
     )
 
 
@@ -308,6 +357,7 @@ def _with_head(
         read_config=read_config,
         model=TextDecoder,
         sharing=None,
+        padded=None,
         keys=layout.head_table,
         refine=lambda config, tensors: config,
     )
@@ -359,6 +409,7 @@ _LANGUAGE_MODELS = (
         Layout(GPT_OSS),
         {"num_local_experts": "num_experts"},
     ),
+    _architecture("Llama4ForCausalLM", "llama4_text", _llama4, LLAMA4_FIELDS, LLAMA4_LAYOUT),
     _architecture("PhiForCausalLM", "phi", _phi, PHI_FIELDS, PHI_LAYOUT, LAYER_NORM_NAME),
 )
 

@@ -19,12 +19,13 @@ from models.layers.attention import Attention, CacheType
 from models.layers.axes import make_bias
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding, check_length
-from models.layers.masks import Visibility, causal_mask, segment_mask
+from models.layers.masks import Chunks, Reach, Visibility, causal_mask, segment_mask
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.moe import MoE
 from models.layers.norms import LayerNorm, RMSNorm
 from models.layers.paged_cache import PagedCache, Pages, Rows, last_outputs
 from models.layers.rotary import Rotary, Turn, turn
+from models.layers.temperature import Temperature
 from models.parallel.cache_split import CacheSplit, SplitPagedCache
 from models.parallel.context import ContextParallel
 
@@ -33,9 +34,13 @@ class Positions(NamedTuple):
     """The inputs of layers that depend on positions: masks and turns have one entry per kind of
     layer."""
 
-    masks: Mapping[int | None, jax.Array | Visibility]  # by window
+    masks: Mapping[Reach, jax.Array | Visibility]  # by window
     turns: Mapping[Rotary, Turn]
     places: jax.Array  # of tokens in their texts, [T] or [B, T]
+
+    def temperature(self, of_layer: Temperature | None) -> jax.Array | None:
+        """What a layer's queries are multiplied by, [T] or [B, T]."""
+        return None if of_layer is None else of_layer.factors(self.places)
 
 
 Norm = RMSNorm | LayerNorm
@@ -53,6 +58,7 @@ class Block(nnx.Module):
         stddev = config.initializer_range
         out_stddev = stddev / (2 * config.num_layers) ** 0.5
         self.window, self.rotary = config.window(layer), config.layer_rotary(layer)
+        self.temperature = config.layer_temperature(layer)
         self.residual_multiplier = config.residual_multiplier
         self.parallel_residual = config.parallel_residual
         self.attention_norm = _norm(config)
@@ -63,9 +69,7 @@ class Block(nnx.Module):
             head_dim=config.head_dim,
             bias=config.attention_bias,
             out_bias=config.attention_out_bias,
-            head_norm=(
-                partial(_norm, config, {"head_dim": config.head_dim}) if config.qk_norm else None
-            ),
+            head_norm=_head_norm(config, layer),
             scale=config.layer_scale(layer),
             softcap=config.attention_softcap,
             has_sinks=config.attention_sinks,
@@ -87,6 +91,7 @@ class Block(nnx.Module):
             normed,
             positions.masks[self.window],
             turn=None if self.rotary is None else positions.turns[self.rotary],
+            temperature=positions.temperature(self.temperature),
             cache=cache,
             start=start,
         )
@@ -124,7 +129,9 @@ class Decoder(nnx.Module):
         self.context = self.cache_split = None
         self.vocabulary_axes = ()
 
-        def embedding(size: int = config.vocab_size, axis: str = "vocab") -> Embedding:
+        rows = config.vocab_size + config.vocab_padding
+
+        def embedding(size: int = rows, axis: str = "vocab") -> Embedding:
             return Embedding(
                 size,
                 config.dim,
@@ -142,9 +149,7 @@ class Decoder(nnx.Module):
         self.norm = _norm(config)
         self.head = None if config.tie_embeddings else embedding()
         self.head_bias = (
-            make_bias({"vocab": config.vocab_size}, config.param_dtype)
-            if config.head_bias
-            else None
+            make_bias({"vocab": rows}, config.param_dtype) if config.head_bias else None
         )
 
     def __call__(
@@ -185,12 +190,13 @@ class Decoder(nnx.Module):
             return self._positions(length, length, 0, pad, length)
         if self.context is None:
             places = jnp.arange(length)
-            return Positions(self._masks(None), self._turns(places, length), places)
+            masks = self._masks(None, places, length)
+            return Positions(masks, self._turns(places, length), places)
         if pad is not None:
             raise InputError("texts whose positions several cores share have no pad")
         whole = length * self.context.size
         places = self.context.own_positions(whole)
-        return Positions(self._masks(None), self._turns(places, whole), places)
+        return Positions(self._masks(None, places, whole), self._turns(places, whole), places)
 
     def embed(self, tokens: jax.Array, where: Positions) -> jax.Array:
         """The residual stream [B, T, D] before the first block."""
@@ -319,15 +325,23 @@ class Decoder(nnx.Module):
         """Of several texts in each row."""
         same = segment_mask(segments)
         lengths = jnp.max(jnp.where(same, places[:, None, :] + 1, 0), axis=-1, keepdims=True)
-        masks = self._masks(segments)
+        cores = 1 if self.context is None else self.context.size
+        masks = self._masks(segments, places, segments.shape[1] * cores)
         return Positions(masks, self._turns(places, lengths), places)
 
-    def _masks(self, segments: jax.Array | None) -> dict[int | None, jax.Array | Visibility]:
+    def _masks(
+        self, segments: jax.Array | None, places: jax.Array, length: int
+    ) -> dict[Reach, jax.Array | Visibility]:
         """Of whole texts. Attention itself makes masks of them: they are never in memory for the
         backward pass, and cores that share a text make those of their parts."""
-        return {window: Visibility(window, segments) for window in self._windows()}
+        return {
+            window: Visibility(None, window.segments(places, segments, length))
+            if isinstance(window, Chunks)
+            else Visibility(window, segments)
+            for window in self._windows()
+        }
 
-    def _windows(self) -> set[int | None]:
+    def _windows(self) -> set[Reach]:
         return {self.config.window(layer) for layer in range(self.config.num_layers)}
 
     def _turns(self, places: jax.Array, text_length: ArrayLike | None) -> dict[Rotary, Turn]:
@@ -345,7 +359,7 @@ class Decoder(nnx.Module):
             logits = logits / config.logit_divisor
         if config.logit_softcap is not None:
             logits = config.logit_softcap * jnp.tanh(logits / config.logit_softcap)
-        return logits
+        return logits[..., : config.vocab_size] if config.vocab_padding else logits
 
 
 def _norm(config: DecoderConfig, axes: Mapping[str, int] | None = None) -> Norm:
@@ -353,6 +367,16 @@ def _norm(config: DecoderConfig, axes: Mapping[str, int] | None = None) -> Norm:
     ((axis, size),) = (axes or {"residual": config.dim}).items()
     make = LayerNorm if config.layer_norm else partial(RMSNorm, offset=config.norm_offset)
     return make(size, eps=config.norm_eps, axis=axis, param_dtype=config.param_dtype)
+
+
+def _head_norm(config: DecoderConfig, layer: int) -> Callable[[], Norm] | None:
+    """Makes norms over each head of that layer's queries and keys, if they pass one."""
+    if config.qk_norm:
+        return partial(_norm, config, {"head_dim": config.head_dim})
+    if config.qk_unit_norm is not None and config.layer_rotary(layer) is not None:
+        eps, dtype = config.qk_unit_norm, config.param_dtype
+        return partial(RMSNorm, config.head_dim, eps=eps, has_scale=False, param_dtype=dtype)
+    return None
 
 
 def _feed_forward(

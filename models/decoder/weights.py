@@ -16,9 +16,11 @@ from models.weights.transforms import (
     FLAT,
     KERNEL,
     OUTPUT_KERNEL,
+    SAME,
     Alternating,
     Fused,
     FusedByHeads,
+    Interleaved,
     Kernel,
 )
 
@@ -137,6 +139,31 @@ GPT_OSS = (
     *LLAMA,
 )
 
+_LLAMA4_MLP = f"{_KEY}.feed_forward"
+LLAMA4 = (
+    *(
+        row(f"{_KEY}.self_attn.{key}_proj.{part}", f"{_ATTENTION}.{name}.{parameter}", transform)
+        for key, name in (("q", "query"), ("k", "key"))
+        for part, parameter, transform in (
+            ("weight", "kernel", Interleaved(KERNEL)),
+            ("bias", "bias", Interleaved(FLAT)),
+        )
+    ),
+    row(f"{_LLAMA4_MLP}.router.weight", f"{_MLP}.router", KERNEL),
+    row(
+        f"{_LLAMA4_MLP}.experts.gate_up_proj",
+        [f"{_MLP}.experts_gate", f"{_MLP}.experts_up"],
+        Fused(SAME, axis=2),
+    ),
+    row(f"{_LLAMA4_MLP}.experts.down_proj", f"{_MLP}.experts_down"),
+    *(
+        row(f"{_LLAMA4_MLP}{key}.{name}_proj.weight", f"{_MLP}{path}.{name}.kernel", KERNEL)
+        for key, path in ((".shared_expert", ".shared"), ("", ""))
+        for name in ("gate", "up", "down")
+    ),
+    *LLAMA,
+)
+
 _PHI_ATTENTION, _PHI_MLP = f"{_KEY}.self_attn", f"{_KEY}.mlp"
 PHI = (
     *norm_rows(f"{_KEY}.input_layernorm", f"{_BLOCK}.attention_norm"),
@@ -239,6 +266,12 @@ class Layout:
 _MASKS = r".*\.(attn|attention)\.(bias|masked_bias)"  # constants of early versions
 LLAMA_LAYOUT = Layout(LLAMA)
 PHI_LAYOUT = Layout(PHI, renames=((r"^(embed_tokens|layers|final_layernorm)\.", r"model.\1."),))
+LLAMA4_LAYOUT = Layout(
+    LLAMA4,
+    # Of models that read images besides.
+    renames=((r"^language_model\.", ""), (r"^(embed_tokens|layers|norm)\.", r"model.\1.")),
+    ignored=(r".*\.rotary_emb\.inv_freq", r"(vision_model|multi_modal_projector)\..*"),
+)
 GPT2_LAYOUT = Layout(
     GPT2,
     table="transformer.wte.weight",

@@ -49,8 +49,8 @@ def dot_product_attention(
 ) -> jax.Array:
     """softmax(cap(scale · query · keys + bias)) · values, the softmax in FP32.
 
-    query [B, T, N, H], keys and values [B, S, K, H] -> [B, T, N, H]. Query head n looks at
-    key-value head n // G. mask [T, S], [B, T, S] or [B, 1, S] is True where a query may look;
+    query [B, T, N, H], keys [B, S, K, H], values [B, S, K, V] -> [B, T, N, V]. Query head n looks
+    at key-value head n // G. mask [T, S], [B, T, S] or [B, 1, S] is True where a query may look;
     without one it looks everywhere. bias [N, T, S] or [B, N, T, S] is added to the scores. The
     scale is 1 / sqrt(H) unless given; cap(x) = softcap · tanh(x / softcap). sinks [N] are scores
     of one more key of each head, whose value is zero (Xiao et al., "Attention Sinks", 2023).
@@ -87,8 +87,8 @@ def dot_product_attention(
     attended = einsum_fp32("bkqs,bskh->bkqh", weights.astype(values.dtype), values)
     attended = checkpoint_name(attended, STATISTICS)
     attended = attended / checkpoint_name(total, STATISTICS)
-    attended = attended.reshape(batch, num_kv_heads, -1, length, head_dim)
-    attended = attended.transpose(0, 3, 1, 2, 4).reshape(query.shape)
+    attended = attended.reshape(batch, num_kv_heads, -1, length, values.shape[-1])
+    attended = attended.transpose(0, 3, 1, 2, 4).reshape(*query.shape[:-1], -1)
     return attended.astype(query.dtype)
 
 
@@ -195,6 +195,7 @@ class Attention(nnx.Module):
         mask: jax.Array | Visibility | None,
         *,
         turn: Turn | None = None,
+        temperature: jax.Array | None = None,
         bias: jax.Array | None = None,
     ) -> tuple[jax.Array, None]: ...
 
@@ -205,6 +206,7 @@ class Attention(nnx.Module):
         mask: jax.Array | Visibility | None,
         *,
         turn: Turn | None = None,
+        temperature: jax.Array | None = None,
         cache: CacheType,
         start: ArrayLike = 0,
         bias: jax.Array | None = None,
@@ -216,12 +218,14 @@ class Attention(nnx.Module):
         mask: jax.Array | Visibility | None,
         *,
         turn: Turn | None = None,
+        temperature: jax.Array | None = None,
         cache: Cache | None = None,
         start: ArrayLike = 0,
         bias: jax.Array | None = None,
     ) -> tuple[jax.Array, Cache | None]:
         """x [B, T, D], mask and bias as in `dot_product_attention` -> ([B, T, D], the updated
-        cache). Without a turn, positions do not matter.
+        cache). Without a turn, positions do not matter. Queries are multiplied by temperature [T]
+        or [B, T], if there is any.
 
         Without a cache S = T; with one, x stands in slots start … start + T - 1.
         """
@@ -230,6 +234,8 @@ class Attention(nnx.Module):
         else:
             query, key, value = self.query(x), self.key(x), self.value(x)
         query = self._prepare(query, self.query_norm, turn)
+        if temperature is not None:
+            query = (query * temperature[..., None, None]).astype(query.dtype)
         written = KVCache(self._prepare(key, self.key_norm, turn), value)
         if cache is not None:
             cache = cache.write(*written, start)

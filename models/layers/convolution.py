@@ -1,6 +1,7 @@
 """Convolution over one or two axes, channels last."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import jax
 from flax import nnx
@@ -17,8 +18,13 @@ LAYOUTS: Mapping[int, tuple[str, str, str]] = {
 WINDOW_AXES: Mapping[int, tuple[str, ...]] = {1: ("window",), 2: ("height", "width")}
 
 
+Padding = int | tuple[int, int] | Literal["SAME"]
+"""Zeros on both sides of an axis; "SAME" = as few as needed, the odd one behind, so that the size
+is divided by the stride and rounded up."""
+
+
 class Conv(nnx.Module):
-    """y[b, p, o] = Σ x[b, stride · p - padding + w, i] · kernel[w, i, o] (+ bias[o]).
+    """y[b, p, o] = Σ x[b, stride · p - padding + dilation · w, i] · kernel[w, i, o] (+ bias[o]).
 
     x [B, *space, in_channels] -> [B, *space', out_channels]; the kernel is
     [*window, in_channels / groups, out_channels], and i runs over the channels of o's group. Zeros
@@ -33,7 +39,8 @@ class Conv(nnx.Module):
         window: Sequence[int],
         *,
         stride: int | Sequence[int] = 1,
-        padding: int | tuple[int, int] = 0,
+        dilation: int = 1,
+        padding: Padding = 0,
         groups: int = 1,
         bias: bool = True,
         axes: tuple[str, str] = ("channels", "dim"),
@@ -44,7 +51,7 @@ class Conv(nnx.Module):
         axes_moved = len(window)
         self.stride = (stride,) * axes_moved if isinstance(stride, int) else tuple(stride)
         self.padding = (padding, padding) if isinstance(padding, int) else padding
-        self.groups = groups
+        self.groups, self.dilation = groups, dilation
         shape = (*window, in_channels // groups, out_channels)
         self.kernel = nnx.Param(
             stddev * jax.random.normal(rngs.params(), shape, param_dtype),
@@ -57,7 +64,8 @@ class Conv(nnx.Module):
             x,
             self.kernel[...].astype(x.dtype),
             self.stride,
-            [self.padding] * len(self.stride),
+            self.padding if self.padding == "SAME" else [self.padding] * len(self.stride),
+            rhs_dilation=(self.dilation,) * len(self.stride),
             dimension_numbers=LAYOUTS[len(self.stride)],
             feature_group_count=self.groups,
         )

@@ -1,4 +1,4 @@
-"""What convolutional backbones put out."""
+"""What backbones of images put out."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,15 @@ import jax
 
 
 class FeatureMap(NamedTuple):
-    """The outputs of a backbone."""
+    """The outputs of a convolutional backbone."""
 
     hidden: jax.Array  # [B, H', W', C] of the last stage
     pooled: jax.Array  # [B, C], its mean over the image
+
+
+class ImageFeatures(NamedTuple):
+    """The outputs of a transformer over patches."""
+
+    # [B, T, D] in the order of the tokens, after the last norm unless that is of the mean alone
+    hidden: jax.Array
+    pooled: jax.Array | None  # [B, P], if the model has a pooler

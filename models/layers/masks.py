@@ -3,17 +3,41 @@
 Positions here are slots: places in the (padded) text or in the cache.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 
+@dataclass(frozen=True)
+class Chunks:
+    """A position sees those of its own chunk alone; texts are cut every `size` positions."""
+
+    size: int
+
+    def segments(self, places: jax.Array, segments: jax.Array | None, length: int) -> jax.Array:
+        """Numbers of chunks [1 or B, T] of tokens at these places [T] or [B, T], which are below
+        `length`; of several texts in a row, with segments [B, T], each has chunks of its own."""
+        chunks = jnp.atleast_2d(places // self.size)
+        return chunks if segments is None else segments * (-(-length // self.size)) + chunks
+
+    def mask(self, query_places: jax.Array, key_places: jax.Array) -> jax.Array:
+        """True where both are in one chunk: places [..., T] and [..., S] -> [..., T, S]."""
+        keys = (key_places // self.size)[..., None, :]
+        return (query_places // self.size)[..., None] == keys
+
+
+Reach = int | Chunks | None
+"""How far before it a query sees: a window of so many positions, itself included; its chunk; or
+the whole text."""
+
+
 class Visibility(NamedTuple):
     """What a position of a text sees of it: itself, and what is before it."""
 
     window: int | None = None  # that many positions at most, itself included
-    segments: jax.Array | None = None  # [B, T]: only those with its own number
+    segments: jax.Array | None = None  # [B or 1, T]: only those with its own number
 
     def mask(self, length: int) -> jax.Array:
         """[T, T], or [B, T, T] with segments."""
@@ -25,18 +49,21 @@ def causal_mask(
     query_slots: jax.Array,
     key_slots: jax.Array,
     *,
-    window: int | None = None,
+    window: Reach = None,
     pad: jax.Array | None = None,
     segments: jax.Array | None = None,
 ) -> jax.Array:
-    """mask[t, s] = key_slots[s] <= query_slots[t], and less than `window` before it.
+    """mask[t, s] = key_slots[s] <= query_slots[t], and within the reach of `window`.
 
     query_slots [T], key_slots [S] -> [T, S]; with query_slots of each row [B, T], with pad [B], the
     number of unused slots at the beginning of each row, or with segments [B, T], where T = S,
     [B, T, S].
     """
     mask = key_slots <= query_slots[..., None]
-    if window is not None:
+    if isinstance(window, Chunks):
+        before = 0 if pad is None else pad[:, None]
+        mask = mask & window.mask(query_slots - before, key_slots - before)
+    elif window is not None:
         mask &= key_slots > query_slots[..., None] - window
     if pad is not None:
         mask = mask & (key_slots >= pad[:, None])[:, None, :]

@@ -17,6 +17,7 @@ from jax.typing import DTypeLike
 from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.axes import make_bias
+from models.layers.mlp import GatedMLP
 from models.layers.narrow import HasNarrow, Narrow, narrow_name
 
 
@@ -48,6 +49,10 @@ class Experts:
     capacity_factor: float | None = None
     biases: bool = False  # of the router and of the experts
     clamped: ClampedSwish | None = None  # in place of act(gate) · up
+    # The weight of an expert is the sigmoid of its score, and multiplies what it reads, not what it
+    # puts out (Llama 4).
+    gated_inputs: bool = False
+    shared_dim: int | None = None  # width of one more expert, which every token visits
 
     def __post_init__(self) -> None:
         if not 0 < self.per_token <= self.count:
@@ -84,15 +89,19 @@ _EXPERTS = ("experts_gate", "experts_up", "experts_down")
 class MoE(nnx.Module, HasNarrow):
     """y = Σ weight_e · down_e(act(gate_e(x)) · up_e(x)) over the experts e that the router picks.
 
-    Shazeer et al., 2017; the weights are the softmax over all experts, in FP32. `mix`, the function
-    of that name at first, takes tokens to experts and back. `experts_…_narrow`, None at first, make
-    narrow kernels of the experts'. `axes`, () at first, are mesh axes whose cores have a part of
-    each expert's width, and add up what they make.
+    Shazeer et al., 2017; the weights are the softmax over all experts, in FP32. With gated inputs
+    y = Σ expert_e(sigmoid(score_e) · x) instead. A shared expert adds what it makes of every token
+    (Dai et al., "DeepSeekMoE", 2024).
+
+    `mix`, the function of that name at first, takes tokens to experts and back. `experts_…_narrow`,
+    None at first, make narrow kernels of the experts'. `axes`, () at first, are mesh axes whose
+    cores have a part of each expert's width, and add up what they make.
     """
 
     mix: Mix
     axes: tuple[str, ...]
     router_bias: nnx.Param[jax.Array] | None
+    shared: GatedMLP | None
 
     def __init__(
         self,
@@ -130,17 +139,32 @@ class MoE(nnx.Module, HasNarrow):
             setattr(self, name, nnx.data(bias))
         for name in _EXPERTS:
             setattr(self, narrow_name(name), nnx.data(None))
+        self.shared = nnx.data(None)
+        if experts.shared_dim is not None:
+            self.shared = GatedMLP(
+                dim,
+                experts.shared_dim,
+                act=act,
+                stddev=stddev,
+                out_stddev=out_stddev,
+                param_dtype=param_dtype,
+                rngs=rngs,
+            )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """x [B, T, D] -> [B, T, D]."""
         weights, chosen = self.route(x)
-        return self.mix(self.experts, x, weights, chosen, self._visit).astype(x.dtype)
+        y = self.mix(self.experts, x, weights, chosen, self._visit).astype(x.dtype)
+        return y if self.shared is None else y + self.shared(x)
 
     def route(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """x [..., D] -> the weights, FP32, and numbers of each token's experts [..., K]."""
         logits = jnp.dot(x, self.router[...].astype(x.dtype))
         if self.router_bias is not None:
             logits = logits + self.router_bias[...].astype(x.dtype)
+        if self.experts.gated_inputs:
+            scores, chosen = jax.lax.top_k(logits.astype(jnp.float32), self.experts.per_token)
+            return jax.nn.sigmoid(scores), chosen
         probabilities = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
         weights, chosen = jax.lax.top_k(probabilities, self.experts.per_token)
         if self.experts.normalize:
@@ -188,7 +212,7 @@ def mix(
     """Σ weight · expert(x) over the experts chosen: x [B, T, D], weights and chosen [B, T, K] ->
     FP32 [B, T, D]."""
     blocks = assign(chosen, experts)
-    return mixed(x, weights, blocks, lambda slots: visit(slots, blocks.expert))
+    return mixed(experts, x, weights, blocks, lambda slots: visit(slots, blocks.expert))
 
 
 class Blocks(NamedTuple):
@@ -201,17 +225,21 @@ class Blocks(NamedTuple):
 
 
 def mixed(
+    experts: Experts,
     x: jax.Array,
     weights: jax.Array,
     blocks: Blocks,
     visit: Callable[[jax.Array], jax.Array],
 ) -> jax.Array:
     """The weighted sums [B, T, D], FP32, of what `visit` makes of the slots [M, C, D] that tokens
-    x [B, T, D] are put into."""
+    x [B, T, D] are put into; with gated inputs the sums of what it makes of weighted tokens."""
     tokens, per_token = x.reshape(-1, x.shape[-1]), weights.shape[-1]
     # An assignment without a slot lies beyond the end: it is not written, and reads zeros.
     slots = jnp.zeros((blocks.number * blocks.size, tokens.shape[1]), tokens.dtype)
     visitors = jnp.repeat(tokens, per_token, axis=0)
+    if experts.gated_inputs:
+        visitors = visitors * weights.reshape(-1, 1).astype(x.dtype)
+        weights = jnp.ones_like(weights)
     slots = slots.at[blocks.slot].set(visitors, mode="drop", unique_indices=True)
     results = visit(slots.reshape(blocks.number, blocks.size, -1)).reshape(slots.shape)
     results = results.at[blocks.slot].get(mode="fill", fill_value=0)

@@ -12,8 +12,11 @@ class RMSNorm(nnx.Module):
     """y = x / sqrt(mean(x²) + eps) · (offset + scale) over the last axis.
 
     Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, with eps inside the root as
-    in Llama. The offset is 1 in Gemma, whose scales are stored around zero.
+    in Llama. The offset is 1 in Gemma, whose scales are stored around zero. The scale can be left
+    out.
     """
+
+    scale: nnx.Param[jax.Array] | None
 
     def __init__(
         self,
@@ -21,15 +24,21 @@ class RMSNorm(nnx.Module):
         *,
         eps: float,
         offset: float = 0.0,
+        has_scale: bool = True,
         axis: str = "residual",
         param_dtype: DTypeLike,
     ) -> None:
         self.eps, self.offset = eps, offset
-        self.scale = nnx.Param(jnp.full((dim,), 1 - offset, param_dtype), axes=(axis,))
+        self.scale = nnx.data(None)
+        if has_scale:
+            scale = nnx.Param(jnp.full((dim,), 1 - offset, param_dtype), axes=(axis,))
+            self.scale = nnx.data(scale)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x32 = x.astype(jnp.float32)
         inverse_rms = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + self.eps)
+        if self.scale is None:
+            return (x32 * inverse_rms).astype(x.dtype)
         scale = self.scale[...].astype(jnp.float32)
         if self.offset:
             scale = self.offset + scale

@@ -42,7 +42,7 @@ class ExpertParallel:
             made = visit(slots, None)
             return jax.lax.all_to_all(made, AXIS, split_axis=1, concat_axis=0, tiled=True)
 
-        return mixed(x, weights, blocks, there_and_back)
+        return mixed(experts, x, weights, blocks, there_and_back)
 
 
 def _all_visits(
@@ -56,5 +56,5 @@ def _all_visits(
     expert = chosen - jax.lax.axis_index(AXIS) * own
     expert = jnp.where((expert >= 0) & (expert < own), expert, own)
     blocks = assign_all(expert, own, share=cores)
-    sums = mixed(x, weights, blocks, lambda slots: visit(slots, blocks.expert))
+    sums = mixed(experts, x, weights, blocks, lambda slots: visit(slots, blocks.expert))
     return jax.lax.psum_scatter(sums, AXIS, scatter_dimension=0, tiled=True)

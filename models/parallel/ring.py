@@ -122,14 +122,14 @@ def ring_attention(
     """A core's part of softmax(score(query, keys)) · values, within a `jax.shard_map`.
 
     query [B, T, N, H], keys and values [B, T, K, H] -> [B, T, N, H]; T is a multiple of P. With
-    segments [B, T], a query sees keys of its own number only.
+    segments [B or 1, T], a query sees keys of its own number only.
     """
     batch, length, _, width = query.shape
     split = (batch, ring.parts, length // ring.parts)
     grouped = query.reshape(*split, keys.shape[2], -1, width).transpose(1, 0, 3, 4, 2, 5)
     keys, values = (x.reshape(*split, -1, width).transpose(1, 0, 3, 2, 4) for x in (keys, values))
     if segments is not None:
-        segments = segments.reshape(split).transpose(1, 0, 2)
+        segments = jnp.broadcast_to(segments, (batch, length)).reshape(split).transpose(1, 0, 2)
     block = Block(keys, values, segments)
     attended = _attend(ring, scoring, grouped.reshape(*grouped.shape[:3], -1, width), block)
     return attended.reshape(grouped.shape).transpose(1, 0, 4, 2, 3, 5).reshape(query.shape)

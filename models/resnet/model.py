@@ -13,42 +13,30 @@ from flax import nnx
 
 from models.layers.activations import activation
 from models.layers.classifier import classify
-from models.layers.convolution import Conv
+from models.layers.conv_norm import ConvNorm
 from models.layers.feature_map import FeatureMap
 from models.layers.linear import Linear
-from models.layers.norms import BatchNorm
 from models.layers.pixels import check_pixels
 from models.resnet.config import REDUCTION, ResNetConfig
 
 
-class ConvNorm(nnx.Module):
-    """A convolution without bias that keeps the size up to its stride, and a batch norm; the
-    channels of both are split."""
-
-    def __init__(
-        self,
-        config: ResNetConfig,
-        channels: tuple[int, int],  # before and after
-        window: int,
-        stride: int,
-        rngs: nnx.Rngs,
-    ) -> None:
-        self.convolution = Conv(
-            *channels,
-            (window, window),
-            stride=stride,
-            padding=window // 2,
-            bias=False,
-            axes=("channels", "hidden_dim"),
-            # He et al., "Delving Deep into Rectifiers", 2015, by the outputs of the window.
-            stddev=math.sqrt(2 / (channels[1] * window * window)),
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
-        self.norm = BatchNorm(channels[1], axis="hidden_dim", param_dtype=config.param_dtype)
-
-    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        return self.norm(self.convolution(x), train=train)
+def _conv_norm(
+    config: ResNetConfig,
+    channels: tuple[int, int],  # before and after
+    window: int,
+    stride: int,
+    rngs: nnx.Rngs,
+) -> ConvNorm:
+    """A convolution and a norm; the channels of both are split."""
+    return ConvNorm(
+        *channels,
+        window,
+        stride=stride,
+        # He et al., "Delving Deep into Rectifiers", 2015, by the outputs of the window.
+        stddev=math.sqrt(2 / (channels[1] * window * window)),
+        param_dtype=config.param_dtype,
+        rngs=rngs,
+    )
 
 
 class Block(nnx.Module):
@@ -60,25 +48,25 @@ class Block(nnx.Module):
     ) -> None:
         self.act = config.act
         self.shortcut = (
-            ConvNorm(config, (in_channels, channels), 1, stride, rngs)
+            _conv_norm(config, (in_channels, channels), 1, stride, rngs)
             if in_channels != channels or stride != 1
             else None
         )
         self.layers = nnx.List(
             [
-                ConvNorm(config, pair, window, step, rngs)
+                _conv_norm(config, pair, window, step, rngs)
                 for pair, window, step in _convolutions(config, in_channels, channels, stride)
             ]
         )
 
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
         act = activation(self.act)
-        residual = x if self.shortcut is None else self.shortcut(x, train)
+        residual = x if self.shortcut is None else self.shortcut(x, train=train)
         last = len(self.layers) - 1
         for i, layer in enumerate(self.layers):
             # As published, the convolutions inside a block are followed by a ReLU; `act` is what
             # follows the sum.
-            x = layer(x, train) if i == last else jax.nn.relu(layer(x, train))
+            x = layer(x, train=train) if i == last else jax.nn.relu(layer(x, train=train))
         return act(x + residual)
 
 
@@ -99,7 +87,7 @@ class ResNet(nnx.Module):
 
     def __init__(self, config: ResNetConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
-        self.stem = ConvNorm(config, (config.num_channels, config.stem_channels), 7, 2, rngs)
+        self.stem = _conv_norm(config, (config.num_channels, config.stem_channels), 7, 2, rngs)
         widths = (config.stem_channels, *config.stage_channels)
         self.stages = nnx.List(
             [
@@ -131,7 +119,7 @@ class ResNet(nnx.Module):
         """
         config = self.config
         check_pixels(pixels, None, config.num_channels)
-        x = activation(config.act)(self.stem(pixels.astype(config.dtype), train))
+        x = activation(config.act)(self.stem(pixels.astype(config.dtype), train=train))
         x = nnx.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         for stage in self.stages:
             for block in stage:

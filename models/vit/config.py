@@ -41,6 +41,7 @@ class ViTConfig:
     norm_eps: float = setting(
         "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-12
     )
+    stride: tuple[int, int] | None = None  # from patch to patch, in pixels; None = patch_size
     key_bias: bool = True  # of the keys, if queries and values have one
     absolute_positions: bool = True  # a table of positions
     relative_positions: bool = False  # BEiT: a bias of the scores in every block
@@ -89,8 +90,13 @@ class ViTConfig:
     @property
     def window(self) -> tuple[int, int]:
         """Rows and columns of patches."""
-        (height, width), (patch_height, patch_width) = self.image_size, self.patch_size
-        return height // patch_height, width // patch_width
+        rows, columns = (
+            (size - patch) // step + 1
+            for size, patch, step in zip(
+                self.image_size, self.patch_size, self.stride or self.patch_size, strict=True
+            )
+        )
+        return rows, columns
 
     @property
     def num_extra_tokens(self) -> int:

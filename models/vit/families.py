@@ -17,15 +17,15 @@ from models.weights.fields import Fields, count_labels, read_dtype
 from models.weights.table import Row
 
 
-def _vit(fields: Fields, **changes: Any) -> ViTConfig:
+def read_vit(fields: Fields, **changes: Any) -> ViTConfig:
     """The fields that all variants share; `changes` replaces some."""
     dtype = read_dtype(fields)
     given = {"dtype": dtype, "param_dtype": dtype, **changes}
     return ViTConfig(**read_settings(ViTConfig, fields, given=given))
 
 
-def _features(fields: Fields, **changes: Any) -> ViTConfig:
-    return _vit(
+def read_features(fields: Fields, **changes: Any) -> ViTConfig:
+    return read_vit(
         fields,
         pooler_dim=fields.positive("pooler_output_size", fields.positive("hidden_size")),
         pooler_act=fields.text("pooler_act", "tanh"),
@@ -34,12 +34,12 @@ def _features(fields: Fields, **changes: Any) -> ViTConfig:
 
 
 def _classifier(fields: Fields, **changes: Any) -> ViTConfig:
-    return _vit(fields, num_labels=count_labels(fields), **changes)
+    return read_vit(fields, num_labels=count_labels(fields), **changes)
 
 
 def _beit(fields: Fields, *, is_classifier: bool) -> ViTConfig:
     scale = fields.number("layer_scale_init_value")
-    return _vit(
+    return read_vit(
         fields,
         num_labels=count_labels(fields) if is_classifier else None,
         qkv_bias=True,
@@ -90,9 +90,9 @@ _BEIT: dict[str, Any] = {
 _TWO_HEADS: dict[str, Any] = {"distilled": True, "distilled_classifier": True}
 
 ARCHITECTURES = (
-    _architecture("ViTModel", "vit", _features),
+    _architecture("ViTModel", "vit", read_features),
     _architecture("ViTForImageClassification", "vit", _classifier, "vit.", CLASSIFIER),
-    _architecture("DeiTModel", "deit", partial(_features, **_DISTILLED)),
+    _architecture("DeiTModel", "deit", partial(read_features, **_DISTILLED)),
     _architecture(
         "DeiTForImageClassification",
         "deit",

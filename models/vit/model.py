@@ -5,8 +5,6 @@ attention knows distances (Bao et al., 2022).
 Axis names: B batch, H height, W width, C channels, T tokens, D model width, L labels.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -15,18 +13,11 @@ from models.layers.activations import activation
 from models.layers.blocks import Block
 from models.layers.classifier import classify
 from models.layers.convolution import Conv
+from models.layers.feature_map import ImageFeatures
 from models.layers.linear import Linear
 from models.layers.pixels import check_pixels
 from models.layers.relative import WindowBias
 from models.vit.config import ViTConfig
-
-
-class ImageFeatures(NamedTuple):
-    """The outputs of a backbone."""
-
-    # [B, T, D] in the order of the tokens, after the last norm unless that is of the mean alone
-    hidden: jax.Array
-    pooled: jax.Array | None  # [B, P], if the model has a pooler
 
 
 class ViT(nnx.Module):
@@ -38,7 +29,7 @@ class ViT(nnx.Module):
             config.num_channels,
             config.dim,
             config.patch_size,
-            stride=config.patch_size,
+            stride=config.stride or config.patch_size,
             stddev=config.initializer_range,
             param_dtype=config.param_dtype,
             rngs=rngs,
@@ -82,16 +73,7 @@ class ViT(nnx.Module):
     def features(self, pixels: jax.Array) -> ImageFeatures:
         """The features of pixels [B, H, W, C], which have the config's size."""
         config = self.config
-        check_pixels(pixels, config.image_size, config.num_channels)
-        patches = self.patches(pixels.astype(config.dtype))
-        patches = patches.reshape(patches.shape[0], -1, config.dim)
-        tokens = [t for t in (self.class_token, self.distillation_token) if t is not None]
-        extra = [jnp.tile(t[...].astype(patches.dtype), (len(patches), 1, 1)) for t in tokens]
-        x = jnp.concatenate([*extra, patches], axis=1)
-        if self.positions is not None:
-            x = x + self.positions[...].astype(patches.dtype)
-        for block, bias in zip(self.blocks, self._biases(), strict=True):
-            x = block(x, bias=bias)
+        x = self.block_outputs(pixels)[-1]
         if config.pooling == "mean":
             mean = jnp.mean(x[:, 1:].astype(jnp.float32), axis=1)
             return ImageFeatures(x, self.norm(mean.astype(x.dtype)))
@@ -101,6 +83,23 @@ class ViT(nnx.Module):
         if self.pooler is None:
             return ImageFeatures(hidden, None)
         return ImageFeatures(hidden, activation(config.pooler_act)(self.pooler(hidden[:, 0])))
+
+    def block_outputs(self, pixels: jax.Array) -> list[jax.Array]:
+        """What every block makes of pixels [B, H, W, C]: [B, T, D] each, after no norm."""
+        config = self.config
+        check_pixels(pixels, config.image_size, config.num_channels)
+        patches = self.patches(pixels.astype(config.dtype))
+        patches = patches.reshape(patches.shape[0], -1, config.dim)
+        tokens = [t for t in (self.class_token, self.distillation_token) if t is not None]
+        extra = [jnp.tile(t[...].astype(patches.dtype), (len(patches), 1, 1)) for t in tokens]
+        x = jnp.concatenate([*extra, patches], axis=1)
+        if self.positions is not None:
+            x = x + self.positions[...].astype(patches.dtype)
+        outputs = []
+        for block, bias in zip(self.blocks, self._biases(), strict=True):
+            x = block(x, bias=bias)
+            outputs.append(x)
+        return outputs
 
     def _biases(self) -> list[jax.Array | None]:
         """Of the scores, for each block."""

@@ -87,9 +87,16 @@ class Fields:
             raise self._fault(name, values, "a list of integers")
         return values if values is None else tuple(values)
 
-    def positive_numbers(self, name: str) -> tuple[float, ...]:
+    def flags(self, name: str, default: Any = _REQUIRED) -> tuple[bool, ...]:
+        """A list of true and false."""
+        values = self.list(name, default)
+        if not all(isinstance(value, bool) for value in values):
+            raise self._fault(name, values, "a list of true and false")
+        return tuple(values)
+
+    def positive_numbers(self, name: str, default: Any = _REQUIRED) -> tuple[float, ...]:
         """A list of finite numbers above zero."""
-        values = self.list(name)
+        values = self.list(name, default)
         if not all(type(value) in (int, float) and 0 < value < math.inf for value in values):
             raise self._fault(name, values, "a list of numbers above zero")
         return tuple(map(float, values))

@@ -34,8 +34,11 @@ def load_parameters(
     parameters: Parameters,
     shardings: Mapping[str, Sharding],
     on_tensor: OnTensor | None = None,
+    *,
+    padded: Parameters | None = None,
 ) -> Parameters:
-    """The parameters, given as anything with shape and dtype, with the values of the files.
+    """The parameters, given as anything with shape and dtype, with the values of the files. With
+    `padded`, in the same form, zeros stand behind them.
 
     Raises WeightsError if a tensor is missing, unknown, or of a wrong shape or kind: everything is
     checked before anything is read.
@@ -48,7 +51,8 @@ def load_parameters(
     for group in groups:
         _check(group, parameters, shapes)
     wanted = [(group, name) for group in groups for name in group.parameters]
-    make = partial(_make, parameters=parameters, shapes=shapes, shardings=shardings)
+    larger = {name: tuple(leaf.shape) for name, leaf in (padded or parameters).items()}
+    make = partial(_make, parameters=parameters, shapes=shapes, padded=larger, shardings=shardings)
     loaded = {}
     with ThreadPoolExecutor(THREADS) as pool:
         for array, (_, name) in zip(
@@ -106,10 +110,11 @@ def _make(
     *,
     parameters: Parameters,
     shapes: Mapping[str, Shape],
+    padded: Mapping[str, Shape],
     shardings: Mapping[str, Sharding],
 ) -> jax.Array:
     """One of the group's parameters, on its devices."""
-    shape, dtype, sharding = shapes[name], np.dtype(parameters[name].dtype), shardings[name]
+    shape, dtype, sharding = padded[name], np.dtype(parameters[name].dtype), shardings[name]
     skip = 1 if group.is_stacked else 0
     part_shapes = [shapes[parameter][skip:] for parameter in group.parameters]
     which = group.parameters.index(name)
@@ -125,7 +130,18 @@ def _make(
         return stacked([part(place)[index[1:]] for place in places])
 
     shards = [
-        put(read(index), dtype, SingleDeviceSharding(device, memory_kind=sharding.memory_kind))
+        put(
+            _filled(read(index), index, shape),
+            dtype,
+            SingleDeviceSharding(device, memory_kind=sharding.memory_kind),
+        )
         for device, index in sharding.addressable_devices_indices_map(shape).items()
     ]
     return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+
+
+def _filled(values: np.ndarray, index: Index, shape: Shape) -> np.ndarray:
+    """A part of a parameter of that shape, with zeros where its values end earlier."""
+    sizes = [len(range(size)[part]) for part, size in zip(index, shape, strict=True)]
+    missing = [size - there for size, there in zip(sizes, values.shape, strict=True)]
+    return np.pad(values, [(0, size) for size in missing]) if any(missing) else values

@@ -1,9 +1,10 @@
 """Rows of key tables for the layers that most families have."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from models.weights.table import Row, row
-from models.weights.transforms import KERNEL, SAME, Transform
+from models.weights.transforms import CONV_2D, FLAT, KERNEL, OUTPUT_KERNEL, SAME, Transform
 
 
 def dense_rows(
@@ -18,3 +19,49 @@ def norm_rows(key: str, parameter: str) -> Iterator[Row]:
     """A LayerNorm."""
     yield row(f"{key}.weight", f"{parameter}.scale")
     yield row(f"{key}.bias", f"{parameter}.bias")
+
+
+def batch_norm_rows(key: str, parameter: str) -> Iterator[Row]:
+    """A batch norm with its running statistics."""
+    yield from norm_rows(key, parameter)
+    yield row(f"{key}.running_mean", f"{parameter}.mean")
+    yield row(f"{key}.running_var", f"{parameter}.variance")
+
+
+def conv_norm_rows(key: str, parameter: str, norm: str = "normalization") -> Iterator[Row]:
+    """A convolution without bias and its batch norm, which is called `norm` in the file."""
+    yield row(f"{key}.convolution.weight", f"{parameter}.convolution.kernel", CONV_2D)
+    yield from batch_norm_rows(f"{key}.{norm}", f"{parameter}.norm")
+
+
+class BlockNames(NamedTuple):
+    """What the parts of a pre-norm block of images are called in a file."""
+
+    heads: tuple[str, str, str]  # queries, keys, values
+    output: str = "attention.output.dense"
+    up: str = "intermediate.dense"
+    down: str = "output.dense"
+    norms: tuple[str, str] = ("layernorm_before", "layernorm_after")
+
+
+FILE_BLOCK = BlockNames(
+    ("attention.attention.query", "attention.attention.key", "attention.attention.value")
+)
+# What transformers 5 holds in memory, and saves if asked to.
+MEMORY_BLOCK = BlockNames(
+    ("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+    "attention.o_proj",
+    "mlp.fc1",
+    "mlp.fc2",
+)
+
+
+def block_rows(layer: str, block: str, names: BlockNames) -> Iterator[Row]:
+    """A block of models/layers/blocks.py."""
+    for theirs, ours in zip(names.heads, ("query", "key", "value"), strict=True):
+        yield from dense_rows(f"{layer}.{theirs}", f"{block}.attention.{ours}", bias=FLAT)
+    yield from dense_rows(f"{layer}.{names.output}", f"{block}.attention.output", OUTPUT_KERNEL)
+    yield from dense_rows(f"{layer}.{names.up}", f"{block}.mlp.up")
+    yield from dense_rows(f"{layer}.{names.down}", f"{block}.mlp.down")
+    for theirs, ours in zip(names.norms, ("attention_norm", "mlp_norm"), strict=True):
+        yield from norm_rows(f"{layer}.{theirs}", f"{block}.{ours}")

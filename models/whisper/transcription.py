@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from models.constraints import Constraints, Ending
 from models.errors import ConfigError, GenerationError
-from models.generate import Ending, generate
+from models.generate import generate
 from models.parameters import merge
 from models.sampling import Sampling
 from models.weights.fields import GENERATION_FILE, Fields, read_fields
@@ -160,10 +161,9 @@ def continue_prompts(
         prompt,
         max_new_tokens=max_new_tokens,
         context=config.max_seq_len,
-        sampling=Sampling(
-            temperature=temperature,
-            suppressed=instructions.suppressed,
-            first_suppressed=instructions.first_suppressed,
+        sampling=Sampling(temperature=temperature),
+        constraints=Constraints(
+            suppressed=instructions.suppressed, first_suppressed=instructions.first_suppressed
         ),
         ending=Ending(instructions.end_tokens, instructions.pad_token),
         key=jax.random.key(0) if key is None else key,

@@ -10,6 +10,7 @@ from neuronjax import __version__
 from neuronjax.cli import (
     doctor,
     estimate,
+    fit,
     launch,
     lint,
     lower,
@@ -29,6 +30,7 @@ from neuronjax.errors import NeuronError
 COMMANDS: dict[str, Command] = {
     "doctor": doctor.COMMAND,
     "estimate": estimate.COMMAND,
+    "fit": fit.COMMAND,
     "launch": launch.COMMAND,
     "lint": lint.COMMAND,
     "lower": lower.COMMAND,

@@ -95,8 +95,8 @@ def _kernel(place: str) -> nki.Kernel:
 
 
 def _check(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
-    program, _ = kernel.trace(*arrays, chip=chip)
-    return f"{program.name}: nothing that {chip} would refuse"
+    traced = kernel.trace(*arrays, chip=chip)
+    return "\n".join([f"{traced.program.name}: nothing that {chip} would refuse", *traced.notes])
 
 
 def _bench(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
@@ -115,7 +115,7 @@ def _bench(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
 
 
 def _print(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
-    return text_of(kernel.trace(*arrays, chip=chip)[0])
+    return text_of(kernel.trace(*arrays, chip=chip).program)
 
 
 ACTIONS: Mapping[str, Callable[[nki.Kernel, list[np.ndarray], str], str]] = {

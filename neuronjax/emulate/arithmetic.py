@@ -25,6 +25,13 @@ def once_rounded(function: Callable[..., Array]) -> Callable[..., Array]:
     return rounded
 
 
+def power(x: Array, y: Array) -> Array:
+    """IEEE 754's pow. For one exponent of 0.5 that is broadcast numpy takes the square root, which
+    differs for -0 and -inf."""
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    return np.power(x, np.array(np.broadcast_to(y, shape)))
+
+
 def truth(function: Binary) -> Binary:
     """The results of a comparison as 0.0 and 1.0."""
     return lambda x, y: function(x, y).astype(np.float32)
@@ -59,7 +66,7 @@ ARITHMETIC: Mapping[AluOp, Binary] = {
     AluOp.LOGICAL_AND: truth(np.logical_and),
     AluOp.LOGICAL_OR: truth(np.logical_or),
     AluOp.LOGICAL_XOR: truth(np.logical_xor),
-    AluOp.POWER: once_rounded(np.power),
+    AluOp.POWER: once_rounded(power),
     AluOp.ABS_MAX: lambda x, y: np.maximum(np.abs(x), np.abs(y)),
     AluOp.ABS_MIN: lambda x, y: np.minimum(np.abs(x), np.abs(y)),
     AluOp.ABS: lambda x, _: np.abs(x),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from neuronjax.emulate.arithmetic import power
 from neuronjax.program.operators import CustomFunction
 
 Array = np.ndarray
@@ -179,7 +180,7 @@ FLOAT: Mapping[CustomFunction, Function] = {
     CustomFunction.FLOOR: np.floor,
     CustomFunction.IS_FINITE: np.isfinite,
     CustomFunction.LOG_PLUS_ONE: np.log1p,
-    CustomFunction.POWER: np.power,
+    CustomFunction.POWER: power,
     CustomFunction.REMAINDER: np.fmod,
     CustomFunction.ROUND_NEAREST_AFZ: _round_away,
     CustomFunction.ROUND_NEAREST_EVEN: np.rint,

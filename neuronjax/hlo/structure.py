@@ -5,9 +5,10 @@ Every function needs the module's MLIR context to be current.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+from neuronjax.hlo import location
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.calls import CallGraph, callee_of
 from neuronjax.jaxlib_api.mlir import ir
@@ -42,37 +43,43 @@ def set_terminator(block: Any, operands: Sequence[Any]) -> None:
     old.erase()
 
 
-def inline_calls(module: ir.Module) -> None:
-    """Replaces every call in main by the ops of the called function, and removes the functions.
+def inline_calls(module: ir.Module, is_chosen: Callable[[str], bool] = lambda name: True) -> None:
+    """Replaces the calls of all functions whose names are chosen by their ops, and removes those
+    functions. By default nothing remains but main and what nobody calls.
 
     The location of an inlined op is its own, called from the call's; in functions made from JAX's
     own code it is the call's, because JAX traces them once for all callers.
     """
-    graph = CallGraph(module)
-    main = hlo.main_function(module)
+    main = hlo.main_function(module).operation
     functions = {
-        op.name.value: op.operation
+        ir.StringAttr(op.attributes["sym_name"]).value: op.operation
         for op in module.body.operations
-        if op.operation.name == "func.func" and op.operation != main.operation
+        if op.operation.name == "func.func"
     }
+    chosen = {name: op for name, op in functions.items() if op != main and is_chosen(name)}
+    if not chosen:
+        return
+    graph = CallGraph(module)
     inlined: set[str] = set()
-    while calls := _calls(main):
-        for call, name in calls:
-            inline(call, functions[name], keep_locations=not graph.is_library(call))
-            inlined.add(name)
+    for function in (op for name, op in functions.items() if name not in chosen):
+        while calls := _calls(function, chosen):
+            for call in calls:
+                callee = callee_of(call)
+                inline(call, chosen[callee], keep_locations=not graph.is_library(call))
+                inlined.add(callee)
     for name in inlined:
-        functions[name].erase()
+        chosen[name].erase()
 
 
-def _calls(main: Any) -> list[tuple[Any, str]]:
-    calls: list[tuple[Any, str]] = []
+def _calls(function: Any, chosen: Collection[str]) -> list[Any]:
+    calls: list[Any] = []
 
     def visit(op: Any) -> ir.WalkResult:
-        if op.name == "func.call":
-            calls.append((op, callee_of(op)))
+        if op.name == "func.call" and callee_of(op) in chosen:
+            calls.append(op)
         return ir.WalkResult.ADVANCE
 
-    main.operation.walk(visit)
+    function.walk(visit)
     return calls
 
 
@@ -83,10 +90,16 @@ def inline(op: Any, function: Any, *, keep_locations: bool = True) -> None:
     body = copy.regions[0].blocks[0]
     for argument, operand in zip(body.arguments, op.operands, strict=True):
         argument.replace_all_uses_with(operand)
+
+    def relocate(inner: Any) -> ir.WalkResult:
+        inner.location = location.inlined(inner, op)
+        return ir.WalkResult.ADVANCE
+
+    if keep_locations:
+        copy.walk(relocate)
     for inner in inner_ops(body):
-        inner.location = (
-            ir.Location.callsite(inner.location, [op.location]) if keep_locations else op.location
-        )
+        if not keep_locations:
+            inner.location = op.location
         inner.move_before(op)
     for result, value in zip(op.results, terminator(body).operands, strict=True):
         result.replace_all_uses_with(value)

@@ -141,8 +141,11 @@ class Reporter:
           LegalityError: mode ``strict``, with all findings that are errors.
         """
         mode = MODES.get(policy.legality)
-        if mode is None:
-            return
+        if mode is not None:
+            mode(self, self._matches(module, policy, cores), policy)
+
+    def _matches(self, module: ir.Module, policy: Policy, cores: Cores | None) -> list[Finding]:
+        """What breaks a rule; a rule that raises is logged as a defect."""
         name = "without a name"
         matches: list[Finding] = []
         try:
@@ -152,7 +155,7 @@ class Reporter:
         except Exception:
             _log_defect("the check of legality", f"program {name}", self._defects)
         logger.debug("program %s: %d findings", name, len(matches), extra={"program": name})
-        mode(self, matches, policy)
+        return matches
 
     def _log(self, matches: list[Finding], policy: Policy) -> None:
         for finding in matches:
@@ -189,6 +192,17 @@ class Reporter:
                 f"the program would not compile for {policy.chip} with Neuron SDK {sdk}:\n{lines}"
             )
         self._warn(matches, policy)
+
+
+class Collector(Reporter):
+    """Keeps findings instead of reporting them, whatever the policy on legality."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.findings: list[Finding] = []
+
+    def check(self, module: ir.Module, policy: Policy, cores: Cores | None = None) -> None:
+        self.findings += self._matches(module, policy, cores)
 
 
 def _log(finding: Finding, most: int = logging.ERROR) -> None:

@@ -96,13 +96,17 @@ class Writer:
 
     def sum(self, value: Value, dimensions: Sequence[int]) -> Value:
         """Added up over dimensions."""
+        zero = self.constant(0, Value(TensorSpec((), value.dtype)))
+        return self.reduce("add", value, zero, dimensions)
+
+    def reduce(self, name: str, value: Value, init: Value, dimensions: Sequence[int]) -> Value:
+        """Combined over dimensions by an operation of two operands."""
         parameters = tuple(Value(TensorSpec((), value.dtype)) for _ in range(2))
         inner = Writer(self.source)
-        total = inner.add("add", *parameters)
+        total = inner.add(name, *parameters)
         shape = [n for dim, n in enumerate(value.shape) if dim not in dimensions]
-        zero = self.constant(0, parameters[0])
         return self.add(
-            "reduce", value, zero, shape=shape, dimensions=tuple(dimensions),
+            "reduce", value, init, shape=shape, dimensions=tuple(dimensions),
             regions=(Graph(parameters, inner.operations, (total,)),),
         )  # fmt: skip
 

@@ -5,23 +5,25 @@
     result = nki.simulate(kernel)(x)
     time = nki.benchmark(kernel)(x).total_ns
 
-Loops are written out. Names of `nki.isa` that are not built yet raise ``UnsupportedProgramError``
-on call; `isa.NOT_BUILT` lists them.
+Loops stay loops where their rounds differ in addresses only. Names that are not built raise
+``UnsupportedProgramError`` on call; every module lists its own in `NOT_BUILT`, with the reasons.
 """
 
 import sys
 
-from neuronjax.nki import installation, isa, language
+from neuronjax.nki import collectives, installation, isa, language
 from neuronjax.nki.kernel import Kernel, benchmark, jit, simulate
 
-__all__ = ["Kernel", "benchmark", "install", "isa", "jit", "language", "simulate"]
+__all__ = ["Kernel", "benchmark", "collectives", "install", "isa", "jit", "language", "simulate"]
 
 
 def install() -> None:
-    """Lets `import nki`, `nki.language` and `nki.isa` in this process find these modules.
+    """Lets `import nki` and `nki.language`, `isa` and `collectives` find these modules.
 
     Raises:
       ConfigurationError: another package `nki` is installed.
     """
     package = sys.modules[__name__]
-    installation.put({"nki": package, "nki.language": language, "nki.isa": isa})
+    modules = {"language": language, "isa": isa, "collectives": collectives}
+    aliases = {f"nki.{name}": module for name, module in modules.items()}
+    installation.alias_modules({"nki": package, **aliases})

@@ -1,7 +1,7 @@
 """From a call of `nki.isa` to an instruction of the `Program`.
 
-Most parameters are fields of the instruction with the same name. What is called otherwise, or must
-be computed, stands in a row of `BUILDERS`.
+Most parameters are fields of the instruction with the same name. A row of `BUILDERS` has what is
+called otherwise, and a function of `arguments` for what must be computed.
 """
 
 from __future__ import annotations
@@ -14,26 +14,30 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
+from neuronjax.nki import arguments as prepared
 from neuronjax.nki import constants
+from neuronjax.nki.arguments import Arguments
 from neuronjax.nki.constants import Operator
-from neuronjax.nki.trace import Tensor, Trace
+from neuronjax.nki.tensor import Tensor
+from neuronjax.nki.trace import Trace
 from neuronjax.program import (
+    control,
     dma,
     gpsimd_engine,
+    random_numbers,
     scalar_engine,
     tensor_engine,
     vector_engine,
 )
-from neuronjax.program.affine import affine
+from neuronjax.program.affine import Affine, affine
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Dim, Immediate
+from neuronjax.program.operand import Access, Immediate
 from neuronjax.program.operators import Activation, AluOp, PartitionReduction
 
-Arguments = dict[str, Any]
 Prepare = Callable[[Trace, Arguments], Arguments]
 """Changes the arguments of a call into the instruction's fields, by name."""
 
-_ANYWHERE = frozenset({"name", "priority", "dge_mode"})
+_WITHOUT_EFFECT = frozenset({"name", "priority", "dge_mode"})
 """Parameters that change neither values nor what the rules check."""
 
 
@@ -43,6 +47,8 @@ class Builder:
 
     instruction: type[Instruction]
     prepare: Prepare = lambda trace, arguments: arguments
+    #: Parameter -> field, where the names differ.
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def build(trace: Trace, name: str, arguments: Arguments) -> Instruction:
@@ -52,16 +58,14 @@ def build(trace: Trace, name: str, arguments: Arguments) -> Instruction:
       UnsupportedProgramError: an argument that the instruction does not take; the text names the
         kernel's line.
     """
-    builder = BUILDERS[name]
-    given = {key: value for key, value in arguments.items() if key not in _ANYWHERE}
-    prepared = builder.prepare(trace, given)
+    builder = ON_ENGINE.get((name, arguments.get("engine")), BUILDERS[name])
+    given = {key: value for key, value in arguments.items() if key not in _WITHOUT_EFFECT}
     kind: Any = builder.instruction
-    hints = _hints(kind)
-    fields = {
-        key: _converted(trace, name, key, hints[key], value)
-        for key, value in prepared.items()
-        if value is not None and value is not constants.engine.unknown
-    }
+    hints, fields = _hints(kind), {}
+    for parameter, value in builder.prepare(trace, given).items():
+        key = builder.renamed.get(parameter, parameter)
+        if value is not None and value is not constants.engine.unknown:
+            fields[key] = _converted(trace, name, parameter, hints[key], value)
     return builder.instruction(**fields)
 
 
@@ -73,6 +77,8 @@ def _hints(instruction: Any) -> dict[str, Any]:
 def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.access()
+    if isinstance(value, list | tuple):
+        return tuple(v.access() if isinstance(v, Tensor) else v for v in value)
     kinds = (hint, *typing.get_args(hint))
     if isinstance(value, Operator):
         kind: type[enum.Enum]
@@ -85,6 +91,8 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
         )
     if isinstance(value, enum.Enum):
         return value.value
+    if Affine in kinds and isinstance(value, int):
+        return affine(value)
     if Immediate in kinds and isinstance(value, int | float):
         return Immediate(float(value))
     return value
@@ -93,83 +101,12 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
 _OTHER_NAMES: Mapping[tuple[type[enum.Enum], str], str] = {(PartitionReduction, "maximum"): "max"}
 
 
-def _copy(trace: Trace, arguments: Arguments) -> Arguments:
-    if arguments.pop("oob_mode") is not constants.oob_mode.error:
-        raise UnsupportedProgramError(
-            f"{trace.line()}: oob_mode.skip of dma_copy is not built yet."
-        )
-    arguments.pop("engine")
-    return arguments
-
-
-def _matmul(trace: Trace, arguments: Arguments) -> Arguments:
-    accumulate, destination = arguments.pop("accumulate"), arguments["dst"]
-    if accumulate is None:
-        accumulate = destination in trace.accumulated
-    trace.accumulated.add(destination)
-    renamed = {
-        "stationary_onezero": arguments.pop("is_stationary_onezero"),
-        "moving_onezero": arguments.pop("is_moving_onezero"),
-        "tile_position": arguments.pop("tile_position") or None,
-        "tile_size": arguments.pop("tile_size") or None,
-    }
-    return {**arguments, **renamed, "start": not accumulate}
-
-
-def _transpose(trace: Trace, arguments: Arguments) -> Arguments:
-    chosen = arguments.pop("engine")
-    if chosen not in (constants.engine.unknown, constants.engine.tensor):
-        raise UnsupportedProgramError(
-            f"{trace.line()}: nc_transpose on {chosen.name} is not built yet; leave engine out."
-        )
-    return arguments
-
-
-def _reduce(trace: Trace, arguments: Arguments) -> Arguments:
-    arguments.pop("keepdims")  # the shape of dst says it
-    axis, rank = arguments.pop("axis"), len(arguments["data"].shape)
-    axes = sorted(a % rank for a in ((axis,) if isinstance(axis, int) else axis))
-    if not axes or axes != list(range(axes[0], rank)) or axes[0] == 0:
-        raise UnsupportedProgramError(
-            f"{trace.line()}: axis={axis} of a tensor with {rank} dimensions; tensor_reduce takes "
-            "the last ones, and never the partition dimension 0."
-        )
-    return {**arguments, "axes": len(axes)}
-
-
-def _scalar_reduce(trace: Trace, arguments: Arguments) -> Arguments:
-    if arguments.pop("reverse0"):
-        raise UnsupportedProgramError(
-            f"{trace.line()}: reverse0 of tensor_scalar_reduce is not built yet; use tensor_scalar "
-            "and tensor_reduce."
-        )
-    return arguments
-
-
-def _pattern(trace: Trace, arguments: Arguments) -> Arguments:
-    dims = tuple(Dim(step, count) for step, count in arguments["pattern"])
-    return {**arguments, "pattern": dims, "offset": affine(arguments["offset"])}
-
-
-def _shuffle(trace: Trace, arguments: Arguments) -> Arguments:
-    mask = tuple(arguments.pop("shuffle_mask"))
-    return {**arguments, "mask": mask}
-
-
-def _select(trace: Trace, arguments: Arguments) -> Arguments:
-    renamed = {
-        "on_true": arguments.pop("on_true_tile"),
-        "on_false": arguments.pop("on_false_value"),
-    }
-    return {**_pattern(trace, arguments), **renamed}
-
-
 def closed_groups(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
     """The instructions, in which a product that another one is added to does not end its group."""
     closed: list[Instruction] = []
     continued: set[Access] = set()
     for instruction in reversed(instructions):
-        if isinstance(instruction, tensor_engine.Matmul):
+        if isinstance(instruction, tensor_engine.Matmul | tensor_engine.MatmulMX):
             destination = instruction.dst
             if destination in continued:
                 instruction = dataclasses.replace(instruction, stop=False)
@@ -179,34 +116,82 @@ def closed_groups(instructions: Sequence[Instruction]) -> tuple[Instruction, ...
 
 
 BUILDERS: Mapping[str, Builder] = {
-    "dma_copy": Builder(dma.DmaCopy, _copy),
+    "dma_copy": Builder(dma.DmaCopy, prepared.copy, {"oob_mode": "out_of_bounds"}),
+    "dma_transpose": Builder(dma.DmaTranspose, prepared.dma_transpose),
+    "dma_compute": Builder(dma.DmaCompute, prepared.dma_compute),
     "tensor_copy": Builder(vector_engine.TensorCopy),
     "memset": Builder(vector_engine.Memset),
     "tensor_copy_predicated": Builder(vector_engine.CopyPredicated),
-    "nc_matmul": Builder(tensor_engine.Matmul, _matmul),
-    "nc_transpose": Builder(tensor_engine.TensorTranspose, _transpose),
+    "nc_matmul": Builder(
+        tensor_engine.Matmul,
+        prepared.matmul,
+        {
+            "is_stationary_onezero": "stationary_onezero",
+            "is_moving_onezero": "moving_onezero",
+        },
+    ),
+    "nc_matmul_mx": Builder(tensor_engine.MatmulMX, prepared.matmul),
+    "nc_transpose": Builder(tensor_engine.TensorTranspose, prepared.transpose),
     "tensor_tensor": Builder(vector_engine.TensorTensor),
     "tensor_scalar": Builder(vector_engine.TensorScalar),
     "scalar_tensor_tensor": Builder(vector_engine.ScalarTensorTensor),
-    "tensor_reduce": Builder(vector_engine.TensorReduce, _reduce),
+    "tensor_reduce": Builder(vector_engine.TensorReduce, prepared.reduce),
     "activation": Builder(scalar_engine.Activate),
     "activation_reduce": Builder(scalar_engine.ActivateReduce),
     "activate2": Builder(scalar_engine.Activate2),
     "exponential": Builder(vector_engine.Exponential),
     "reciprocal": Builder(vector_engine.Reciprocal),
-    "tensor_scalar_reduce": Builder(vector_engine.TensorScalarReduce, _scalar_reduce),
+    "tensor_scalar_reduce": Builder(vector_engine.TensorScalarReduce, prepared.scalar_reduce),
     "tensor_scalar_cumulative": Builder(vector_engine.TensorScalarCumulative),
     "select_reduce": Builder(vector_engine.SelectReduce),
+    "range_select": Builder(
+        vector_engine.RangeSelect,
+        renamed={"on_true_tile": "on_true", "on_false_value": "on_false"},
+    ),
     "tensor_partition_reduce": Builder(gpsimd_engine.PartitionReduce),
     "tensor_tensor_scan": Builder(vector_engine.TensorTensorScan),
     "nc_n_gather": Builder(gpsimd_engine.Gather),
+    "local_gather": Builder(
+        gpsimd_engine.LocalGather,
+        renamed={
+            "src_buffer": "src",
+            "num_elem_per_idx": "elements_per_index",
+            "num_valid_indices": "valid_indices",
+        },
+    ),
+    "nonzero_with_count": Builder(
+        gpsimd_engine.NonzeroWithCount, renamed={"padding_val": "padding"}
+    ),
+    "topk": Builder(gpsimd_engine.TopK, renamed={"val_dst": "values", "idx_dst": "indices"}),
+    "sequence_bounds": Builder(gpsimd_engine.SequenceBounds),
     "nc_find_index8": Builder(vector_engine.FindIndex8),
     "nc_match_replace8": Builder(vector_engine.MatchReplace8),
-    "nc_stream_shuffle": Builder(vector_engine.StreamShuffle, _shuffle),
+    "nc_stream_shuffle": Builder(vector_engine.StreamShuffle, renamed={"shuffle_mask": "mask"}),
     "bn_stats": Builder(vector_engine.BatchNormStats),
     "bn_aggr": Builder(vector_engine.BatchNormAggregate),
     "max8": Builder(vector_engine.Max8),
-    "iota": Builder(gpsimd_engine.Iota, _pattern),
-    "affine_select": Builder(gpsimd_engine.AffineSelect, _select),
+    "quantize_mx": Builder(vector_engine.QuantizeMX),
+    "iota": Builder(gpsimd_engine.Iota, prepared.pattern),
+    "affine_select": Builder(
+        gpsimd_engine.AffineSelect,
+        prepared.pattern,
+        {"on_true_tile": "on_true", "on_false_value": "on_false"},
+    ),
+    "rng": Builder(random_numbers.Rng),
+    "rand2": Builder(random_numbers.Rand2, renamed={"min": "low", "max": "high"}),
+    "rand_set_state": Builder(random_numbers.RandSetState, renamed={"src_seeds": "seeds"}),
+    "rand_get_state": Builder(random_numbers.RandGetState),
+    "set_rng_seed": Builder(random_numbers.SetRngSeed, renamed={"src_seeds": "seed"}),
+    "dropout": Builder(random_numbers.Dropout),
+    "register_move": Builder(control.RegisterMove),
+    "register_load": Builder(control.RegisterLoad),
+    "register_store": Builder(control.RegisterStore),
 }
 """Function of `nki.isa` -> how."""
+
+ON_ENGINE: Mapping[tuple[str, Any], Builder] = {
+    ("nc_transpose", constants.engine.vector): Builder(
+        vector_engine.VectorTranspose, prepared.transpose
+    ),
+}
+"""Function and engine -> how, where engines have instructions of their own."""

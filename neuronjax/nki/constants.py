@@ -7,7 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neuronjax.machine.specs import Engine
-from neuronjax.program.operators import Activation, AluOp, PerformanceMode, ReduceCommand
+from neuronjax.program.operators import (
+    Activation,
+    AluOp,
+    ExchangeEngine,
+    OutOfBounds,
+    PerformanceMode,
+    ReduceCommand,
+)
+
+
+class MemoryRegion(enum.Enum):
+    """Memories as kernels name them; a kernel returns tensors of `shared_hbm`."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
 
 
 class engine(enum.Enum):
@@ -18,6 +34,7 @@ class engine(enum.Enum):
     vector = Engine.VECTOR
     scalar = Engine.SCALAR
     gpsimd = Engine.GPSIMD
+    sync = Engine.SYNC
 
 
 class reduce_cmd(enum.Enum):
@@ -40,8 +57,23 @@ class matmul_perf_mode(enum.Enum):
 class oob_mode(enum.Enum):
     """What happens to indices outside of a tensor."""
 
-    error = "error"
-    skip = "skip"
+    error = OutOfBounds.ERROR
+    skip = OutOfBounds.SKIP
+
+
+class dma_engine(enum.Enum):
+    """What moves the data of `sendrecv`."""
+
+    dma = ExchangeEngine.DMA
+    gpsimd_dma = ExchangeEngine.GPSIMD_DMA
+
+
+class nc_version(enum.IntEnum):
+    """Generations of the NeuronCore; their order is that of their numbers."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
 
 
 class dge_mode(enum.Enum):
@@ -64,6 +96,7 @@ ENUMS: Mapping[str, type[enum.Enum]] = {
     kind.__name__: kind for kind in (engine, reduce_cmd, matmul_perf_mode, oob_mode, dge_mode)
 }
 OPERATORS: Mapping[str, Operator] = {
-    member.value: Operator(member.value) for kind in (AluOp, Activation) for member in kind
+    name: Operator(name)
+    for name in (*(member.value for kind in (AluOp, Activation) for member in kind), "average")
 }
 """Name in `nki.language` -> the operator."""

@@ -11,7 +11,7 @@ from neuronjax.errors import ConfigurationError
 NAME = "nki"
 
 
-def put(modules: dict[str, ModuleType]) -> None:
+def alias_modules(modules: dict[str, ModuleType]) -> None:
     """Lets Python import modules by other names: `modules` by name.
 
     Raises:

@@ -2,46 +2,80 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from neuronjax.errors import UnsupportedProgramError
+from neuronjax.errors import KernelError, UnsupportedProgramError
+from neuronjax.machine.chips import CHIPS
 from neuronjax.nki.building import build
 from neuronjax.nki.constants import (
     dge_mode,
+    dma_engine,
     engine,
     matmul_perf_mode,
+    nc_version,
     oob_mode,
     reduce_cmd,
 )
+from neuronjax.nki.refusal import refusing, unknown
 from neuronjax.nki.signatures import SIGNATURES, signature
 from neuronjax.nki.trace import current
+from neuronjax.program.operand import Register
 
-__all__ = ["NOT_BUILT", "dge_mode", "engine", "matmul_perf_mode", "oob_mode", "reduce_cmd"]
+__all__ = [
+    "NOT_BUILT",
+    "NkiValidationError",
+    "VirtualRegister",
+    "dge_mode",
+    "dma_engine",
+    "engine",
+    "get_nc_sub_version",
+    "get_nc_version",
+    "matmul_perf_mode",
+    "nc_version",
+    "oob_mode",
+    "reduce_cmd",
+    "register_alloc",
+]
 
-NOT_BUILT = tuple(
-    """
-    nc_matmul_mx range_select dropout local_gather nonzero_with_count topk sequence_bounds
-    quantize_mx dma_transpose dma_compute register_alloc register_load register_move register_store
-    core_barrier sendrecv rng rand2 rand_set_state rand_get_state set_rng_seed
-    """.split()  # noqa: SIM905
-)
-"""Instructions that raise ``UnsupportedProgramError`` on call."""
+NkiValidationError = KernelError
+VirtualRegister = Register
+
+NOT_BUILT: Mapping[str, str] = {
+    "core_barrier": "a kernel has one core here, which has nobody to wait for",
+    "sendrecv": "a kernel has one core here, which has nobody to exchange data with",
+    "NkiInstruction": "calls return nothing here, since the compiler orders the engines",
+}
+"""Instruction that raises ``UnsupportedProgramError`` on call -> the reason."""
+
+
+def get_nc_version() -> nc_version:
+    """The generation of the core that the kernel is traced for."""
+    return nc_version(CHIPS[current().chip].core.version)
+
+
+def get_nc_sub_version() -> int:
+    """The revision of the core within its generation: the first."""
+    return 0
+
+
+def register_alloc(x: int | None = None) -> Register:
+    """A register for 32-bit integers, with the value `x` or none."""
+    register = current().register()
+    if x is not None:
+        __getattr__("register_move")(register, x)
+    return register
 
 
 def __getattr__(name: str) -> Callable[..., None]:
     """A function by its name, with the signature of `SIGNATURES`."""
-    if name not in SIGNATURES and name not in NOT_BUILT:
-        near = difflib.get_close_matches(name, [*SIGNATURES, *NOT_BUILT], 1)
-        raise AttributeError(
-            f"nki.isa has no {name!r}." + (f" Did you mean {near[0]}?" if near else "")
-        )
+    if name in NOT_BUILT:
+        return refusing(f"nki.isa.{name}", NOT_BUILT[name])
+    if name not in SIGNATURES:
+        raise unknown("nki.isa", name, __dir__())
 
     def call(*arguments: Any, **keywords: Any) -> None:
         trace = current()
-        if name in NOT_BUILT:
-            raise UnsupportedProgramError(f"{trace.line()}: nki.isa.{name} is not built yet.")
         try:
             bound = signature(name).bind(*arguments, **keywords)
         except TypeError as error:

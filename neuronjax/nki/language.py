@@ -1,29 +1,88 @@
-"""`nki.language`: memories, dtypes, operators and tensors of a kernel."""
+"""`nki.language`: memories, dtypes, tensors, operators and functions of tiles.
+
+`NOT_BUILT` names the functions that only say so on call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping
+from typing import Any
 
-from neuronjax.errors import UnsupportedProgramError
-from neuronjax.nki import isa
-from neuronjax.nki.constants import OPERATORS, Operator
-from neuronjax.nki.trace import Tensor, current, whole
+from neuronjax.nki import elementwise, reductions, tiles
+from neuronjax.nki.constants import OPERATORS, MemoryRegion
+from neuronjax.nki.loops import loop_range
+from neuronjax.nki.refusal import refusing, unknown
+from neuronjax.nki.tensor import Tensor
+from neuronjax.nki.tile_size import TileSize
 from neuronjax.program.element_types import ElementType, element_type_named
-from neuronjax.program.operand import Kind, Memory
 
-sbuf, psum, shared_hbm = Memory.SBUF, Memory.PSUM, Memory.HBM
-float32, bfloat16, float16 = map(element_type_named, ("float32", "bfloat16", "float16"))
-int32, uint32, int8, uint8 = map(element_type_named, ("int32", "uint32", "int8", "uint8"))
-affine_range = sequential_range = static_range = range
+NkiTensor = Tensor
+sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
+private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
+hbm = private_hbm
+tile_size = TileSize()
+affine_range = sequential_range = dynamic_range = loop_range
+static_range = range
+
+DTYPES: Mapping[str, ElementType] = {
+    **{
+        name: element_type_named(name)
+        for name in (
+            *("int8", "int16", "int32", "uint8", "uint16", "uint32"),
+            *("float16", "float32", "bfloat16", "tfloat32"),
+            *("float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
+            *("float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"),
+        )
+    },
+    "bool_": element_type_named("uint8"),
+}
+"""Name -> dtype; truth values are stored as bytes."""
+
+NOT_BUILT: Mapping[str, str] = {
+    "fmod": "no sequence of instructions gives the exact remainder; use floor and divide",
+    "mod": "no sequence of instructions gives the exact remainder; use floor and divide",
+    "fori_loop": "its body takes a register; use nl.affine_range",
+    "while_loop": "the number of trips must be known when the kernel is traced",
+    "device_print": "values exist when the program runs only; return the tensor",
+}
+"""Function that raises ``UnsupportedProgramError`` on call -> the reason."""
 
 
-class tile_size:
-    """Limits of tiles."""
+REMOVED: Mapping[str, str] = {
+    "arange": "index with slices or nl.ds",
+    "mgrid": "index with slices or nl.ds",
+    "par_dim": "give the size alone: dimension 0 of a tile is the partition",
+    "static_cast": "use nl.copy with a dtype",
+    "loop_reduce": "update a tile within the loop",
+    "spmd_dim": "call the kernel without a grid",
+    "nc": "call the kernel without a grid",
+}
+"""Name of older versions of NKI -> what to write instead."""
 
-    pmax = 128
-    psum_fmax = 512
-    gemm_stationary_fmax = 128
-    gemm_moving_fmax = 512
+
+class NKIObject:
+    """The base of classes whose objects are passed to kernels; here any object may be."""
+
+
+def is_hbm(buffer: MemoryRegion | str) -> bool:
+    """Whether a memory is HBM, shared or not."""
+    return MemoryRegion(buffer) in (private_hbm, shared_hbm)
+
+
+def is_sbuf(buffer: MemoryRegion | str) -> bool:
+    """Whether a memory is SBUF."""
+    return MemoryRegion(buffer) is sbuf
+
+
+def is_psum(buffer: MemoryRegion | str) -> bool:
+    """Whether a memory is PSUM."""
+    return MemoryRegion(buffer) is psum
+
+
+def is_on_chip(buffer: MemoryRegion | str) -> bool:
+    """Whether a memory is SBUF or PSUM."""
+    return not is_hbm(buffer)
 
 
 def ds(start: int, size: int) -> slice:
@@ -31,70 +90,48 @@ def ds(start: int, size: int) -> slice:
     return slice(start, start + size)
 
 
-def ndarray(
-    shape: Sequence[int],
-    dtype: ElementType,
-    buffer: Memory = sbuf,
-    name: str = "",
-    address: None = None,
-) -> Tensor:
-    """A tensor without values, in SBUF, PSUM or HBM; those in HBM are what a kernel may return.
-
-    UnsupportedProgramError: an address, which the compiler chooses here.
-    """
-    if address is not None:
-        raise UnsupportedProgramError(f"{current().line()}: addresses are not built yet.")
-    kind = Kind.RESULT if buffer is Memory.HBM else Kind.SCRATCH
-    return whole(current().buffer(buffer, dtype, tuple(shape), kind))
+def program_id(axis: int = 0) -> int:
+    """The place of the program in its grid: 0, as a kernel has one core here."""
+    return 0
 
 
-def full(
-    shape: Sequence[int],
-    fill_value: float,
-    dtype: ElementType,
-    buffer: Memory = sbuf,
-    name: str = "",
-) -> Tensor:
-    """A tile of one value."""
-    tile = ndarray(shape, dtype, buffer)
-    isa.memset(tile, fill_value)
-    return tile
+def num_programs(axes: Any = 0) -> int:
+    """The programs of the grid: 1."""
+    return 1
 
 
-def zeros(
-    shape: Sequence[int], dtype: ElementType, buffer: Memory = sbuf, name: str = ""
-) -> Tensor:
-    """A tile of zeros."""
-    return full(shape, 0.0, dtype, buffer)
+def program_ndim() -> int:
+    """The dimensions of the grid: 0, as there is none."""
+    return 0
 
 
-def ones(shape: Sequence[int], dtype: ElementType, buffer: Memory = sbuf, name: str = "") -> Tensor:
-    """A tile of ones."""
-    return full(shape, 1.0, dtype, buffer)
+def no_reorder() -> contextlib.AbstractContextManager[None]:
+    """Engines keep the order of the program, inside such a block or not; they wait for each other
+    where data does."""
+    return contextlib.nullcontext()
 
 
-def load(src: Tensor, dtype: ElementType | None = None) -> Tensor:
-    """A tile of SBUF with the values of a tensor in HBM, converted if `dtype` is another."""
-    tile = ndarray(src.shape, src.dtype)
-    isa.dma_copy(tile, src)
-    if dtype in (None, src.dtype):
-        return tile
-    converted = ndarray(src.shape, dtype)
-    isa.tensor_copy(converted, tile)
-    return converted
+FUNCTIONS: Mapping[str, Any] = {
+    **OPERATORS,
+    **elementwise.FUNCTIONS,
+    **reductions.FUNCTIONS,
+    **tiles.FUNCTIONS,
+    "copy": elementwise.FUNCTIONS["copy"],
+}
+"""Name -> an operator, or a function of tiles, or both."""
 
 
-def store(dst: Tensor, value: Tensor) -> None:
-    """Writes a tile to a tensor in HBM."""
-    isa.dma_copy(dst, value)
-
-
-def __getattr__(name: str) -> Operator:
-    """Operators and functions that instructions take, such as `nl.add` and `nl.exp`."""
-    if name in OPERATORS:
-        return OPERATORS[name]
-    raise AttributeError(f"nki.language has no {name!r}, or it is not built yet.")
+def __getattr__(name: str) -> Any:
+    for names in (FUNCTIONS, DTYPES):
+        if name in names:
+            return names[name]
+    if name in NOT_BUILT:
+        return refusing(f"nki.language.{name}", NOT_BUILT[name])
+    if name in REMOVED:
+        raise AttributeError(f"nki.language.{name} was removed from NKI: {REMOVED[name]}.")
+    raise unknown("nki.language", name, __dir__())
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *OPERATORS]
+    public = [name for name in globals() if not name.startswith("_")]
+    return [*public, *FUNCTIONS, *DTYPES, *NOT_BUILT]

@@ -5,6 +5,7 @@ Source: the API reference of NKI in the AWS Neuron documentation.
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Mapping
 
@@ -54,6 +55,29 @@ SIGNATURES: Mapping[str, str] = {
     "iota": "dst, pattern, offset=0, channel_multiplier=0, name=None",
     "affine_select": "dst, pattern, channel_multiplier, on_true_tile, on_false_value, "
     "cmp_op=equal, offset=0, name=None",
+    "nc_matmul_mx": "dst, stationary, moving, stationary_scale, moving_scale, tile_position=None, "
+    "tile_size=None, accumulate=None, name=None",
+    "dma_transpose": "dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown, "
+    "oob_mode=oob_mode.error, name=None",
+    "dma_compute": "dst, srcs, reduce_op, scales=None, unique_indices=True, "
+    "oob_mode=oob_mode.error, name=None",
+    "range_select": "dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, "
+    "reduce_cmd=reduce_cmd.reset_reduce, reduce_res=None, reduce_op=maximum, range_start=0, "
+    "on_false_value=-3.4028234663852886e+38, name=None",
+    "local_gather": "dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, name=None",
+    "nonzero_with_count": "dst, src, index_offset=0, padding_val=-1, name=None",
+    "topk": "val_dst, idx_dst, src, n, name=None",
+    "sequence_bounds": "dst, segment_ids, name=None",
+    "quantize_mx": "dst, src, dst_scale, name=None",
+    "rng": "dst, engine=engine.vector, name=None",
+    "rand2": "dst, min, max, name=None",
+    "rand_set_state": "src_seeds, engine=engine.gpsimd, name=None",
+    "rand_get_state": "dst, engine=engine.gpsimd, name=None",
+    "set_rng_seed": "src_seeds, name=None",
+    "dropout": "dst, data, prob, name=None",
+    "register_move": "dst, src",
+    "register_load": "dst, src",
+    "register_store": "dst, src",
 }
 """Name -> the parameters, in order."""
 
@@ -70,13 +94,12 @@ def _parameter(text: str) -> inspect.Parameter:
 
 
 def _default(text: str) -> object:
-    literals = {"None": None, "False": False, "()": (), "0": 0, "0.0": 0.0, "1.0": 1.0}
-    if text in literals:
-        return literals[text]
     if text in constants.OPERATORS:
         return constants.OPERATORS[text]
     kind, _, member = text.partition(".")
-    return getattr(constants.ENUMS[kind], member)
+    if kind in constants.ENUMS:
+        return getattr(constants.ENUMS[kind], member)
+    return ast.literal_eval(text)
 
 
 _signatures = {

@@ -3,37 +3,92 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
-from neuronjax.program.affine import affine
+from neuronjax.errors import UnsupportedProgramError
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer, Dim, Kind, Memory
+from neuronjax.program.operand import Access, Buffer, Kind, Memory, Register
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where the trace was: how many instructions and buffers it had; and loops that began since."""
+
+    instructions: int
+    buffers: int
+    loops: list[LoopMarks] = field(default_factory=list, compare=False)
+
+
+@dataclass(eq=False)
+class LoopMarks:
+    """A loop of the kernel: its line, the begin of every round, and its end."""
+
+    line: str
+    rounds: list[Mark] = field(default_factory=list)
+    end: Mark = Mark(0, 0)
+    is_complete: bool = False
+
+    def begin_round(self, trace: Trace) -> None:
+        """Marks where the trace is."""
+        self.rounds.append(trace.mark())
 
 
 @dataclass
 class Trace:
     """What a kernel has written so far; `file` is the kernel's source, `accumulated` are the
-    tiles of PSUM that a product was written to."""
+    tiles of PSUM that a product was written to, `declared` has the line of every tensor."""
 
     file: str
+    chip: str
     buffers: list[Buffer] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    accumulated: set[Tensor] = field(default_factory=set)
+    accumulated: set[Access] = field(default_factory=set)
+    declared: dict[str, str] = field(default_factory=dict)
+    registers: list[Register] = field(default_factory=list)
+    loops: list[LoopMarks] = field(default_factory=list)
+    open_loops: list[LoopMarks] = field(default_factory=list)
 
     def buffer(
-        self, memory: Memory, dtype: ElementType, shape: tuple[int, ...], kind: Kind
+        self,
+        memory: Memory,
+        dtype: ElementType,
+        shape: tuple[int, ...],
+        kind: Kind,
+        data: bytes | None = None,
     ) -> Buffer:
-        """A new buffer."""
+        """A new buffer; `data` are the bytes of a constant."""
         name = f"{kind.value}{len(self.buffers)}"
-        buffer = Buffer(name=name, memory=memory, dtype=dtype, shape=shape, kind=kind)
+        buffer = Buffer(name=name, memory=memory, dtype=dtype, shape=shape, kind=kind, data=data)
         self.buffers.append(buffer)
+        if kind is not Kind.ARGUMENT:
+            self.declared[name] = self.line()
         return buffer
+
+    def mark(self) -> Mark:
+        """Where it is."""
+        return Mark(len(self.instructions), len(self.buffers))
+
+    def begin_loop(self) -> LoopMarks:
+        """Marks of a loop that begins, within those that have begun."""
+        marks = LoopMarks(self.line())
+        (self.open_loops[-1].rounds[-1].loops if self.open_loops else self.loops).append(marks)
+        self.open_loops.append(marks)
+        return marks
+
+    def end_loop(self, marks: LoopMarks) -> None:
+        """Ends a loop, and those within it that were left."""
+        while marks in self.open_loops:
+            self.open_loops.pop().end = self.mark()
+
+    def register(self) -> Register:
+        """A new register, without a value."""
+        register = Register(f"register{len(self.registers)}")
+        self.registers.append(register)
+        return register
 
     def add(self, instruction: Instruction) -> None:
         """Appends an instruction, at the kernel's line that is running."""
@@ -76,87 +131,3 @@ def current() -> Trace:
         raise UnsupportedProgramError(
             "nki.language and nki.isa work inside a kernel: call nki.simulate(kernel)(*arrays)."
         ) from None
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A view of a buffer: `shape` and the stride in elements of every dimension.
-
-    On chip, dimension 0 is the partition, whose entry of `strides` counts partitions.
-    """
-
-    buffer: Buffer
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    partition: int = 0
-    offset: int = 0
-
-    @property
-    def dtype(self) -> ElementType:
-        """The type of its elements."""
-        return self.buffer.dtype
-
-    def __getitem__(self, index: int | slice | tuple[int | slice, ...]) -> Tensor:
-        """A slice of it. Integers keep dimension 0 of a tile and drop any other.
-
-        OutOfBoundsError: an index lies outside; UnsupportedProgramError: a step on partitions.
-        """
-        entries = index if isinstance(index, tuple) else (index,)
-        if len(entries) > len(self.shape):
-            raise IndexError(f"{current().line()}: {len(entries)} indices for shape {self.shape}.")
-        entries += (slice(None),) * (len(self.shape) - len(entries))
-        view, kept = self, []
-        for axis, entry in enumerate(entries):
-            view = view._sliced(axis, entry)
-            if isinstance(entry, slice) or (axis == 0 and self.buffer.on_chip):
-                kept.append(axis)
-        return dataclasses.replace(
-            view,
-            shape=tuple(view.shape[axis] for axis in kept),
-            strides=tuple(view.strides[axis] for axis in kept),
-        )
-
-    def _sliced(self, axis: int, entry: int | slice) -> Tensor:
-        size = self.shape[axis]
-        start, stop, step = _bounds(entry, size)
-        if not 0 <= start < stop <= size or step < 1:
-            raise OutOfBoundsError(
-                f"{current().line()}: {entry} of dimension {axis}, which has {size} elements."
-            )
-        shape = (*self.shape[:axis], -(-(stop - start) // step), *self.shape[axis + 1 :])
-        if axis == 0 and self.buffer.on_chip:
-            if step != 1:
-                raise UnsupportedProgramError(f"{current().line()}: a step over partitions.")
-            return dataclasses.replace(self, shape=shape, partition=self.partition + start)
-        strides = (*self.strides[:axis], self.strides[axis] * step, *self.strides[axis + 1 :])
-        offset = self.offset + start * self.strides[axis]
-        return dataclasses.replace(self, shape=shape, strides=strides, offset=offset)
-
-    def access(self) -> Access:
-        """It, as an operand of an instruction."""
-        walk = [Dim(stride, size) for stride, size in zip(self.strides, self.shape, strict=True)]
-        on_chip = self.buffer.on_chip
-        return Access(
-            buffer=self.buffer,
-            partition=affine(self.partition),
-            partitions=self.shape[0] if on_chip else 1,
-            offset=affine(self.offset),
-            dims=tuple(walk[1:] if on_chip else walk),
-        )
-
-
-def _bounds(entry: int | slice, size: int) -> tuple[int, int, int]:
-    if isinstance(entry, int):
-        start = entry + size if entry < 0 else entry
-        return start, start + 1, 1
-    start = 0 if entry.start is None else entry.start
-    stop = size if entry.stop is None else entry.stop
-    return start, stop, 1 if entry.step is None else entry.step
-
-
-def whole(buffer: Buffer) -> Tensor:
-    """All of a buffer."""
-    first = 1 if buffer.on_chip else 0
-    shape = buffer.shape
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(first, len(shape))]
-    return Tensor(buffer, shape, (*([1] * first), *strides))

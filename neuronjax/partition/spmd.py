@@ -13,13 +13,13 @@ from typing import Any
 
 from neuronjax.errors import PartitionError
 from neuronjax.hlo import module as hlo
+from neuronjax.hlo.structure import inline_calls
 from neuronjax.jaxlib_api import hlo as xla_hlo
 from neuronjax.jaxlib_api import partitioner_dump
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.partition import stop
 from neuronjax.partition.combine import combine_all_reduces
 from neuronjax.partition.groups import mesh_groups
-from neuronjax.partition.inline import inline_manual_computations
 
 PartitionCompile = Callable[[bytes, dict[str, Any]], None]
 """Compiles a module, whose main has got one more result, for its partitions with the given debug
@@ -62,11 +62,16 @@ def _as_replicas(serialized: bytes, devices: int) -> bytes:
         module = hlo.load(xla_hlo.to_stablehlo(serialized))
         stop.remove(module)
         rewrite_to_replicas(module)
-        inline_manual_computations(module)
+        inline_calls(module, _is_manual_computation)  # as XLA does next
         combine_all_reduces(module)
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), devices)
         module.operation.attributes["mhlo.num_replicas"] = count
         return hlo.dump(module)
+
+
+def _is_manual_computation(function: str) -> bool:
+    """Whether a function is the body of a ``shard_map``, which the partitioner keeps apart."""
+    return function.startswith(partitioner_dump.MANUAL_COMPUTATION)
 
 
 _CHANNELLED = frozenset({

@@ -13,13 +13,14 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from neuronjax.errors import ConfigurationError, TopologyError, UnsupportedProgramError
 from neuronjax.faults import parse_faults
+from neuronjax.legalize.report import Finding
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.slowness import check_faults, slowed
 from neuronjax.planning import what_if
 from neuronjax.planning.depth import DEPTHS, at_depth
 from neuronjax.planning.measure import Measurement, Setting, measure
 from neuronjax.planning.memory import advice, memory_of
-from neuronjax.planning.record import Estimate, KernelShare, Price
+from neuronjax.planning.record import Estimate, KernelShare, Price, Remark
 from neuronjax.planning.tracing import abstract_mesh, mesh_size, trace
 from neuronjax.planning.traffic import CORES, traffic_of
 from neuronjax.planning.workload import PROTOCOL, Factory, Workload
@@ -95,6 +96,7 @@ def setting_of(
     while_trips: int = 1,
     faults: str = "",
     flags: str | None = None,
+    with_findings: bool = False,
 ) -> Setting:
     """The machine of a target with what `machine` changes, and what it is asked about.
 
@@ -114,6 +116,7 @@ def setting_of(
         while_trips=while_trips,
         faults=slow,
         flags=flags,
+        with_findings=with_findings,
     )
 
 
@@ -243,6 +246,17 @@ def _estimate(
         price=Price(usd_per_hour=price) if isinstance(price, int | float) else price,
         advice=tuple(advice(memory, machine.core_hbm_bytes)),
         assumed=(*measurement.assumed, *([assumed] if assumed else [])),
+        remarks=tuple(map(_remark, measurement.findings)),
+    )
+
+
+def _remark(finding: Finding) -> Remark:
+    return Remark(
+        label=finding.rule.label,
+        severity=finding.rule.severity.label,
+        problem=finding.problem,
+        where=finding.where,
+        remedy=finding.rule.remedy,
     )
 
 

@@ -16,6 +16,7 @@ from neuronjax.garbage import seldom_collected
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient
 from neuronjax.legalize.policy import policy_of
+from neuronjax.legalize.report import Collector, Finding
 from neuronjax.lower.memory.account import MemoryUse, account
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.flops import model_flops
@@ -54,6 +55,7 @@ class Measurement:
     kernels: Mapping[Place, tuple[float, float]] = field(default_factory=dict)
     """Time on the engines in ns, and runs."""
     assumed: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,8 @@ class Setting:
     """Of the compiler, as in NEURON_CC_FLAGS; None: those of the environment."""
     mesh: Mapping[str, int] | None = None
     """Sizes of the axes that ranks are counted along, for traffic; None: one axis."""
+    with_findings: bool = False
+    """Whether what the compiler would say is looked for too."""
 
 
 def measure(traced: Traced, setting: Setting) -> Measurement:
@@ -83,8 +87,11 @@ def measure(traced: Traced, setting: Setting) -> Measurement:
     host = HostClient(traced.ranks)
     given: dict[str, Any] = {} if setting.flags is None else {"cc_flags": setting.flags}
     policy = policy_of(options.load(legality="off", **given), machine.chip)
-    program = compile_program(traced.code, traced.options, host, policy)
-    return measure_compiled(program, traced.ranks, setting, traced.arguments, traced.donated)
+    collector = Collector() if setting.with_findings else None
+    program = compile_program(traced.code, traced.options, host, policy, reporter=collector)
+    measurement = measure_compiled(program, traced.ranks, setting, traced.arguments, traced.donated)
+    findings = () if collector is None else tuple(collector.findings)
+    return dataclasses.replace(measurement, findings=findings)
 
 
 def measure_compiled(

@@ -26,6 +26,20 @@ class KernelShare:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Remark:
+    """What the Neuron compiler would say of the program."""
+
+    label: str
+    """Its code, such as ``NCC_EVRF001``."""
+    severity: str
+    """``note``, ``warning`` or ``error``."""
+    problem: str
+    where: str
+    """``file:line``."""
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Price:
     """What one instance costs: the user's number, with where and when it was read."""
 
@@ -75,6 +89,8 @@ class Estimate(Displayed):
     advice: tuple[str, ...] = ()
     """What to change if it does not fit."""
     assumed: tuple[str, ...] = field(default=())
+    remarks: tuple[Remark, ...] = ()
+    """Of the compiler, where they were asked for."""
 
     @property
     def step_seconds(self) -> float:
@@ -103,6 +119,15 @@ class Estimate(Displayed):
             return 100.0
         intensity = self.model_flops / self.hbm_traffic_bytes
         return min(100.0, 100 * intensity / (self.max_flops / self.max_hbm_bandwidth))
+
+    @property
+    def roofline_ns(self) -> float:
+        """The least time of a step: its arithmetic in bfloat16, or each argument read and each
+        result written once."""
+        essential = sum(
+            nbytes for kind, nbytes in self.memory.items() if kind not in ("scratch", "reserved")
+        )
+        return 1e9 * max(self.model_flops / self.max_flops, essential / self.max_hbm_bandwidth)
 
     @property
     def bottleneck(self) -> str:
@@ -157,9 +182,9 @@ class Estimate(Displayed):
         """All fields and what follows from them."""
         derived = (
             "mfu_estimated_percent", "hfu_estimated_percent", "mbu_estimated_percent",
-            "mfu_max_achievable_estimated_percent", "bottleneck", "memory_bytes", "headroom_bytes",
-            "fits", "instruction_count", "tokens_per_second", "samples_per_second", "usd_per_step",
-            "usd_per_million_tokens",
+            "mfu_max_achievable_estimated_percent", "roofline_ns", "bottleneck", "memory_bytes",
+            "headroom_bytes", "fits", "instruction_count", "tokens_per_second",
+            "samples_per_second", "usd_per_step", "usd_per_million_tokens",
         )  # fmt: skip
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 

@@ -70,7 +70,8 @@ class Point:
         step = estimate.usd_per_step
         if step is None:
             step = estimate.instances * estimate.step_seconds
-        return step / estimate.tokens * MILLION if estimate.tokens else step
+        count = estimate.tokens or estimate.samples
+        return step / count * MILLION if count else step
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -83,15 +84,7 @@ class Sweep(Displayed):
     @property
     def cost_unit(self) -> str:
         """What costs are: dollars where every point has a price, else time of instances."""
-        estimates = [point.estimate for point in self.points if point.estimate]
-        unit = (
-            "$"
-            if estimates and all(estimate.price for estimate in estimates)
-            else "instance seconds"
-        )
-        return (
-            f"{unit} per {'M tokens' if estimates and all(e.tokens for e in estimates) else 'step'}"
-        )
+        return cost_unit(point.estimate for point in self.points if point.estimate)
 
     @property
     def front(self) -> tuple[Point, ...]:
@@ -133,6 +126,7 @@ def sweep(
     depths: tuple[int, int] = DEPTHS,
     while_trips: int = 1,
     faults: str = "",
+    with_findings: bool = False,
     done: Callable[[Point], None] = lambda point: None,
 ) -> Sweep:
     """Every combination, one after the other; what is impossible becomes a point with its error.
@@ -141,7 +135,7 @@ def sweep(
     """
 
     def estimated(target: str, mesh: str | None, batch: int | None, dtype: str | None) -> Estimate:
-        setting = setting_of(target, lnc, machine, while_trips, faults)
+        setting = setting_of(target, lnc, machine, while_trips, faults, with_findings=with_findings)
         return of_factory(
             factory,
             setting,
@@ -163,6 +157,17 @@ def sweep(
         points.append(point)
         done(point)
     return Sweep(workload=factory.name, points=tuple(points))
+
+
+def cost_unit(estimates: Iterable[Estimate]) -> str:
+    """The unit of the costs of points with these estimates."""
+    known = list(estimates)
+    unit = "$" if known and all(estimate.price for estimate in known) else "instance seconds"
+    if known and all(estimate.tokens for estimate in known):
+        return f"{unit} per M tokens"
+    if known and all(estimate.samples and not estimate.tokens for estimate in known):
+        return f"{unit} per M samples"
+    return f"{unit} per step"
 
 
 def pareto(points: Iterable[Point]) -> Iterator[Point]:

@@ -82,7 +82,7 @@ def _summary(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     count = estimate.instruction_count
     note = f"{count / INSTRUCTION_LIMIT:.0%} of the compiler's limit of 5 M"
     yield "instructions", f"{count:,.0f}", f"({note})"
-    yield "spilled", _size(estimate.spilled_bytes), "(between kernels, through HBM)"
+    yield "spilled", size(estimate.spilled_bytes), "(between kernels, through HBM)"
     if estimate.price is not None and estimate.usd_per_step is not None:
         where = ", ".join(filter(None, (estimate.price.source, estimate.price.date)))
         yield "price", f"${estimate.price.usd_per_hour:.2f}/h", f"per instance ({where})"
@@ -99,15 +99,15 @@ def _busy(estimate: Estimate) -> Iterable[tuple[str, ...]]:
 
 def _memory(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     for kind, nbytes in estimate.memory.items():
-        yield kind, _size(nbytes)
-    yield "total", _size(estimate.memory_bytes), f"of {_size(estimate.capacity_bytes)}"
+        yield kind, size(nbytes)
+    yield "total", size(estimate.memory_bytes), f"of {size(estimate.capacity_bytes)}"
     word = "headroom" if estimate.fits else "missing"
-    yield word, _size(abs(estimate.headroom_bytes))
+    yield word, size(abs(estimate.headroom_bytes))
 
 
 def _traffic(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     for row in estimate.traffic:
-        sent = _size(row.nbytes) if row.nbytes else "nothing"
+        sent = size(row.nbytes) if row.nbytes else "nothing"
         yield row.axes, f"{row.cores} cores", sent, row.links
 
 
@@ -124,7 +124,8 @@ def _place(source: str) -> str:
     return source if relative.startswith("..") else relative
 
 
-def _size(nbytes: float) -> str:
+def size(nbytes: float) -> str:
+    """Bytes with a fitting unit."""
     if nbytes >= GIB / 10:
         return f"{nbytes / GIB:.2f} GiB"
     if nbytes >= (1 << 20) / 10:

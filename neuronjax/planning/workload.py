@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
+
 from neuronjax.errors import ConfigurationError, NeuronError, ScriptError, WorkloadError
 
 PROTOCOL = """\
@@ -46,6 +48,12 @@ class Workload:
     samples: int | None = None
     name: str | None = None
 
+    @property
+    def argument_bytes(self) -> int:
+        """Of all arguments, over all cores."""
+        leaves = jax.tree.leaves(self.arguments)
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves if hasattr(leaf, "dtype"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Factory:
@@ -59,7 +67,11 @@ class Factory:
     @property
     def has_layers(self) -> bool:
         """Whether it can be built shallower than it is."""
-        return "layers" in _parameters(self.make)
+        return self.takes("layers")
+
+    def takes(self, keyword: str) -> bool:
+        """Whether the workload depends on a keyword."""
+        return keyword in _parameters(self.make)
 
     def build(self, layers: int | None = None, **given: Any) -> tuple[Workload, int | None]:
         """The workload, and the layers of the whole model if it says so.
@@ -121,10 +133,10 @@ def load(spec: str, settings: Mapping[str, Any] | None = None) -> Factory:
     make = getattr(module, function, None)
     if not callable(make):
         raise ScriptError(f"module {module_name} has no function {function!r}.")
-    return Factory(make=_reporting(make, spec), name=spec, settings=dict(settings or {}))
+    return Factory(make=reporting(make, spec), name=spec, settings=dict(settings or {}))
 
 
-def _reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
+def reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
     """A function whose exceptions become a line that names it and where they were raised."""
 
     @functools.wraps(make)

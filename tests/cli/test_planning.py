@@ -73,6 +73,9 @@ def test_estimate_that_does_not_fit(out, tmp_path: Path) -> None:  # type: ignor
             ["estimate", "launch.workloads:llama_train", "--mesh=data=3,model=5"],
             "does not divide kv_heads=8",
         ),
+        (["fit", "nowhere"], "no directory, no file and no MODULE:FUNCTION"),
+        (["fit", STACK, "--target=trn7"], "not a known instance"),
+        (["fit", "tests/cli"], "config.json"),
         (["nccom", "allr", "-r", "3000"], "do not fit"),
         (["nccom", "allr", "-r", "4", "-f", "1"], "factor"),
         (["ls", "--target=trn7"], "not a known instance"),
@@ -95,6 +98,35 @@ def test_sweep(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     record = json.loads((tmp_path / "found" / "sweep.json").read_text())
     assert len(record["points"]) == 4
     assert (tmp_path / "found" / "sweep.svg").read_text().startswith("<svg")
+
+
+def test_fit(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    config = {
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+        "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 96,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = str(tmp_path / "config.json")
+    given = ("--target=trn2.3xlarge", "--phases=decode", "--length=32", "--mesh=data=2,model=2")
+    code, text, errors = out("fit", model, *given)
+    assert code == 0
+    assert "tokens/s" in text
+    assert "decode on trn2.3xlarge: fits" in errors
+    code, text, _ = out("fit", model, *given, "--format=json")
+    (row,) = json.loads(text)
+    assert row["points"][0]["estimate"]["tokens"] == 2
+    code, _, errors = out("fit", model, *given, "--phases=painting")
+    assert code == 2
+    assert "has no painting; it has prefill, decode" in errors
+
+
+def test_fit_without_the_repository(  # type: ignore[no-untyped-def]
+    out, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neuronjax.cli.fit.MODELS", "nowhere.model_workloads:phases")
+    code, _, errors = out("fit", str(tmp_path))
+    assert code == 2
+    assert "run this in a checkout, or give MODULE:FUNCTION" in errors
 
 
 def test_nccom_units_are_those_of_nccom_test(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

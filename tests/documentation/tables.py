@@ -17,6 +17,8 @@ from neuronjax import options
 from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.specs import GIB, GIGA, MIB, TERA, ChipSpec
+from neuronjax.nki import language
+from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.isa import NOT_BUILT
 from neuronjax.nki.signatures import SIGNATURES
 from tests.conftest import PROJECT
@@ -125,10 +127,27 @@ def support_rows() -> Iterable[Sequence[str]]:
         yield name, architecture.task, "; ".join(variants) or "not yet"
 
 
+def language_rows() -> Iterable[Sequence[str]]:
+    """A row for each kind of names of nki.language, and for each that is not built."""
+    functions = [name for name, value in language.FUNCTIONS.items() if callable(value)]
+    operators = [name for name in language.FUNCTIONS if name not in functions]
+    kinds = {
+        "functions of tiles": functions,
+        "operators of instructions": operators,
+        "dtypes": language.DTYPES,
+        "memories": [region.name for region in MemoryRegion],
+    }
+    for kind, names in kinds.items():
+        yield kind, ", ".join(f"`{name}`" for name in sorted(names))
+    for name, reason in language.NOT_BUILT.items():
+        yield f"`{name}`", f"not built: {reason}"
+
+
 def nki_rows() -> Iterable[Sequence[str]]:
     """A row for each function of nki.isa: its parameters, or that it says so on call."""
     yield from ((f"`{name}`", f"`{parameters}`") for name, parameters in SIGNATURES.items())
-    yield from ((f"`{name}`", "not built yet: says so on call") for name in NOT_BUILT)
+    yield "`register_alloc`", "`x=None`"
+    yield from ((f"`{name}`", f"not built: {reason}") for name, reason in NOT_BUILT.items())
 
 
 TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
@@ -144,6 +163,7 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
         "chips.md",
         lambda: markdown(["target", "chips", "hosts", "logical cores", "HBM"], target_rows()),
     ),
+    "language": ("nki.md", lambda: markdown(["what", "names"], language_rows())),
     "isa": ("nki.md", lambda: markdown(["function", "parameters"], nki_rows())),
     "support": (
         "models.md",

@@ -23,7 +23,7 @@ def test_first_weights_are_drawn_without_a_warning(run_python: RunPython) -> Non
         """
         import jax
         from launch import draws
-        with draws.first_weights():
+        with draws.without_threefry_warning():
             jax.jit(lambda: jax.random.normal(jax.random.key(3), (3,)))()
         jax.jit(lambda: jax.random.normal(jax.random.key(3), (4,)))()
         """,

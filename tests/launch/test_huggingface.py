@@ -1,6 +1,8 @@
 """The programs on Hugging Face directories: train, generate, run, convert."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,17 +24,18 @@ from launch.text import (
     find_tokenizer,
 )
 from launch.trainer import train
+from models.beam_search import Beams
+from models.constraints import Constraints, Ending
 from models.errors import ModelsError
-from models.generate import Ending
 from models.pretrained import describe
 from models.registry import ARCHITECTURES
 from models.sampling import Sampling
-from models.weights.ending import read_ending
 from models.weights.fields import Fields
+from models.weights.generation import Generation, read_generation
 from tests.launch.checkpoint_files import VOCAB, byte_pairs, write_config, write_directory
 from tests.launch.programs import config, losses, start
 
-GREEDY = Sampling(temperature=0.0)
+GREEDY = Generation(Sampling(temperature=0.0), 20)
 TEXTS = ["", "the while statement", "größer ≠ kleiner 🎉", "\n\t  two  spaces"]
 
 
@@ -51,7 +54,7 @@ def trained(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def text_of(writer: object, capsys: pytest.CaptureFixture[str], prompt: str = "the ") -> str:
     capsys.readouterr()
-    generate_text(writer, prompt=prompt, max_new_tokens=20, sampling=GREEDY, seed=0)  # type: ignore[arg-type]
+    generate_text(writer, prompt=prompt, otherwise=GREEDY, seed=0)  # type: ignore[arg-type]
     return capsys.readouterr().out
 
 
@@ -72,7 +75,7 @@ def test_random_weights_of_a_config_json(tmp_path: Path) -> None:
 
 def test_a_trained_run_writes_text(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = load_run(trained, "data=1,model=2")
-    assert writer.ending == Ending(stop_tokens=(0,))
+    assert writer.generation.ending == Ending(stop_tokens=(0,))
     assert text_of(writer, capsys).startswith("the ")
 
 
@@ -104,11 +107,12 @@ def test_conversion_there_and_back_gives_the_same_tensors(directory: Path, tmp_p
 
 def test_the_program_runs_a_directory(directory: Path) -> None:
     process = start(
-        "run", f"--model={directory}", "--input=the while", "--max_new_tokens=5", "--mesh=model=2"
-    )
+        "run", f"--model={directory}", "--input=the while", "--max_new_tokens=5", "--mesh=model=2",
+        "--num_beams=3", "--num_return_sequences=2",
+    )  # fmt: skip
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
-    assert output.startswith("the while")
+    assert output.count("the while") == 2
     assert "weights: 100%" in errors
 
 
@@ -118,7 +122,6 @@ def test_the_program_runs_a_directory(directory: Path) -> None:
         ("empty", None, r"cannot read .*/empty/config\.json: No such file"),
         ("no_weights", None, r"/no_weights holds no model\.safetensors"),
         ("unknown", None, r"asks for GPT9ForCausalLM, which is not supported\. There are: "),
-        ("model", "model=3", "splits kv_heads over model=3"),
         ("model", "model=64", "needs 64 devices"),
     ],
 )
@@ -136,8 +139,7 @@ def test_what_is_missing_is_named(
         input="a",
         mesh=mesh,
         dtype=None,
-        max_new_tokens=1,
-        sampling=GREEDY,
+        generation=Generation(GREEDY, 1),
         seed=0,
     )
     with pytest.raises((LaunchError, ModelsError), match=message):
@@ -181,12 +183,13 @@ def test_a_window_beyond_the_context_is_refused(directory: Path, tmp_path: Path)
 
 def test_an_empty_prompt_and_one_beyond_the_context_are_refused(directory: Path) -> None:
     writer = load_directory(directory, "data=1")
+    otherwise = GREEDY._replace(max_new_tokens=1)
     for prompt, error, message in (
         ("", LaunchError, "the prompt is empty"),
         ("xy" * 65, ModelsError, r"the prompt has 130 tokens, but .* holds 64"),
     ):
         with pytest.raises(error, match=message):
-            generate_text(writer, prompt=prompt, max_new_tokens=1, sampling=GREEDY, seed=0)
+            generate_text(writer, prompt=prompt, otherwise=otherwise, seed=0)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -233,9 +236,69 @@ def test_a_vocabulary_with_merges_is_a_tokenizer(tmp_path: Path) -> None:
 
 def test_rows_that_have_ended_are_filled_with_a_stop_token(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
-    assert read_ending(tmp_path, Fields({}, "the test")) == Ending((7, 9), pad_token=7)
+    assert read_generation(tmp_path, Fields({}, "the test")).ending == Ending((7, 9), pad_token=7)
     padded = Fields({"pad_token_id": 3}, "the test")
-    assert read_ending(tmp_path, padded) == Ending((7, 9), pad_token=3)
+    assert read_generation(tmp_path, padded).ending == Ending((7, 9), pad_token=3)
+
+
+SUMMARIES = {  # as of facebook/bart-large-cnn
+    "bos_token_id": 0,
+    "decoder_start_token_id": 2,
+    "early_stopping": True,
+    "eos_token_id": 2,
+    "forced_bos_token_id": 0,
+    "forced_eos_token_id": 2,
+    "length_penalty": 2.0,
+    "max_length": 142,
+    "min_length": 56,
+    "no_repeat_ngram_size": 3,
+    "num_beams": 4,
+    "pad_token_id": 1,
+}
+DRAWS = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1}
+
+
+@pytest.mark.parametrize(
+    ("file", "given", "start", "expected"),
+    [
+        ({}, {}, 0, GREEDY),
+        (
+            SUMMARIES,
+            {},
+            1,
+            Generation(
+                Sampling(temperature=0),
+                141,
+                Ending((2,), 1),
+                Constraints(1.0, 3, 55, 0, (2,)),
+                Beams(4, 2.0, early_stopping=True),
+            ),
+        ),
+        (
+            SUMMARIES,
+            {"num_beams": 1, "max_new_tokens": 5, "no_repeat_ngram_size": 0},
+            1,
+            Generation(
+                Sampling(temperature=0), 5, Ending((2,), 1), Constraints(1.0, 0, 55, 0, (2,))
+            ),
+        ),
+        (DRAWS, {}, 0, Generation(Sampling(0.6, 0, 0.9), 20, Ending(), Constraints(1.1))),
+        (
+            DRAWS,
+            {"temperature": 0.0},
+            0,
+            Generation(Sampling(0.0, 0, 0.9), 20, Ending(), Constraints(1.1)),
+        ),
+        ({"temperature": 0.6}, {}, 0, GREEDY),
+    ],
+    ids=["nothing", "summaries", "flags", "draws", "greedy-flag", "no-draws"],
+)
+def test_flags_win_over_the_file_and_it_over_the_program(
+    tmp_path: Path, file: dict[str, Any], given: dict[str, Any], start: int, expected: Generation
+) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps(file))
+    fields = read_generation(tmp_path, Fields({}, "the test"))
+    assert fields.resolve(given, GREEDY, start=start) == expected
 
 
 def test_what_belongs_to_a_model_is_copied_and_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -19,14 +19,28 @@ from launch.sound import read_sound
 from launch.tasks.table import run_checkpoint
 from launch.tasks.task import Request
 from models import pretrained
+from models.ast import features as kaldi
 from models.images import open_image, pixels_of, read_preprocessing
 from models.parameters import merge
 from models.sampling import Sampling
+from models.weights.generation import Generation
 from models.whisper.features import log_mel, read_spectrogram
 from models.whisper.transcription import read_instructions, transcribe
 from tests.launch.random_models import write_model
-from tests.models.parity.media_cases import AUTOENCODER, BOTH, SDXL, TEXT, UNET, VISION, WHISPER
+from tests.models.parity.media_cases import (
+    AST,
+    AUTOENCODER,
+    BOTH,
+    DPT,
+    SDXL,
+    TEXT,
+    UNET,
+    VISION,
+    WHISPER,
+    YOLOS,
+)
 
+GREEDY = Generation(Sampling(temperature=0.0), 6)
 LABELS = {"0": "cat", "1": "dog", "2": "owl"}
 PIXELS = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8)
 RATE = 3840  # 24 frames of 160 samples in a second
@@ -64,7 +78,7 @@ def write_words(directory: Path, **settings: str) -> None:
 
 def request(directory: Path, text: str, **changes: Any) -> Request:
     mesh = "data=1,model=2"
-    return Request(directory, text, mesh, None, 6, Sampling(temperature=0.0), 0, **changes)
+    return Request(directory, text, mesh, None, GREEDY, 0, **changes)
 
 
 def output(directory: Path, text: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -108,6 +122,63 @@ def test_image_features(tmp_path: Path, image: Path, capsys: pytest.CaptureFixtu
     expected = call(model.graph, "features", model.parameters, pixels)
     np.testing.assert_allclose(vectors["hidden"], expected.hidden[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(vectors["pooled"], expected.pooled[0], rtol=1e-4, atol=1e-5)
+
+
+def test_segmentation(tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"preprocessor_config": VIT_SETTINGS}
+    config = DPT | {"id2label": LABELS}
+    directory = write(tmp_path / "model", "DPTForSemanticSegmentation", config, **files)
+    target = tmp_path / "classes.png"
+    lines = output(directory, f"{image} | {target}", capsys).splitlines()
+    model = pretrained.load(directory)
+    pixels = pixels_of(open_image(image), read_preprocessing(directory))[None]
+    logits = call(model.graph, "__call__", model.parameters, pixels)
+    larger = jax.image.resize(logits, (1, *PIXELS.shape[:2], len(LABELS)), "linear")
+    expected = np.asarray(larger)[0].argmax(axis=-1)
+    assert np.mean(np.asarray(Image.open(target)) == expected) > 0.999  # some are nearly equal
+    shares = {name: float(share) for name, share in (line.split("\t") for line in lines)}
+    for number, name in LABELS.items():
+        assert shares.get(name, 0) == pytest.approx(np.mean(expected == int(number)), abs=2e-3)
+    with pytest.raises(LaunchError, match="give a new file whose name ends"):
+        run_checkpoint(request(directory, f"{image} | {target}"), None)
+
+
+def test_depth(tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = VIT_SETTINGS | {"image_processor_type": "DPTImageProcessor"}
+    files = {"preprocessor_config": settings}
+    directory = write(tmp_path / "model", "DPTForDepthEstimation", DPT, **files)
+    target = tmp_path / "depths.png"
+    lines = output(directory, f"{image} | {target}", capsys).splitlines()
+    numbers = {name: float(number) for name, number in (line.split("\t") for line in lines)}
+    model = pretrained.load(directory)
+    pixels = pixels_of(open_image(image), read_preprocessing(directory))[None]
+    depths = np.asarray(call(model.graph, "__call__", model.parameters, pixels)[0])
+    assert numbers["smallest"] <= numbers["mean"] <= numbers["largest"]
+    assert numbers["mean"] == pytest.approx(depths.mean(), rel=0.02, abs=1e-3)
+    shades = np.asarray(Image.open(target))
+    assert shades.shape == PIXELS.shape[:2]
+    assert shades.max() == 255
+
+
+def test_object_detection(tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = VIT_SETTINGS | {"image_processor_type": "YolosImageProcessor"}
+    config = YOLOS | {"id2label": {"0": "cat"}}
+    files = {"preprocessor_config": settings}
+    directory = write(tmp_path / "model", "YolosForObjectDetection", config, **files)
+    lines = [line.split("\t") for line in output(directory, str(image), capsys).splitlines()]
+    model = pretrained.load(directory)
+    pixels = pixels_of(open_image(image), read_preprocessing(directory))[None]
+    logits, boxes = (
+        np.asarray(part)[0] for part in call(model.graph, "__call__", model.parameters, pixels)
+    )
+    chances = softmax(logits, axis=-1)[:, 0]
+    shown = [i for i in np.argsort(-chances) if chances[i] > 0.5]
+    assert [line[0] for line in lines] == ["cat"] * len(shown)
+    height, width = PIXELS.shape[:2]
+    for line, i in zip(lines, shown, strict=True):
+        x, y, w, h = boxes[i] * [width, height, width, height]
+        expected = [chances[i], x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+        np.testing.assert_allclose([float(number) for number in line[1:]], expected, atol=1e-3)
 
 
 def test_zero_shot_classification(
@@ -172,6 +243,22 @@ def test_speech_recognition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert heard == tokens[: len(heard)].tolist()
         assert not set(heard) & {3, 4}
         assert heard[0] != 90
+
+
+def test_audio_classification(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"num_mel_bins": 8, "max_length": 11, "sampling_rate": RATE}
+    files = {"preprocessor_config": settings}
+    config = AST | {"id2label": LABELS}
+    directory = write(tmp_path / "model", "ASTForAudioClassification", config, **files)
+    samples = np.random.default_rng(0).integers(-9000, 9000, (RATE, 1)).astype("<i2")
+    write_sound(tmp_path / "sound.wav", samples)
+    lines = output(directory, str(tmp_path / "sound.wav"), capsys).splitlines()
+    chances = {name: float(chance) for name, chance in (line.split("\t") for line in lines)}
+    model = pretrained.load(directory)
+    features = kaldi.log_mel(samples[:, 0] / 2**15, kaldi.read_spectrogram(directory))
+    expected = softmax(call(model.graph, "__call__", model.parameters, features[None])[0])
+    got = [chances[name] for name in LABELS.values()]
+    np.testing.assert_allclose(got, expected, atol=6e-5)
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,12 @@ from launch.tasks.text_understanding import LONGEST_ANSWER, best_span
 from models import pretrained
 from models.parameters import merge
 from models.sampling import Sampling
+from models.weights.generation import Generation
 from tests.launch.random_models import write_model
 from tests.models.parity.text_cases import ENCODER, T5
 
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+GREEDY = Generation(Sampling(temperature=0.0), 6)
 WORDS = [*MARKS, "the", "cat", "sat", "on", "a", "mat", "where", "is", "it"]
 LABELS = {"0": "bad", "1": "fine", "2": "good"}
 
@@ -47,7 +49,7 @@ def write(directory: Path, name: str, **changes: object) -> Path:
 
 
 def request(directory: Path, text: str) -> Request:
-    return Request(directory, text, "data=1,model=2", None, 6, Sampling(temperature=0.0), 0)
+    return Request(directory, text, "data=1,model=2", None, GREEDY, 0)
 
 
 def output(directory: Path, text: str, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:

@@ -27,6 +27,7 @@ from launch.training.parallelism import Parallelism
 from launch.training.schedules import ScheduleSettings, make_schedule
 from launch.training.step import Training, make_training
 from models.sampling import Sampling
+from models.weights.generation import Generation
 from tests.conftest import RunPython
 from tests.launch.programs import CONFIG, MODEL, SOURCE, config, losses, start
 
@@ -84,8 +85,7 @@ def test_generation_leaves_damaged_checkpoints_where_they_are(
     generate_text(
         load_run(copy, None),
         prompt="a",
-        max_new_tokens=3,
-        sampling=Sampling(temperature=0),
+        otherwise=Generation(Sampling(temperature=0), 3),
         seed=0,
     )
     output = capfd.readouterr()

@@ -36,7 +36,18 @@ from tests.lower.differential import (
     sent,
 )
 from tests.lower.ranks import per_core, shards
-from tests.models.parity.media_cases import RESNET, VISION
+from tests.models.parity.media_cases import (
+    AST,
+    CVT,
+    DPT,
+    LEVIT,
+    MOBILENET,
+    MOBILEVIT,
+    RESNET,
+    SWIN,
+    VISION,
+    YOLOS,
+)
 from tests.models.test_decoder_families import CASES
 from tests.models.test_encoders import FAMILIES
 from tests.models.test_media import build as build_media
@@ -46,6 +57,8 @@ RNG = np.random.default_rng(0)
 TOKENS = RNG.integers(3, 96, (4, 16)).astype(np.int32)
 IMAGES = RNG.normal(size=(4, 24, 24, 3)).astype(np.float32)
 MESH = {"data": 4, "model": 2}
+LARGE = RNG.normal(size=(4, 48, 48, 3)).astype(np.float32)
+SOUNDS = RNG.normal(size=(4, 11, 8)).astype(np.float32)
 # A training step divides by the root of second moments near zero, so gradients' last digits show.
 STEP = Tolerance(relative=1e-3)
 
@@ -83,6 +96,11 @@ def mixture() -> Model:
     return _of(_decoder("GptOssForCausalLM"), lambda m, t: m(t), (TOKENS,))
 
 
+def llama4() -> Model:
+    """Logits of a Llama 4: chunks, temperature, gated inputs and a shared expert."""
+    return _of(_decoder("Llama4ForCausalLM"), lambda m, t: m(t), (TOKENS,))
+
+
 def training_step() -> Model:
     """Loss, gradients and one step of AdamW of a Llama."""
     model = _decoder("LlamaForCausalLM 3, tied, biases")
@@ -107,13 +125,13 @@ def encoder() -> Model:
     return _of(random_model(values), lambda m, t: m(tokens=t)["logits"], (TOKENS,))
 
 
-def _media(name: str, config: dict[str, Any]) -> Model:
+def _media(name: str, config: dict[str, Any], inputs: np.ndarray = IMAGES) -> Model:
     _, graph, parameters = build_media(name, config)
 
     def function(parameters: Parameters, images: jax.Array) -> Any:
         return merge(graph, parameters)(images)
 
-    return Model(function, parameters, (IMAGES,), axis_names_of(graph, parameters))
+    return Model(function, parameters, (inputs,), axis_names_of(graph, parameters))
 
 
 MODELS: dict[str, Callable[[], Model]] = {
@@ -122,9 +140,22 @@ MODELS: dict[str, Callable[[], Model]] = {
     "encoder": encoder,
     "ResNet": lambda: _media("ResNetForImageClassification", RESNET),
     "ViT": lambda: _media("ViTForImageClassification", VISION),
+    "Swin": lambda: _media("SwinForImageClassification", SWIN),
     "mixture of experts": mixture,
+    "Llama 4": llama4,
 }
-"""Name -> model."""
+"""Name -> model, of those that every run of the tests lowers."""
+
+MEDIA: dict[str, Callable[[], Model]] = {
+    "MobileNetV2": lambda: _media("MobileNetV2ForSemanticSegmentation", MOBILENET),
+    "CvT": lambda: _media("CvtForImageClassification", CVT),
+    "LeViT": lambda: _media("LevitForImageClassification", LEVIT, LARGE),
+    "DPT": lambda: _media("DPTForDepthEstimation", DPT),
+    "YOLOS": lambda: _media("YolosForObjectDetection", YOLOS),
+    "MobileViT": lambda: _media("MobileViTForSemanticSegmentation", MOBILEVIT),
+    "AST": lambda: _media("ASTForAudioClassification", AST, SOUNDS),
+}
+"""More, for `python -m tests.conformance.engine_models`."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +187,7 @@ class Built:
 @functools.cache
 def on_one_core(name: str, lnc: int = 1) -> Built:
     """A model on one logical core of so many physical ones."""
-    model = MODELS[name]()
+    model = {**MODELS, **MEDIA}[name]()
     arguments = (model.parameters, *model.inputs)
     code = sent(jax.jit(model.function, keep_unused=True).trace(*arguments))
     arrays = [np.asarray(each) for each in jax.tree.leaves(arguments)]
@@ -166,7 +197,7 @@ def on_one_core(name: str, lnc: int = 1) -> Built:
 
 def on_eight_cores(name: str, devices: Sequence[jax.Device], host: HostClient) -> Built:
     """A model whose batch is split over four rows of cores, its parameters over two columns."""
-    model = MODELS[name]()
+    model = {**MODELS, **MEDIA}[name]()
     mesh = Mesh(np.array(devices).reshape(*MESH.values()), tuple(MESH))
     placed = jax.device_put(
         model.parameters, parameter_shardings(mesh, model.parameters, model.axes)

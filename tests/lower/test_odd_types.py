@@ -152,9 +152,17 @@ def test_what_no_engine_has_is_left_to_the_host() -> None:
                 jnp.sort(a.real.astype(np.float64), 1),
                 lax.reduce_precision(a.real.astype(np.float64), 5, 10),
                 jnp.cumsum(a.imag, 0),
+                lax.exp2(a),
             ),
             values,
             tolerance=SUM,
             host=True,
         )
     assert host_operations(program)
+
+
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 2.0, -3.0])
+def test_powers_of_what_is_no_number_to_take_a_root_of(exponent: float) -> None:
+    """A power of one half is no square root where that has a sign, or is no number."""
+    edges = np.array([-np.inf, -0.0, 0.0, np.inf, np.nan, 4.0, -4.0], np.float32)
+    _check(lambda x: lax.pow(x, np.float32(exponent)), edges)

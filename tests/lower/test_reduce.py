@@ -59,6 +59,8 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray, Tolerance]] = {
         lambda x: lax.reduce(x > 0, False, lax.bitwise_xor, (0,)), INTEGERS, EXACT,
     ),
     "long": (jnp.sum, LONG, EXACT),
+    "largest of many": (lambda x: jnp.max(x.astype(np.float32)[:39_936]), LONG, EXACT),
+    "least of many": (lambda x: jnp.min(jnp.abs(x[:16_384]).reshape(4, 64, 64)), LONG, EXACT),
     "long rows": (lambda x: jnp.argmax(x.reshape(4, 10_000), 1), LONG, EXACT),
     "long prime": (lambda x: jnp.sum(x[:39_989]), LONG, EXACT),
     "given initial value": (lambda x: lax.reduce(x[1:99] - 200, x[0], lax.max, (0,)), LONG, EXACT),

@@ -75,6 +75,31 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         WAYS["add"],
         (table(40, 3) / 7, indices(40, 300), np.sin(table(300, 3))),
     ),
+    **{
+        f"{name} to single numbers of {np.dtype(dtype).name}": (
+            way,
+            (
+                whole_numbers(70, dtype=dtype),
+                indices(90, 300) - 10,
+                whole_numbers(300, dtype=dtype),
+            ),
+        )
+        for name, way in WAYS.items()
+        for dtype in (np.float32, jnp.bfloat16, np.int32)
+    },
+    "add to a number of each row": (
+        lambda t, i, u: t.at[jnp.arange(40), i].add(u),
+        (table(40, 30), indices(35, 40), whole_numbers(40)),
+    ),
+    "set a number of each row": (
+        lambda t, i, u: jnp.put_along_axis(t, i[:, None], u[:, None], 1, inplace=False),
+        (table(40, 30), indices(30, 40), whole_numbers(40)),
+    ),
+    "gradient of a chosen number of each row": (
+        lambda t, i: jax.grad(lambda t: jnp.take_along_axis(t, i[:, None], 1).sum())(t),
+        (table(40, 30), indices(40, 40)),
+    ),
+    "counts": (lambda i: jnp.bincount(i, length=50), (indices(60, 300),)),
     "add outside": (
         lambda t, i, u: t.at[i].add(u, mode="drop"),
         (table(40, 3), indices(80, 300) - 20, ONES),

@@ -30,6 +30,7 @@ NAMES = (
     "MixtralForCausalLM sliding window",
     "Qwen3MoeForCausalLM mixed with dense layers",
     "GptOssForCausalLM",
+    "Llama4ForCausalLM",
     "GPT2LMHeadModel scores by layer",
     "GPTNeoXForCausalLM",
     "PhiForCausalLM norms of heads",

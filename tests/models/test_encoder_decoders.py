@@ -12,7 +12,8 @@ import pytest
 from flax import nnx
 
 from models import pretrained
-from models.generate import Ending, generate
+from models.constraints import Ending
+from models.generate import generate
 from models.parameters import Parameters, merge
 from models.pretrained import Pretrained
 from models.sampling import Sampling

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from models.constraints import Ending
 from models.errors import GenerationError
-from models.generate import CHUNK, Ending, generate
+from models.generate import generate
 from models.layers.rotary import Rotary
 from models.parameters import merge
+from models.prompts import CHUNK
 from models.sampling import Sampling, sample
 from tests.models.test_decoder import build, run
 
@@ -114,7 +116,7 @@ def test_draws_follow_the_key_alone() -> None:
         Sampling(top_p=0.7),
         Sampling(temperature=2.0, top_k=5, top_p=0.6),
         Sampling(top_k=100),
-        Sampling(top_p=1e-6),
+        Sampling(temperature=2.0, top_p=0.9, min_p=0.3),
     ],
     ids=str,
 )
@@ -148,6 +150,7 @@ def truncated_softmax(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
         total += probabilities[token]
     cut = np.zeros_like(probabilities)
     cut[kept] = probabilities[kept]
+    cut[cut < sampling.min_p * cut.max()] = 0
     return cut / cut.sum()
 
 
@@ -159,6 +162,7 @@ def truncated_softmax(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
         ({"top_k": -1}, "top_k=-1 is negative"),
         ({"top_p": 0.0}, r"top_p=0.0 is not in \(0, 1\]"),
         ({"top_p": 1.5}, r"top_p=1.5 is not in \(0, 1\]"),
+        ({"min_p": 1.5}, r"min_p=1.5 is not in \[0, 1\]"),
     ],
 )
 def test_bad_sampling_is_refused(change: dict[str, float], message: str) -> None:

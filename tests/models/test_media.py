@@ -17,14 +17,22 @@ from models.pretrained import describe_fields
 from models.sharding import parameter_shardings
 from models.weights.fields import Fields
 from tests.models.parity.media_cases import (
+    AST,
     AUTOENCODER,
     BOTH,
+    CVT,
+    DPT,
+    LEVIT,
+    MOBILENET,
+    MOBILEVIT,
     RESNET,
     SDXL,
+    SWIN,
     TEXT,
     UNET,
     VISION,
     WHISPER,
+    YOLOS,
 )
 from tests.models.tiny import QUICK_COMPILE
 
@@ -53,6 +61,9 @@ MODELS = {
     "ViTForImageClassification": Model(VISION, lambda m, *x: m(*x), (IMAGES,)),
     "DeiTForImageClassificationWithTeacher": Model(VISION, lambda m, *x: m(*x), (IMAGES,)),
     "ResNetForImageClassification": Model(RESNET, lambda m, *x: m(*x), (IMAGES,)),
+    "SwinForImageClassification": Model(SWIN, lambda m, *x: m(*x), (IMAGES,)),
+    "MobileNetV2ForSemanticSegmentation": Model(MOBILENET, lambda m, *x: m(*x), (IMAGES,)),
+    "CvtForImageClassification": Model(CVT, lambda m, *x: m(*x), (IMAGES,)),
     "CLIPModel": Model(BOTH, lambda m, *x: m(*x), (TEXTS, IMAGES)),
     "WhisperForConditionalGeneration": Model(WHISPER, lambda m, *x: m(*x), (SOUNDS, TEXTS)),
     "UNet2DConditionModel": Model(UNET, lambda m, *x: m(*x), (LATENTS, TIMES, CONTEXT)),
@@ -77,9 +88,11 @@ def build(name: str, config: dict[str, Any], **dtypes: str) -> tuple[Any, Any, P
 
 
 def initial(path: str, shape: tuple[int, ...], rng: np.random.Generator) -> jax.Array:
-    """Random weights; norms that change nothing."""
+    """Random weights; norms that change nothing. Convolutions keep the size of what they are
+    given: deep networks have nothing else that does."""
     if len(shape) > 1:
-        return jnp.asarray(STDDEV * rng.normal(size=shape), jnp.float32)
+        stddev = np.sqrt(2 / np.prod(shape[:-1])) if len(shape) == 4 else STDDEV
+        return jnp.asarray(stddev * rng.normal(size=shape), jnp.float32)
     return jnp.full(shape, float(path.endswith(("scale", "variance"))))
 
 
@@ -230,6 +243,13 @@ def test_gradient_stops_at_running_statistics() -> None:
     [
         ("ViTModel", VISION, (IMAGES[:, :20],), r"\[4, 20, 24, 3\].*\[B, 24, 24, 3\]"),
         ("ResNetModel", RESNET, (IMAGES[..., :2],), r"\[4, 24, 24, 2\].*\[B, H, W, 3\]"),
+        ("SwinModel", SWIN, (IMAGES[:, :20],), r"\[4, 20, 24, 3\].*\[B, 24, 24, 3\]"),
+        ("CvtModel", CVT, (IMAGES[:, :2],), "too small: a stage turns 2 x 24 places into 0 x 6"),
+        ("YolosModel", YOLOS, (IMAGES[:, :20],), "20 x 24 pixels are not whole patches of 8 x 8"),
+        ("LevitModel", LEVIT, (IMAGES,), r"\[4, 24, 24, 3\].*\[B, 48, 48, 3\]"),
+        ("MobileNetV2Model", MOBILENET, (IMAGES[..., :2],), r"\[4, 24, 24, 2\].*\[B, H, W, 3\]"),
+        ("MobileViTModel", MOBILEVIT, (IMAGES[0],), r"\[24, 24, 3\].*\[B, H, W, 3\]"),
+        ("ASTModel", AST, (SOUNDS,), r"\[4, 24, 8\].*\[B, 11, 8\]"),
         ("CLIPVisionModel", VISION, (IMAGES[0],), r"\[24, 24, 3\].*\[B, 24, 24, 3\]"),
     ],
 )
@@ -247,6 +267,17 @@ def test_pixels_that_do_not_suit_are_refused(
         ("ViTModel", VISION | {"num_attention_heads": 5}, "dim=32 is not a multiple"),
         ("ViTModel", VISION | {"patch_size": 48}, "holds no patch"),
         ("ResNetModel", RESNET | {"depths": [1]}, "channels for 2 stages, but depths for 1"),
+        ("SwinModel", SWIN | {"image_size": 25}, "not whole patches"),
+        ("SwinModel", SWIN | {"window_size": 7}, "stage 1 has 6 x 6 tokens, fewer than a window"),
+        ("MobileNetV2Model", MOBILENET | {"output_stride": 4}, "supported are 8, 16, 32"),
+        ("CvtModel", CVT | {"stride_q": [1, 2]}, "stage 1 needs a query for every token"),
+        ("LevitModel", LEVIT | {"image_size": 49}, "make 4 x 4 tokens .* but patches of 16 are 3"),
+        ("DPTForDepthEstimation", DPT | {"image_size": [16, 24]}, "not a square of patches"),
+        ("DPTForDepthEstimation", DPT | {"is_hybrid": True}, "the ViT of the same file"),
+        ("DPTForDepthEstimation", DPT | {"neck_hidden_sizes": [8]}, "but there are 1 neck_dims"),
+        ("YolosModel", YOLOS | {"image_size": [20, 24]}, "not whole patches of 8"),
+        ("MobileViTModel", MOBILEVIT | {"conv_kernel_size": 2}, "has no middle"),
+        ("ASTModel", AST | {"patch_size": 9}, "holds no patch of 9"),
         ("CLIPTextModel", TEXT | {"hidden_act": "gelo"}, "'gelo' is not known"),
         ("UNet2DConditionModel", UNET | {"norm_num_groups": 5}, "do not fall into 5 groups"),
         ("UNet2DConditionModel", UNET | {"class_embed_type": "timestep"}, "class_embed_type"),

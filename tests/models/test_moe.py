@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from models.errors import ConfigError
 from models.layers.moe import Experts, MoE, assign
 from models.parameters import Parameters, merge, split
 
 DIM, HIDDEN = 6, 5
+KERNELS = ("gate", "up", "down")
 
 
 def build(experts: Experts, router_scale: float = 1.0) -> tuple[Any, Parameters]:
@@ -37,6 +38,12 @@ def build(experts: Experts, router_scale: float = 1.0) -> tuple[Any, Parameters]
     return graph, weights
 
 
+def gated(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> np.ndarray:
+    """One expert."""
+    before = x @ gate
+    return (before * expit(before) * (x @ up)) @ down
+
+
 def reference(tokens: np.ndarray, weights: Parameters, experts: Experts) -> np.ndarray:
     """Token by token of a row, expert by expert; beyond its capacity, an expert passes over."""
     capacity = np.inf
@@ -47,17 +54,18 @@ def reference(tokens: np.ndarray, weights: Parameters, experts: Experts) -> np.n
     p = {name: value.astype(np.float64) for name, value in weights.items()}
     result = np.zeros_like(tokens, np.float64)
     for n, x in enumerate(tokens.astype(np.float64)):
-        probabilities = softmax(x @ p["router"])
-        chosen = np.argsort(-probabilities)[: experts.per_token]
-        shares = probabilities[chosen]
-        if experts.normalize:
+        scores = x @ p["router"]
+        chosen = np.argsort(-scores)[: experts.per_token]
+        shares = expit(scores)[chosen] if experts.gated_inputs else softmax(scores)[chosen]
+        if experts.normalize and not experts.gated_inputs:
             shares = shares / shares.sum()
         for share, e in zip(shares, chosen, strict=True):
             load[e] += 1
             if load[e] <= capacity:
-                gate, up = x @ p["experts_gate"][e], x @ p["experts_up"][e]
-                hidden = gate / (1 + np.exp(-gate)) * up
-                result[n] += share * (hidden @ p["experts_down"][e])
+                read, weight = (share * x, 1) if experts.gated_inputs else (x, share)
+                result[n] += weight * gated(read, *(p[f"experts_{k}"][e] for k in KERNELS))
+        if experts.shared_dim is not None:
+            result[n] += gated(x, *(p[f"shared.{k}.kernel"] for k in KERNELS))
     return result
 
 
@@ -67,7 +75,7 @@ def reference(tokens: np.ndarray, weights: Parameters, experts: Experts) -> np.n
     [
         Experts(4, 2, HIDDEN),
         Experts(8, 3, HIDDEN, normalize=False),
-        Experts(3, 3, HIDDEN),
+        Experts(3, 3, HIDDEN, gated_inputs=True, shared_dim=7),
         Experts(1, 1, HIDDEN),
         Experts(4, 2, HIDDEN, capacity_factor=1.0),
         Experts(4, 1, HIDDEN, capacity_factor=0.1),

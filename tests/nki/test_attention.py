@@ -10,7 +10,7 @@ from neuronjax import nki
 from neuronjax.emulate import core
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
-from neuronjax.nki.trace import Tensor
+from neuronjax.nki.tensor import Tensor
 
 LENGTH, WIDTH, ROWS = 256, 64, nl.tile_size.pmax
 

@@ -13,6 +13,7 @@ def test_kernels_import_nki(run_python: RunPython) -> None:
         from neuronjax.nki import install
         install(); install()
         import nki
+        import nki.collectives
         import nki.isa as nisa
         from nki import language as nl
         import neuronjax.nki

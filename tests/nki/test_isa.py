@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import ml_dtypes
@@ -15,26 +14,11 @@ from neuronjax.emulate import core
 from neuronjax.errors import NeuronError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
-from neuronjax.nki.trace import Tensor
+from neuronjax.nki.tensor import Tensor
+from tests.nki.kernels import loaded, stored, tile
 
 RNG = np.random.default_rng(0)
 X, Y = (RNG.standard_normal((128, 96), dtype=np.float32) for _ in range(2))
-
-
-def tile(shape: tuple[int, ...], dtype: Any = nl.float32, buffer: Any = nl.sbuf) -> Tensor:
-    return nl.ndarray(shape, dtype=dtype, buffer=buffer)
-
-
-def loaded(x: Tensor) -> Tensor:
-    on_chip = tile(x.shape, x.dtype)
-    nisa.dma_copy(dst=on_chip, src=x)
-    return on_chip
-
-
-def stored(x: Tensor) -> Tensor:
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=x)
-    return out
 
 
 def scaled(x: Tensor, y: Tensor) -> Tensor:
@@ -263,6 +247,10 @@ def too_large(x: Tensor, y: Tensor) -> Tensor:
     return stored(result)
 
 
+def too_many_partitions(x: Tensor, y: Tensor) -> Tensor:
+    return stored(tile((256, 96)))
+
+
 def unwritten(x: Tensor, y: Tensor) -> Tensor:
     return stored(tile((128, 96)))
 
@@ -276,8 +264,9 @@ REFUSED: dict[Callable[..., Tensor], str] = {
     chained: r"test_isa.py:\d+: .*activate2 on NeuronCore-v3; allowed: NeuronCore-v4",
     mistyped: r"test_isa.py:\d+: .*predicate of float32; allowed: uint8",
     misshapen: r"test_isa.py:\d+: ",
-    too_large: "SBUF|sbuf",
-    unwritten: "(?i)uninitiali[sz]ed|never written",
+    too_large: r"(?s)SBUF.*test_isa.py:\d+: scratch\d+ float32",
+    too_many_partitions: r"test_isa.py:\d+: scratch\d+ ends at partition 256",
+    unwritten: r"test_isa.py:\d+: .*(?i:uninitialised)",
     misspelt: "Did you mean tensor_tensor",
 }
 
@@ -292,8 +281,24 @@ def test_what_no_kernel_can_be_called_with() -> None:
     kernel = nki.jit(scaled)
     with pytest.raises(NeuronError, match=r"no chip 'trn9' runs kernels; there are .*trainium2"):
         nki.simulate(kernel, chip="trn9")(X, Y)
-    with pytest.raises(NeuronError, match="kernels take arrays"):
-        nki.simulate(kernel)(X, 1)
+    with pytest.raises(NeuronError, match=r"scaled\(y\) is called with 1; kernels take arrays"):
+        kernel(X, 1)
+    with pytest.raises(NeuronError, match=r"scaled\(x\): 'float64' is not an element type"):
+        kernel(X.astype(np.float64), Y)
+
+
+def test_calls_of_a_jitted_function_trace_the_kernel_once() -> None:
+    shapes = []
+
+    @nki.jit
+    def kernel(x: Tensor) -> Tensor:
+        shapes.append(x.shape)
+        return stored(loaded(x))
+
+    function = jax.jit(kernel)
+    for scale in (1, 2):
+        np.testing.assert_array_equal(function(scale * X), scale * X)
+    assert shapes == [X.shape]
 
 
 @pytest.mark.parametrize("order", [None, core.DataflowOrder(seed=1)], ids=["program", "dataflow"])

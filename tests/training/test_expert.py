@@ -21,6 +21,9 @@ SPECS = {
     "experts_gate": P("expert", None, "model"),
     "experts_up": P("expert", None, "model"),
     "experts_down": P("expert", "model", None),
+    "shared.gate.kernel": P(None, "model"),
+    "shared.up.kernel": P(None, "model"),
+    "shared.down.kernel": P("model", None),
 }
 
 
@@ -36,10 +39,14 @@ def weights_of(layer: nnx.Module) -> Parameters:
     ("experts", "sizes", "kinds"),
     [
         (Experts(4, 2, HIDDEN), (4, 2), {"all-gather", "reduce-scatter"}),
-        (Experts(8, 3, HIDDEN), (8, 1), {"all-gather", "reduce-scatter"}),
+        (
+            Experts(8, 3, HIDDEN, gated_inputs=True, shared_dim=HIDDEN),
+            (4, 2),
+            {"all-gather", "reduce-scatter"},
+        ),
         (Experts(8, 2, HIDDEN, capacity_factor=1.0), (4, 2), {"all-to-all"}),
     ],
-    ids=["dropless", "dropless-uneven", "capacity"],
+    ids=["dropless", "gated-inputs", "capacity"],
 )
 def test_shared_experts_are_the_mixture(
     experts: Experts,
@@ -71,7 +78,10 @@ def test_shared_experts_are_the_mixture(
 
     def shared(weights: Parameters, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         region = jax.shard_map(
-            part, mesh=mesh, in_specs=(SPECS, P("expert")), out_specs=P("expert")
+            part,
+            mesh=mesh,
+            in_specs=({name: SPECS[name] for name in weights}, P("expert")),
+            out_specs=P("expert"),
         )
         y = region(weights, x)
         return jnp.sum(y**2), y

@@ -1,5 +1,7 @@
 """The proposer that the settings ask for."""
 
+from functools import partial
+
 from launch.generator import Writer, load_directory, load_run
 from launch.serving.config import EngineConfig
 from launch.serving.errors import ServingError
@@ -35,7 +37,8 @@ def make_proposer(
     if wanted.method == "eagle":
         graph, own = load_eagle(wanted.directory, model, mesh)
         return EagleProposer(graph, with_ends(own, writer.model.parameters), mesh, limits)
-    read = load_directory if (wanted.directory / CONFIG_FILE).is_file() else load_run
+    is_directory = (wanted.directory / CONFIG_FILE).is_file()
+    read = partial(load_directory, pad=True) if is_directory else load_run
     draft = read(wanted.directory, mesh_text).model
     longest = min([draft.config.max_seq_len, *draft.config.boundaries])
     if draft.config.vocab_size != model.vocab_size or longest < limits.context:

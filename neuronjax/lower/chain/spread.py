@@ -22,7 +22,9 @@ _LEAST_BYTES = 512
 
 
 _MOST_IN_PSUM = 1024
-"""Elements of a row that may stay in PSUM: a few of them, and sums of products, fit."""
+"""Elements of a row that may stay in PSUM."""
+_MOST_ROWS_IN_PSUM = 3072
+"""Elements of all rows that stay there at a time: sums of products need the other quarter."""
 _MOST_AT_ONCE = 2048
 """Elements of a row that lie in PSUM at once."""
 _FAST_PAIRS = 3
@@ -54,6 +56,8 @@ def spread(builder: KernelBuilder, src: Access, partitions: int) -> Buffer:
     return total
 
 
-def stays_in_psum(builder: KernelBuilder, elements: int) -> bool:
-    """Whether operations read a row where it is: two tensors of SBUF take them twice the time."""
-    return builder.core.version < _FAST_PAIRS and elements <= _MOST_IN_PSUM
+def stays_in_psum(builder: KernelBuilder, elements: int, others: int) -> bool:
+    """Whether operations read a row where it is, beside `others` elements that stay too: two
+    tensors of SBUF take them twice the time."""
+    fits = elements <= _MOST_IN_PSUM and elements + others <= _MOST_ROWS_IN_PSUM
+    return builder.core.version < _FAST_PAIRS and fits

@@ -406,6 +406,8 @@ class Values:
     known: dict[Reference, Access]
     #: Whether all of every row is in the box.
     is_whole: bool = False
+    #: Elements of rows that stay in PSUM.
+    in_psum: int = 0
 
     @property
     def program(self) -> TileProgram:
@@ -488,7 +490,8 @@ class Values:
         builder = self.emitter.builder
         total = spread(builder, row, self.box.count)
         src = tile_access(total, [row.elements], [1])
-        if stays_in_psum(builder, row.elements):
+        if stays_in_psum(builder, row.elements, self.in_psum):
+            self.in_psum += row.elements
             sizes = [axis.size for axis in self.box.free if axis.dim in source.axes]
             return replace(src, dims=tile_access(total, sizes, _dense(sizes)).dims)
         dst = self.tile(source.axes, dtype, "in")

@@ -30,6 +30,8 @@ def gather(scope: Scope, op: Op) -> None:
     numbers = op.attributes["dimension_numbers"]
     sizes = op.attributes["slice_sizes"]
     view = forward(scope, operand)
+    if _is_read_in_crumbs(view, sizes, math.prod(op.result.shape)):
+        view = whole_view(scope.dense(operand), operand.shape)
     batch_shape, index = vectors(scope, indices, numbers["index_vector_dim"])
     table = gather_table.table_of(
         view, sizes, numbers["start_index_map"], shared_dimensions(numbers, "operand"),
@@ -44,6 +46,18 @@ def gather(scope: Scope, op: Op) -> None:
             _by_row(builder, table, views, buffers[0])
 
     scope.kernel("gather", [op], ("gather", table), [view, index], [target], write)
+
+
+_COPIED = 8
+"""Elements of a table that are put in order in the time in which one is fetched by itself."""
+
+
+def _is_read_in_crumbs(view: View, sizes: Sequence[int], count: int) -> bool:
+    """Whether no two of the `count` elements that windows fetch lie side by side, though they do
+    where the table is copied in its own order, and whether that is worth while."""
+    neighbours = [d for d, stride in enumerate(view.strides) if stride == 1 and view.shape[d] > 1]
+    is_transposed = bool(neighbours) and all(sizes[d] == 1 for d in neighbours)
+    return is_transposed and sizes[-1] > 1 and math.prod(view.shape) < _COPIED * count
 
 
 def forward(scope: Scope, value: Value) -> View:

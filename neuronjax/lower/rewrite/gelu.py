@@ -70,7 +70,7 @@ def unrounded(value: Value) -> Value:
 def product_of(value: Value, most: int = _MOST) -> Product:
     """A value taken apart into at most about `most` factors."""
     number = number_of(value)
-    if number is not None:
+    if number is not None and np.isrealobj(number):
         return Product(float(number), Counter())
     value = unrounded(value)
     op = value.producer

@@ -18,10 +18,13 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.operations import PACKED, is_splat, is_widening, number_of, peel, reducer
 from neuronjax.lower.reduction.slide import windows_of
-from neuronjax.lower.rewrite import gelu
+from neuronjax.lower.rewrite import depthwise, gelu
 from neuronjax.lower.rewrite.composed import expanded
+from neuronjax.lower.rewrite.dots import rows_with_rows, sum_of_squares
+from neuronjax.lower.rewrite.scatters import scatter
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.values.storage import is_native
+from neuronjax.lower.write.builder import PARTITIONS
 
 _EXACT: Mapping[str, frozenset[str]] = {
     "float32": frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e5m2", "int8"}),
@@ -84,6 +87,16 @@ def product(writer: Writer, op: Op) -> Sequence[Value] | None:
     ]
 
 
+def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Products by channel, or one of narrow numbers."""
+    return depthwise.convolution(writer, op) or product(writer, op)
+
+
+def dot_general(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """A product of rows with rows, or one of narrow numbers."""
+    return rows_with_rows(writer, op) or product(writer, op)
+
+
 def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Back to the narrow type that a value was widened from."""
     widened = _made_by(op.operands[0], "convert")
@@ -122,36 +135,32 @@ def divide(writer: Writer, op: Op) -> Sequence[Value] | None:
     return None
 
 
-_LEAST_SQUARES = 1024
-"""Squares from which adding them up on the Tensor engine pays: below, one partition is as fast."""
-
-
 def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """A sum of squares of all numbers of a tensor is the product of a vector with itself.
-
-    On one partition a Vector engine would go through all numbers; the Tensor engine adds them up
-    over all partitions.
-    """
-    if len(op.results) != 1 or reducer(op) != "add":
+    """A sum of squares, or an extremum, of all numbers of a tensor; a sum of rows of a matrix."""
+    name = reducer(op) if len(op.results) == 1 else None
+    if name in ("maximum", "minimum"):
+        return _extremum(writer, op, name)
+    if name != "add":
         return None
     square = _made_by(op.operands[0], "multiply")
     if square is None or math.prod(op.result.shape) != 1:
         return _sum_of_rows(writer, op)
-    value = square.operands[0]
+    return sum_of_squares(writer, op, square)
+
+
+def _extremum(writer: Writer, op: Op, name: str) -> Sequence[Value] | None:
+    """That of every partition's share first: a single row would lie on one partition."""
+    value, init = op.operands
     count = math.prod(value.shape)
-    if square.operands != (value, value) or value.dtype != np.float32:
+    if math.prod(op.result.shape) != 1 or count < _LEAST_SPREAD or count % PARTITIONS:
         return None
-    if math.prod(op.result.shape) != 1 or count < _LEAST_SQUARES or not _is_zero(op.operands[1]):
-        return None
-    flat = writer.reshape(value, (count,))
-    numbers = {
-        "lhs_batching_dimensions": (),
-        "rhs_batching_dimensions": (),
-        "lhs_contracting_dimensions": (0,),
-        "rhs_contracting_dimensions": (0,),
-    }
-    total = writer.add("dot_general", flat, flat, shape=(), dot_dimension_numbers=numbers)
+    shares = writer.reshape(value, (PARTITIONS, count // PARTITIONS))
+    total = writer.reduce(name, writer.reduce(name, shares, init, (1,)), init, (0,))
     return [writer.reshape(total, op.result.shape)]
+
+
+_LEAST_SPREAD = 8192
+"""Numbers from which on two passes, the first over all partitions, are faster than one."""
 
 
 def _sum_of_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
@@ -217,20 +226,20 @@ def _narrow_collective(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 _MOST_PLACES = 9
-"""Elements of a window whose extremum is taken place by place."""
+"""Elements of a window that are combined place by place."""
 _LEAST_RUN = 16
 """Neighbours in memory that make transfers of places worth while."""
 
 
 def reduce_window(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """The extremum of small windows, none along the last dimension: place by place.
+    """The extremum, or the sum, of small windows, none along the last dimension: place by place.
 
     Otherwise what lies side by side would lie on partitions, and arrive one by one.
     """
     name = reducer(op) if len(op.results) == 1 else None
     windows = windows_of(op)
     sizes, rank = windows.sizes, len(windows.sizes)
-    if name not in ("maximum", "minimum") or math.prod(sizes) > _MOST_PLACES or not rank:
+    if name not in ("maximum", "minimum", "add") or math.prod(sizes) > _MOST_PLACES or not rank:
         return None
     if sizes[-1] > 1 or windows.strides[-1] > 1 or op.result.shape[-1] < _LEAST_RUN:
         return None
@@ -257,8 +266,9 @@ NATIVE: Mapping[str, Rewrite] = {
     "reduce_window": reduce_window,
     "convert": convert,
     "reduce": reduce,
-    "convolution": product,
-    "dot_general": product,
+    "scatter": scatter,
+    "convolution": convolution,
+    "dot_general": dot_general,
     "divide": divide,
     "multiply": gelu.forward,
     "add": gelu.derivative,

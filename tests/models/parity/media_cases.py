@@ -25,6 +25,62 @@ BEIT_POSITIONS = {
     "use_mean_pooling": False,
 }
 CONVNEXT = {"hidden_sizes": [8, 16], "depths": [2, 1], "num_stages": 2, "patch_size": 2}
+SWIN = {
+    "image_size": 24,
+    "patch_size": 2,
+    "embed_dim": 8,
+    "depths": [2, 1],
+    "num_heads": [2, 4],
+    "window_size": 3,
+}
+MOBILENET = {
+    "image_size": 24,
+    "depth_multiplier": 0.25,
+    "depth_divisible_by": 4,
+    "min_depth": 4,
+    "expand_ratio": 2.0,
+    "finegrained_output": False,
+}
+CVT = {
+    "patch_sizes": [7, 3],
+    "patch_stride": [4, 2],
+    "patch_padding": [2, 1],
+    "embed_dim": [8, 16],
+    "num_heads": [2, 4],
+    "depth": [1, 2],
+    "cls_token": [False, True],
+    "drop_rate": [0.0, 0.0],
+}
+LEVIT = {
+    "image_size": 48,
+    "hidden_sizes": [16, 24, 32],
+    "num_attention_heads": [2, 2, 4],
+    "depths": [1, 1, 1],
+    "key_dim": [4, 4, 8],
+}
+DPT = VISION | {
+    "backbone_out_indices": [0, 1],
+    "reassemble_factors": [2, 0.5],
+    "neck_hidden_sizes": [8, 12],
+    "fusion_hidden_size": 12,
+}
+YOLOS = TOWER | {"image_size": [16, 24], "patch_size": 8, "num_detection_tokens": 3}
+AST = TOWER | {
+    "patch_size": 4,
+    "frequency_stride": 3,
+    "time_stride": 2,
+    "max_length": 11,
+    "num_mel_bins": 8,
+}
+MOBILEVIT = {
+    "image_size": 40,
+    "hidden_sizes": [8, 12, 16],
+    "neck_hidden_sizes": [4, 4, 8, 8, 12, 12, 16],
+    "num_attention_heads": 2,
+    "expand_ratio": 2.0,
+    "aspp_out_channels": 8,
+    "atrous_rates": [1, 2, 3],
+}
 BOTH = {"text_config": TEXT, "vision_config": VISION, "projection_dim": 24}
 WHISPER = {
     "vocab_size": 96,
@@ -85,6 +141,14 @@ def _convnext(architecture: str, **changes: Any) -> Case:
     return Case(architecture, "", CONVNEXT | changes, unsharded_only=DOUBLED)
 
 
+def _mobilenet(architecture: str, **changes: Any) -> Case:
+    return Case(architecture, "", MOBILENET | changes, unsharded_only=DOUBLED)
+
+
+def _cvt(architecture: str, variant: str = "", **changes: Any) -> Case:
+    return Case(architecture, variant, CVT | changes, unsharded_only=DOUBLED)
+
+
 CASES = (
     _vit("ViTModel"),
     _vit("ViTForImageClassification", num_labels=5, qkv_bias=False, image_size=[16, 24]),
@@ -107,6 +171,67 @@ CASES = (
     _convnext("ConvNextForImageClassification", num_labels=5),
     _convnext("ConvNextV2Model"),
     _convnext("ConvNextV2ForImageClassification", num_labels=5),
+    Case("SwinModel", "", SWIN | {"qkv_bias": False}),
+    Case(
+        "SwinForImageClassification",
+        "padded windows",
+        SWIN
+        | {"image_size": 18, "window_size": 4, "use_absolute_embeddings": True, "num_labels": 5},
+    ),
+    Case("DonutSwinForImageClassification", "", SWIN | {"num_labels": 5}),
+    Case("DonutSwinModel", "", SWIN | {"mlp_ratio": 1.5}),
+    _mobilenet("MobileNetV2ForImageClassification", num_labels=5),
+    _mobilenet(
+        "MobileNetV2ForSemanticSegmentation",
+        num_labels=3,
+        output_stride=8,
+        image_size=[20, 27],
+        first_layer_is_expansion=False,
+    ),
+    _mobilenet("MobileNetV2Model", tf_padding=False),
+    _cvt("CvtModel", qkv_bias=[True, False]),
+    _cvt("CvtForImageClassification", num_labels=5, mlp_ratio=[1.5, 2.0]),
+    _cvt(
+        "CvtForImageClassification",
+        "wide windows",
+        num_labels=5,
+        kernel_qkv=[5, 3],
+        padding_q=[2, 1],
+        stride_kv=[1, 2],
+    ),
+    Case("LevitModel", "", LEVIT | {"attention_ratio": [2, 1, 3], "mlp_ratio": [1, 2, 2]}),
+    Case("LevitForImageClassification", "", LEVIT | {"num_labels": 5}),
+    Case("LevitForImageClassificationWithTeacher", "", LEVIT | {"num_labels": 5}),
+    Case("DPTModel", "", VISION),
+    Case("DPTForDepthEstimation", "", DPT),
+    Case(
+        "DPTForSemanticSegmentation",
+        "",
+        DPT
+        | {
+            "num_labels": 3,
+            "readout_type": "add",
+            "use_batch_norm_in_fusion_residual": True,
+            "head_in_index": 0,
+        },
+    ),
+    Case("YolosModel", "", YOLOS | {"use_mid_position_embeddings": False}),
+    Case("YolosForObjectDetection", "", YOLOS | {"num_labels": 5}),
+    Case("ASTModel", "", AST),
+    Case("ASTForAudioClassification", "", AST | {"num_labels": 5, "qkv_bias": False}),
+    Case("MobileViTModel", "", MOBILEVIT, unsharded_only=DOUBLED),
+    Case(
+        "MobileViTForImageClassification",
+        "",
+        MOBILEVIT | {"num_labels": 5, "conv_kernel_size": 5, "output_stride": 16},
+        unsharded_only=DOUBLED,
+    ),
+    Case(
+        "MobileViTForSemanticSegmentation",
+        "",
+        MOBILEVIT | {"num_labels": 3, "output_stride": 8},
+        unsharded_only=DOUBLED,
+    ),
     Case("CLIPModel", "", BOTH),
     Case("CLIPModel", "old end token", BOTH | {"text_config": TEXT | {"eos_token_id": 2}}),
     Case("CLIPTextModel", "", TEXT | {"hidden_act": "gelu"}),

@@ -26,6 +26,21 @@ def _image_features(model: Any, pixels: jax.Array) -> Outputs:
     return {**features._asdict(), "loss": squares(*features)}
 
 
+def _image_segmentation(model: Any, pixels: jax.Array) -> Outputs:
+    logits = model(pixels)
+    return {"logits": logits, "loss": squares(logits)}
+
+
+def _depth_estimation(model: Any, pixels: jax.Array) -> Outputs:
+    depths = model(pixels)
+    return {"depths": depths, "loss": squares(depths)}
+
+
+def _object_detection(model: Any, pixels: jax.Array) -> Outputs:
+    logits, boxes = model(pixels)
+    return {"logits": logits, "boxes": boxes, "loss": squares(logits, boxes)}
+
+
 def _zero_shot(model: Any, tokens: jax.Array, pixels: jax.Array) -> Outputs:
     logits = model(tokens, pixels)
     pairs = jnp.arange(len(logits))
@@ -56,6 +71,11 @@ def _image_autoencoding(model: Any, pixels: jax.Array, latents: jax.Array) -> Ou
 HEADS: Mapping[str, Callable[..., Outputs]] = {
     "image-classification": _image_classification,
     "image-feature-extraction": _image_features,
+    "image-segmentation": _image_segmentation,
+    "depth-estimation": _depth_estimation,
+    "object-detection": _object_detection,
+    "audio-classification": _image_classification,
+    "audio-feature-extraction": _image_features,
     "zero-shot-image-classification": _zero_shot,
     "prompt-encoding": _prompt_encoding,
     "automatic-speech-recognition": _speech_recognition,

@@ -57,11 +57,53 @@ def _image_features(model: Any, case: Case) -> Made:
     pixels = pixels_of(case)
     done = model(channels_first(pixels))
     hidden = done.last_hidden_state
-    pooled = done.image_embeds if "image_embeds" in done else done.pooler_output.flatten(1)
+    names = ("image_embeds", "cls_token_value", "pooler_output")
+    pooled = next(done[name] for name in names if name in done).flatten(1)
     if hidden.ndim == 4:
         hidden = hidden.movedim(1, -1)
     outputs = {"hidden": hidden, "pooled": pooled, "loss": squares(hidden, pooled)}
     return {"pixels": pixels}, outputs, None
+
+
+def _image_segmentation(model: Any, case: Case) -> Made:
+    pixels = pixels_of(case)
+    logits = model(channels_first(pixels)).logits.movedim(1, -1)
+    return {"pixels": pixels}, {"logits": logits, "loss": squares(logits)}, None
+
+
+def _depth_estimation(model: Any, case: Case) -> Made:
+    pixels = pixels_of(case)
+    depths = model(channels_first(pixels)).predicted_depth
+    return {"pixels": pixels}, {"depths": depths, "loss": squares(depths)}, None
+
+
+def _object_detection(model: Any, case: Case) -> Made:
+    """Of images that are larger than the positions are made for."""
+    height, width = case.config["image_size"]
+    shape = (ROWS, 2 * height, width + case.config["patch_size"], 3)
+    pixels = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    done = model(channels_first(pixels))
+    outputs = {"logits": done.logits, "boxes": done.pred_boxes}
+    return {"pixels": pixels}, outputs | {"loss": squares(*outputs.values())}, None
+
+
+def _spectrograms_of(case: Case) -> np.ndarray:
+    shape = (ROWS, case.config["max_length"], case.config["num_mel_bins"])
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def _audio_classification(model: Any, case: Case) -> Made:
+    sounds, labels = _spectrograms_of(case), np.arange(ROWS)
+    logits = model(torch.from_numpy(sounds)).logits
+    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels))
+    return {"pixels": sounds, "labels": labels}, {"logits": logits, "loss": loss}, None
+
+
+def _audio_features(model: Any, case: Case) -> Made:
+    sounds = _spectrograms_of(case)
+    done = model(torch.from_numpy(sounds))
+    outputs = {"hidden": done.last_hidden_state, "pooled": done.pooler_output}
+    return {"pixels": sounds}, outputs | {"loss": squares(*outputs.values())}, None
 
 
 def _zero_shot(model: Any, case: Case) -> Made:
@@ -162,6 +204,11 @@ def _image_autoencoding(model: Any, case: Case) -> Made:
 HEADS: Mapping[str, Callable[[Any, Case], Made]] = {
     "image-classification": _image_classification,
     "image-feature-extraction": _image_features,
+    "image-segmentation": _image_segmentation,
+    "depth-estimation": _depth_estimation,
+    "object-detection": _object_detection,
+    "audio-classification": _audio_classification,
+    "audio-feature-extraction": _audio_features,
     "zero-shot-image-classification": _zero_shot,
     "prompt-encoding": _prompt_encoding,
     "automatic-speech-recognition": _speech_recognition,

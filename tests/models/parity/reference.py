@@ -1,5 +1,6 @@
 """The reference side: a tiny random model of transformers, saved, run and differentiated."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,15 +80,25 @@ def make_model(case: Case) -> Any:
             module.padding_idx = None  # else the padding token's vector would never learn
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.weight.fill_(1)  # MobileViT begins near zero
         for name, parameter in model.named_parameters():
             if name.endswith(CONSTANT) and model.config.model_type == "roformer":
                 continue
-            noise = STDDEV * torch.randn(parameter.shape, generator=generator)
+            stddev = max(STDDEV, _keeping(parameter.shape))
+            noise = stddev * torch.randn(parameter.shape, generator=generator)
             # Vectors are mostly scales around one or zero, whichever the model starts from.
             parameter.copy_(noise + (parameter if parameter.ndim == 1 else 0))
         for statistic in statistics(model).values():
             statistic.add_(torch.rand(statistic.shape, generator=generator))  # variances stay > 0
     return model
+
+
+def _keeping(shape: torch.Size) -> float:
+    """The deviation of a convolution's weights [out, in, *window] with which a deep network still
+    sees its input: each norm with random statistics takes a part of what an activation leaves."""
+    return 1.6 / math.sqrt(math.prod(shape[1:])) if len(shape) == 4 else 0.0
 
 
 def statistics(model: Any) -> dict[str, torch.Tensor]:

@@ -23,6 +23,13 @@ PROCESSORS = [
     ("CLIPImageProcessorPil", {}),
     ("CLIPImageProcessorPil", CLIP_SIZES),
     ("ConvNextImageProcessorPil", {}),
+    ("MobileNetV2ImageProcessorPil", {}),
+    ("DPTImageProcessorPil", {"size": {"height": 32, "width": 48}}),
+    ("YolosImageProcessorPil", {"size": {"shortest_edge": 40, "longest_edge": 50}}),
+    ("DPTImageProcessorPil", {"size": {"height": 32, "width": 48}, "ensure_multiple_of": 16}),
+    ("YolosImageProcessorPil", {"size": 32, "max_size": 50}),
+    ("MobileViTImageProcessorPil", {"crop_size": {"height": 30, "width": 34}}),
+    ("LevitImageProcessorPil", {}),
     ("ConvNextImageProcessorPil", {"size": {"shortest_edge": 32}, "crop_pct": 0.875}),
 ]
 
@@ -48,6 +55,10 @@ def test_pixels_are_those_of_the_processor(
         ('{"image_processor_type": "SamImageProcessor"}', "supported are the processors of ViT"),
         ('{"image_processor_type": "ViTImageProcessor", "resample": 9}', "not a filter of Pillow"),
         ('{"image_processor_type": "ViTImageProcessor", "size": {}}', "no field 'height'"),
+        (
+            '{"image_processor_type": "DPTImageProcessor", "ensure_multiple_of": 36}',
+            "is no multiple of it",
+        ),
         ("{}", "has no field 'feature_extractor_type'"),
     ],
 )

@@ -9,6 +9,8 @@ import tokenizers
 
 from launch.clip_text import open_clip_text
 from launch.text import find_tokenizer
+from tests.launch.piece_files import KINDS, write_pieces
+from tests.launch.piece_files import TEXTS as PIECE_TEXTS
 from tests.launch.test_media_tasks import write_words
 
 transformers = pytest.importorskip(
@@ -47,3 +49,16 @@ def test_vocabularies_with_merges_are_read_as_transformers_does(name: str, tmp_p
     ours = find_tokenizer(tmp_path, 400)
     for text in WORDS:
         assert ours.encode(text, marks=True).tolist() == theirs(text)["input_ids"], text
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_pieces_are_read_as_transformers_does(name: str, tmp_path: Path) -> None:
+    settings = {"add_bos_token": True} if name in ("LlamaTokenizer", "GemmaTokenizer") else {}
+    write_pieces(tmp_path, name, **settings)
+    theirs = getattr(transformers, name).from_pretrained(tmp_path)
+    ours = find_tokenizer(tmp_path, 1000)
+    assert ours.size == len(theirs)
+    for text in PIECE_TEXTS:
+        assert ours.encode(text, marks=True).tolist() == theirs(text)["input_ids"], text
+        pair = ours.spans(text, "other", marks=True).tokens.tolist()
+        assert pair == theirs(text, "other")["input_ids"], text

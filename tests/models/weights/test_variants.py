@@ -190,6 +190,32 @@ def test_quantised_weights_are_numbers_times_scales(tmp_path: Path, kind: str) -
     check_narrow(tmp_path, SMALL, config, change)
 
 
+def test_the_language_model_of_a_llama_that_sees_images(tmp_path: Path) -> None:
+    """Is loaded alone, and saved as one."""
+    text = SMALL | {"hidden_act": "silu", "head_dim": 8, "num_local_experts": 2}
+    model = random_model(text | {"architectures": ["Llama4ForCausalLM"]})
+    pretrained.save(tmp_path / "alone", model)
+    tensors = tensors_of(tmp_path / "alone")
+    both, image = tmp_path / "both", np.ones((2, 3), np.float32)
+    both.mkdir()
+    other = {"vision_model.class_embedding": image, "multi_modal_projector.linear_1.weight": image}
+    save_file({**renamed("", "language_model.")(tensors), **other}, both / FILE)
+    values = {
+        "architectures": ["Llama4ForConditionalGeneration"],
+        "model_type": "llama4",
+        "text_config": text | {"model_type": "llama4_text"},
+        "dtype": "float32",
+    }
+    (both / "config.json").write_text(json.dumps(values))
+    loaded = pretrained.load(both)
+    assert loaded.config == model.config
+    pretrained.save(tmp_path / "again", loaded)
+    assert_same(tensors_of(tmp_path / "again"), tensors)
+    saved = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert saved["architectures"] == ["Llama4ForCausalLM"]
+    assert "text_config" not in saved
+
+
 def test_experts_of_gpt_oss_are_blocks_of_four_bits(tmp_path: Path) -> None:
     """Two numbers in a byte, the first in its low half, as transformers' MXFP4 has them."""
     rng = np.random.default_rng(0)

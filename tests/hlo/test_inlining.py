@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from neuronjax.hlo import location, module
+from neuronjax.hlo.structure import inline_calls
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.jaxlib_api.partitioner_dump import MANUAL_COMPUTATION
-from neuronjax.partition.inline import inline_manual_computations
 
 PROGRAM = f"""
 module {{
@@ -40,7 +40,7 @@ module {{
 def test_a_body_within_a_body_that_is_called_twice() -> None:
     with module.context():
         program = module.load(PROGRAM.encode())
-        inline_manual_computations(program)
+        inline_calls(program, lambda name: name.startswith(MANUAL_COMPUTATION))
         program.operation.verify()
         functions = {
             ir.StringAttr(op.attributes["sym_name"]).value: list(op.regions[0].blocks[0].operations)

@@ -1,0 +1,329 @@
+"""The steps of any model of the registry as shapes, for `neuronjax fit` and `neuronjax estimate`.
+
+Nothing here allocates. A generator of text has the phases `prefill` and `decode`, what writes about
+a source `encode` and `decode`, everything else `forward`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+from models.parameters import Parameters, axis_names_of, merge
+from models.pretrained import Described, describe
+from models.sharding import batch_spec, parameter_shardings
+
+DEFAULT_LENGTH = 2048
+"""Tokens of a text, where the model's context holds as many."""
+_TOKENS_OF_ENCODERS = 512
+_CHOICES = 4
+_IMAGE_SIZE = 224
+_PAINTED_SIZE = 512
+_PROMPT_TOKENS = 77  # of CLIP, which all diffusion models of the registry read
+_IDS = 6  # of SDXL: sizes and places of a picture
+_ALIKE = (3, 4)
+"""Depths from which that of a model follows whose layers are all alike."""
+
+Model = Any
+
+
+class Step(NamedTuple):
+    """One call: `run` of the model and `inputs`, trees of shapes with the batch as first axis.
+
+    Input 0 is donated if it is `kept`: a cache. `tokens` are read or written by a row.
+    """
+
+    run: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    tokens: int | None = None
+    kept: bool = False
+
+
+class Size(NamedTuple):
+    """How much a step works on: rows, and tokens of each."""
+
+    batch: int
+    length: int
+
+
+Steps = Mapping[str, Callable[[Model, Any, Size], Step]]
+"""Name of a phase -> the step, of a model of shapes, its config and a size."""
+
+
+class Phase(NamedTuple):
+    """A workload as `neuronjax estimate` takes it, and from which depths the whole follows."""
+
+    name: str
+    make: Callable[..., dict[str, Any]]
+    depths: tuple[int, int]
+
+
+def phases(model: str, length: int | None = None) -> list[Phase]:
+    """The phases of the model of a directory or of a config.json.
+
+    `length` is that of texts in tokens; default: what the model is usually given.
+    Raises ConfigError if the model is not supported.
+    """
+    described = describe(Path(model))
+    depths = layer_depths(described.config)
+    steps = STEPS[described.architecture.task]
+    return [
+        Phase(name, partial(_made, described, step, length, depths is not None), depths or _ALIKE)
+        for name, step in steps.items()
+    ]
+
+
+def layer_depths(config: Any) -> tuple[int, int] | None:
+    """Two depths from which the time of all layers follows; None: layers differ without a rule, or
+    the model has stages instead."""
+    layers = getattr(config, "num_layers", None)
+    if layers is None or hasattr(config, "num_decoder_layers"):
+        return None
+    kinds = [config.__dict__.get(name, ()) for name in _LAYER_SETS]
+    pattern = [tuple(number in kind for kind in kinds) for number in range(layers)]
+    period = next(p for p in range(1, layers + 1) if pattern[p:] == pattern[: layers - p])
+    if period == 1:
+        return _ALIKE
+    return (period, 2 * period) if layers % period == 0 and 2 * period < layers else None
+
+
+_LAYER_SETS = ("sliding_layers", "no_rotary_layers", "dense_layers", "local_layers")
+"""Fields of configs that name some of the layers."""
+
+
+def _made(
+    described: Described,
+    make_step: Callable[[Model, Any, Size], Step],
+    length: int | None,
+    is_deep: bool,
+    *,
+    mesh: AbstractMesh,
+    batch: int | None = None,
+    dtype: str = "bfloat16",
+    layers: int | None = None,
+) -> dict[str, Any]:
+    """A workload: `batch` counts over all cores."""
+    config = replace(described.config, dtype=dtype, param_dtype=dtype)
+    whole = getattr(config, "num_layers", None) if is_deep else None
+    if is_deep and layers:
+        config = replace(config, num_layers=layers)
+    if hasattr(config, "num_kv_heads"):
+        heads = max(config.num_kv_heads, mesh.shape.get("model", 1))
+        config = replace(config, num_kv_heads=heads)
+    graph, parameters = described.architecture.abstract(config)
+    size = Size(batch or mesh.shape.get("data", 1), length or _usual_length(described))
+    step = make_step(_Shaped(graph, parameters), config, size)
+    shardings = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
+
+    def run(params: Parameters, *inputs: Any) -> Any:
+        return step.run(merge(graph, params), *inputs)
+
+    weights = {
+        name: jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=shardings[name])
+        for name, value in parameters.items()
+    }
+    made = {
+        "fn": jax.jit(run, donate_argnums=1 if step.kept else ()),
+        "arguments": (weights, *(_placed(tree, mesh) for tree in step.inputs)),
+        "samples": size.batch,
+    }
+    if step.tokens is not None:
+        made["tokens"] = step.tokens * size.batch
+    return made if whole is None else {**made, "layers": whole}
+
+
+def _usual_length(described: Described) -> int:
+    usual = DEFAULT_LENGTH if "decode" in STEPS[described.architecture.task] else None
+    longest = getattr(described.config, "max_seq_len", _TOKENS_OF_ENCODERS)
+    return min(usual or _TOKENS_OF_ENCODERS, longest)
+
+
+def _placed(tree: Any, mesh: AbstractMesh) -> Any:
+    """Rows over the batch's axes; the heads of a cache [B, K, H, D] over `model` if it divides."""
+    rows = batch_spec(mesh.axis_names, rank=1)[0]
+    cores = mesh.shape.get("model", 1)
+
+    def placed(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        spec = PartitionSpec(rows) if leaf.ndim else PartitionSpec()
+        if leaf.ndim == 4 and jnp.issubdtype(leaf.dtype, jnp.floating) and cores > 1:
+            spec = PartitionSpec(rows, None, "model" if leaf.shape[2] % cores == 0 else None)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
+
+    return jax.tree.map(placed, tree)
+
+
+class _Shaped:
+    """A model of shapes, for what depends on it alone."""
+
+    def __init__(self, graph: nnx.GraphDef[Any], parameters: Parameters) -> None:
+        self._graph, self._parameters = graph, parameters
+
+    def shape_of(self, call: Callable[..., Any], *inputs: Any) -> Any:
+        """The shapes of what a call of the model and `inputs` returns."""
+
+        def run(params: Parameters, *given: Any) -> Any:
+            return call(merge(self._graph, params), *given)
+
+        return jax.eval_shape(run, self._parameters, *inputs)
+
+
+def _array(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def _next_token(model: Model, cache: Any, tokens: jax.Array, position: jax.Array) -> Any:
+    """The likeliest next tokens, and the cache with `tokens` in it."""
+    logits, cache = model.extend(tokens, cache, position)
+    return cache, jnp.argmax(logits[:, -1], axis=-1).astype(jnp.int32)
+
+
+def _prefill(model: Model, config: Any, size: Size) -> Step:
+    def run(model: Model, tokens: jax.Array) -> Any:
+        cache = model.init_cache(size.batch, size.length)
+        return model.extend(tokens, cache, 0, last=size.length - 1)
+
+    return Step(run, (_array(*size),), tokens=size.length)
+
+
+def _decode(model: Model, config: Any, size: Size) -> Step:
+    cache = model.shape_of(lambda model: model.init_cache(*size))
+    return Step(_next_token, (cache, _array(size.batch, 1), _array()), tokens=1, kept=True)
+
+
+def _encode_text(model: Model, config: Any, size: Size) -> Step:
+    def run(model: Model, source: jax.Array, real: jax.Array) -> Any:
+        return model.init_cache(*size, source=source, real=real)
+
+    return Step(run, (_array(*size), _array(*size, dtype=jnp.bool_)), tokens=size.length)
+
+
+def _encode_sound(model: Model, config: Any, size: Size) -> Step:
+    def run(model: Model, features: jax.Array) -> Any:
+        return model.init_cache(size.batch, config.max_seq_len, features=features)
+
+    shape = (size.batch, 2 * config.max_source_len, config.num_mels)
+    return Step(run, (_array(*shape, dtype=jnp.float32),))
+
+
+def _decode_after(
+    encode: Callable[[Model, Any, Size], Step], model: Model, config: Any, size: Size
+) -> Step:
+    """The next token after what `encode` made of a source."""
+    source = encode(model, config, size)
+    cache = model.shape_of(source.run, *source.inputs)
+    return Step(_next_token, (cache, _array(size.batch, 1), _array()), tokens=1, kept=True)
+
+
+def _of_text(model: Model, config: Any, size: Size) -> Step:
+    inputs = {"tokens": _array(*size)}
+    if not hasattr(config, "num_kv_heads"):  # an encoder, which pads behind the text
+        inputs["real"] = _array(*size, dtype=jnp.bool_)
+    return Step(_call_with_names, (inputs,), tokens=size.length)
+
+
+def _of_choices(model: Model, config: Any, size: Size) -> Step:
+    shape = (size.batch, _CHOICES, size.length)
+    inputs = {"tokens": _array(*shape), "real": _array(*shape, dtype=jnp.bool_)}
+    return Step(_call_with_names, (inputs,), tokens=_CHOICES * size.length)
+
+
+def _call_with_names(model: Model, inputs: Mapping[str, jax.Array]) -> Any:
+    return model(**inputs)
+
+
+def _pixels(config: Any, batch: int) -> jax.ShapeDtypeStruct:
+    vision = getattr(config, "vision", None) or config
+    size = getattr(vision, "image_size", _IMAGE_SIZE)
+    height, width = (size, size) if isinstance(size, int) else size
+    return _array(batch, height, width, vision.num_channels, dtype=jnp.float32)
+
+
+def _of_image(model: Model, config: Any, size: Size) -> Step:
+    return Step(lambda model, pixels: model(pixels), (_pixels(config, size.batch),))
+
+
+def _features_of_image(model: Model, config: Any, size: Size) -> Step:
+    return Step(lambda model, pixels: model.features(pixels), (_pixels(config, size.batch),))
+
+
+def _spectrogram(config: Any, batch: int) -> jax.ShapeDtypeStruct:
+    return _array(batch, *config.spectrogram, dtype=jnp.float32)
+
+
+def _of_sound(model: Model, config: Any, size: Size) -> Step:
+    return Step(lambda model, sounds: model(sounds), (_spectrogram(config, size.batch),))
+
+
+def _features_of_sound(model: Model, config: Any, size: Size) -> Step:
+    return Step(lambda model, sounds: model.features(sounds), (_spectrogram(config, size.batch),))
+
+
+def _prompts(config: Any, batch: int) -> jax.ShapeDtypeStruct:
+    return _array(batch, config.text.max_seq_len)
+
+
+def _of_prompt(model: Model, config: Any, size: Size) -> Step:
+    return Step(lambda model, tokens: model.encode(tokens), (_prompts(config, size.batch),))
+
+
+def _of_prompt_and_image(model: Model, config: Any, size: Size) -> Step:
+    inputs = (_prompts(config, size.batch), _pixels(config, size.batch))
+    return Step(lambda model, tokens, pixels: model(tokens, pixels), inputs)
+
+
+def _denoise(model: Model, config: Any, size: Size) -> Step:
+    sides = config.sample_size
+    height, width = (sides, sides) if isinstance(sides, int) else sides
+    floats = partial(_array, size.batch, dtype=jnp.float32)
+    inputs: dict[str, Any] = {
+        "latents": floats(height, width, config.in_channels),
+        "time": floats(),
+        "context": floats(_PROMPT_TOKENS, config.context_dim),
+    }
+    if config.time_ids is not None:
+        pooled = config.time_ids.input_dim - _IDS * config.time_ids.dim
+        inputs |= {"pooled": floats(pooled), "ids": floats(_IDS)}
+    return Step(_call_with_names, (inputs,))
+
+
+def _decode_latents(model: Model, config: Any, size: Size) -> Step:
+    side = _PAINTED_SIZE >> (len(config.channels) - 1)
+    latents = _array(size.batch, side, side, config.latent_channels, dtype=jnp.float32)
+    return Step(lambda model, latents: model.decode(latents), (latents,))
+
+
+STEPS: Mapping[str, Steps] = {
+    "text-generation": {"prefill": _prefill, "decode": _decode},
+    "text2text-generation": {
+        "encode": _encode_text,
+        "decode": partial(_decode_after, _encode_text),
+    },
+    "automatic-speech-recognition": {
+        "encode": _encode_sound,
+        "decode": partial(_decode_after, _encode_sound),
+    },
+    "feature-extraction": {"forward": _of_text},
+    "fill-mask": {"forward": _of_text},
+    "question-answering": {"forward": _of_text},
+    "text-classification": {"forward": _of_text},
+    "token-classification": {"forward": _of_text},
+    "multiple-choice": {"forward": _of_choices},
+    "image-classification": {"forward": _of_image},
+    "image-segmentation": {"forward": _of_image},
+    "depth-estimation": {"forward": _of_image},
+    "object-detection": {"forward": _of_image},
+    "audio-classification": {"forward": _of_sound},
+    "audio-feature-extraction": {"forward": _features_of_sound},
+    "image-feature-extraction": {"forward": _features_of_image},
+    "zero-shot-image-classification": {"forward": _of_prompt_and_image},
+    "prompt-encoding": {"forward": _of_prompt},
+    "denoising": {"forward": _denoise},
+    "image-autoencoding": {"decode": _decode_latents},
+}
+"""Task of an architecture -> its phases."""

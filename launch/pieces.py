@@ -1,0 +1,210 @@
+"""Tokenizers of SentencePiece models, the files `tokenizer.model` and `spiece.model`.
+
+Kudo and Richardson, "SentencePiece", 2018. A file holds pieces of text with their scores, and how a
+text is normalised; what marks a text gets is in the code of the tokenizer's class.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tokenizers
+from tokenizers import AddedToken, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE, Unigram
+from tokenizers.processors import TemplateProcessing
+
+from launch.data.extras import library
+
+PIECE_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+
+Pieces = Sequence[tuple[str, float]]  # each with its score, by number
+Settings = Mapping[str, Any]  # of tokenizer_config.json
+
+_SPACE = "▁"
+_CONTROL, _USER_DEFINED = 3, 4  # ModelProto.SentencePiece.Type
+
+
+def read_pieces(file: Path, name: str, settings: Settings) -> tokenizers.Tokenizer:
+    """The tokenizer of a class, one of CLASSES, whose pieces are in that file.
+
+    Raises DataError without the library, and whatever the libraries raise for a file that is none.
+    """
+    proto = library(
+        "sentencepiece.sentencepiece_model_pb2", "sentencepiece", f"The tokenizer {file.name}"
+    )
+    model = proto.ModelProto()
+    model.ParseFromString(file.read_bytes())
+    if not model.pieces:
+        raise ValueError(f"{file.name} holds no pieces")
+    return CLASSES[name](model, settings)
+
+
+def _llama(model: Any, settings: Settings) -> tokenizers.Tokenizer:
+    scheme = "never"
+    if settings.get("add_prefix_space", True) is not False:
+        scheme = "always" if settings.get("legacy", False) else "first"
+    tokenizer = _pairs(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme, split=False)
+    tokenizer.decoder = _bytes_decoder(strip=scheme != "never")
+    begin, end = _mark(settings, "bos_token", "<s>"), _mark(settings, "eos_token", "</s>")
+    return _with_marks(tokenizer, model, _decoder_marks(settings, begin, end))
+
+
+def _gemma(model: Any, settings: Settings) -> tokenizers.Tokenizer:
+    tokenizer = _pairs(model, unknown=_mark(settings, "unk_token", "<unk>"))
+    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = _bytes_decoder(strip=False)
+    begin, end = _mark(settings, "bos_token", "<bos>"), _mark(settings, "eos_token", "<eos>")
+    return _with_marks(tokenizer, model, _decoder_marks(settings, begin, end))
+
+
+def _t5(model: Any, settings: Settings) -> tokenizers.Tokenizer:
+    sentinels = [f"<extra_id_{i}>" for i in range(settings.get("extra_ids", 100))]
+    pieces = [*_scored(model), *((name, 0.0) for name in reversed(sentinels))]
+    tokenizer = _unigram(model, pieces, _mark(settings, "unk_token", "<unk>"))
+    end = _mark(settings, "eos_token", "</s>")
+    pad = _mark(settings, "pad_token", "<pad>")
+    return _with_marks(tokenizer, model, _Marks([], [end], [end]), (*sentinels, pad))
+
+
+def _xlm_roberta(model: Any, settings: Settings) -> tokenizers.Tokenizer:
+    """As fairseq numbers pieces: after four marks of its own, in place of the file's three."""
+    return _fairseq(model, settings, ["<s>", "<pad>", "</s>", "<unk>"], spared=3)
+
+
+def _camembert(model: Any, settings: Settings) -> tokenizers.Tokenizer:
+    """As `_xlm_roberta`, with names that no text has for the marks that the file has too."""
+    firsts = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"]
+    return _fairseq(model, settings, firsts, spared=1)
+
+
+def _fairseq(
+    model: Any, settings: Settings, firsts: Sequence[str], spared: int
+) -> tokenizers.Tokenizer:
+    pieces = [(name, -100.0 if name == "<unk>NOTUSED" else 0.0) for name in firsts]
+    pieces += [*_scored(model)[spared:], ("<mask>", 0.0)]
+    tokenizer = _unigram(model, pieces, "<unk>")
+    begin, end = _mark(settings, "bos_token", "<s>"), _mark(settings, "eos_token", "</s>")
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
+    others = [name for name in firsts if name not in (begin, end)]
+    return _with_marks(tokenizer, model, _Marks([begin], [end], [end, end]), others)
+
+
+def _albert(model: Any, settings: Settings) -> tokenizers.Tokenizer:
+    begin, end = _mark(settings, "cls_token", "[CLS]"), _mark(settings, "sep_token", "[SEP]")
+    first: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not settings.get("keep_accents", False):
+        first += [normalizers.NFKD(), normalizers.StripAccents()]
+    if settings.get("do_lower_case", True):
+        first.append(normalizers.Lowercase())
+    unknown = _mark(settings, "unk_token", "<unk>")
+    tokenizer = _unigram(model, _scored(model), unknown, first)
+    mask = AddedToken(_mark(settings, "mask_token", "[MASK]"), lstrip=True, normalized=False)
+    tokenizer.add_special_tokens([mask])
+    marks = _Marks([begin], [end], [end], second_type=1)
+    return _with_marks(tokenizer, model, marks, [_mark(settings, "pad_token", "<pad>")])
+
+
+Make = Callable[[Any, Settings], tokenizers.Tokenizer]
+CLASSES: Mapping[str, Make] = {
+    "LlamaTokenizer": _llama,
+    "GemmaTokenizer": _gemma,
+    "T5Tokenizer": _t5,
+    "XLMRobertaTokenizer": _xlm_roberta,
+    "CamembertTokenizer": _camembert,
+    "AlbertTokenizer": _albert,
+}
+"""Name of a tokenizer's class -> makes it of a ModelProto."""
+
+
+def _scored(model: Any) -> list[tuple[str, float]]:
+    return [(piece.piece, piece.score) for piece in model.pieces]
+
+
+def _pairs(model: Any, unknown: str | None = None) -> tokenizers.Tokenizer:
+    """Byte pairs with bytes for unknown letters. The file holds no merges: two pieces are merged if
+    they make one, and those that make the first one first."""
+    numbers = {piece: number for number, (piece, _) in enumerate(_scored(model))}
+    merges = [
+        (numbers[piece], len(piece[:cut]), (piece[:cut], piece[cut:]))
+        for piece in numbers
+        for cut in range(1, len(piece))
+        if piece[:cut] in numbers and piece[cut:] in numbers
+    ]
+    ordered = [pair for *_, pair in sorted(merges)]
+    return tokenizers.Tokenizer(
+        BPE(numbers, ordered, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    )
+
+
+def _bytes_decoder(*, strip: bool) -> decoders.Decoder:
+    steps = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    return decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if strip else steps)
+
+
+def _unigram(
+    model: Any, pieces: Pieces, unknown: str, before: Sequence[normalizers.Normalizer] = ()
+) -> tokenizers.Tokenizer:
+    """The likeliest pieces of every word (Kudo, "Subword Regularization", 2018)."""
+    number = [piece for piece, _ in pieces].index(unknown)
+    tokenizer = tokenizers.Tokenizer(Unigram(list(pieces), number, byte_fallback=False))
+    charsmap = model.normalizer_spec.precompiled_charsmap
+    steps = [*before, *([normalizers.Precompiled(charsmap)] if charsmap else [])]
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="always"),
+        ]
+    )
+    tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme="always")
+    tokenizer.add_special_tokens([AddedToken(unknown, normalized=False)])
+    return tokenizer
+
+
+class _Marks(NamedTuple):
+    """What stands around a text, and between it and a second one."""
+
+    begin: Sequence[str]
+    end: Sequence[str]
+    between: Sequence[str]
+    second_type: int = 0  # of the second text's tokens
+
+
+def _decoder_marks(settings: Settings, begin: str, end: str) -> _Marks:
+    """What tokenizer_config.json says, else a mark at the beginning alone."""
+    begins = [begin] if settings.get("add_bos_token", True) else []
+    ends = [end] if settings.get("add_eos_token", False) else []
+    return _Marks(begins, ends, [*ends, *begins], second_type=1)
+
+
+def _mark(settings: Settings, key: str, otherwise: str) -> str:
+    value = settings.get(key) or otherwise
+    return str(value["content"] if isinstance(value, Mapping) else value)
+
+
+def _with_marks(
+    tokenizer: tokenizers.Tokenizer, model: Any, marks: _Marks, others: Iterable[str] = ()
+) -> tokenizers.Tokenizer:
+    """The tokenizer with these marks, which no text is cut into, nor the other ones."""
+    for piece in model.pieces:
+        if (
+            piece.type in (_CONTROL, _USER_DEFINED)
+            and tokenizer.token_to_id(piece.piece) is not None
+        ):
+            is_special = piece.type == _CONTROL
+            add = tokenizer.add_special_tokens if is_special else tokenizer.add_tokens
+            add([AddedToken(piece.piece, normalized=False, special=is_special)])
+    around = {*marks.begin, *marks.end, *marks.between}
+    known = [name for name in (*others, *sorted(around)) if tokenizer.token_to_id(name) is not None]
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in known])
+    second = marks.second_type
+    ends = [f"{mark}:{second}" for mark in marks.end]
+    tokenizer.post_processor = TemplateProcessing(
+        single=[*marks.begin, "$A", *marks.end],
+        pair=[*marks.begin, "$A", *marks.between, f"$B:{second}", *ends],
+        special_tokens=[(mark, tokenizer.token_to_id(mark)) for mark in sorted(around)],
+    )
+    return tokenizer

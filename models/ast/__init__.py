@@ -1,0 +1,1 @@
+"""Vision transformers over spectrograms, for the classes of sounds: AST."""

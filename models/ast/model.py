@@ -1,0 +1,66 @@
+"""Gong et al., "AST: Audio Spectrogram Transformer", 2021.
+
+Axis names: B batch, F frames, M mel bands, D model width, L labels.
+"""
+
+from dataclasses import dataclass
+
+import jax
+from flax import nnx
+
+from models.errors import InputError
+from models.layers.classifier import classify, make_classifier
+from models.layers.feature_map import ImageFeatures
+from models.vit.config import ViTConfig
+from models.vit.model import ViT
+
+
+@dataclass(frozen=True)
+class ASTConfig:
+    """The backbone sees mel bands as rows and frames as columns of an image of one channel."""
+
+    backbone: ViTConfig
+    num_labels: int | None = None  # None = no classifier
+    dtype: str = "float32"  # of activations and matmul operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    @property
+    def spectrogram(self) -> tuple[int, int]:
+        """Frames and mel bands."""
+        bands, frames = self.backbone.image_size
+        return frames, bands
+
+
+class AST(nnx.Module):
+    """Spectrograms to features, and to logits if the config has labels."""
+
+    def __init__(self, config: ASTConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.backbone = ViT(config.backbone, rngs=rngs)
+        labels = config.num_labels
+        self.norm = None if labels is None else config.backbone.block.norm()
+        self.classifier = make_classifier(
+            config.backbone.dim,
+            labels,
+            stddev=config.backbone.initializer_range,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+
+    def __call__(self, sounds: jax.Array) -> jax.Array:
+        """Logits [B, L] of spectrograms [B, F, M], FP32."""
+        pooled = self.features(sounds).pooled
+        assert pooled is not None
+        return classify(self.classifier, pooled if self.norm is None else self.norm(pooled))
+
+    def features(self, sounds: jax.Array) -> ImageFeatures:
+        """The features of spectrograms [B, F, M] of the config's size; the pooled ones are the mean
+        of both tokens in front of the patches."""
+        frames, bands = self.config.spectrogram
+        if sounds.ndim != 3 or sounds.shape[1:] != (frames, bands):
+            raise InputError(
+                f"the spectrograms have the shape {list(sounds.shape)}, but this model takes "
+                f"[B, {frames}, {bands}]: batch, frames, mel bands"
+            )
+        hidden = self.backbone.features(sounds.swapaxes(1, 2)[..., None]).hidden
+        return ImageFeatures(hidden, (hidden[:, 0] + hidden[:, 1]) / 2)

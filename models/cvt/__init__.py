@@ -1,0 +1,1 @@
+"""Vision transformers whose tokens and attention are made by convolutions: CvT."""

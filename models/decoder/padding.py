@@ -1,0 +1,41 @@
+"""Decoders whose sizes a mesh does not divide: zeros make them larger, and change no logits.
+
+A head, a feed-forward column or a token that is all zeros adds nothing. Neuron's own libraries pad
+the same sizes (neuronx-distributed, `parallel_layers/pad.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from models.decoder.config import DecoderConfig
+
+
+def padded(config: DecoderConfig, mesh: Mapping[str, int]) -> DecoderConfig:
+    """The config with the least sizes that a mesh of these axes divides: of the tables, of the
+    heads by whole groups, and of feed-forward blocks. The same one if it divides them already."""
+    model = mesh.get("model", 1)
+    cores = model * mesh.get("kv_replica", 1)
+    groups = config.num_heads // config.num_kv_heads
+    kv_heads = _up(config.num_kv_heads, model)
+    while kv_heads * groups % cores:
+        kv_heads += model
+    experts = config.experts
+    if experts is not None:
+        shared = experts.shared_dim
+        experts = replace(
+            experts,
+            hidden_dim=_up(experts.hidden_dim, cores),
+            shared_dim=None if shared is None else _up(shared, cores),
+        )
+    return replace(
+        config,
+        vocab_padding=_up(config.vocab_size, cores) - config.vocab_size,
+        num_heads=kv_heads * groups,
+        num_kv_heads=kv_heads,
+        hidden_dim=_up(config.hidden_dim, cores),
+        experts=experts,
+    )
+
+
+def _up(size: int, divisor: int) -> int:
+    return -(-size // divisor) * divisor

@@ -1,0 +1,1 @@
+"""Vision transformers that say something of every place, its depth or its class: DPT."""

@@ -1,0 +1,89 @@
+"""Dimensions and constants of a DPT."""
+
+import math
+from dataclasses import dataclass, field
+
+from models.errors import ConfigError
+from models.settings import POSITIVE, WIDTH, Range, check_settings, setting
+from models.vit.config import ViTConfig
+
+READOUTS = ("ignore", "add", "project")
+PROJECTED = 256  # channels of the projection in front of the head for depth
+
+
+@dataclass(frozen=True)
+class DPTConfig:
+    """Every dimension and constant of the model; the default is DPT-Base for depth.
+
+    Raises ConfigError if the dimensions do not fit together.
+    """
+
+    backbone: ViTConfig = field(default_factory=lambda: ViTConfig(image_size=(384, 384)))
+    blocks: tuple[int, ...] = setting(
+        "backbone_out_indices", "whose outputs are used", Range(0, 10_000), default=(2, 5, 8, 11)
+    )
+    readout: str = setting("readout_type", "what becomes of the class token", default="project")
+    factors: tuple[float, ...] = setting(
+        "reassemble_factors", "sizes of the feature maps", POSITIVE, default=(4, 2, 1, 0.5)
+    )
+    neck_dims: tuple[int, ...] = setting(
+        "neck_hidden_sizes", "channels of the feature maps", WIDTH, default=(96, 192, 384, 768)
+    )
+    fusion_dim: int = setting("fusion_hidden_size", "channels of their sums", WIDTH, default=256)
+    head_index: int = setting("head_in_index", "the sum that the head looks at", default=-1)
+    batch_norm: bool = setting(
+        "use_batch_norm_in_fusion_residual", "after convolutions of the sums", default=False
+    )
+    fusion_bias: bool = True  # of these convolutions
+    projection: bool = setting(
+        "add_projection", "a convolution in front of the head for depth", default=False
+    )
+    auxiliary: bool = setting(
+        "use_auxiliary_head", "a second head for classes, for training", default=True
+    )
+    num_labels: int | None = None  # classes of places; None = their depth
+    dtype: str = "float32"  # of activations and matmul operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.readout not in READOUTS:
+            raise ConfigError(f"readout={self.readout!r}: supported are {', '.join(READOUTS)}")
+        if not len(self.chosen) == len(self.neck_dims) == len(self.factors):
+            raise ConfigError(
+                f"{len(self.chosen)} outputs of blocks are used, {list(self.chosen)}, but there "
+                f"are {len(self.neck_dims)} neck_dims and {len(self.factors)} factors"
+            )
+        if self.chosen[-1] >= self.backbone.num_layers:
+            raise ConfigError(
+                f"the output of block {self.chosen[-1]} is used, but the backbone has "
+                f"{self.backbone.num_layers}, counted from 0"
+            )
+        rows, columns = self.backbone.window
+        sizes = self.backbone.image_size, self.backbone.patch_size
+        if rows != columns or any(math.remainder(*pair) for pair in zip(*sizes, strict=True)):
+            raise ConfigError(
+                f"an image of {sizes[0]} pixels is not a square of patches of {sizes[1]}"
+            )
+        for factor in self.factors:
+            if (factor if factor > 1 else 1 / factor) % 1:
+                raise ConfigError(f"factor {factor} is neither a whole number nor one's fraction")
+        if not -len(self.factors) <= self.head_index < len(self.factors):
+            raise ConfigError(f"head_index={self.head_index}: there are {len(self.factors)} sums")
+        if self.projection and self.fusion_dim != PROJECTED:
+            raise ConfigError(f"a projection needs fusion_dim={PROJECTED}, not {self.fusion_dim}")
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width, in pixels."""
+        return self.backbone.image_size
+
+    @property
+    def num_channels(self) -> int:
+        """Of the images."""
+        return self.backbone.num_channels
+
+    @property
+    def chosen(self) -> tuple[int, ...]:
+        """The blocks whose outputs are used, in their order."""
+        return tuple(sorted(set(self.blocks)))

@@ -1,0 +1,119 @@
+"""Convolutions followed by batch norms, and the block that small networks make of three."""
+
+import jax
+from flax import nnx
+
+from models.layers.activations import activation
+from models.layers.convolution import Conv, Padding
+from models.layers.norms import BatchNorm
+
+
+class ConvNorm(nnx.Module):
+    """act(norm(convolution(x))): a convolution without bias, a batch norm, an activation if any.
+
+    Zeros pad the image so that it keeps its size up to the stride, unless `padding` says otherwise.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        window: int,
+        *,
+        stride: int = 1,
+        dilation: int = 1,
+        groups: int = 1,
+        padding: Padding | None = None,
+        act: str | None = None,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        axes: tuple[str, str] = ("channels", "hidden_dim"),
+        stddev: float,
+        param_dtype: str,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.act = act
+        self.convolution = Conv(
+            in_channels,
+            out_channels,
+            (window, window),
+            stride=stride,
+            dilation=dilation,
+            padding=window // 2 * dilation if padding is None else padding,
+            groups=groups,
+            bias=False,
+            axes=axes,
+            stddev=stddev,
+            param_dtype=param_dtype,
+            rngs=rngs,
+        )
+        axis = "residual" if axes[1] == "dim" else axes[1]
+        self.norm = BatchNorm(
+            out_channels, eps=eps, momentum=momentum, axis=axis, param_dtype=param_dtype
+        )
+
+    def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+        x = self.norm(self.convolution(x), train=train)
+        return x if self.act is None else activation(self.act)(x)
+
+
+def rounded(channels: float, multiple: int, least: int) -> int:
+    """Channels as a multiple, at least 90 % of what was wanted and no fewer than `least`."""
+    nearest = max(least, int(channels + multiple / 2) // multiple * multiple)
+    return nearest + multiple if nearest < 0.9 * channels else nearest
+
+
+class InvertedResidual(nnx.Module):
+    """A narrow image becomes wide, each channel is convolved by itself, and it becomes narrow
+    again; with the same image added if the size stays. Sandler et al., "MobileNetV2", 2018."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        stride: int,
+        dilation: int,
+        act: str,
+        padding: Padding | None = None,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        stddev: float,
+        param_dtype: str,
+        rngs: nnx.Rngs,
+    ) -> None:
+        def layer(
+            pair: tuple[int, int], window: int, axes: tuple[str, str], **changes: object
+        ) -> ConvNorm:
+            return ConvNorm(
+                *pair,
+                window,
+                axes=axes,
+                padding=padding,
+                eps=eps,
+                momentum=momentum,
+                stddev=stddev,
+                param_dtype=param_dtype,
+                rngs=rngs,
+                **changes,  # type: ignore[arg-type]
+            )
+
+        self.has_shortcut = stride == 1 and in_channels == out_channels
+        wide = hidden_channels
+        self.expand = layer((in_channels, wide), 1, ("dim", "hidden_dim"), act=act)
+        self.depthwise = layer(
+            (wide, wide),
+            3,
+            ("channels", "hidden_dim"),
+            stride=stride,
+            dilation=dilation,
+            groups=wide,
+            act=act,
+        )
+        self.reduce = layer((wide, out_channels), 1, ("hidden_dim", "dim"))
+
+    def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+        y = self.depthwise(self.expand(x, train=train), train=train)
+        y = self.reduce(y, train=train)
+        return x + y if self.has_shortcut else y

@@ -1,0 +1,1 @@
+"""Small vision transformers with batch norms: LeViT."""

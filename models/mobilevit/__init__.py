@@ -1,0 +1,1 @@
+"""Small networks of convolutions and transformers: MobileViT."""

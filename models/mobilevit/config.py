@@ -1,0 +1,104 @@
+"""Dimensions and constants of a MobileViT."""
+
+from dataclasses import dataclass
+
+from models.errors import ConfigError
+from models.layers.activations import activation
+from models.layers.blocks import BlockShape
+from models.settings import (
+    DEVIATION,
+    EPS,
+    POSITIVE,
+    WIDTH,
+    check_settings,
+    setting,
+)
+
+CONVOLUTIONS = (1, 3)  # inverted residuals of the first two stages
+TRANSFORMERS = (2, 4, 3)  # blocks of the three others
+_NECKS = len(CONVOLUTIONS) + len(TRANSFORMERS) + 2
+OUTPUT_STRIDES = (8, 16, 32)
+
+
+@dataclass(frozen=True)
+class MobileViTConfig:
+    """Every dimension and constant of the model; the default is MobileViT-S.
+
+    Raises ConfigError if the dimensions do not fit together.
+    """
+
+    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    patch_size: int = setting("patch_size", "of the places that see each other", WIDTH, default=2)
+    dims: tuple[int, ...] = setting(
+        "hidden_sizes", "width of the transformers", WIDTH, default=(144, 192, 240)
+    )
+    channels: tuple[int, ...] = setting(
+        "neck_hidden_sizes",
+        "after the first convolution, every stage and the last convolution",
+        WIDTH,
+        default=(16, 32, 64, 96, 128, 160, 640),
+    )
+    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH, default=4)
+    mlp_ratio: float = setting(
+        "mlp_ratio", "by which a transformer is wider inside", POSITIVE, default=2.0
+    )
+    expand_ratio: float = setting(
+        "expand_ratio", "by which an inverted residual is wider inside", POSITIVE, default=4.0
+    )
+    act: str = setting("hidden_act", "after convolutions and in transformers", default="silu")
+    window: int = setting("conv_kernel_size", "around a transformer", WIDTH, default=3)
+    output_stride: int = setting(
+        "output_stride", "by which the image becomes smaller", WIDTH, default=32
+    )
+    norm_eps: float = setting(
+        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-5
+    )
+    qkv_bias: bool = setting("qkv_bias", "biases of queries, keys and values", default=True)
+    head_channels: int = setting(
+        "aspp_out_channels", "of the head for segmentation", WIDTH, default=256
+    )
+    dilations: tuple[int, ...] = setting(
+        "atrous_rates", "of the windows of the head for segmentation", WIDTH, default=(6, 12, 18)
+    )
+    initializer_range: float = setting(
+        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
+    num_labels: int | None = None  # None = no head
+    segments: bool = False  # the head labels every place, not the image
+    dtype: str = "float32"  # of activations and operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for name, count in (("dims", len(TRANSFORMERS)), ("channels", _NECKS), ("dilations", 3)):
+            if len(getattr(self, name)) != count:
+                raise ConfigError(f"{name}={getattr(self, name)}: {count} numbers are needed")
+        if any(dim % self.num_heads for dim in self.dims):
+            raise ConfigError(f"dims={self.dims} are not multiples of num_heads={self.num_heads}")
+        if self.window % 2 == 0:
+            raise ConfigError(f"a window of {self.window} has no middle; give an odd one")
+        if self.output_stride not in OUTPUT_STRIDES:
+            raise ConfigError(
+                f"output_stride={self.output_stride}: supported are "
+                f"{', '.join(map(str, OUTPUT_STRIDES))}"
+            )
+        activation(self.act)
+
+    def block(self, dim: int) -> BlockShape:
+        return BlockShape(
+            dim=dim,
+            hidden_dim=int(self.mlp_ratio * dim),
+            num_heads=self.num_heads,
+            act=self.act,
+            norm_eps=self.norm_eps,
+            bias=self.qkv_bias,
+            key_bias=self.qkv_bias,
+            initializer_range=self.initializer_range,
+            param_dtype=self.param_dtype,
+        )
+
+    def shrinking(self, stage: int) -> tuple[int, int]:
+        """Stride and dilation of the convolution before a transformer: once the image is as small
+        as it may become, windows are spread instead of moved on."""
+        kept = {8: (1, 2), 16: (2,), 32: ()}[self.output_stride]
+        return (1, kept.index(stage) + 1) if stage in kept else (2, 1)

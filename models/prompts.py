@@ -1,0 +1,142 @@
+"""Prompts of generation: rows of unequal length aligned at their end, and the cache filled with
+them.
+
+All rows then write the same cache slot; the unused slots at the beginning of a row are hidden from
+it.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import ArrayLike
+
+from models.errors import GenerationError
+from models.parameters import merge
+
+CHUNK = 16  # tokens per jitted call: text arrives in pieces of this length
+
+
+class Decoder(Protocol):
+    """The interface of a model for generation; the cache is any tree of arrays [B, …]."""
+
+    def init_cache(self, batch: int, length: int, **inputs: jax.Array) -> Any:
+        """An empty cache of `length` slots. An encoder-decoder runs its encoder over `inputs`
+        here and keeps what the decoder looks at."""
+
+    def extend(
+        self,
+        tokens: jax.Array,
+        cache: Any,
+        start: ArrayLike,
+        *,
+        pad: jax.Array | None = None,
+        last: ArrayLike | None = None,
+    ) -> tuple[jax.Array, Any]:
+        """Logits of tokens [B, T] in slots start … start + T - 1, and the extended cache.
+
+        The first pad[b] slots of row b hold no text: nothing may look at them, and position 0 is
+        the slot after them. `last`: only the logits [B, 1, V] of that index in `tokens` are wanted,
+        and what follows it in `tokens` is no text.
+        """
+
+
+def aligned(prompt: np.ndarray, real: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """The rows' real tokens aligned at their end [B, T'], and the unused places before them [B]."""
+    if real is None:
+        return prompt.astype(np.int32), np.zeros(len(prompt), np.int32)
+    rows = [row[keep] for row, keep in zip(prompt, real.astype(bool), strict=True)]
+    width = max((len(row) for row in rows), default=0)
+    pad = np.array([width - len(row) for row in rows], np.int32)
+    stacked = [np.pad(row, (p, 0)) for row, p in zip(rows, pad, strict=True)]
+    return np.stack(stacked).astype(np.int32), pad
+
+
+def check_room(
+    length: int, pad: np.ndarray, max_new_tokens: int, context: int, restart: bool
+) -> None:
+    """Raises GenerationError for prompts that are empty or do not fit the context, or if the new
+    tokens do not fit and the text is not to restart."""
+    if length == 0 or (pad == length).any():
+        raise GenerationError("the prompt is empty: give at least one token")
+    if context < 2:
+        raise GenerationError(f"context={context} is too short: at least 2 is needed")
+    if length > context:
+        raise GenerationError(
+            f"the prompt has {length} tokens, but the model's context holds {context}. Shorten it."
+        )
+    if not restart and length + max_new_tokens > context:
+        raise GenerationError(
+            f"a prompt of {length} tokens and {max_new_tokens} new ones do not fit the model's "
+            f"context of {context}. Ask for at most {context - length} new tokens."
+        )
+
+
+def check_vocabulary(text: np.ndarray, parameters: Mapping[str, jax.Array]) -> None:
+    """Raises GenerationError for tokens outside the embedding table of a model that has one."""
+    if "embedding.table" not in parameters:
+        return
+    vocab_size = parameters["embedding.table"].shape[0]
+    unknown = np.unique(text[(text < 0) | (text >= vocab_size)])
+    if unknown.size:
+        raise GenerationError(
+            f"the prompt holds the token {unknown[0]}, but the model's vocabulary has {vocab_size} "
+            "tokens, counted from 0. Check that the tokenizer is the model's."
+        )
+
+
+def hidden(pad: np.ndarray, dropped: int) -> np.ndarray | None:
+    """Unused slots of each row once `dropped` places at the beginning are gone; None if none."""
+    left = np.maximum(pad - dropped, 0)
+    return left if left.any() else None
+
+
+def power_of_two(length: int) -> int:
+    """At least as long, so that few lengths are compiled."""
+    return max(CHUNK, 1 << (length - 1).bit_length())
+
+
+def prefill(
+    graph: nnx.GraphDef[Any],
+    parameters: Mapping[str, jax.Array],
+    window: np.ndarray,
+    pad: np.ndarray | None,
+    inputs: Mapping[str, np.ndarray],
+    capacity: int,
+    *,
+    copies: int = 1,
+) -> tuple[jax.Array, Any]:
+    """Logits [B · copies, V] after the window [B, T], and a cache of so many slots, each row
+    `copies` times.
+
+    What pads the window to a power of two leaves in the cache is overwritten before any token looks
+    at it.
+    """
+    length = window.shape[1]
+    padded = np.pad(window, ((0, 0), (0, min(capacity, power_of_two(length)) - length)))
+    return _prefill(graph, parameters, padded, length - 1, pad, inputs, capacity, copies)
+
+
+@partial(jax.jit, static_argnums=(0, 6, 7))
+def _prefill(
+    graph: nnx.GraphDef[Any],
+    parameters: Mapping[str, jax.Array],
+    tokens: jax.Array,
+    last: jax.Array,
+    pad: jax.Array | None,
+    inputs: Mapping[str, jax.Array],
+    capacity: int,
+    copies: int,
+) -> tuple[jax.Array, Any]:
+    """The cache has room for the part of the last chunk that lies beyond the text."""
+    model: Decoder = merge(graph, parameters)
+    cache = model.init_cache(tokens.shape[0], capacity + CHUNK, **inputs)
+    logits, cache = model.extend(tokens, cache, 0, pad=pad, last=last)
+    if copies == 1:
+        return logits[:, 0], cache
+    repeated = jax.tree.map(lambda x: jnp.repeat(x, copies, axis=0), (logits[:, 0], cache))
+    return repeated[0], repeated[1]

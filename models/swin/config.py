@@ -1,0 +1,109 @@
+"""Dimensions and constants of a Swin transformer."""
+
+from dataclasses import dataclass
+
+from models.errors import ConfigError
+from models.layers.activations import activation
+from models.layers.blocks import BlockShape
+from models.settings import (
+    DEVIATION,
+    EPS,
+    LAYERS,
+    POSITIVE,
+    WIDTH,
+    check_settings,
+    setting,
+)
+
+
+@dataclass(frozen=True)
+class SwinConfig:
+    """Every dimension and constant of the model; the default is Swin-T for 224 x 224 pixels.
+
+    Raises ConfigError if the dimensions do not fit together.
+    """
+
+    image_size: tuple[int, int] = setting(
+        "image_size", "height and width, in pixels", WIDTH, default=(224, 224)
+    )
+    patch_size: tuple[int, int] = setting(
+        "patch_size", "of one token, in pixels", WIDTH, default=(4, 4)
+    )
+    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    dim: int = setting("embed_dim", "width of the first stage", WIDTH, default=96)
+    depths: tuple[int, ...] = setting(
+        "depths", "blocks of each stage", LAYERS, default=(2, 2, 6, 2)
+    )
+    num_heads: tuple[int, ...] = setting(
+        "num_heads", "attention heads of each stage", WIDTH, default=(3, 6, 12, 24)
+    )
+    window_size: int = setting("window_size", "sides of a window, in tokens", WIDTH, default=7)
+    mlp_ratio: float = setting(
+        "mlp_ratio", "by which a block is wider inside", POSITIVE, default=4.0
+    )
+    qkv_bias: bool = setting("qkv_bias", "biases of queries, keys and values", default=True)
+    absolute_positions: bool = setting(
+        "use_absolute_embeddings", "a table of positions", default=False
+    )
+    act: str = setting("hidden_act", "of the feed-forward block", default="gelu")
+    norm_eps: float = setting(
+        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-5
+    )
+    final_norm: bool = True  # Donut's encoder has none
+    num_labels: int | None = None  # None = no classifier
+    initializer_range: float = setting(
+        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
+    dtype: str = "float32"  # of activations and matmul operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if len(self.num_heads) != len(self.depths):
+            raise ConfigError(
+                f"there are heads for {len(self.num_heads)} stages, but depths for "
+                f"{len(self.depths)}"
+            )
+        if any(size % patch for size, patch in zip(self.image_size, self.patch_size, strict=True)):
+            raise ConfigError(
+                f"an image of {self.image_size} pixels is not whole patches of {self.patch_size}"
+            )
+        for stage, heads in enumerate(self.num_heads):
+            width, grid = self.width(stage), self.grid(stage)
+            if width % heads:
+                raise ConfigError(f"stage {stage} is {width} wide, not a multiple of {heads} heads")
+            if min(grid) < self.window_size:
+                raise ConfigError(
+                    f"stage {stage} has {grid[0]} x {grid[1]} tokens, fewer than a window of "
+                    f"{self.window_size} x {self.window_size}: give larger images, smaller windows "
+                    "or fewer stages"
+                )
+        if self.mlp_ratio * self.dim < 1:
+            raise ConfigError(f"mlp_ratio={self.mlp_ratio} leaves nothing of dim={self.dim}")
+        activation(self.act)
+
+    def width(self, stage: int) -> int:
+        """Of the residual stream; the last stage's number is -1 too."""
+        return self.dim * 2 ** (stage % len(self.depths))
+
+    def grid(self, stage: int) -> tuple[int, int]:
+        """Rows and columns of tokens."""
+        rows, columns = (
+            -(-size // patch // 2**stage)  # odd ones are padded
+            for size, patch in zip(self.image_size, self.patch_size, strict=True)
+        )
+        return rows, columns
+
+    def block(self, stage: int) -> BlockShape:
+        width = self.width(stage)
+        return BlockShape(
+            dim=width,
+            hidden_dim=int(self.mlp_ratio * width),
+            num_heads=self.num_heads[stage],
+            act=self.act,
+            norm_eps=self.norm_eps,
+            bias=self.qkv_bias,
+            key_bias=self.qkv_bias,
+            initializer_range=self.initializer_range,
+            param_dtype=self.param_dtype,
+        )

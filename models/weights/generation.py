@@ -1,0 +1,122 @@
+"""How a checkpoint says that text is made: generation_config.json, else config.json."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from models.beam_search import Beams
+from models.constraints import Constraints, Ending
+from models.errors import ConfigError
+from models.sampling import Sampling
+from models.weights.fields import GENERATION_FILE, Fields
+
+
+class Generation(NamedTuple):
+    """How text is made: arguments of `models.generate.generate`."""
+
+    sampling: Sampling
+    max_new_tokens: int
+    ending: Ending = Ending()
+    constraints: Constraints = Constraints()
+    beams: Beams | None = None
+    sequences: int = 1
+
+
+class GenerationFields(NamedTuple):
+    """What the files of a checkpoint say."""
+
+    ending: Ending
+    values: Mapping[str, Any]  # by the names of generation_config.json
+    where: str
+
+    def resolve(
+        self, given: Mapping[str, Any], otherwise: Generation, *, start: int = 0
+    ) -> Generation:
+        """What is given, by the same names, wins; then the files; then sampling and max_new_tokens
+        of `otherwise`. Lengths that the files give count `start` tokens that every text begins
+        with: one in encoder-decoders, whose first new token may be forced.
+
+        Raises ConfigError or GenerationError for values that cannot be.
+        """
+        fields = Fields({**self.values, **given}, self.where)
+        count = fields.positive("num_beams", 1)
+        beams = None
+        if count > 1:
+            penalty = fields.number("length_penalty", 1.0)
+            beams = Beams(count, penalty, fields.values.get("early_stopping") or False)
+        shortest = max(fields.integer("min_length", 0) - start, 0) if start else 0
+        longest = fields.positive("max_length", None) if start else None
+        room = otherwise.max_new_tokens if longest is None else max(longest - start, 1)
+        return Generation(
+            _sampling(fields, given, otherwise.sampling, beams is not None),
+            fields.positive("max_new_tokens", room),
+            self.ending,
+            Constraints(
+                repetition_penalty=fields.positive_number("repetition_penalty", 1.0),
+                no_repeat_ngram=fields.integer("no_repeat_ngram_size", 0),
+                min_new_tokens=fields.integer("min_new_tokens", shortest),
+                forced_first=fields.integer("forced_bos_token_id", None) if start else None,
+                forced_last=_tokens(fields, "forced_eos_token_id"),
+                suppressed=_tokens(fields, "suppress_tokens"),
+                first_suppressed=_tokens(fields, "begin_suppress_tokens"),
+            ),
+            beams,
+            fields.positive("num_return_sequences", 1),
+        )
+
+
+def read_generation(directory: Path, fields: Fields) -> GenerationFields:
+    """Of a directory whose config.json has these fields.
+
+    Rows end with `eos_token_id` of either file, and are filled with the first one if no padding is
+    named. Raises ConfigError if the file is not a JSON object or has no token numbers there.
+    """
+    file = _generation_fields(directory / GENERATION_FILE)
+    places = [fields] if file is None else [file, fields]
+    stops = next((place for place in places if "eos_token_id" in place), None)
+    pads = next((place for place in places if "pad_token_id" in place), None)
+    stop_tokens = () if stops is None else _tokens(stops, "eos_token_id")
+    fill = next(iter(stop_tokens), 0)
+    ending = Ending(stop_tokens, fill if pads is None else pads.integer("pad_token_id"))
+    return GenerationFields(ending, places[0].values, places[0].where)
+
+
+def _sampling(
+    fields: Fields, given: Mapping[str, Any], otherwise: Sampling, has_beams: bool
+) -> Sampling:
+    """Files without `do_sample` leave the draws to the program; beams draw if they are told to."""
+    draws = fields.flag("do_sample", False)
+    source = fields if draws else Fields(given, fields.where)
+    temperature = 0.0 if has_beams else otherwise.temperature
+    if "temperature" in given or draws:
+        temperature = source.number("temperature", 1.0)
+    return Sampling(
+        temperature,
+        source.integer("top_k", otherwise.top_k),
+        source.number("top_p", otherwise.top_p),
+        source.number("min_p", otherwise.min_p),
+    )
+
+
+def _generation_fields(file: Path) -> Fields | None:
+    if not file.is_file():
+        return None
+    try:
+        values: Any = json.loads(file.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} holds a {type(values).__name__}, but a JSON object is needed")
+    return Fields(values, str(file))
+
+
+def _tokens(fields: Fields, name: str) -> tuple[int, ...]:
+    """One number or a list of them."""
+    value = fields.values.get(name)
+    if value is None:
+        return ()
+    numbers = value if isinstance(value, list) else [value]
+    if not all(isinstance(number, int) for number in numbers):
+        raise fields.fail(name, "a token number or a list of them is needed")
+    return tuple(numbers)

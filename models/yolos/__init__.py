@@ -1,0 +1,1 @@
+"""Vision transformers whose last tokens find objects: YOLOS."""

@@ -1,0 +1,75 @@
+"""Dimensions and constants of a YOLOS."""
+
+from dataclasses import dataclass
+
+from models.errors import ConfigError
+from models.layers.activations import activation
+from models.layers.blocks import BlockShape
+from models.settings import DEVIATION, EPS, LAYERS, WIDTH, check_settings, setting
+
+
+@dataclass(frozen=True)
+class YolosConfig:
+    """Every dimension and constant of the model; the default is YOLOS-Base.
+
+    Raises ConfigError if the dimensions do not fit together.
+    """
+
+    image_size: tuple[int, int] = setting(
+        "image_size", "that the positions are made for, in pixels", WIDTH, default=(512, 864)
+    )
+    patch_size: int = setting("patch_size", "of one token, in pixels", WIDTH, default=16)
+    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    num_detections: int = setting(
+        "num_detection_tokens", "most objects of an image", WIDTH, default=100
+    )
+    num_layers: int = setting("num_hidden_layers", "layers", LAYERS, default=12)
+    dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=768)
+    hidden_dim: int = setting(
+        "intermediate_size", "width of the feed-forward block", WIDTH, default=3072
+    )
+    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH, default=12)
+    act: str = setting("hidden_act", "of the feed-forward block", default="gelu")
+    qkv_bias: bool = setting("qkv_bias", "biases of queries, keys and values", default=True)
+    mid_positions: bool = setting(
+        "use_mid_position_embeddings", "positions are added between all blocks", default=True
+    )
+    norm_eps: float = setting(
+        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-12
+    )
+    num_labels: int | None = None  # classes of objects; None = features alone
+    initializer_range: float = setting(
+        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
+    dtype: str = "float32"  # of activations and matmul operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.dim % self.num_heads:
+            raise ConfigError(f"dim={self.dim} is not a multiple of num_heads={self.num_heads}")
+        if any(size % self.patch_size for size in self.image_size):
+            raise ConfigError(
+                f"an image of {self.image_size} pixels is not whole patches of {self.patch_size}"
+            )
+        activation(self.act)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches that the positions are made for."""
+        height, width = self.image_size
+        return height // self.patch_size, width // self.patch_size
+
+    @property
+    def block(self) -> BlockShape:
+        return BlockShape(
+            dim=self.dim,
+            hidden_dim=self.hidden_dim,
+            num_heads=self.num_heads,
+            act=self.act,
+            norm_eps=self.norm_eps,
+            bias=self.qkv_bias,
+            key_bias=self.qkv_bias,
+            initializer_range=self.initializer_range,
+            param_dtype=self.param_dtype,
+        )

@@ -1,0 +1,136 @@
+"""Fang et al., "You Only Look at One Sequence", 2021.
+
+Axis names: B batch, H height, W width, C channels, T tokens, N detections, D width, L labels.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.errors import ConfigError, InputError
+from models.layers.blocks import Block
+from models.layers.convolution import Conv
+from models.layers.feature_map import ImageFeatures
+from models.layers.linear import Linear
+from models.layers.pixels import check_pixels
+from models.layers.resize import resize
+from models.yolos.config import YolosConfig
+
+_HEAD_LAYERS = 3
+
+
+class Detections(NamedTuple):
+    """What an image shows."""
+
+    logits: jax.Array  # [B, N, L + 1], FP32; the last class is that of no object
+    boxes: jax.Array  # [B, N, 4], FP32: middle (x, y), width and height; the image's are 1
+
+
+class Head(nnx.Module):
+    """Linear maps with ReLUs between them."""
+
+    def __init__(self, config: YolosConfig, out_dim: int, *, rngs: nnx.Rngs) -> None:
+        sizes = [(config.dim, config.dim)] * (_HEAD_LAYERS - 1) + [(config.dim, out_dim)]
+        self.layers = nnx.List([_linear(config, *pair, rngs) for pair in sizes])
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        *layers, last = self.layers
+        for layer in layers:
+            x = jax.nn.relu(layer(x))
+        return last(x).astype(jnp.float32)
+
+
+class Yolos(nnx.Module):
+    """Images to features, and to detections if the config has labels."""
+
+    def __init__(self, config: YolosConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        rows, columns = config.grid
+        tokens = 1 + rows * columns + config.num_detections
+        self.patches = Conv(
+            config.num_channels,
+            config.dim,
+            (config.patch_size,) * 2,
+            stride=config.patch_size,
+            stddev=config.initializer_range,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+        self.class_token = _table(config, (1, 1), rngs)
+        self.detection_tokens = _table(config, (1, config.num_detections), rngs)
+        self.positions = _table(config, (1, tokens), rngs)
+        layers = config.num_layers
+        self.mid_positions = (
+            _table(config, (layers - 1, 1, tokens), rngs) if config.mid_positions else None
+        )
+        self.blocks = nnx.List([Block(config.block, rngs=rngs) for _ in range(layers)])
+        self.norm = config.block.norm()
+        labels = config.num_labels
+        self.pooler = _linear(config, config.dim, config.dim, rngs) if labels is None else None
+        self.classes = None if labels is None else Head(config, labels + 1, rngs=rngs)
+        self.boxes = None if labels is None else Head(config, 4, rngs=rngs)
+
+    def __call__(self, pixels: jax.Array) -> Detections:
+        """What pixels [B, H, W, C] show. Raises ConfigError if the model has no labels."""
+        if self.classes is None or self.boxes is None:
+            raise ConfigError(
+                "this model gives features but finds no objects; set num_labels in its config, or "
+                "load a checkpoint for object detection"
+            )
+        last = self.features(pixels).hidden[:, -self.config.num_detections :]
+        return Detections(self.classes(last), jax.nn.sigmoid(self.boxes(last)))
+
+    def features(self, pixels: jax.Array) -> ImageFeatures:
+        """The features of pixels [B, H, W, C], whose sizes are multiples of a patch: those of a
+        class token, of the patches and of the detections."""
+        config = self.config
+        check_pixels(pixels, None, config.num_channels)
+        size = pixels.shape[1:3]
+        if not all(size) or any(length % config.patch_size for length in size):
+            raise InputError(
+                f"images of {size[0]} x {size[1]} pixels are not whole patches of "
+                f"{config.patch_size} x {config.patch_size}. Resize them as the checkpoint's "
+                "preprocessor_config.json says."
+            )
+        x = self.patches(pixels.astype(config.dtype))
+        batch, *grid, dim = x.shape
+        ends = (self.class_token, self.detection_tokens)
+        first, last = (jnp.tile(end[...].astype(x.dtype), (batch, 1, 1)) for end in ends)
+        x = jnp.concatenate([first, x.reshape(batch, -1, dim), last], axis=1)
+        x = x + self._resized(self.positions[...], grid).astype(x.dtype)
+        middle = None if self.mid_positions is None else self.mid_positions[...][:, 0]
+        added = None if middle is None else self._resized(middle, grid).astype(x.dtype)
+        for i, block in enumerate(self.blocks):
+            x = block(x)
+            x = x if added is None or i == config.num_layers - 1 else x + added[i]
+        x = self.norm(x)
+        return ImageFeatures(x, None if self.pooler is None else jnp.tanh(self.pooler(x[:, 0])))
+
+    def _resized(self, tables: jax.Array, grid: list[int]) -> jax.Array:
+        """Tables [B, T, D] of positions for a grid [H, W] of patches."""
+        last = self.config.num_detections
+        patches = tables[:, 1:-last].reshape(len(tables), *self.config.grid, -1)
+        patches = resize(patches, (grid[0], grid[1]), is_cubic=True)
+        patches = patches.reshape(len(tables), -1, patches.shape[-1])
+        return jnp.concatenate([tables[:, :1], patches, tables[:, -last:]], axis=1)
+
+
+def _table(config: YolosConfig, size: tuple[int, ...], rngs: nnx.Rngs) -> nnx.Param[jax.Array]:
+    """Learnt vectors [*size, D]."""
+    values = config.initializer_range * jax.random.normal(
+        rngs.params(), (*size, config.dim), config.param_dtype
+    )
+    return nnx.Param(values, axes=("places", "batch", "tokens", "dim")[-values.ndim :])
+
+
+def _linear(config: YolosConfig, before: int, after: int, rngs: nnx.Rngs) -> Linear:
+    return Linear(
+        {"channels": before},
+        {"dim": after},
+        bias=True,
+        stddev=config.initializer_range,
+        param_dtype=config.param_dtype,
+        rngs=rngs,
+    )

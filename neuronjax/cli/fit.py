@@ -1,0 +1,137 @@
+"""``neuronjax fit``: whether a model or a function suits machines, and what limits it there."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+
+from neuronjax.cli.arguments import whole
+from neuronjax.cli.command import Command
+from neuronjax.cli.workloads import settings
+from neuronjax.errors import ConfigurationError, ScriptError, quoted
+from neuronjax.machine.instances import find_instance
+from neuronjax.planning.depth import DEPTHS
+from neuronjax.planning.fit import Fit, Verdict, fit, text, to_json
+from neuronjax.planning.prices import read_prices
+from neuronjax.planning.workload import Factory, load, reporting
+
+FITS, DOES_NOT_FIT = 0, 1
+"""Exit codes."""
+DEFAULT_TARGETS = ("inf2.48xlarge", "trn1.32xlarge", "trn2.48xlarge")
+MODELS = "launch.model_workloads:phases"
+"""What reads a model's directory; it comes with the repository's models, not with this package."""
+
+_DESCRIPTION = f"""\
+Says of a model whether it fits machines well, with limits or not at all, and why: what the compiler
+would refuse, memory, operations that no engine has, and time against what its arithmetic and its
+bytes need. The cores of an instance are split into replicas of every size that holds the model;
+printed are those that no other beats in both time and cost. Nothing is allocated or run.
+
+MODEL is a directory of the Hugging Face layout or a config.json (from a checkout, whose packages
+`models` and `launch` read it), or MODULE:FUNCTION as `neuronjax estimate` takes it.
+
+Example: neuronjax fit Llama-3.1-8B/config.json --targets=trn1.32xlarge,trn2.48xlarge --batch=8
+
+Targets: {", ".join(DEFAULT_TARGETS)} unless given.
+Exit codes: 0 it fits a target, 1 it fits none, 2 there is no such model, function or machine.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a directory, config.json, or function")
+    parser.add_argument("--targets", "--target", metavar="A,B,…")
+    parser.add_argument("--phases", metavar="A,B,…", help="such as prefill,decode (default: all)")
+    parser.add_argument("--batch", type=whole(1), help="rows of a replica (default: 1)")
+    parser.add_argument("--length", type=whole(1), help="of texts, in tokens")
+    parser.add_argument("--dtype", help="(default: bfloat16)")
+    parser.add_argument(
+        "--mesh", dest="meshes", action="append", default=[], metavar="AXES",
+        help="a way of splitting the cores instead; may be given several times",
+    )  # fmt: skip
+    parser.add_argument("--lnc", type=whole(1), help="physical cores per logical core")
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
+        help="a keyword of the function; numbers become numbers",
+    )  # fmt: skip
+    parser.add_argument("--prices", metavar="FILE", help="TOML file of prices by target")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the verdicts, and what limits each."""
+    jax.config.update("jax_platforms", "cpu")
+    targets = arguments.targets.split(",") if arguments.targets else DEFAULT_TARGETS
+    names = [find_instance(target).name for target in targets]
+    prices = read_prices(arguments.prices) if arguments.prices else {}
+    fits = []
+    for factory, depths in _factories(arguments):
+        for name in names:
+            fits.append(
+                fit(
+                    factory,
+                    name,
+                    meshes=arguments.meshes,
+                    batch=arguments.batch,
+                    dtype=arguments.dtype,
+                    price=prices.get(name),
+                    depths=depths,
+                    lnc=arguments.lnc,
+                )
+            )
+            _tell(fits[-1])
+    print(text(fits) if arguments.format == "text" else to_json(fits))
+    return FITS if any(row.verdict in _USABLE for row in fits) else DOES_NOT_FIT
+
+
+_USABLE = (Verdict.WELL, Verdict.LIMITED)
+
+
+def _factories(arguments: argparse.Namespace) -> Iterator[tuple[Factory, tuple[int, int]]]:
+    """What is judged, and the depths that stand for a deep model."""
+    path = Path(arguments.model)
+    if not path.exists() and ":" in arguments.model:
+        yield load(arguments.model, settings(arguments.settings)), DEPTHS
+        return
+    if not path.exists():
+        raise ConfigurationError(
+            f"{quoted(arguments.model)} is no directory, no file and no MODULE:FUNCTION."
+        )
+    chosen = arguments.phases.split(",") if arguments.phases else None
+    phases = _reader().make(str(path), arguments.length)
+    unknown = sorted(set(chosen or ()) - {phase.name for phase in phases})
+    if unknown:
+        raise ConfigurationError(
+            f"--phases: {path} has no {', '.join(unknown)}; it has "
+            f"{', '.join(phase.name for phase in phases)}."
+        )
+    for phase in phases:
+        if chosen is None or phase.name in chosen:
+            make = reporting(phase.make, phase.name)
+            yield Factory(make=make, name=phase.name), phase.depths
+
+
+def _reader() -> Factory:
+    """What makes the phases of a model's directory."""
+    try:
+        return load(MODELS)
+    except ScriptError:
+        raise ConfigurationError(
+            "a model's directory is read by the packages `models` and `launch`, which come with "
+            "neuronjax's repository: run this in a checkout, or give MODULE:FUNCTION."
+        ) from None
+
+
+def _tell(row: Fit) -> None:
+    print(f"{row.workload} on {row.target}: {row.verdict}", file=sys.stderr)
+
+
+COMMAND = Command(
+    help="whether a model suits machines, what limits it there, and what it would cost",
+    description=_DESCRIPTION,
+    add_arguments=add_arguments,
+    run=run,
+)

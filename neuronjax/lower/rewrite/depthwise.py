@@ -1,0 +1,103 @@
+"""Depthwise convolutions: each channel is multiplied by its own taps, on the Vector engine.
+
+A group of one channel is a product with one row and one column for each position, of which the
+Tensor engine does one at a time. Taps are taken place by place, as all channels of all positions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from neuronjax.hlo.graph import Op, Value
+from neuronjax.hlo.module import TensorSpec
+from neuronjax.lower.chain import elementwise
+from neuronjax.lower.rewriter import Writer
+
+_MOST_TAPS = 64
+_LEAST_CHANNELS = 16
+"""Neighbours in memory that make transfers of places worth while."""
+
+
+def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Sums of taps in FP32, of inputs with their channels last."""
+    source, kernel = op.operands
+    numbers = op.attributes["dimension_numbers"]
+    if not _is_depthwise(op) or not all(
+        elementwise.is_float(value.dtype) for value in (source, kernel, op.result)
+    ):
+        return None
+    spatial = tuple(numbers["input_spatial_dimensions"])
+    taps = tuple(numbers["kernel_spatial_dimensions"])
+    sizes = [kernel.shape[axis] for axis in taps]
+    source = _padded(writer, op, source, spatial)
+    shape = op.result.shape
+    total = None
+    for place in itertools.product(*map(range, sizes)):
+        starts, limits, steps = [0] * len(shape), list(source.shape), [1] * len(shape)
+        for index, (axis, at) in enumerate(zip(spatial, place, strict=True)):
+            steps[axis] = int(op.attributes["window_strides"][index])
+            starts[axis] = at * int(op.attributes["rhs_dilation"][index])
+            limits[axis] = starts[axis] + (shape[axis] - 1) * steps[axis] + 1
+        part = writer.add(
+            "slice", source, shape=shape, start_indices=tuple(starts), limit_indices=tuple(limits),
+            strides=tuple(steps),
+        )  # fmt: skip
+        wide = writer.convert(part, np.float32)
+        product = writer.add("multiply", wide, _tap(writer, kernel, taps, place, shape))
+        total = product if total is None else writer.add("add", total, product)
+    assert total is not None
+    return [writer.convert(total, op.result.dtype)]
+
+
+def _is_depthwise(op: Op) -> bool:
+    """Whether every channel is a group, channels are last, and nothing is turned or dilated."""
+    source, kernel = op.operands
+    a, numbers = op.attributes, op.attributes["dimension_numbers"]
+    rank = len(source.shape)
+    channels = source.shape[-1]
+    same_places = tuple(numbers["input_spatial_dimensions"]) == tuple(
+        numbers["output_spatial_dimensions"]
+    )
+    taps = math.prod(kernel.shape[axis] for axis in numbers["kernel_spatial_dimensions"])
+    reversal = a["window_reversal"]
+    return (
+        a["feature_group_count"] == channels == op.result.shape[-1] >= _LEAST_CHANNELS
+        and numbers["input_feature_dimension"] == rank - 1
+        and numbers["output_feature_dimension"] == rank - 1
+        and numbers["input_batch_dimension"] == numbers["output_batch_dimension"]
+        and a["batch_group_count"] == 1
+        and same_places
+        and not any(reversal if reversal is not None else ())
+        and all(int(step) == 1 for step in a["lhs_dilation"])
+        and 0 < taps <= _MOST_TAPS
+        and bool(math.prod(op.result.shape))
+    )
+
+
+def _padded(writer: Writer, op: Op, source: Value, spatial: Sequence[int]) -> Value:
+    """The input with its edges; edges may also cut."""
+    low, high = [0] * len(source.shape), [0] * len(source.shape)
+    for axis, (before, after) in zip(spatial, op.attributes["padding"], strict=True):
+        low[axis], high[axis] = int(before), int(after)
+    if not any((*low, *high)):
+        return source
+    shape = [a + size + b for a, size, b in zip(low, source.shape, high, strict=True)]
+    zero = writer.constant(0, Value(TensorSpec((), source.dtype)))
+    return writer.add(
+        "pad", source, zero, shape=shape, dtype=source.dtype, edge_padding_low=tuple(low),
+        edge_padding_high=tuple(high), interior_padding=(0,) * len(low),
+    )  # fmt: skip
+
+
+def _tap(
+    writer: Writer, kernel: Value, taps: Sequence[int], place: Sequence[int], shape: Sequence[int]
+) -> Value:
+    """The weights of all channels at a place, at every position."""
+    for axis, at in zip(taps, place, strict=True):
+        kernel = writer.slice(kernel, axis, at, at + 1)
+    weights = writer.convert(writer.reshape(kernel, (shape[-1],)), np.float32)
+    return writer.broadcast(weights, shape, (len(shape) - 1,))

@@ -1,0 +1,102 @@
+"""Arguments of `nki.isa` functions that become several fields of an instruction, or others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.nki import constants
+from neuronjax.nki.trace import Trace
+from neuronjax.program.operand import Dim
+
+Arguments = dict[str, Any]
+
+
+def copy(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `dma_copy`: the queue is the compiler's choice."""
+    arguments.pop("engine")
+    return arguments
+
+
+def matmul(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `nc_matmul` and `nc_matmul_mx`: without `accumulate`, the first product of a tile begins
+    its sum."""
+    accumulate, destination = arguments.pop("accumulate"), arguments["dst"].access()
+    if accumulate is None:
+        accumulate = destination in trace.accumulated
+    trace.accumulated.add(destination)
+    tile = {key: arguments.pop(key) or None for key in ("tile_position", "tile_size")}
+    return {**arguments, **tile, "start": not accumulate}
+
+
+def transpose(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `nc_transpose`, by the array or by Vector."""
+    chosen = arguments.pop("engine")
+    if chosen not in (constants.engine.unknown, constants.engine.tensor, constants.engine.vector):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: nc_transpose on {chosen.name}; leave engine out, or name tensor or "
+            "vector."
+        )
+    return arguments
+
+
+def reduce(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `tensor_reduce`: `axes` counts the last dimensions."""
+    arguments.pop("keepdims")  # the shape of dst says it
+    axis, rank = arguments.pop("axis"), len(arguments["data"].shape)
+    return {**arguments, "axes": last_axes(trace, axis, rank)}
+
+
+def last_axes(trace: Trace, axis: int | Sequence[int], rank: int) -> int:
+    """How many of the last dimensions `axis` names; ``UnsupportedProgramError`` for others."""
+    axes = sorted(a % rank for a in ((axis,) if isinstance(axis, int) else axis))
+    if not axes or axes != list(range(axes[0], rank)) or axes[0] == 0:
+        raise UnsupportedProgramError(
+            f"{trace.line()}: axis={axis} of a tensor with {rank} dimensions; reductions take the "
+            "last ones, and never the partition dimension 0."
+        )
+    return len(axes)
+
+
+def scalar_reduce(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `tensor_scalar_reduce`."""
+    if arguments.pop("reverse0"):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: reverse0 of tensor_scalar_reduce is not built yet; use tensor_scalar "
+            "and tensor_reduce."
+        )
+    return arguments
+
+
+def pattern(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `iota` and `affine_select`: [step, count] of every dimension."""
+    dims = tuple(Dim(step, count) for step, count in arguments["pattern"])
+    return {**arguments, "pattern": dims}
+
+
+_TRANSPOSED_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+"""Dimensions -> the permutation of `dma_transpose` (NKI ISA, dma_transpose)."""
+
+
+def dma_transpose(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `dma_transpose`: the number of dimensions says the permutation."""
+    arguments.pop("oob_mode")  # of indirect transposes
+    rank = len(arguments["src"].shape)
+    axes = arguments.pop("axes") or _TRANSPOSED_AXES.get(rank)
+    if axes is None:
+        raise UnsupportedProgramError(
+            f"{trace.line()}: dma_transpose of {rank} dimensions; it takes 2, 3 or 4."
+        )
+    return {**arguments, "axes": tuple(axes)}
+
+
+def dma_compute(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `dma_compute`, without indices."""
+    for name in ("unique_indices", "oob_mode"):
+        arguments.pop(name)
+    if any(scale != 1 for scale in arguments.pop("scales") or ()):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: scales of dma_compute must be 1.0; scale with tensor_scalar."
+        )
+    return arguments

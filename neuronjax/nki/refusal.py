@@ -1,0 +1,27 @@
+"""What public names do that are not built: they say so, and why, on call."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.nki.trace import current
+
+
+def refusing(name: str, reason: str) -> Callable[..., Any]:
+    """A function that raises ``UnsupportedProgramError`` with the kernel's line; `name` is whole,
+    such as `nki.isa.sendrecv`."""
+
+    def refuse(*arguments: Any, **keywords: Any) -> None:
+        raise UnsupportedProgramError(f"{current().line()}: {name} is not built: {reason}.")
+
+    return refuse
+
+
+def unknown(module: str, name: str, names: Iterable[str]) -> AttributeError:
+    """The error for a name that a module does not have, with the nearest that it has."""
+    near = difflib.get_close_matches(name, list(names), 1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return AttributeError(f"{module} has no {name!r}.{hint}")

@@ -1,0 +1,171 @@
+"""Functions of `nki.language` that make tensors, or bring them from one memory to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from neuronjax.errors import UnsupportedProgramError
+from neuronjax.nki import isa
+from neuronjax.nki.constants import OPERATORS, MemoryRegion
+from neuronjax.nki.tensor import Tensor, whole
+from neuronjax.nki.trace import current
+from neuronjax.program.element_types import ElementType, element_type_named
+from neuronjax.program.operand import Kind, Memory
+
+_MEMORIES: Mapping[MemoryRegion, tuple[Memory, Kind]] = {
+    MemoryRegion.sbuf: (Memory.SBUF, Kind.SCRATCH),
+    MemoryRegion.psum: (Memory.PSUM, Kind.SCRATCH),
+    MemoryRegion.private_hbm: (Memory.HBM, Kind.SCRATCH),
+    MemoryRegion.shared_hbm: (Memory.HBM, Kind.RESULT),
+}
+
+DType = Any
+"""An `ElementType` such as `nl.float32`, its name, or a dtype of numpy."""
+
+
+def element_type(dtype: DType) -> ElementType:
+    """The type that a kernel means by `dtype`. Raises ``UnknownFormatError``."""
+    if hasattr(dtype, "storage_bits"):
+        return dtype
+    return element_type_named(dtype if isinstance(dtype, str) else np.dtype(dtype).name)
+
+
+def ndarray(
+    shape: Sequence[int],
+    dtype: DType,
+    buffer: MemoryRegion | str = MemoryRegion.sbuf,
+    name: str = "",
+    address: None = None,
+) -> Tensor:
+    """A tensor without values, in SBUF, PSUM or HBM; a kernel may return those in `shared_hbm`.
+
+    UnsupportedProgramError: an address, which the compiler chooses here.
+    """
+    if address is not None:
+        raise UnsupportedProgramError(f"{current().line()}: addresses are not built yet.")
+    memory, kind = _MEMORIES[MemoryRegion(buffer)]
+    return whole(current().buffer(memory, element_type(dtype), tuple(shape), kind))
+
+
+def full(
+    shape: Sequence[int],
+    fill_value: float,
+    dtype: DType,
+    buffer: MemoryRegion | str = MemoryRegion.sbuf,
+    name: str = "",
+) -> Tensor:
+    """A tile of one value."""
+    tile = ndarray(shape, dtype, buffer)
+    isa.memset(tile, fill_value)
+    return tile
+
+
+def zeros(
+    shape: Sequence[int],
+    dtype: DType,
+    buffer: MemoryRegion | str = MemoryRegion.sbuf,
+    name: str = "",
+) -> Tensor:
+    """A tile of zeros."""
+    return full(shape, 0.0, dtype, buffer)
+
+
+def ones(
+    shape: Sequence[int],
+    dtype: DType,
+    buffer: MemoryRegion | str = MemoryRegion.sbuf,
+    name: str = "",
+) -> Tensor:
+    """A tile of ones."""
+    return full(shape, 1.0, dtype, buffer)
+
+
+def empty_like(
+    x: Tensor, dtype: DType = None, buffer: MemoryRegion | str | None = None, name: str = ""
+) -> Tensor:
+    """A tensor without values of the shape of `x`, by default of its dtype and in its memory."""
+    return ndarray(x.shape, dtype or x.dtype, buffer or x.buffer)
+
+
+def zeros_like(
+    x: Tensor, dtype: DType = None, buffer: MemoryRegion | str | None = None, name: str = ""
+) -> Tensor:
+    """A tile of zeros of the shape of `x`, by default of its dtype and in SBUF."""
+    return zeros(x.shape, dtype or x.dtype, buffer or MemoryRegion.sbuf)
+
+
+def load(src: Tensor, dtype: DType = None) -> Tensor:
+    """A tile of SBUF with the values of a tensor in HBM, converted if `dtype` is another."""
+    tile = ndarray(src.shape, src.dtype)
+    isa.dma_copy(tile, src)
+    return converted(tile, dtype)
+
+
+def load_transpose2d(src: Tensor, dtype: DType = None) -> Tensor:
+    """A tile of SBUF with the transpose of a matrix in HBM."""
+    tile = ndarray(src.shape[::-1], src.dtype)
+    isa.dma_transpose(tile, src)
+    return converted(tile, dtype)
+
+
+def store(dst: Tensor, value: Tensor) -> None:
+    """Writes a tile to a tensor in HBM."""
+    isa.dma_copy(dst, value)
+
+
+def copy(x: Tensor, dtype: DType = None) -> Tensor:
+    """A tile of SBUF with the values of a tile."""
+    tile = ndarray(x.shape, dtype or x.dtype)
+    isa.tensor_copy(tile, x)
+    return tile
+
+
+def converted(x: Tensor, dtype: DType) -> Tensor:
+    """The tile itself if it has the type, else a copy of it that does; None: any type."""
+    return x if dtype is None or element_type(dtype) == x.dtype else copy(x, dtype)
+
+
+def shared_constant(constant: np.ndarray | str) -> Tensor:
+    """A tensor in HBM with the values of an array or of a file ``.npy``."""
+    array = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
+    dtype = element_type_named(array.dtype.name)
+    return whole(current().buffer(Memory.HBM, dtype, array.shape, Kind.CONSTANT, array.tobytes()))
+
+
+def shared_identity_matrix(n: int, dtype: DType = "uint8", dst: Tensor | None = None) -> Tensor:
+    """The identity [n, n] in SBUF."""
+    tile = ndarray((n, n), dtype) if dst is None else dst
+    isa.affine_select(tile, [[-1, n]], 1, ones((n, n), tile.dtype), 0.0, cmp_op=OPERATORS["equal"])
+    return tile
+
+
+def rand(
+    shape: Sequence[int],
+    dtype: DType,
+    buffer: MemoryRegion | str = MemoryRegion.sbuf,
+    name: str = "",
+) -> Tensor:
+    """A tile of numbers from [0, 1), multiples of 2⁻²⁴ before they are rounded to `dtype`."""
+    bits, numbers = ndarray(shape, "uint32"), ndarray(shape, dtype, buffer)
+    isa.rng(bits)
+    isa.tensor_scalar(bits, bits, OPERATORS["right_shift"], 8)
+    isa.tensor_scalar(numbers, bits, OPERATORS["multiply"], 2.0**-24)
+    return numbers
+
+
+def random_seed(seed: Tensor) -> None:
+    """Lets `rand` begin again, from a tile [1, 1] of 32 bits."""
+    isa.set_rng_seed(seed)
+
+
+FUNCTIONS = {
+    function.__name__: function
+    for function in (
+        ndarray, full, zeros, ones, empty_like, zeros_like, load, load_transpose2d, store, copy,
+        shared_constant, shared_identity_matrix, rand, random_seed,
+    )
+}  # fmt: skip
+"""Name in `nki.language` -> the function."""

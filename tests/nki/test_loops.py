@@ -1,0 +1,210 @@
+"""Loops of kernels: one round stays where rounds are alike, all of them where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from neuronjax import nki
+from neuronjax.emulate import core
+from neuronjax.errors import NeuronError
+from neuronjax.nki import isa as nisa
+from neuronjax.nki import language as nl
+from neuronjax.nki.tensor import Tensor
+from neuronjax.program.program import Kernel, Loop, Node
+from tests.nki.kernels import stored, tile
+
+RNG = np.random.default_rng(3)
+X = RNG.integers(-4, 5, (9 * 32, 48)).astype(np.float32)
+BLOCKS = X.reshape(9, 32, 48)
+
+
+def rows(number: int) -> slice:
+    return nl.ds(32 * number, 32)
+
+
+def doubled(x: Tensor) -> Tensor:
+    """More rounds than a tile has places."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in nl.affine_range(9):
+        nl.store(out[rows(number)], nl.add(nl.load(x[rows(number)]), nl.load(x[rows(number)])))
+    return out
+
+
+def backwards(x: Tensor) -> Tensor:
+    """Steps other than 1, and index arithmetic of Python that comes out as equal steps."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in nl.affine_range(8, -1, -1):
+        for half in nl.sequential_range(0, 48, 24):
+            columns = slice(half, half + 24)
+            block = nl.load(x[rows(number), columns])
+            nl.store(out[rows((80 - 10 * number) // 10 % 9), columns], block)
+    return out
+
+
+def added(x: Tensor) -> Tensor:
+    """One tile that all rounds of both loops update."""
+    total = nl.zeros((32, 16), nl.float32)
+    for number in nl.sequential_range(9):
+        for part in nl.sequential_range(3):
+            block = nl.load(x[rows(number), 16 * part : 16 * part + 16])
+            nisa.tensor_tensor(total, total, block, nl.add)
+    return stored(total)
+
+
+def products(x: Tensor) -> Tensor:
+    """One sum in PSUM over both loops."""
+    sums = tile((16, 16), buffer=nl.psum)
+    for number in nl.affine_range(9):
+        for part in nl.affine_range(3):
+            block = nl.load(x[rows(number), 16 * part : 16 * part + 16])
+            nisa.nc_matmul(sums, block, block)
+    return stored(nl.copy(sums))
+
+
+def first_otherwise(x: Tensor) -> Tensor:
+    """The rounds of the outer loop differ, those of the inner one do not."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in nl.affine_range(9):
+        for part in nl.affine_range(3):
+            columns = nl.ds(16 * part, 16)
+            block = nl.load(x[rows(number), columns])
+            nl.store(out[rows(number), columns], nl.negative(block) if number == 0 else block)
+    return out
+
+
+def kept(x: Tensor) -> Tensor:
+    tiles = [nl.load(x[rows(number)]) for number in nl.affine_range(9)]
+    total = tiles[0]
+    for block in tiles[1:]:
+        total = nl.add(total, block)
+    return stored(total)
+
+
+def left(x: Tensor) -> Tensor:
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in nl.affine_range(100):
+        if number == 9:
+            break
+        nl.store(out[rows(number)], nl.load(x[rows(number)]))
+    return out
+
+
+def remainder(x: Tensor) -> Tensor:
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for start in nl.affine_range(0, 9 * 32, 64):
+        block = slice(start, min(start + 64, 9 * 32))
+        nl.store(out[block], nl.load(x[block]))
+    return out
+
+
+def squares(x: Tensor) -> Tensor:
+    """Addresses that do not advance by equal steps."""
+    out = nl.zeros((32, 48), nl.float32)
+    for number in nl.affine_range(3):
+        block = nl.load(x[rows(number * number)])
+        nisa.tensor_tensor(out, out, block, nl.add)
+    return stored(out)
+
+
+def roomy(x: Tensor) -> Tensor:
+    """Tiles of which SBUF has room for one, but not for four."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in nl.affine_range(9):
+        block = tile((32, 40_000))
+        nisa.memset(block, 1.0)
+        nisa.dma_copy(dst=block[:, 0:48], src=x[rows(number)])
+        nl.store(out[rows(number)], block[:, 0:48])
+    return out
+
+
+def negated_first() -> np.ndarray:
+    return np.concatenate([-X[:32], X[32:]])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel of `X`, its result, its loops with their trips, and what its notes say."""
+
+    kernel: Callable[[Tensor], Tensor]
+    expected: np.ndarray
+    trips: tuple[int, ...]
+    note: str = ""
+
+
+def over_blocks() -> np.ndarray:
+    parts = BLOCKS.reshape(9, 32, 3, 16)
+    return np.einsum("bkpm,bkpn->mn", parts, parts)
+
+
+CASES = [
+    Case(doubled, 2 * X, (9,)),
+    Case(backwards, BLOCKS[::-1].reshape(X.shape), (9, 2)),
+    Case(added, BLOCKS.reshape(9, 32, 3, 16).sum((0, 2)), (9, 3)),
+    Case(products, over_blocks(), (9, 3)),
+    Case(first_otherwise, negated_first(), (3,) * 9, "differs in length"),
+    Case(kept, BLOCKS.sum(0), (), "a tile is used after the round that makes it"),
+    Case(left, X, (), "it is left before its end"),
+    Case(remainder, X, (), "differs"),
+    Case(squares, BLOCKS[[0, 1, 4]].sum(0), (), "does not advance by equal steps"),
+    Case(roomy, X, (9,)),
+]
+
+
+def trips(nodes: Sequence[Node]) -> list[int]:
+    counts: list[int] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            assert isinstance(node.trips, int)
+            counts += [node.trips, *trips(node.body)]
+    return counts
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kernel.__name__)
+def test_loops(case: Case) -> None:
+    compiled = nki.jit(case.kernel).trace(X)
+    (kernel,) = compiled.program.body
+    assert isinstance(kernel, Kernel)
+    assert trips(kernel.body) == list(case.trips)
+    assert bool(compiled.notes) == bool(case.note)
+    if case.note:
+        assert "test_loops.py:" in compiled.notes[0]
+        assert case.note in compiled.notes[0]
+    for order in (
+        core.ProgramOrder(),
+        core.DataflowOrder(seed=4),
+        core.DataflowOrder(seed=5, adversarial=True),
+    ):
+        np.testing.assert_array_equal(compiled.run([X], order), case.expected)
+
+
+def test_programs_do_not_grow_with_trips() -> None:
+    sizes = []
+    for blocks in (8, 64):
+        array = np.zeros((32 * blocks, 4), np.float32)
+
+        @nki.jit
+        def kernel(x: Tensor, blocks: int = blocks) -> Tensor:
+            out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+            for number in nl.affine_range(blocks):
+                nl.store(out[rows(number)], nl.exp(nl.load(x[rows(number)])))
+            return out
+
+        (written,) = kernel.trace(array).program.body
+        assert isinstance(written, Kernel)
+        sizes.append((len(written.body), len(written.buffers)))
+    assert sizes[0] == sizes[1]
+
+
+def test_trips_that_are_known_only_when_the_program_runs() -> None:
+    @nki.jit
+    def kernel(x: Tensor) -> Tensor:
+        for _ in nl.dynamic_range(nisa.register_alloc(3)):  # type: ignore[arg-type]
+            pass
+        return stored(nl.load(x))
+
+    with pytest.raises(NeuronError, match=r"test_loops.py:\d+: .*must be known"):
+        kernel.trace(X[:32])
