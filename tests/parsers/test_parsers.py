@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from neuronjax.errors import NeuronError
-from tests.parsers.limits import limits
+from tests.parsers.limits import assert_within_limits
 from tests.parsers.parsers import PARSERS
 
 
@@ -19,12 +19,15 @@ from tests.parsers.parsers import PARSERS
 def test_any_input(name: str, tmp_path: Path) -> None:
     parser = PARSERS[name]
 
-    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
-    @given(parser.inputs)
-    def answers(given: Any) -> None:
-        with warnings.catch_warnings(), limits():
+    def read(given: Any) -> None:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # unknown variables and flags
             with contextlib.suppress(NeuronError):
                 parser.read(given, tmp_path)
+
+    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @given(parser.inputs)
+    def answers(given: Any) -> None:
+        assert_within_limits(lambda: read(given))
 
     answers()
