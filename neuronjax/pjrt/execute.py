@@ -15,7 +15,7 @@ from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import RECORD_BYTES, ready_template
 from neuronjax.runtime.event import Event
 from neuronjax.runtime.executable import LoadedProgram
-from neuronjax.runtime.value import ShardedValue
+from neuronjax.runtime.value import Join, ShardedValue
 
 _NOTHING: frozenset[int] = frozenset()
 
@@ -161,32 +161,31 @@ class Runner:
             return [], [], {}
         table = np.stack([np.frombuffer(kind.from_address(row), np.uint64) for row in rows])
         even = (table == table[0] + self._steps).all(axis=0).tolist()
-        handles = table[0].tolist()
+        columns: list[list[int]] = table.T.tolist()
+        handles = [column[0] for column in columns]
         known, placement = self._values.values, self._placement
         values, gathered = [], {}
         for index, handle in enumerate(handles):
             value = known.get(handle) if even[index] else None
             if value is None or value.spec.placement is not placement:
-                column = table[:, index].tolist()
-                gathered[index] = column
-                value = self._joined(column)
+                gathered[index] = columns[index]
+                value = self._joined(columns[index])
             values.append(value)
         return handles, values, gathered
 
     def _joined(self, column: list[int]) -> ShardedValue:
         """The value made of single shards; kept with the first of them for the next call."""
-        known = self._values.values
-        parts = [known.get(handle) for handle in column]
-        first = parts[0]
-        if first is not None and first.joined is not None:
-            joined_parts, joined = first.joined
-            alive = all(part is not None and part.array is not None for part in parts)
-            if alive and joined_parts == parts and joined.spec.placement is self._placement:
-                return joined
+        first = self._values.values.get(column[0])
+        if first is not None and first.join is not None:
+            join = first.join
+            if join.handles == column and join.value.spec.placement is self._placement:
+                return join.value
         shards = [self._values.find(handle) for handle in column]
         value = self._state.client.gather(shards, self._placement)
-        if first is not None and None not in parts:
-            first.joined = (parts, value)
+        parts = [self._values.values.get(handle) for handle in column]
+        others = [part for part in parts[1:] if part is not None]
+        if first is not None and len(others) == len(column) - 1:
+            first.join_with(others, Join(column, value))
         return value
 
     def _kept(self, options: int | None) -> frozenset[int]:

@@ -50,14 +50,24 @@ class ValueSpec:
         return self.tensor.dtype == TOKEN or self.tensor.dtype.name in _PACKED
 
 
+@dataclass(frozen=True)
+class Join:
+    """Values on single cores that were used as one, which lives until the first of them ends."""
+
+    handles: list[int]
+    value: ShardedValue
+
+
 class ShardedValue:
     """A value with a shard on every core of its placement, as one array of the host client."""
 
     _shards: list[Any] | None = None
     _freed: set[int] | None = None
     _nan: bool | None = None
-    joined: tuple[list[ShardedValue | None], ShardedValue] | None = None
-    """Shards that were used as one value, beginning with this one, and that value."""
+    join: Join | None = None
+    """The value that this one and others make up; this one is its first shard."""
+    _first: ShardedValue | None = None
+    """The first shard of the value of which this one is a later shard."""
     event: Event | None = None
     """The end of the run that computes the value, if it was pending when the run began or failed a
     check."""
@@ -111,7 +121,20 @@ class ShardedValue:
 
     def replace(self, array: Any) -> None:
         """Gives the value other bits, of the same type on the same cores."""
-        self.array, self._shards, self._nan, self.joined = array, None, None, None
+        self._end_join()
+        self.array, self._shards, self._nan = array, None, None
+
+    def join_with(self, others: Iterable[ShardedValue], join: Join) -> None:
+        """Remembers what this value and others make up, until one of them is freed or replaced."""
+        self.join = join
+        for other in others:
+            other._end_join()
+            other._first = self
+
+    def _end_join(self) -> None:
+        if self._first is not None:
+            self._first.join = None
+        self.join = self._first = None
 
     def is_deleted(self, index: int) -> bool:
         return self.array is None or (self._freed is not None and index in self._freed)
@@ -124,7 +147,8 @@ class ShardedValue:
         freed.add(index)
         self.ledger.free((self.spec.placement.ids[index],), self.spec.hbm_bytes)
         if len(freed) == len(self.spec.placement):
-            self.array = self._shards = self.joined = None
+            self.array = self._shards = None
+            self._end_join()
             return True
         return False
 
@@ -137,8 +161,10 @@ class ShardedValue:
         if self._freed:
             ids = tuple(core for index, core in enumerate(ids) if index not in self._freed)
         self.array = None
-        if self._shards is not None or self.joined is not None:
-            self._shards = self.joined = None
+        if self._shards is not None:
+            self._shards = None
+        if self.join is not None or self._first is not None:
+            self._end_join()
         if spec.hbm_bytes:
             self.ledger.free(ids, spec.hbm_bytes)
 

@@ -87,6 +87,29 @@ def test_handles_end_with_their_objects(calls: Calls, neuron_devices: list[jax.D
     assert {kind: n for kind, n in after.items() if n != before.get(kind)} == {}
 
 
+@pytest.mark.parametrize("ended", [0, 2])
+def test_shards_are_one_value_while_all_of_them_live(
+    neuron_devices: list[jax.Device], ended: int
+) -> None:
+    """An array made of arrays on single cores, one of which ends; its memory is used again."""
+    rows = NamedSharding(jax.make_mesh((4,), ("x",), devices=neuron_devices[:4]), P("x"))
+    double = jax.jit(lambda x: 2 * x)
+
+    def shard(core: int, value: float) -> jax.Array:
+        return jax.device_put(np.full((1,), value, np.float32), neuron_devices[core])
+
+    shards = [shard(core, core) for core in range(4)]
+    for value in (10.0, 20.0, 30.0):
+        whole = jax.make_array_from_single_device_arrays((4,), rows, shards)
+        np.testing.assert_array_equal(double(whole), [2 * float(x[0]) for x in shards])
+        np.testing.assert_array_equal(double(whole), [2 * float(x[0]) for x in shards])
+        shards[ended].delete()
+        with pytest.raises(ValueError, match="deleted"):
+            double(whole)
+        del whole
+        shards[ended] = shard(ended, value)
+
+
 PROGRAMS = 20
 
 
