@@ -98,6 +98,10 @@ CASES = {
         lambda x, i, j: lax.dynamic_slice(x, (i, j), (2, 3)),
         (floats(10, 9), np.int32(4), np.int32(20)),
     ),
+    "dynamic slice of reversed columns": Case(
+        lambda x, i, j: lax.dynamic_slice(x[:, ::-1], (i, j), (2, 3)),
+        (floats(10, 9), np.int32(4), np.int32(-2)),
+    ),
     "dynamic update": Case(
         lambda x, y, i: lax.dynamic_update_slice(x, y, (i, 0)),
         (floats(10, 9), floats(3, 9), np.int32(-4)),

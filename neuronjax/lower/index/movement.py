@@ -89,11 +89,15 @@ def fill(scope: Scope, target: View, filler: Value, op: Op) -> None:
 
 def dynamic_slice(scope: Scope, op: Op) -> None:
     """A transfer from an address that registers hold."""
-    source = scope.view(op.operands[0])
+    operand = op.operands[0]
+    source = scope.view(operand)
     indices = [scope.view(index) for index in op.operands[1:]]
     result = scope.result(op.result)
     sizes = op.result.shape
-    limits = [n - s for n, s in zip(op.operands[0].shape, sizes, strict=True)]
+    limits = [n - s for n, s in zip(operand.shape, sizes, strict=True)]
+    moving = _moving(limits, source.strides)
+    if len(moving) > 1 and any(source.strides[axis] < 0 for axis in moving):
+        source = whole_view(scope.dense(operand), operand.shape)
     dtypes = [index.dtype for index in op.operands[1:]]
 
     def write(builder: KernelBuilder, views: list[View], buffers: list[Buffer]) -> None:
@@ -153,18 +157,18 @@ def start_offset(
     limits: Sequence[int],
     strides: Sequence[int],
 ) -> RegisterOffset | None:
-    """Σ clamp(index, 0, limit) · stride in a register; None if every limit is 0."""
-    moving = [axis for axis, limit in enumerate(limits) if limit > 0 and strides[axis]]
+    """Σ clamp(index, 0, limit) · stride in a register; None if every limit is 0.
+
+    A negative stride may be the only one: a register holds no negative sum.
+    """
+    moving = _moving(limits, strides)
     if not moving:
         return None
     if len(moving) == 1:
         (axis,) = moving
         register = clamped(scope, builder, places[axis], dtypes[axis], limits[axis])
         return RegisterOffset(register, strides[axis])
-    total = scope.unit.register(sum(limits[axis] * abs(strides[axis]) for axis in moving), "at")
-    sign = 1 if all(strides[axis] > 0 for axis in moving) else 0
-    if not sign:
-        raise NotImplementedError("dynamic slices of reversed values lie dense first")
+    total = scope.unit.register(sum(limits[axis] * strides[axis] for axis in moving), "at")
     builder.emit(RegisterMove(dst=total, src=Immediate(0)))
     for axis in moving:
         register = clamped(scope, builder, places[axis], dtypes[axis], limits[axis])
@@ -173,6 +177,11 @@ def start_offset(
         builder.emit(RegisterArithmetic(dst=scaled, op=AluOp.MULTIPLY, left=register, right=stride))
         builder.emit(RegisterArithmetic(dst=total, op=AluOp.ADD, left=total, right=scaled))
     return RegisterOffset(total)
+
+
+def _moving(limits: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """The axes whose index changes the address."""
+    return [axis for axis, limit in enumerate(limits) if limit > 0 and strides[axis]]
 
 
 def clamped(
