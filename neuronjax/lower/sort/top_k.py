@@ -1,6 +1,7 @@
 """The first K of sorted rows: `chlo.top_k`, and the custom call `ApproxTopK`.
 
-`chlo.top_k` sorts rows with the numbers of their elements; long rows in parts first.
+`chlo.top_k` chooses in rounds (`selection.py`). What it cannot choose so is sorted with the numbers
+of elements; long rows in parts first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from neuronjax.lower.chain import elementwise
 from neuronjax.lower.control import host
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.scope import Scope
+from neuronjax.lower.sort.selection import is_selectable, select_views
 from neuronjax.lower.sort.sort import longest_row, sort_views
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import PARTITIONS
@@ -25,6 +27,10 @@ def top_k(scope: Scope, op: Op) -> None:
     """The greatest of each row and where they are; long rows in parts first."""
     (operand,) = op.operands
     axis, size = len(operand.shape) - 1, operand.shape[-1]
+    if is_selectable(operand.dtype, size, op.results[0].shape[axis]):
+        results = [whole_view(scope.result(value), value.shape) for value in op.results]
+        select_views(scope, op, scope.view(operand), operand.dtype, results)
+        return
     indices = whole_view(scope.unit.constant(np.arange(size, dtype=np.int32)), (size,))
     views = [scope.view(operand), indices.broadcast(operand.shape, (axis,))]
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
