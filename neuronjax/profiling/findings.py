@@ -283,7 +283,7 @@ _RULES: dict[str, tuple[_Rule, str]] = {
     ),
     "gpsimd-bound": (
         _gpsimd,
-        "GpSimd has an eighth of the other engines' rate: avoid sort, top_k, cumsum, iota and "
+        "GpSimd has an eighth of the other engines' rate: avoid sort, cumsum, iota and "
         "gathers along partitions in hot loops, or express them as products or comparisons.",
     ),
     "elementwise-bound": (

@@ -22,6 +22,15 @@ SMALL = np.nan_to_num(FLOATS, posinf=1, neginf=1)
 TIES = RNG.integers(0, 5, (200, 3, 16)).astype(np.int32)
 LONG = RNG.standard_normal((2, 8_320)).astype(np.float32)  # in parts: 8,192 are sorted at once
 LONG[1, 100:3000] = 7
+MANY = RNG.standard_normal((3, 20_011)).astype(np.float32)
+MANY[1] = np.round(MANY[1])
+MANY[2, 16_000:] = -np.inf
+SPECIAL = np.array(
+    [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 3.4028235e38, -3.4028235e38, 1.0, -1.0],
+    np.float32,
+)
+MIXED = RNG.permuted(np.tile(SPECIAL, (9, 4)), axis=1)
+SUBNORMAL = RNG.integers(-4, 5, (5, 33)).astype(np.float32) * np.float32(1e-45)
 
 
 def _pairs(x: jax.Array) -> Any:
@@ -53,6 +62,19 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "top of floats": (lambda x: lax.top_k(x, 5), FLOATS),
     "top of ties": (lambda x: lax.top_k(x, 16), TIES),
     "top of half": (lambda x: lax.top_k(x.astype(jnp.bfloat16), 3), FLOATS),
+    "top of what is not finite": (lambda x: lax.top_k(x, 40), MIXED),
+    "top of half that is not finite": (lambda x: lax.top_k(x.astype(jnp.bfloat16), 40), MIXED),
+    "top of narrow that is not finite": (lambda x: lax.top_k(x.astype(jnp.float16), 9), MIXED),
+    "top of zeros and subnormals": (lambda x: lax.top_k(x, 33), SUBNORMAL),
+    "top of less than eight": (lambda x: lax.top_k(x[:, :3], 3), FLOATS),
+    "top of one": (lambda x: lax.top_k(x[:, :1], 1), FLOATS),
+    "top of a vector": (lambda x: lax.top_k(x[0], 9), LONG),
+    "top of several rows of a partition": (lambda x: lax.top_k(x.astype(np.int8), 3), TIES),
+    "top of columns": (lambda x: lax.top_k(x.T, 3), FLOATS),
+    "top in parts": (lambda x: lax.top_k(x, 21), MANY),
+    "top of parts of parts": (lambda x: lax.top_k(x[1], 50), MANY),
+    "top of the lowest": (lambda x: lax.top_k(x[2:, 15_990:], 30), MANY),
+    "top of many": (lambda x: lax.top_k(x[:, :1_100], 600), LONG),
     "approximate top": (lambda x: lax.approx_max_k(x, 5), SMALL),
     "approximate bottom of columns": (
         lambda x: lax.approx_min_k(x, 3, reduction_dimension=0), SMALL,

@@ -68,6 +68,13 @@ PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
         lambda x, i: (x.T + 1, jnp.take(x, i, axis=0)),
         (((1024, 1024), "float32"), ((4096,), "int32")),
     ),
+    "eight greatest": (
+        lambda x: jax.lax.top_k(x, 8), lambda x: [(x * i).max(1) for i in range(8)], (ROWS,),
+    ),
+    "fifty greatest of long rows": (
+        lambda x: jax.lax.top_k(x, 50), lambda x: [(x * i).max(1) for i in range(50)],
+        (((1, 128_256), "float32"),),
+    ),
     "counting": (
         lambda i: jnp.bincount(i, length=64),
         lambda i: (i[None] == jnp.arange(64)[:, None]).sum(1),

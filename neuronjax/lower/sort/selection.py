@@ -1,8 +1,8 @@
 """The K greatest of rows by rounds of the Vector engine: `max8`, then `nc_match_replace8`.
 
-A round takes the eight greatest keys of each row, finds them from the left, one after the other, and
-puts what is less than all keys in their places. Keys are FP32 numbers in the order of the elements,
-of which no two that differ are equal, though -0 comes before 0 and NaN has places of its own:
+A round takes the eight greatest keys of each row, finds them from the left, one after the other,
+and puts what is less than all keys in their places. Keys are FP32 numbers in the order of the
+elements; those of elements that differ differ, too, also of -0 and 0, and NaN has keys of its own:
 
 | element | key |
 |---|---|
@@ -11,9 +11,9 @@ of which no two that differ are equal, though -0 comes before 0 and NaN has plac
 | -inf, inf | -2^127, 2^127 |
 | NaN | the numbers next to these, further from 0 |
 
-A row of FP32 is scaled by 2 if all of it is below 2^126, and else by 0.5, which leaves room for keys
-of what is not finite. Then numbers below 2^-124 may count as their neighbours; nothing else does.
-All NaN of a sign are alike.
+A row of FP32 is scaled by 2 if all of it is below 2^126, and else by 0.5, so that there is room for
+the keys of what is not finite. In rows of the second kind, numbers below 2^-124 may count as their
+neighbours. All NaN of a sign are alike. Numbers of narrower types are scaled by 0.5 without loss.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def select_views(
 
 @dataclass
 class _Selection:
-    """Rows are value 0 of the sweep; their greatest are value 1, and the places of these value 2."""
+    """Rows are value 0 of the sweep; their greatest are value 1, and places of these value 2."""
 
     sweep: Sweep
     dtype: np.dtype
@@ -138,9 +138,7 @@ class _Selection:
         self._store(1, region, axes, position, best, rows)
         self._store(2, region, axes, position, replace(places, dtype=INTEGERS["int32"]), rows)
 
-    def _load(
-        self, region: Region, row: Sequence[Axis], rows: int, position: Position
-    ) -> Access:
+    def _load(self, region: Region, row: Sequence[Axis], rows: int, position: Position) -> Access:
         src = self.sweep.hbm(0, [*region.partitions, *region.free, *row], position)
         data = self.sweep.tile(region, (rows, self.size), src.element_type)
         self.builder.emit(DmaCopy(dst=data, src=src))
@@ -155,9 +153,7 @@ class _Selection:
         chosen: Access,
         rows: int,
     ) -> None:
-        kept = tile_access(
-            chosen.buffer, (rows, self.kept), (self.chosen, 1), dtype=chosen.dtype
-        )
+        kept = tile_access(chosen.buffer, (rows, self.kept), (self.chosen, 1), dtype=chosen.dtype)
         self.sweep.store(number, region, (*region.free, *axes), position, kept)
 
     def _rounds(self, table: Access, best: Access, places: Access, rows: int) -> None:

@@ -17,7 +17,7 @@ from neuronjax.lower.chain import elementwise
 from neuronjax.lower.control import host
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.scope import Scope
-from neuronjax.lower.sort.selection import is_selectable, select_views
+from neuronjax.lower.sort.selection import LONGEST, is_selectable, passes, select_views
 from neuronjax.lower.sort.sort import longest_row, sort_views
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import PARTITIONS
@@ -97,6 +97,77 @@ def _greater(dtype: np.dtype) -> Graph:
     return Graph(parameters, [answer.producer], (answer,))
 
 
+_BETWEEN = 12_000
+"""Elements of a row that one instruction goes through while parts are put together: another kernel,
+a gather, and the four times that data is on its way to and from HBM."""
+
+
+def in_parts(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """The greatest of the greatest of parts of rows, where that is faster, and where they were."""
+    (operand,) = op.operands
+    *rows, size = operand.shape
+    kept, count = op.results[0].shape[-1], math.prod(rows)
+    parts = _parts(count, size, kept)
+    if parts == 1 or not is_selectable(operand.dtype, -(-size // parts), kept):
+        return None
+    part = size // parts
+    flat = writer.reshape(operand, (count, size))
+    main = writer.reshape(writer.slice(flat, 1, 0, parts * part), (count, parts, part))
+    best, places = _top(writer, main, kept)
+    starts = np.broadcast_to(np.arange(parts, dtype=np.int32)[:, None] * part, (parts, kept))
+    offsets = writer.add("constant", shape=starts.shape, dtype=np.int32, value=starts)
+    places = writer.add("add", places, writer.broadcast(offsets, places.shape, (1, 2)))
+    best, places = (writer.reshape(value, (count, parts * kept)) for value in (best, places))
+    if size > parts * part:
+        rest = np.broadcast_to(
+            np.arange(parts * part, size, dtype=np.int32), (count, size - parts * part)
+        )
+        others = writer.add("constant", shape=rest.shape, dtype=np.int32, value=rest)
+        best = writer.concatenate([best, writer.slice(flat, 1, parts * part, size)], 1)
+        places = writer.concatenate([places, others], 1)
+    values, chosen = _top(writer, best, kept)
+    where = _of_rows(writer, places, chosen)
+    return [writer.reshape(value, op.results[0].shape) for value in (values, where)]
+
+
+def _parts(rows: int, size: int, kept: int) -> int:
+    """The number of parts with which choosing takes the least time; 1: the row is chosen from."""
+    return _best_way(rows, size, kept)[1]
+
+
+def _best_way(rows: int, size: int, kept: int) -> tuple[float, int]:
+    """Elements that instructions go through, one partition's, and the number of parts."""
+    work = passes(kept)
+    best = (-(-rows // PARTITIONS) * size * work if size <= LONGEST else math.inf, 1)
+    parts = 2
+    while parts * kept * 2 <= size:
+        turns = -(-rows * parts // PARTITIONS)
+        if size // parts <= LONGEST and (turns == 1 or size > LONGEST):
+            rest = _best_way(rows, parts * kept + size % parts, kept)[0]
+            best = min(best, (turns * (size // parts) * work + _BETWEEN + rest, parts))
+        parts *= 2
+    return best
+
+
+def _top(writer: Writer, value: Value, kept: int) -> tuple[Value, Value]:
+    shape = (*value.shape[:-1], kept)
+    specs = [TensorSpec(shape, value.dtype), TensorSpec(shape, np.dtype(np.int32))]
+    best, places = writer.several("chlo.top_k", [value], specs, (), {"k": kept})
+    return best, places
+
+
+def _of_rows(writer: Writer, table: Value, places: Value) -> Value:
+    """The elements of each row at places in it."""
+    numbers = {
+        "offset_dims": (), "collapsed_slice_dims": (1,), "operand_batching_dims": (0,),
+        "start_indices_batching_dims": (0,), "start_index_map": (1,), "index_vector_dim": 2,
+    }  # fmt: skip
+    return writer.add(
+        "gather", table, places, shape=places.shape, dtype=table.dtype, dimension_numbers=numbers,
+        slice_sizes=(1, 1), indices_are_sorted=False,
+    )  # fmt: skip
+
+
 def approximate(writer: Writer, op: Op) -> Sequence[Value] | None:
     """`ApproxTopK` is exact here: rows in the order of its comparator, cut to their first K.
 
@@ -115,5 +186,5 @@ def approximate(writer: Writer, op: Op) -> Sequence[Value] | None:
 RULES = {"chlo.top_k": top_k}
 """Operation -> rule."""
 
-REWRITES: Mapping[str, Rewrite] = {"custom_call": approximate}
+REWRITES: Mapping[str, Rewrite] = {"chlo.top_k": in_parts, "custom_call": approximate}
 """Operation -> what it is in terms of others."""
