@@ -101,7 +101,7 @@ def _producers(ops: Sequence[Any]) -> list[list[int]]:
 
 def _groups(ops: Sequence[Any], producers: Sequence[Sequence[int]]) -> list[_Group]:
     groups: list[_Group] = []
-    latest: dict[tuple[str, ...], int] = {}
+    latest: dict[tuple[Any, ...], int] = {}
     number_of: dict[int, int] = {}
     masks: list[int] = []
     for place, op in enumerate(ops):
@@ -148,14 +148,24 @@ def _bits(mask: int) -> Iterator[int]:
     return (number for number in range(mask.bit_length()) if mask >> number & 1)
 
 
-def _key(op: Any) -> tuple[str, ...]:
+def _key(op: Any) -> tuple[Any, ...]:
     """Equal for all-reduces that can be one: cores, reduction, element type."""
     (block,) = op.regions[0].blocks
-    return (
-        str(op.attributes[_CORES]),
-        str(ir.RankedTensorType(op.operands[0].type).element_type),
-        *(str(inner) for inner in block.operations),
-    )
+    element_type = ir.RankedTensorType(op.operands[0].type).element_type
+    return str(op.attributes[_CORES]), str(element_type), *_computation(block)
+
+
+def _computation(block: Any) -> Iterator[Any]:
+    """What a block computes, of its arguments and results by number.
+
+    The text of an operation would say it too, but MLIR numbers the whole function to print one.
+    """
+    numbers = {value: number for number, value in enumerate(block.arguments)}
+    for op in block.operations:
+        operands = tuple(numbers.get(value, value) for value in op.operands)
+        attributes = tuple((name, str(op.attributes[name])) for name in op.attributes)
+        yield op.operation.name, operands, attributes, tuple(str(r.type) for r in op.results)
+        numbers |= {result: len(numbers) + number for number, result in enumerate(op.results)}
 
 
 def _order(producers: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> list[int]:
