@@ -21,6 +21,7 @@ from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import TensorSpec
+from neuronjax.host.folding import keep_convolutions
 from neuronjax.host.in_flight import InFlight
 from neuronjax.jaxlib_api import compile_options, cpu_client, xla_errors
 from neuronjax.jaxlib_api.cpu_client import Executable
@@ -215,6 +216,7 @@ class HostClient:
         with translated_errors(module), hlo.context():
             parsed = hlo.load(module)
             hlo.forget_shardings(parsed)
+            keep_convolutions(parsed)
             functions = [list(callbacks)] if callbacks else []
             loaded = compile_and_load(parsed, target, chosen, *functions)
         return HostExecutable(loaded, placement, results, self._in_flight)

@@ -51,6 +51,15 @@ def clipped(x: jax.Array) -> jax.Array:
 clipped.defvjp(lambda x: (x, None), lambda _, g: (jnp.clip(g, -1, 1),))
 
 
+def constant_convolution() -> jax.Array:
+    image = np.arange(-30, 30, dtype=np.float16).reshape(1, 1, 60, 1)
+    filters = np.array([4, 2, 2, -2, 5, -6, 1, 3], np.float16).reshape(2, 1, 2, 2)
+    return lax.conv_general_dilated(
+        jnp.asarray(image), jnp.asarray(filters), (1, 1), [(2, -1), (1, 1)],
+        dimension_numbers=("NCWH", "WIHO", "NWCH"),
+    )  # fmt: skip
+
+
 def checked(x: jax.Array) -> Any:
     error, value = checkify.checkify(
         lambda y: y / y.sum(), errors=checkify.float_checks | checkify.index_checks
@@ -109,5 +118,6 @@ CASES = {
         ),
         tolerance=BF16,
     ),
+    "convolution of constants": Case(lambda: jax.jit(constant_convolution)()),
     "softmax": Case(lambda: jax.jit(jax.nn.softmax)(X), tolerance=2.0**-22),
 }
