@@ -86,6 +86,43 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
         jax.vmap(lambda t, i: lax.dynamic_slice(t, i, (3, 2)), in_axes=(2, 0)),
         (table(8, 7, 140), indices(9, 140, 2)),
     ),
+    "small table, windows first": (
+        lambda t, i: t[i].transpose(2, 0, 1) + 1,
+        (table(33, 12), indices(33, 37, 41)),
+    ),
+    "small table of one number": (lambda t, i: t[i], (table(700), indices(700, 1_501))),
+    "small table, clamped": (
+        lambda t, i: t.at[i].get(mode="clip"),
+        (table(50, 3), indices(2**31, 1_100) - 2**30),
+    ),
+    "small table of two numbers": (
+        lambda t, i, j: t[i, :, j],
+        (table(9, 4, 7), indices(9, 1_200), indices(7, 1_200)),
+    ),
+    "small table, overlapping windows": (
+        general((2, 3), (1, 2), (), (1, 0)),
+        (table(9, 7), indices(9, 1_111, 2)),
+    ),
+    "small table of bytes": (
+        lambda t, i: t[i],
+        (table(50, 3) > 100, indices(50, 2_000, dtype=np.uint8)),
+    ),
+    "small table of float8": (
+        lambda t, i: t[i],
+        (table(50, 3, dtype=jnp.float8_e4m3fn), indices(50, 2_000)),
+    ),
+    "small table of halves": (
+        lambda t, i: t[i].T,
+        (table(50, 3, dtype=jnp.bfloat16), indices(50, 2_000)),
+    ),
+    "small table of columns": (
+        lambda t, i: jnp.take(t, i, axis=1),
+        (table(5, 40), indices(40, 1_900)),
+    ),
+    "small table of odd numbers": (
+        lambda t, i: t[i].T * 1,
+        (np.array([[np.nan, np.inf], [-0.0, 1e-45], [-np.inf, 0]], np.float32), indices(3, 1_100)),
+    ),
     "bool": (lambda t, i: t[i], (table(50, 3) > 100, indices(50, 7))),
     "bfloat16": (lambda t, i: t[i], (table(50, 3, dtype=jnp.bfloat16), indices(50, 7))),
     "float8": (lambda t, i: t[i], (table(50, 3, dtype=jnp.float8_e4m3fn), indices(50, 7))),

@@ -75,6 +75,11 @@ PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
         lambda x: jax.lax.top_k(x, 50), lambda x: [(x * i).max(1) for i in range(50)],
         (((1, 128_256), "float32"),),
     ),
+    "biases of distances": (
+        lambda t, i: t[i.reshape(256, 256)].transpose(2, 0, 1),
+        lambda t, i: t[:12, :1] * (i + i[::-1]),
+        (((257, 12), "float32"), ((65_536,), "int32")),
+    ),
     "counting": (
         lambda i: jnp.bincount(i, length=64),
         lambda i: (i[None] == jnp.arange(64)[:, None]).sum(1),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from neuronjax.hlo.graph import Op, Value
-from neuronjax.lower.index import addresses, gather_table
+from neuronjax.lower.index import addresses, gather_table, small_table
 from neuronjax.lower.index.gather_table import Batch, GatherTable, Part, Starts
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import storage_of
@@ -37,6 +37,11 @@ def gather(scope: Scope, op: Op) -> None:
         view, sizes, numbers["start_index_map"], shared_dimensions(numbers, "operand"),
         batch_shape, indices.dtype,
     )  # fmt: skip
+    first = _windows_first(scope, op)
+    stored = storage_of(op.result.dtype).dtype
+    if small_table.is_small(table, view, stored, windows_first=first is not None):
+        _looked_up(scope, op, table, view, index)
+        return
     target = _target(scope, op.result, numbers, batch_shape, sizes)
 
     def write(builder: KernelBuilder, views: list[View], buffers: list[Buffer]) -> None:
@@ -46,6 +51,32 @@ def gather(scope: Scope, op: Op) -> None:
             _by_row(builder, table, views, buffers[0])
 
     scope.kernel("gather", [op], ("gather", table), [view, index], [target], write)
+
+
+def _windows_first(scope: Scope, op: Op) -> tuple[int, ...] | None:
+    """The dimensions of windows, then those of index vectors, if all readers see the result so."""
+    offsets = tuple(op.attributes["dimension_numbers"]["offset_dims"])
+    order = (*offsets, *(d for d in range(len(op.result.shape)) if d not in offsets))
+    elsewhere = op.result in scope.preferred or op.result in scope.frames
+    return order if scope.orders.get(op.result) == order and not elsewhere else None
+
+
+def _looked_up(scope: Scope, op: Op, table: GatherTable, view: View, index: View) -> None:
+    """From a small table, in the order in which the result is read."""
+    order = _windows_first(scope, op)
+    if order is None:
+        numbers, sizes = op.attributes["dimension_numbers"], op.attributes["slice_sizes"]
+        target = _target(scope, op.result, numbers, table.shape, sizes)
+    else:
+        target = scope.ordered(op.result)
+    windows_first = order is not None
+
+    def write(builder: KernelBuilder, views: list[View], buffers: list[Buffer]) -> None:
+        source, where = views
+        small_table.Lookup(builder, table, source, where, buffers[0], windows_first).write()
+
+    key = ("look up", table, windows_first)
+    scope.kernel("gather", [op], key, [view, index], [target], write)
 
 
 _COPIED = 8
