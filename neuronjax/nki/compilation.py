@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from neuronjax.emulate import core
@@ -24,12 +26,13 @@ from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.machine.chips import CHIPS
 from neuronjax.nki.building import closed_groups
+from neuronjax.nki.calls import Call, is_array
 from neuronjax.nki.loops import Rolling
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.trace import Trace, ended, tracing
 from neuronjax.program import program
 from neuronjax.program.element_types import element_type_named
-from neuronjax.program.operand import Buffer, Kind, Memory
+from neuronjax.program.operand import Access, Buffer, Kind, Memory
 from neuronjax.program.verify import verify
 from neuronjax.program.walk import instructions
 
@@ -44,17 +47,34 @@ class Compiled:
     """A kernel for arguments of certain shapes and dtypes."""
 
     program: program.Program
-    #: The tensor that the kernel returned, or a tuple of them.
-    returned: Tensor | tuple[Tensor, ...]
+    #: What the kernel returned: a tensor, a tuple, list or dict of tensors, or None.
+    returned: Any
     #: Tensor -> `file:line` that declared it.
     declared: Mapping[str, str]
+    #: Position among the arrays -> the result that an array becomes which the kernel writes to.
+    written: Mapping[int, str]
     #: What a user may want to know: loops that are written out, and why.
     notes: tuple[str, ...] = ()
+
+    def unreturned(self) -> list[int]:
+        """Positions of the arrays that it writes to and does not return."""
+        tensors = {tensor.storage.name for tensor in jax.tree.leaves(self.returned)}
+        inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
+        return [position for position in self.written if inputs[position] not in tensors]
 
     def run(self, arrays: Sequence[np.ndarray], order: core.Order | None = None) -> Any:
         """Its results, as the kernel returned them, by the emulator.
 
         Raises ``ExecutionError`` with the kernel's lines.
+        """
+        return self.run_in_place(arrays, order)[0]
+
+    def run_in_place(
+        self, arrays: Sequence[np.ndarray], order: core.Order | None = None
+    ) -> tuple[Any, Mapping[int, np.ndarray]]:
+        """Its results, and by their positions the new values of arrays that it writes to.
+
+        Raises as `run` does.
         """
         inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
         arguments = dict(zip(inputs, arrays, strict=True))
@@ -63,13 +83,19 @@ class Compiled:
         except ExecutionError as error:
             text = _with_lines(str(error), {**_by_path(self.program), **self.declared})
             raise type(error)(text) from error
-        if isinstance(self.returned, tuple):
-            return tuple(results[tensor.storage.name] for tensor in self.returned)
-        return results[self.returned.storage.name]
+        names = {inputs[position]: name for position, name in self.written.items()}
+
+        def value(tensor: Tensor) -> np.ndarray:
+            name = tensor.storage.name
+            return results[names.get(name, name)].reshape(tensor.shape)
+
+        returned = jax.tree.map(value, self.returned)
+        return returned, {place: results[name] for place, name in self.written.items()}
 
 
-def compiled(function: Callable[..., Any], arrays: Sequence[Any], chip: str) -> Compiled:
-    """The kernel `function` for arrays of those shapes and dtypes; values do not matter.
+def compiled(function: Callable[..., Any], call: Call, chip: str) -> Compiled:
+    """The kernel `function` for a call with arrays of those shapes and dtypes, whose values do not
+    matter.
 
     Raises: those of `Kernel.trace`.
     """
@@ -80,24 +106,58 @@ def compiled(function: Callable[..., Any], arrays: Sequence[Any], chip: str) -> 
         )
     trace = Trace(function.__code__.co_filename, chip)
     tensors = [
-        _argument(trace, f"{name}({parameter})", value)
-        for parameter, value in _named(function, arrays)
+        _argument(trace, f"{name}({place})", leaf)
+        for place, leaf in zip(call.places, call.leaves, strict=True)
+        if is_array(leaf)
     ]
+    positional, keywords = call.replaced(tensors)
     token = tracing(trace)
     try:
-        returned = function(*tensors)
+        returned = function(*positional, **keywords)
     finally:
         ended(token)
-    _check_returned(name, returned, trace)
-    finished, notes = _finished(name, trace)
-    return Compiled(finished, returned, trace.declared, notes)
+    written = _written(trace)
+    _check_returned(name, returned, {*written.values(), *_results(trace)})
+    aliases = tuple(
+        program.Alias(_result_of(argument), argument.name) for argument in written.values()
+    )
+    trace.buffers.extend(
+        dataclasses.replace(argument, name=_result_of(argument), kind=Kind.RESULT)
+        for argument in written.values()
+    )
+    finished, notes = _finished(name, trace, aliases)
+    results = {position: _result_of(argument) for position, argument in written.items()}
+    return Compiled(finished, returned, trace.declared, results, notes)
+
+
+def _result_of(argument: Buffer) -> str:
+    """The name of the result that shares memory with an argument."""
+    return f"{argument.name}_written"
+
+
+def _results(trace: Trace) -> list[Buffer]:
+    return [buffer for buffer in trace.buffers if buffer.kind is Kind.RESULT]
+
+
+def _written(trace: Trace) -> dict[int, Buffer]:
+    """Position -> argument, for those that an instruction writes to."""
+    targets = {
+        access.buffer
+        for instruction in trace.instructions
+        for access in instruction.writes()
+        if isinstance(access, Access)
+    }
+    arguments = [buffer for buffer in trace.buffers if buffer.kind is Kind.ARGUMENT]
+    return {place: buffer for place, buffer in enumerate(arguments) if buffer in targets}
 
 
 _SLOTS = (4, 2, 1)
 """Places for a tile that a round of a loop makes: the most for which there is room."""
 
 
-def _finished(name: str, trace: Trace) -> tuple[program.Program, tuple[str, ...]]:
+def _finished(
+    name: str, trace: Trace, aliases: tuple[program.Alias, ...]
+) -> tuple[program.Program, tuple[str, ...]]:
     """The program with loops if the chip takes it, else without, and notes why."""
     instructions = closed_groups(trace.instructions)
     notes: tuple[str, ...] = ()
@@ -108,7 +168,9 @@ def _finished(name: str, trace: Trace) -> tuple[program.Program, tuple[str, ...]
         if not any(isinstance(node, program.Loop) for node in body):
             break
         try:
-            finished = synchronise(allocate(_program(name, trace, body, rolling.buffers(body))))
+            finished = synchronise(
+                allocate(_program(name, trace, body, rolling.buffers(body), aliases))
+            )
         except OnChipMemoryError as error:
             notes = (f"{name}: loops are written out: {error}",)
             continue
@@ -119,33 +181,13 @@ def _finished(name: str, trace: Trace) -> tuple[program.Program, tuple[str, ...]
         break
     tiles = tuple(buffer for buffer in trace.buffers if buffer.on_chip)
     with _lines_in_errors(trace.declared):
-        finished = synchronise(allocate(_program(name, trace, instructions, tiles)))
+        finished = synchronise(allocate(_program(name, trace, instructions, tiles, aliases)))
     _check(name, finished, trace.declared)
     return finished, notes
 
 
-def _named(function: Callable[..., Any], arrays: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Every argument with the name of its parameter; ``KernelError`` if they do not fit."""
-    try:
-        bound = inspect.signature(function).bind(*arrays)
-    except TypeError as error:
-        raise KernelError(
-            f"{function.__name__} is called with {len(arrays)} arrays: {error}."
-        ) from None
-    for parameter, value in bound.arguments.items():
-        if isinstance(value, tuple):
-            yield from ((f"*{parameter}", entry) for entry in value)
-        else:
-            yield parameter, value
-
-
 def _argument(trace: Trace, place: str, value: Any) -> Tensor:
     """The tensor of an array; `place` names kernel and parameter."""
-    if not (hasattr(value, "dtype") and hasattr(value, "shape")):
-        raise KernelError(
-            f"{place} is called with {quoted(value)}; kernels take arrays. Pass jnp.asarray of it, "
-            "or let the function that makes the kernel take it."
-        )
     try:
         dtype = element_type_named(value.dtype.name)
     except UnknownFormatError as error:
@@ -153,22 +195,29 @@ def _argument(trace: Trace, place: str, value: Any) -> Tensor:
     return whole(trace.buffer(Memory.HBM, dtype, tuple(value.shape), Kind.ARGUMENT))
 
 
-def _check_returned(name: str, returned: Any, trace: Trace) -> None:
-    """Raises ``UnsupportedProgramError`` unless these are HBM tensors of the kernel's own."""
-    results = {b.name for b in trace.buffers if b.kind is Kind.RESULT}
-    for value in returned if isinstance(returned, tuple) else (returned,):
-        if not isinstance(value, Tensor) or value != whole(value.storage):
+def _check_returned(name: str, returned: Any, results: Set[Buffer]) -> None:
+    """Raises ``UnsupportedProgramError`` unless these are whole tensors of `results`."""
+    for value in jax.tree.leaves(returned):
+        is_whole = isinstance(value, Tensor) and (
+            value.is_contiguous() and value.size == math.prod(value.storage.shape)
+        )
+        if not is_whole or value.storage.on_chip:
             raise UnsupportedProgramError(
                 f"{name} returns {quoted(value)}; return whole tensors of nl.shared_hbm."
             )
-        if value.storage.name not in results:
+        if value.storage not in results:
             raise UnsupportedProgramError(
-                f"{name} returns a tensor that is not its own; declare one in nl.shared_hbm."
+                f"{name} returns a tensor that it does not write; declare one in nl.shared_hbm, or "
+                "return an argument that it writes to."
             )
 
 
 def _program(
-    name: str, trace: Trace, nodes: tuple[program.Node, ...], tiles: tuple[Buffer, ...]
+    name: str,
+    trace: Trace,
+    nodes: tuple[program.Node, ...],
+    tiles: tuple[Buffer, ...],
+    aliases: tuple[program.Alias, ...],
 ) -> program.Program:
     """What was traced, without addresses and semaphores."""
     body = program.Kernel(
@@ -183,6 +232,7 @@ def _program(
         body=(body,),
         buffers=tuple(b for b in trace.buffers if not b.on_chip),
         registers=tuple(trace.registers),
+        aliases=aliases,
     )
 
 

@@ -11,13 +11,16 @@ import numpy as np
 
 from neuronjax.emulate import core
 from neuronjax.emulate.element_types import numpy_dtype
+from neuronjax.errors import KernelError
+from neuronjax.nki.calls import Call, call, is_array
 from neuronjax.nki.compilation import KERNEL_CHIPS, Compiled, compiled
-from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.trace import is_tracing
 from neuronjax.timing.schedule import schedule
 from neuronjax.timing.timeline import Timeline
 
 __all__ = ["KERNEL_CHIPS", "Kernel", "benchmark", "jit", "simulate"]
+
+_CHIP = "trainium2"
 
 
 @dataclass(frozen=True)
@@ -26,37 +29,55 @@ class Kernel:
 
     function: Callable[..., Any]
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Its results for JAX arrays, within `jax.jit` or not: the emulator computes them when the
-        program runs. Within another kernel it is a function like any other.
+        program runs. Arguments that are no arrays are known when the kernel is traced. Within
+        another kernel it is a function like any other.
 
-        Raises as `trace` does.
+        Raises as `trace` does, and ``KernelError`` if the kernel writes to an array that it does
+        not return.
         """
         if is_tracing():
-            return self.function(*arrays)
-        traced = self.trace(*arrays)
+            return self.function(*arguments, **keywords)
+        called = call(self.function, arguments, keywords)
+        traced = compiled(self.function, called, _CHIP)
+        for position in traced.unreturned():
+            raise KernelError(
+                f"{self.function.__name__} writes to {_place(called, position)} and does not "
+                "return it; JAX arrays do not change, so return the tensor."
+            )
         results = jax.tree.map(
             lambda tensor: jax.ShapeDtypeStruct(tensor.shape, numpy_dtype(tensor.dtype)),
             traced.returned,
-            is_leaf=lambda value: isinstance(value, Tensor),
         )
         return jax.pure_callback(
             lambda *values: traced.run([np.asarray(value) for value in values]),
             results,
-            *arrays,
+            *called.arrays,
             vmap_method="sequential",
         )
 
-    def trace(self, *arrays: Any, chip: str = "trainium2") -> Compiled:
-        """The program for arguments of those shapes and dtypes, and the tensors it returns.
+    def trace(self, *arguments: Any, chip: str = _CHIP, **keywords: Any) -> Compiled:
+        """The program for arrays of those shapes and dtypes, and the tensors it returns.
+
+        Arrays may lie in tuples, lists and dicts. What else is among the arguments, such as
+        numbers, strings, dtypes and dataclasses, reaches the kernel as it is.
 
         Raises:
           UnsupportedProgramError: the kernel returns something that is no tensor in HBM, or uses
             what is not built.
-          KernelError: an argument is no array, or the chip would refuse an instruction.
+          KernelError: the kernel has other parameters, or the chip would refuse an instruction.
           SbufOverflowError, PsumOverflowError: its tiles do not fit.
         """
-        return compiled(self.function, arrays, chip)
+        return compiled(self.function, call(self.function, arguments, keywords), chip)
+
+
+def _place(called: Call, position: int) -> str:
+    """The parameter of an array, by its position among the arrays."""
+    places = [
+        place for place, leaf in zip(called.places, called.leaves, strict=True) if is_array(leaf)
+    ]
+    return places[position]
 
 
 def jit(function: Callable[..., Any]) -> Kernel:
@@ -65,13 +86,38 @@ def jit(function: Callable[..., Any]) -> Kernel:
 
 
 def simulate(
-    kernel: Kernel, order: core.Order | None = None, chip: str = "trainium2"
+    kernel: Kernel, order: core.Order | None = None, chip: str = _CHIP
 ) -> Callable[..., Any]:
-    """The kernel as a function of numpy arrays, run by the emulator in `order`."""
-    return lambda *arrays: kernel.trace(*arrays, chip=chip).run(arrays, order)
+    """The kernel as a function of numpy arrays, run by the emulator in `order`.
+
+    Arrays that the kernel writes to have the new values afterwards.
+    """
+
+    def simulated(*arguments: Any, **keywords: Any) -> Any:
+        called = call(kernel.function, arguments, keywords)
+        traced = compiled(kernel.function, called, chip)
+        arrays = called.arrays
+        for position in traced.written:
+            array = arrays[position]
+            if not (isinstance(array, np.ndarray) and array.flags.writeable):
+                raise KernelError(
+                    f"{kernel.function.__name__} writes to {_place(called, position)}, which "
+                    "cannot change; pass a numpy array that can be written to."
+                )
+        returned, written = traced.run_in_place([np.asarray(array) for array in arrays], order)
+        for position, value in written.items():
+            arrays[position][...] = value
+        return returned
+
+    return simulated
 
 
-def benchmark(kernel: Kernel, chip: str = "trainium2") -> Callable[..., Timeline]:
+def benchmark(kernel: Kernel, chip: str = _CHIP) -> Callable[..., Timeline]:
     """The kernel as a function of numpy arrays, of which only shapes and dtypes count, that returns
     its time on the chip, without values."""
-    return lambda *arrays: schedule(kernel.trace(*arrays, chip=chip).program)
+
+    def timed(*arguments: Any, **keywords: Any) -> Timeline:
+        called = call(kernel.function, arguments, keywords)
+        return schedule(compiled(kernel.function, called, chip).program)
+
+    return timed

@@ -1,0 +1,132 @@
+"""Arguments and results of kernels: numbers, containers of arrays, and arrays written to."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from neuronjax import nki
+from neuronjax.errors import KernelError, UnsupportedProgramError
+from neuronjax.nki import isa as nisa
+from neuronjax.nki import language as nl
+from neuronjax.nki.tensor import Tensor
+from tests.nki.kernels import loaded, stored, tile
+
+X = np.random.default_rng(0).standard_normal((128, 32), np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Affine:
+    factor: float
+    summand: float | None = None
+
+
+@nki.jit
+def affine(x: Tensor, how: Affine, dtype: Any = None, *, times: int = 1, name: str = "") -> Tensor:
+    result = tile(x.shape, dtype or x.dtype)
+    nisa.tensor_copy(result, loaded(x))
+    for _ in range(times):
+        nisa.tensor_scalar(result, result, nl.multiply, how.factor)
+        if how.summand is not None:
+            nisa.tensor_scalar(result, result, nl.add, how.summand)
+    assert name in ("", "affine")
+    return stored(result)
+
+
+CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], np.ndarray]] = {
+    "position": ((X, Affine(2.0)), {}, 2 * X),
+    "keyword": ((), {"how": Affine(2.0, 1.0), "x": X, "name": "affine"}, 2 * X + 1),
+    "int": ((X, Affine(2.0)), {"times": 3}, 8 * X),
+    "dtype": ((X, Affine(2.0), nl.float16), {}, 2 * X.astype(np.float16)),
+    "numpy dtype": ((X, Affine(2.0), np.float16), {}, 2 * X.astype(np.float16)),
+    "None": ((X, Affine(0.5), None), {}, X / 2),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_what_is_no_array_is_known_when_the_kernel_is_traced(case: str) -> None:
+    positional, keywords, expected = CALLS[case]
+    result = nki.simulate(affine)(*positional, **keywords)
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
+    assert nki.benchmark(affine)(*positional, **keywords).total_ns > 0
+
+
+def test_numbers_and_keywords_within_jit() -> None:
+    result = jax.jit(lambda x: affine(x, how=Affine(2.0), times=2))(X)
+    np.testing.assert_array_equal(result, 4 * X)
+
+
+def test_other_parameters_are_named() -> None:
+    with pytest.raises(KernelError, match=r"affine\(.*unexpected keyword argument"):
+        nki.simulate(affine)(X, Affine(2.0), factor=2)
+
+
+@nki.jit
+def parts(pair: list[Tensor], rest: dict[str, Tensor]) -> Any:
+    """Sum and difference, and a tuple that is nested."""
+    left, right = (loaded(x) for x in pair)
+    return {
+        "sum": stored(nl.add(left, right)),
+        "others": (stored(nl.subtract(left, right)), [stored(loaded(rest["z"]))]),
+    }
+
+
+def test_containers_of_arrays_and_results() -> None:
+    def check(result: Any) -> None:
+        np.testing.assert_array_equal(result["sum"], X + 1)
+        difference, (copy,) = result["others"]
+        np.testing.assert_array_equal(difference, X - 1)
+        np.testing.assert_array_equal(copy, 2 * X)
+
+    ones = np.ones_like(X)
+    check(nki.simulate(parts)([X, ones], {"z": 2 * X}))
+    check(jax.jit(parts)([X, ones], {"z": 2 * X}))
+
+
+@nki.jit
+def updated(cache: Tensor, x: Tensor, row: int) -> Tensor:
+    nisa.dma_copy(cache[nl.ds(row, x.shape[0])], loaded(x))
+    return cache
+
+
+@nki.jit
+def updated_only(cache: Tensor, x: Tensor) -> None:
+    nisa.dma_copy(cache, loaded(x))
+
+
+def test_arrays_that_a_kernel_writes_to() -> None:
+    cache = np.zeros((256, 32), np.float32)
+    result = nki.simulate(updated)(cache, X, 64)
+    expected = np.zeros((256, 32), np.float32)
+    expected[64:192] = X
+    np.testing.assert_array_equal(cache, expected)
+    np.testing.assert_array_equal(result, expected)
+    half = expected[:128]
+    assert nki.simulate(updated_only)(half, X) is None
+    np.testing.assert_array_equal(half, X)
+
+    before = jnp.zeros((256, 32))
+    np.testing.assert_array_equal(jax.jit(updated, static_argnums=2)(before, X, 64), cache)
+    assert not before.any()
+
+
+def test_values_of_written_arrays_are_not_lost() -> None:
+    fixed = np.zeros_like(X)
+    fixed.flags.writeable = False
+    with pytest.raises(KernelError, match=r"updated_only writes to cache, which cannot change"):
+        nki.simulate(updated_only)(fixed, X)
+    with pytest.raises(KernelError, match=r"updated_only writes to cache and does not return it"):
+        jax.jit(updated_only)(X, X)
+
+
+def test_results_are_tensors_that_the_kernel_writes() -> None:
+    with pytest.raises(UnsupportedProgramError, match="returns a tensor that it does not write"):
+        nki.simulate(nki.jit(lambda x: x))(X)
+    with pytest.raises(UnsupportedProgramError, match=r"returns 3; return whole tensors"):
+        nki.simulate(nki.jit(lambda x: (stored(loaded(x)), 3)))(X)
