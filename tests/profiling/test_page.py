@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -69,6 +70,82 @@ def test_report_is_rendered(tmp_path: Path) -> None:
 def test_a_kernel_can_be_linked_to(tmp_path: Path) -> None:
     name = recorded.profile().programs[0].kernels[0].name
     rendered(page.report(recorded.profile()), tmp_path, f"#kernel={name}")
+
+
+HELPERS = """
+const box = () => document.getElementById("search");
+const press = (on, key) => on.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+const keys = (...names) => names.forEach((name) => press(document.body, name));
+const type = (words) => { box().value = words; box().dispatchEvent(new Event("input")); };
+const drag = (from, to) => ["pointerdown", "pointermove", "pointerup"].forEach((name, at) => {
+  const { left, top } = current.canvas.getBoundingClientRect();
+  const clientX = left + current.x(at ? to : from), clientY = top + 40;
+  current.canvas.dispatchEvent(new PointerEvent(name, { shiftKey: true, clientX, clientY }));
+});
+const sums = () => current.sums(current.range);
+const wide = () => (current.end - current.begin) / current.program.total;
+const wait = () => { current.select(current.items.find((item) => item.after >= 0)); };
+const same = (a, b) => Math.abs(a - b) < 1e-6 * Math.abs(b);
+const says = (words) => document.getElementById("selection").textContent.includes(words);
+const first = () => current.program.kernels[0];
+const part = () => sum(sums().rows.filter((row) => row.kernel === first()), (row) => row.time);
+const work = () => sum(current.program.kernels, (kernel) => kernel.flops * kernel.runs);
+let before;
+"""
+
+ACTIONS = {
+    "zoom in": ('keys("w")', "wide() < 1"),
+    "zoom out": ('keys("w", "s", "s")', "wide() > 1"),
+    "move right": ('keys("w", "w"); before = current.begin; keys("d")', "current.begin > before"),
+    "move left": ('keys("w", "w"); before = current.begin; keys("a")', "current.begin < before"),
+    "whole run": ('keys("w", "f")', "wide() === 1"),
+    "focus": ('wait(); keys("f")', "wide() < 0.5"),
+    "mark": ('wait(); keys("m")', 'says("selected")'),
+    "clear": ('wait(); keys("Escape")', 'says("Click to select")'),
+    "to the search": ('keys("/")', "document.activeElement === box()"),
+    "typing is no zoom": ('press(box(), "w")', "wide() === 1"),
+    "wait": (
+        "wait()",
+        "says(`waited for ${current.causes()[1].name}`)"
+        "&& current.causes()[1].end <= current.selected.start",
+    ),
+    "search": (
+        "type(first().name.toUpperCase())",
+        'says("found")&& current.items.every((item) => item.matching || item.kernel !== first())',
+    ),
+    "next": (
+        'type(first().name); press(box(), "Enter")',
+        "current.selected.kernel === first() && wide() < 1",
+    ),
+    "search for nothing": ('type("no such thing")', 'says("Nothing found")'),
+    "sums of all": ("drag(0, current.program.total)", "same(sums().flops, work())"),
+    "sums of half a kernel": (
+        "drag(first().start + first().time / 2, first().start)",
+        "same(part(), first().time / 2)",
+    ),
+    "unfold": (
+        "before = current.lanes.length; current.fold()",
+        "current.queues > 1 && current.lanes.length === before + current.queues - 1",
+    ),
+}
+"""What people do with the timeline, and what is true afterwards."""
+
+
+@NEEDS_BROWSER
+def test_what_people_do(tmp_path: Path) -> None:
+    steps = "".join(
+        f'document.querySelector("#programs button").click(); {action};'
+        f"if ({true}) done.push({json.dumps(name)});\n"
+        for name, (action, true) in ACTIONS.items()
+    )
+    script = (
+        f"<script>{HELPERS} const done = []; {steps} document.body.dataset.done = done;"
+        "</script></body>"
+    )
+    page_then = rendered(page.report(recorded.profile()).replace("</body>", script), tmp_path)
+    done = re.search(r'data-done="(.*?)"', page_then)
+    assert done is not None
+    assert done[1].split(",") == list(ACTIONS)
 
 
 @NEEDS_BROWSER

@@ -37,6 +37,7 @@ function tick(at, step) { // a time on an axis: as many digits as tell it from i
 }
 const bytes = (n) => scaled(n, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);
 const flops = (n) => scaled(n, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["kFLOP", 1e3], ["FLOP", 1]]);
+const counted = (n, name) => `${shown(n, 9)} ${name}${n === 1 ? "" : "s"}`;
 const percent = (x) => `${shown(100 * x, 3)} %`;
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const kindOf = (lane) => ({ queue: "dma", stream: "collective" })[lane.split(" ")[0]] ?? lane;
@@ -49,7 +50,8 @@ function showTip(event, title, lines) {
   tip.style.display = "block";
   const { width, height } = tip.getBoundingClientRect();
   tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
-  tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - height - 8))}px`;
+  const below = event.clientY + 24; // the row under the pointer stays in sight
+  tip.style.top = `${Math.max(4, below + height + 8 < innerHeight ? below : event.clientY - height - 24)}px`;
 }
 const hideTip = () => { tip.style.display = "none"; };
 
@@ -88,25 +90,42 @@ function share(value, most, name = "accent") {
 }
 const dot = (name) => [make("span", { class: "dot", style: `background:var(--${name})` }), TITLES[name] ?? name];
 
-// The timeline: lanes on a canvas; wheel zooms, dragging moves
+// The timeline: lanes on a canvas. The wheel zooms, dragging moves, dragging with Shift selects a
+// range, a click selects what is under the pointer; keys are those of Perfetto.
+
+const KEYS = "w s zoom, a d move, f zoom to what is selected, m mark it as a range, / search, Esc clear";
+const MOST_DRAWN = 200; // runs of a kernel
+const MOST_CAUSES = 12; // arrows from a wait to what it waited for, and so on
 
 class Timeline {
   constructor(program) {
     this.program = program;
-    this.left = 132; this.row = 24; this.top = 26;
-    this.canvas = make("canvas", { id: "timeline-canvas", tabindex: "0", "aria-label": "Timeline of one run; plus and minus zoom, arrows move" });
+    this.row = 24; this.top = 26;
+    this.folded = true; this.selected = null; this.range = null; this.wanted = ""; this.matches = []; this.pointer = 0.5;
+    this.canvas = make("canvas", { id: "timeline-canvas", tabindex: "0", "aria-label": `Timeline of one run. Keys: ${KEYS}` });
+    this.panel = make("div", { id: "selection", "aria-live": "polite" });
     this.items = this.collect();
-    this.lanes = [...new Set(["kernels", ...RESOURCES.filter((name) => this.items.some((each) => each.lane === name))].concat(
-      [...new Set(this.items.map((each) => each.lane))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }))))];
-    this.height = this.top + this.lanes.length * this.row + 6;
-    this.canvas.style.height = `${this.height}px`;
+    this.layOut();
     this.fit();
     this.listen();
+    this.describe();
   }
+  layOut() { // the queues of DMA are one row until they are unfolded
+    const names = [...new Set(this.items.map((each) => each.lane))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+    const queues = names.filter((name) => name.startsWith("queue "));
+    this.queues = queues.length;
+    const rows = this.folded && queues.length > 1 ? ["queues", ...names.filter((name) => !queues.includes(name))] : names;
+    this.lanes = [...new Set(["kernels", ...RESOURCES.filter((name) => names.includes(name)), ...rows])];
+    this.places = new Map(this.lanes.map((lane, at) => [lane, at]));
+    for (const queue of queues) if (!this.places.has(queue)) this.places.set(queue, this.places.get("queues"));
+    this.height = this.top + this.lanes.length * this.row + 6;
+    this.canvas.style.height = `${this.height}px`;
+  }
+  fold() { this.folded = !this.folded; this.layOut(); this.draw(); }
   collect() {
     const found = [];
     for (const kernel of this.program.kernels) {
-      const shownRuns = Math.min(kernel.runs, 200);
+      const shownRuns = Math.min(kernel.runs, MOST_DRAWN);
       const step = kernel.runs > 1 ? Math.max(0, kernel.end - kernel.start - kernel.time) / (kernel.runs - 1) : 0;
       for (let run = 0; run < shownRuns; run++) {
         const start = kernel.start + run * step, end = start + kernel.time;
@@ -118,10 +137,10 @@ class Timeline {
           found.push({ lane: name, start, end, known, kernel, name: "", color: name, share: Math.min(1, busy / (kernel.time || 1)) });
         }
       }
-      for (const [lane, name, start, end, after] of kernel.spans) {
-        const queue = kindOf(lane) !== lane;
-        found.push({ lane, start: kernel.start + start, end: kernel.start + end, kernel, name, color: kindOf(lane), span: true, queue, after });
-      }
+      kernel.instructions = kernel.spans.map(([lane, name, start, end, after]) => ({
+        lane, start: kernel.start + start, end: kernel.start + end, kernel, name, color: kindOf(lane), span: true, queue: kindOf(lane) !== lane, after,
+      }));
+      found.push(...kernel.instructions);
     }
     return found.sort((a, b) => a.start - b.start);
   }
@@ -137,15 +156,80 @@ class Timeline {
     if (this.begin < low) { this.begin = low; this.end = low + width; }
     if (this.end > high && width < high - low) { this.end = high; this.begin = high - width; }
   }
+  focus(start, end) {
+    const spare = 0.1 * (end - start) + 1;
+    this.begin = start - spare; this.end = end + spare; this.draw();
+  }
   show(kernel) {
-    const spare = 0.1 * kernel.time + 1;
-    this.begin = kernel.start - spare; this.end = kernel.start + kernel.time + spare; this.draw();
+    this.focus(kernel.start, kernel.start + kernel.time);
     this.canvas.scrollIntoView({ block: "center" });
+  }
+  select(item) { this.selected = item; if (item) this.range = null; this.describe(); this.draw(); }
+  goTo(item) { this.select(item); this.focus(item.start, item.end); }
+  cause(item) { return item.after >= 0 ? item.kernel.instructions[item.after] : undefined; }
+  causes() { // what the selected instruction waited for, what that waited for, and so on
+    const chain = [];
+    for (let item = this.selected; item && chain.length < MOST_CAUSES; item = this.cause(item)) {
+      if (chain.includes(item)) break;
+      chain.push(item);
+    }
+    return chain;
+  }
+  search(words) {
+    this.wanted = words.trim().toLowerCase();
+    const has = (text) => Boolean(text) && text.toLowerCase().includes(this.wanted);
+    const kernels = new Set(this.program.kernels.filter((each) => [each.name, each.path, each.source, each.ops].some(has)));
+    for (const item of this.items) item.matching = kernels.has(item.kernel) || has(item.name);
+    this.matches = this.wanted ? this.items.filter((each) => each.matching && (each.full || !kernels.has(each.kernel))) : [];
+    this.match = -1; this.range = null; this.selected = null;
+    this.describe(); this.draw();
+  }
+  next(step) {
+    if (!this.matches.length) return;
+    this.match = (this.match + step + this.matches.length) % this.matches.length;
+    this.goTo(this.matches[this.match]);
+  }
+  mark() { if (this.selected) { this.range = [this.selected.start, this.selected.end]; this.describe(); this.draw(); } }
+  clear() { this.selected = this.range = null; this.describe(); this.draw(); }
+  sums([from, to]) { // of the kernels within a range, each with the part of it that lies there
+    const part = (start, end) => Math.max(0, Math.min(end, to) - Math.max(start, from)) / (end - start || 1);
+    const rows = this.program.kernels.map((kernel) => {
+      const step = kernel.runs > 1 ? Math.max(0, kernel.end - kernel.start - kernel.time) / (kernel.runs - 1) : 0;
+      let runs = kernel.runs * part(kernel.start, kernel.end);
+      if (kernel.runs <= MOST_DRAWN) {
+        runs = 0;
+        for (let run = 0; run < kernel.runs; run++) runs += part(kernel.start + run * step, kernel.start + run * step + kernel.time);
+      }
+      return { kernel, runs, time: runs * kernel.time };
+    }).filter((each) => each.runs > 0).sort((a, b) => b.time - a.time);
+    const busy = Object.fromEntries(RESOURCES.map((name) => [name, sum(rows, (each) => each.runs * (each.kernel.busy[name] ?? 0))]));
+    return { rows, busy, flops: sum(rows, (each) => each.runs * each.kernel.flops), hbm: sum(rows, (each) => each.runs * each.kernel.hbm) };
+  }
+  describe() { // the line under the timeline
+    const said = (...parts) => this.panel.replaceChildren(...parts);
+    if (this.range) {
+      const wide = this.range[1] - this.range[0], { rows, busy, flops: work, hbm } = this.sums(this.range);
+      const engines = RESOURCES.filter((name) => busy[name] > 0).map((name) => `${TITLES[name]} ${percent(busy[name] / (wide || 1))}`).join(", ");
+      said(make("b", {}, `${time(wide)} selected`), make("div", {}, `${counted(rows.length, "kernel")} · ${flops(work)} · ${bytes(hbm)} of HBM traffic`),
+        make("div", {}, engines || "nothing is busy"), make("div", {}, rows.slice(0, 5).map((each) => `${each.kernel.name} ${time(each.time)}`).join(", ")));
+    } else if (this.selected) {
+      const item = this.selected, cause = this.cause(item);
+      said(make("b", {}, item.name || item.kernel.name), make("div", {}, `${time(item.end - item.start)} on ${this.title(item.lane)}, from ${time(item.start)}`),
+        make("div", {}, `kernel ${item.kernel.name}, ${file(item.kernel.source)}`),
+        cause ? make("div", {}, "waited for ", make("button", { type: "button", class: "link", onclick: () => this.goTo(cause) }, `${cause.name} on ${this.title(cause.lane)}`), `, which ended at ${time(cause.end)}`) : "");
+    } else if (this.wanted) {
+      const kernels = [...new Set(this.matches.filter((each) => each.full).map((each) => each.kernel))];
+      const whole = sum(this.program.kernels, (each) => each.time * each.runs) || 1;
+      const found = sum(kernels, (each) => each.time * each.runs);
+      said(make("b", {}, this.matches.length ? `${shown(this.matches.length, 9)} found` : "Nothing found"),
+        make("div", {}, this.matches.length ? `${counted(kernels.length, "kernel")}, ${time(found)}, ${percent(found / whole)} of the kernels' time. Enter shows the next, Shift and Enter the one before.` : "Names of kernels, operations and instructions are searched, and source lines such as train.py:12."));
+    } else said(make("div", { class: "note" }, `Click to select, drag with Shift for the sums of a range. Keys: ${KEYS}.`));
   }
   x(time) { return this.left + (time - this.begin) / (this.end - this.begin) * (this.width - this.left); }
   draw() {
     const canvas = this.canvas, ratio = window.devicePixelRatio || 1;
     this.width = canvas.clientWidth || 1200;
+    this.left = this.width < 600 ? 84 : 132;
     canvas.width = this.width * ratio; canvas.height = this.height * ratio;
     const pen = canvas.getContext("2d");
     pen.scale(ratio, ratio);
@@ -160,7 +244,29 @@ class Timeline {
       if (item.end < this.begin || item.start > this.end) continue;
       this.item(pen, item, close, reached);
     }
+    if (this.range) this.shade(pen);
+    if (this.selected) this.arrows(pen, close);
     pen.restore();
+  }
+  shade(pen) {
+    const [from, to] = this.range.map((at) => this.x(at));
+    pen.globalAlpha = 0.14; pen.fillStyle = this.colors.ink; pen.fillRect(from, this.top - 4, Math.max(1, to - from), this.height); pen.globalAlpha = 1;
+    for (const x of [from, to]) pen.fillRect(x, this.top - 4, 1, this.height);
+  }
+  middle(item) { return this.top + this.places.get(item.lane) * this.row + this.row / 2 - 1; }
+  arrows(pen, close) {
+    const item = this.selected, high = this.row - 5;
+    pen.strokeStyle = pen.fillStyle = this.colors.ink; pen.lineWidth = 2;
+    pen.strokeRect(this.x(item.start), this.middle(item) - high / 2, Math.max(2, (item.end - item.start) * close), high);
+    pen.lineWidth = 1.5;
+    const chain = this.causes();
+    for (let at = 1; at < chain.length; at++) {
+      const from = { x: this.x(chain[at].end), y: this.middle(chain[at]) }, to = { x: this.x(chain[at - 1].start), y: this.middle(chain[at - 1]) };
+      const bend = Math.max(14, Math.abs(to.x - from.x) / 2);
+      pen.beginPath(); pen.moveTo(from.x, from.y); pen.bezierCurveTo(from.x + bend, from.y, to.x - bend, to.y, to.x - 5, to.y); pen.stroke();
+      pen.beginPath(); pen.moveTo(to.x, to.y); pen.lineTo(to.x - 7, to.y - 4); pen.lineTo(to.x - 7, to.y + 4); pen.fill();
+    }
+    pen.lineWidth = 1;
   }
   axis(pen) {
     const width = this.end - this.begin, rough = width / 8, power = 10 ** Math.floor(Math.log10(rough));
@@ -182,19 +288,19 @@ class Timeline {
   }
   title(lane) {
     const [kind, number] = lane.split(" ");
-    return { kernels: "Kernels", queue: `DMA queue ${number}`, stream: `CC stream ${number}` }[kind] ?? TITLES[lane] ?? lane;
+    return { kernels: "Kernels", queues: `▸ ${this.queues} DMA queues`, queue: `${this.queues > 1 ? "▾ " : ""}DMA queue ${number}`, stream: `CC stream ${number}` }[kind] ?? TITLES[lane] ?? lane;
   }
   item(pen, item, close, reached) {
-    const lane = this.lanes.indexOf(item.lane), x = this.x(item.start), wide = (item.end - item.start) * close;
-    const y = this.top + lane * this.row + 2, high = this.row - 5;
+    const lane = this.places.get(item.lane), x = this.x(item.start), wide = (item.end - item.start) * close;
+    const y = this.top + lane * this.row + 2, high = this.row - 5, faint = this.wanted && !item.matching ? 0.15 : 1;
     if (item.span) {
       const overview = !item.queue && (item.kernel.time * close) < 240;
       if (overview || (wide < 0.4 && x - (reached.get(lane) ?? -9) < 0.7)) return;
       reached.set(lane, x);
-      pen.globalAlpha = 1; pen.fillStyle = this.colors[item.color];
+      pen.globalAlpha = faint; pen.fillStyle = this.colors[item.color];
       pen.fillRect(x, y, Math.max(wide - (wide > 3 ? 0.6 : 0), 0.7), high);
     } else if (item.full) {
-      pen.fillStyle = this.colors[item.color];
+      pen.globalAlpha = faint; pen.fillStyle = this.colors[item.color];
       pen.fillRect(x, y, Math.max(wide - (wide > 3 ? 1 : 0), 0.7), high);
       if (wide > 12) { pen.fillStyle = this.colors.card; pen.fillRect(x - 1, y, 1, high); }
     } else {
@@ -202,14 +308,14 @@ class Timeline {
       reached.set(lane, x);
       const shown = item.kernel.time * close >= 240 ? (item.known - item.start) * close : 0;
       pen.fillStyle = this.colors[item.color];
-      if (shown > 0) { pen.globalAlpha = 0.13; pen.fillRect(x, y, shown, high); }
-      pen.globalAlpha = 0.8;
+      if (shown > 0) { pen.globalAlpha = 0.13 * faint; pen.fillRect(x, y, shown, high); }
+      pen.globalAlpha = 0.8 * faint;
       const rest = Math.max(wide - shown - (wide > 3 ? 1 : 0), shown ? 0 : 0.7);
       pen.fillRect(x + shown, y + high * (1 - item.share), rest, high * item.share);
     }
     pen.globalAlpha = 1;
     const from = Math.max(x, this.left), room = Math.min(x + wide, this.width) - from;
-    if (item.name && room > 26) {
+    if (item.name && room > 26 && !(item.queue && this.places.has("queues"))) { // in a folded row names would overlap
       pen.fillStyle = "#fff"; pen.textAlign = "left";
       const letters = Math.floor((room - 8) / 6.6);
       if (letters > 2) pen.fillText(item.name.length > letters ? `${item.name.slice(0, letters - 1)}…` : item.name, from + 4, y + high / 2 + 0.5);
@@ -217,42 +323,71 @@ class Timeline {
   }
   hit(event) {
     const box = this.canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
-    const lane = this.lanes[Math.floor((y - this.top) / this.row)];
+    const row = Math.floor((y - this.top) / this.row);
     const at = this.begin + (x - this.left) / (this.width - this.left) * (this.end - this.begin);
     const near = 1.5 * (this.end - this.begin) / (this.width - this.left);
-    const found = this.items.filter((each) => each.lane === lane && each.start - near <= at && at <= each.end + near);
+    const found = this.items.filter((each) => this.places.get(each.lane) === row && each.start - near <= at && at <= each.end + near);
     return x < this.left ? undefined : found.find((each) => each.span) ?? found[0];
   }
   listen() {
     const canvas = this.canvas;
     let held = null;
+    const at = (event) => this.begin + (event.clientX - canvas.getBoundingClientRect().left - this.left) / (this.width - this.left) * (this.end - this.begin);
     canvas.addEventListener("wheel", (event) => {
       event.preventDefault();
       if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) { this.move(event.deltaX / this.width); return; }
       this.zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, Math.max(0, (event.offsetX - this.left) / (this.width - this.left)));
     }, { passive: false });
-    canvas.addEventListener("pointerdown", (event) => { held = event.clientX; canvas.setPointerCapture(event.pointerId); });
-    canvas.addEventListener("pointerup", () => { held = null; });
+    canvas.addEventListener("pointerdown", (event) => {
+      held = { x: event.clientX, from: at(event), moved: false, range: event.shiftKey };
+      if (event.isTrusted) canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointerup", (event) => {
+      if (held && !held.moved) this.click(event);
+      held = null;
+    });
     canvas.addEventListener("pointerleave", hideTip);
     canvas.addEventListener("pointermove", (event) => {
-      if (held !== null) { this.move((held - event.clientX) / (this.width - this.left)); held = event.clientX; hideTip(); return; }
+      this.pointer = Math.min(1, Math.max(0, (event.offsetX - this.left) / (this.width - this.left)));
+      if (held !== null) {
+        held.moved ||= Math.abs(event.clientX - held.x) > 2;
+        if (!held.moved) return;
+        if (held.range) { this.range = [held.from, at(event)].sort((a, b) => a - b); this.selected = null; this.describe(); this.draw(); }
+        else { this.move((held.x - event.clientX) / (this.width - this.left)); held.x = event.clientX; }
+        hideTip();
+        return;
+      }
       const item = this.hit(event);
       if (item) this.tell(event, item); else hideTip();
     });
     canvas.addEventListener("dblclick", (event) => { const item = this.hit(event); if (item) this.show(item.kernel); });
-    canvas.addEventListener("keydown", (event) => {
-      const action = { "+": () => this.zoom(0.7), "-": () => this.zoom(1.4), ArrowLeft: () => this.move(-0.1), ArrowRight: () => this.move(0.1), 0: () => this.fit() }[event.key];
-      if (action) { event.preventDefault(); action(); }
-    });
+    canvas.addEventListener("keydown", (event) => this.act(event, { "+": () => this.zoom(0.7), "-": () => this.zoom(1.4), ArrowLeft: () => this.move(-0.1), ArrowRight: () => this.move(0.1) }));
     new ResizeObserver(() => this.draw()).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
+  click(event) {
+    const box = this.canvas.getBoundingClientRect(), lane = this.lanes[Math.floor((event.clientY - box.top - this.top) / this.row)];
+    if (event.clientX - box.left >= this.left) this.select(this.hit(event) ?? null);
+    else if (lane && lane.startsWith("queue") && this.queues > 1) this.fold();
+  }
+  act(event, actions) {
+    const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
+    if (action) { event.preventDefault(); action(); }
+  }
+  press(event) { // a key anywhere on the page
+    const chosen = this.range ?? (this.selected && [this.selected.start, this.selected.end]);
+    this.act(event, {
+      w: () => this.zoom(0.7, this.pointer), s: () => this.zoom(1.4, this.pointer), a: () => this.move(-0.1), d: () => this.move(0.1),
+      f: () => (chosen ? this.focus(...chosen) : this.fit()), m: () => this.mark(), 0: () => this.fit(), Escape: () => this.clear(),
+      "/": () => document.getElementById("search").focus(),
+    });
+  }
   tell(event, item) {
     const kernel = item.kernel, span = item.span ? `${time(item.end - item.start)} on ${this.title(item.lane)}` : undefined;
-    const cause = item.span && item.after >= 0 ? kernel.spans[item.after] : undefined;
+    const cause = item.span ? this.cause(item) : undefined;
     const busy = Object.entries(kernel.busy).map(([name, value]) => `${TITLES[name]} ${percent(value / (kernel.time || 1))}`).join(", ");
     showTip(event, item.span ? item.name : kernel.name, [
-      span, cause && `waited for ${cause[1]} on ${this.title(cause[0])}`, item.span ? `kernel ${kernel.name}` : `${time(kernel.time)} per run, ${kernel.runs} runs, limited by ${TITLES[kernel.critical] ?? kernel.critical}`,
+      span, cause && `waited for ${cause.name} on ${this.title(cause.lane)}`, item.span ? `kernel ${kernel.name}` : `${time(kernel.time)} per run, ${counted(kernel.runs, "run")}, limited by ${TITLES[kernel.critical] ?? kernel.critical}`,
       kernel.source && file(kernel.source), !item.span && kernel.ops, !item.span && busy,
       !item.span && `${bytes(kernel.hbm)} HBM, ${flops(kernel.flops)}`,
     ]);
@@ -304,7 +439,7 @@ function roofline(program, machine) {
   const most = Math.max(...points.map((each) => each.size), 1);
   for (const point of points.sort((a, b) => b.size - a.size)) {
     const spot = svg("circle", { cx: x(point.x), cy: y(point.y), r: 4 + 12 * Math.sqrt(point.size / most), fill: `var(--${point.kernel.critical})`, "fill-opacity": 0.72, stroke: "var(--card)", "stroke-width": 1.5 });
-    spot.addEventListener("pointermove", (event) => showTip(event, point.kernel.name, [`${shown(point.y / 1e12)} TFLOP/s at ${shown(point.x)} FLOP/byte`, `${time(point.size)} in ${point.kernel.runs} runs`, file(point.kernel.source), `limited by ${TITLES[point.kernel.critical]}`]));
+    spot.addEventListener("pointermove", (event) => showTip(event, point.kernel.name, [`${shown(point.y / 1e12)} TFLOP/s at ${shown(point.x)} FLOP/byte`, `${time(point.size)} in ${counted(point.kernel.runs, "run")}`, file(point.kernel.source), `limited by ${TITLES[point.kernel.critical]}`]));
     spot.addEventListener("pointerleave", hideTip);
     picture.append(spot);
   }
@@ -359,7 +494,7 @@ function runsChart() {
       const at = cores.indexOf(core);
       if (at < 0) continue;
       const bar = svg("rect", { x: x(start), y: at * row + 3, width: Math.max(0.6, x(start + program.total) - x(start) - 0.5), height: row - 6, fill: `var(--${palette[number % palette.length]})`, "fill-opacity": 0.85 });
-      bar.addEventListener("pointermove", (event) => showTip(event, program.name, [`${time(program.total)} at ${time(start)}`, `on ${on.length} cores`]));
+      bar.addEventListener("pointermove", (event) => showTip(event, program.name, [`${time(program.total)} at ${time(start)}`, `on ${counted(on.length, "core")}`]));
       bar.addEventListener("pointerleave", hideTip);
       picture.append(bar);
     }
@@ -380,12 +515,12 @@ function tiles(program, machine) {
   const fixed = (program.hbm.argument ?? 0) + (program.hbm.constant ?? 0) + (program.hbm.result ?? 0);
   const peak = fixed + Math.max(0, ...program.kernels.map((each) => each.scratch));
   return make("div", { class: "tiles", id: "tiles" },
-    tile("Time per run", time(program.total), `${program.count} runs on ${program.ranks} cores`),
+    tile("Time per run", time(program.total), `${counted(program.count, "run")} on ${counted(program.ranks, "core")}`),
     tile("MFU", percent(program.share.mfu_estimated_percent), `HBM traffic allows ${percent(program.share.mfu_max_achievable_estimated_percent)}`),
     tile("HBM bandwidth used", percent(program.share.mbu_estimated_percent), `${shown(machine.max_hbm_bandwidth / 1e9)} GB/s per core`),
     tile("Busiest", TITLES[busiest], `${percent(program.busy[busiest] / program.total)} of the run`),
     tile("HBM", bytes(peak), `of ${bytes(machine.hbm_bytes)} per core`),
-    tile("Kernels", shown(program.kernels.length, 6), `${shown(sum(program.kernels, (each) => each.runs), 6)} runs`));
+    tile("Kernels", shown(program.kernels.length, 6), counted(sum(program.kernels, (each) => each.runs), "run")));
 }
 function findingsList(program) {
   const own = data.findings.filter((each) => each.program === program.name.replace(/\.\d+$/, ""));
@@ -445,12 +580,20 @@ function renderProgram(program) {
   const machine = data.machine;
   if (program.error) return [section("error", program.name, "This program could not be timed:", make("pre", { class: "mono" }, program.error))];
   const timeline = current = new Timeline(program);
-  const tools = make("div", { class: "tools" }, [["+", () => timeline.zoom(0.6)], ["−", () => timeline.zoom(1.7)], ["Whole run", () => timeline.fit()]].map(([title, action]) => make("button", { type: "button", onclick: action }, title)),
+  const search = make("input", { type: "search", id: "search", placeholder: "Search kernels, lines, instructions", "aria-label": "Search kernels, lines, instructions",
+    oninput: () => timeline.search(search.value),
+    onkeydown: (event) => {
+      if (event.key === "Enter") timeline.next(event.shiftKey ? -1 : 1);
+      if (event.key === "Escape") { search.value = ""; timeline.search(""); search.blur(); }
+    } });
+  const actions = [["+", () => timeline.zoom(0.6)], ["−", () => timeline.zoom(1.7)], ["Whole run", () => timeline.fit()]];
+  if (timeline.queues > 1) actions.push(["Fold or unfold DMA queues", () => timeline.fold()]);
+  const tools = make("div", { class: "tools" }, search, actions.map(([title, action]) => make("button", { type: "button", onclick: action }, title)),
     make("span", { class: "space" }), legend(RESOURCES.filter((name) => program.busy[name])));
   return [
     tiles(program, machine),
     section("findings", "Findings", "What costs time, what it would save at most of the whole recording, and what to do.", findingsList(program)),
-    section("timeline", "Timeline of one run", "Kernels are coloured by what limits them; engines show how busy they are. Zoom in (wheel, double click on a kernel) for instructions, DMA transfers and what they waited for; they are shown for the beginning of each kernel.", tools, timeline.canvas),
+    section("timeline", "Timeline of one run", "Kernels are coloured by what limits them; engines show how busy they are. Zoom in (wheel, double click on a kernel) for instructions, DMA transfers and what they waited for; they are shown for the beginning of each kernel.", tools, timeline.canvas, timeline.panel),
     make("div", { class: "pair" },
       section("engines", "Engines", "Share of the run that each is busy. The mark is what its work would take at peak rate.", engineBars(program)),
       section("roofline", "Roofline", "Kernels with products: area is time, colour is what limits them.", roofline(program, machine))),
@@ -466,7 +609,7 @@ function renderProgram(program) {
 function renderProfile(page) {
   const { machine } = data, body = make("div", { id: "program" });
   page.append(make("header", {}, make("h1", {}, "Where the time goes"),
-    make("p", {}, `${machine.target}, LNC ${machine.lnc} · ${shown(data.executions, 9)} runs of ${data.programs.length} programs · ${time(data.total)} on the device, simulated`)));
+    make("p", {}, `${machine.target}, LNC ${machine.lnc} · ${counted(data.executions, "run")} of ${counted(data.programs.length, "program")} · ${time(data.total)} on the device, simulated`)));
   if (!data.programs.length) { page.append(section("empty", "No program ran", "Nothing was executed on the platform neuron while the recording was on.")); return; }
   const whole = sum(data.programs, (each) => each.total * each.count) || 1;
   const shownTabs = Math.min(6, data.programs.filter((each) => !each.once).length); // what only prepares is folded
@@ -485,6 +628,7 @@ function renderProfile(page) {
     body.replaceChildren(...renderProgram(data.programs[at]));
   }
   addEventListener("hashchange", follow);
+  addEventListener("keydown", (event) => { if (!/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName ?? "")) current?.press(event); });
   function follow() { // #kernel=NAME shows a kernel of the program in the timeline
     const name = decodeURIComponent(location.hash.match(/^#kernel=(.*)/)?.[1] ?? "");
     const found = current?.program.kernels.find((each) => each.name === name);
