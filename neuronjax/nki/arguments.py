@@ -7,8 +7,10 @@ from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki import constants
+from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.trace import Trace
 from neuronjax.program.operand import Dim
+from neuronjax.program.operators import DescriptorMode
 
 Arguments = dict[str, Any]
 
@@ -16,7 +18,31 @@ Arguments = dict[str, Any]
 def copy(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_copy`: the queue is the compiler's choice."""
     arguments.pop("engine")
-    return arguments
+    return {**arguments, **_descriptors(arguments)}
+
+
+def _descriptors(arguments: Arguments) -> Arguments:
+    """Addresses from registers need descriptors that are made when the program runs."""
+    is_dynamic = any(getattr(value, "dynamic", None) for value in arguments.values())
+    return {"descriptors": DescriptorMode.HARDWARE} if is_dynamic else {}
+
+
+def gather(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `dma_copy` from rows that a tile names."""
+    return _indexed(arguments, arguments.pop("src"))
+
+
+def scatter(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `dma_copy` to rows that a tile names."""
+    return _indexed(arguments, arguments.pop("dst"))
+
+
+def _indexed(arguments: Arguments, rows: Tensor) -> Arguments:
+    arguments.pop("engine")
+    index = rows.index
+    if index is not None and index.dtype.name == "int32":  # below 0 is out of bounds
+        index = index.view("uint32")
+    return {**arguments, "table": rows.table(), "index": index}
 
 
 def matmul(trace: Trace, arguments: Arguments) -> Arguments:

@@ -59,6 +59,9 @@ def build(trace: Trace, name: str, arguments: Arguments) -> Instruction:
         kernel's line.
     """
     builder = ON_ENGINE.get((name, arguments.get("engine")), BUILDERS[name])
+    for parameter, value in arguments.items():
+        if isinstance(value, Tensor) and value.index is not None:
+            builder = INDEXED.get((name, parameter), builder)
     given = {key: value for key, value in arguments.items() if key not in _WITHOUT_EFFECT}
     kind: Any = builder.instruction
     hints, fields = _hints(kind), {}
@@ -195,3 +198,9 @@ ON_ENGINE: Mapping[tuple[str, Any], Builder] = {
     ),
 }
 """Function and engine -> how, where engines have instructions of their own."""
+
+INDEXED: Mapping[tuple[str, str], Builder] = {
+    ("dma_copy", "src"): Builder(dma.DmaGather, prepared.gather, {"oob_mode": "out_of_bounds"}),
+    ("dma_copy", "dst"): Builder(dma.DmaScatter, prepared.scatter, {"oob_mode": "out_of_bounds"}),
+}
+"""Function and the parameter that has a `vector_offset` -> how."""

@@ -13,9 +13,10 @@ from neuronjax.nki import elementwise, reductions, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
 from neuronjax.nki.loops import loop_range
 from neuronjax.nki.refusal import refusing, unknown
-from neuronjax.nki.tensor import Tensor
+from neuronjax.nki.tensor import DynamicSlice, Tensor
 from neuronjax.nki.tile_size import TileSize
 from neuronjax.program.element_types import ElementType, element_type_named
+from neuronjax.program.operand import Register
 
 NkiTensor = Tensor
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
@@ -85,8 +86,10 @@ def is_on_chip(buffer: MemoryRegion | str) -> bool:
     return not is_hbm(buffer)
 
 
-def ds(start: int, size: int) -> slice:
-    """The `size` elements from `start` on."""
+def ds(start: int | Register, size: int) -> slice | DynamicSlice:
+    """The `size` elements from `start` on, which may be a register."""
+    if isinstance(start, Register):
+        return DynamicSlice(start, size)
     return slice(start, start + size)
 
 

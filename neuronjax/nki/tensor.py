@@ -11,9 +11,10 @@ from typing import Any
 from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
 from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.trace import current
-from neuronjax.program.affine import affine
-from neuronjax.program.element_types import ElementType
-from neuronjax.program.operand import Access, Buffer, Dim, Kind
+from neuronjax.program.affine import Affine, affine
+from neuronjax.program.control import RegisterLoad
+from neuronjax.program.element_types import ElementType, element_type_named
+from neuronjax.program.operand import Access, Buffer, Dim, Kind, Register, RegisterOffset
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,19 @@ class Tensor:
     strides: tuple[int, ...]
     partition: int = 0
     offset: int = 0
+    #: What its elements are read as; None: what the buffer holds.
+    element_type: ElementType | None = None
+    #: A register and what it is multiplied with, in elements: added to the offset.
+    dynamic: tuple[Register, int] | None = None
+    #: A tile with the place of every row, which are `row_count` of `row_stride` elements.
+    index: Tensor | None = None
+    row_count: int = 0
+    row_stride: int = 0
 
     @property
     def dtype(self) -> ElementType:
         """The type of its elements."""
-        return self.storage.dtype
+        return self.element_type or self.storage.dtype
 
     @property
     def buffer(self) -> MemoryRegion:
@@ -68,7 +77,7 @@ class Tensor:
         view, kept = self, []
         for axis, entry in enumerate(entries):
             view = view._sliced(axis, entry)
-            if isinstance(entry, slice) or (axis == 0 and self.storage.on_chip):
+            if isinstance(entry, slice | DynamicSlice) or (axis == 0 and self.storage.on_chip):
                 kept.append(axis)
         return dataclasses.replace(
             view,
@@ -76,8 +85,12 @@ class Tensor:
             strides=tuple(view.strides[axis] for axis in kept),
         )
 
-    def _sliced(self, axis: int, entry: int | slice) -> Tensor:
+    def _sliced(self, axis: int, entry: int | slice | DynamicSlice) -> Tensor:
         size = self.shape[axis]
+        if isinstance(entry, DynamicSlice):
+            shape = (*self.shape[:axis], entry.size, *self.shape[axis + 1 :])
+            place = self._at_register(entry.start, axis, self.strides[axis])
+            return dataclasses.replace(place, shape=shape)
         start, stop, step = _bounds(entry, size)
         if not 0 <= start < stop <= size or step < 1:
             raise OutOfBoundsError(
@@ -92,16 +105,131 @@ class Tensor:
         offset = self.offset + start * self.strides[axis]
         return dataclasses.replace(self, shape=shape, strides=strides, offset=offset)
 
+    def _at_register(self, register: Register, axis: int, stride: int) -> Tensor:
+        """It, further on by register · stride elements."""
+        if self.dynamic is not None or (axis == 0 and self.storage.on_chip):
+            raise UnsupportedProgramError(
+                f"{current().line()}: ${register.name} addresses dimension {axis} of a tensor of "
+                f"shape {self.shape} in {self.buffer.value}; a register addresses one dimension of "
+                "a tensor, and no partitions."
+            )
+        return dataclasses.replace(self, dynamic=(register, stride))
+
+    def ap(
+        self,
+        pattern: Sequence[Sequence[int]],
+        offset: int = 0,
+        scalar_offset: Tensor | Register | None = None,
+        vector_offset: Tensor | None = None,
+        indirect_dim: int = 0,
+        dtype: ElementType | str | None = None,
+    ) -> Tensor:
+        """Any walk over it: [step, count] of every dimension, in elements.
+
+        On chip the first dimension walks over partitions, and its step is the elements of one
+        partition, as is that of `offset`. `scalar_offset`, times the stride of dimension
+        `indirect_dim`, is added to the offset; `vector_offset`, a tile of row numbers, takes the
+        place of the first dimension's step. `dtype`, of the same width, is what its bits are read
+        as.
+
+        Raises:
+          UnsupportedProgramError: such a walk is not built; OutOfBoundsError: it leaves the tensor.
+        """
+        counts = tuple(count for _, count in pattern)
+        steps = tuple(step for step, _ in pattern)
+        stride = math.prod(self.shape[indirect_dim + 1 :])
+        view = dataclasses.replace(self, shape=counts, strides=steps, offset=self.offset + offset)
+        if self.storage.on_chip:
+            view = self._walk_over_partitions(steps, counts, offset)
+        if vector_offset is not None:
+            view = dataclasses.replace(
+                view,
+                index=vector_offset,
+                strides=(0, *steps[1:]),
+                row_count=self.shape[indirect_dim],
+                row_stride=stride,
+            )
+        elif scalar_offset is not None:
+            register = _register(scalar_offset)
+            view = dataclasses.replace(
+                view._at_register(register, indirect_dim, stride), shape=counts
+            )
+        else:
+            self._check_inside(view, pattern, offset)
+        return view if dtype is None else view.view(dtype)
+
+    def _walk_over_partitions(
+        self, steps: tuple[int, ...], counts: tuple[int, ...], offset: int
+    ) -> Tensor:
+        row = self.storage.elements
+        if counts[0] > 1 and steps[0] != row:
+            raise UnsupportedProgramError(
+                f"{current().line()}: a pattern with a step of {steps[0]} elements over partitions "
+                f"of {row}; engines take partitions one after the other, with a step of {row}."
+            )
+        return dataclasses.replace(
+            self,
+            shape=counts,
+            strides=(1, *steps[1:]),
+            partition=self.partition + offset // row,
+            offset=self.offset + offset % row,
+        )
+
+    def _check_inside(self, view: Tensor, pattern: object, offset: int) -> None:
+        access = view.access()
+        bounds, places = access.bounds({}), access.partition.base + access.partitions
+        is_inside = places <= self.storage.partitions and view.partition >= 0
+        if (
+            bounds is None
+            or not is_inside
+            or not 0 <= bounds.low <= bounds.high < (self.storage.elements)
+        ):
+            raise OutOfBoundsError(
+                f"{current().line()}: the pattern {pattern} from {offset} on leaves a tensor of "
+                f"shape {self.storage.shape}."
+            )
+
+    def view(self, dtype: ElementType | str) -> Tensor:
+        """The same bits as elements of another type of the same width."""
+        kind = element_type_named(dtype) if isinstance(dtype, str) else dtype
+        if kind.storage_bits != self.dtype.storage_bits:
+            raise UnsupportedProgramError(
+                f"{current().line()}: {self.dtype.name} read as {kind.name}, which has another "
+                "width, is not built."
+            )
+        return dataclasses.replace(self, element_type=None if kind == self.storage.dtype else kind)
+
     def access(self) -> Access:
-        """It, as an operand of an instruction."""
-        walk = [Dim(stride, size) for stride, size in zip(self.strides, self.shape, strict=True)]
+        """It, as an operand of an instruction.
+
+        UnsupportedProgramError: rows are addressed by an index, which dma_copy takes only.
+        """
+        if self.index is not None:
+            raise UnsupportedProgramError(
+                f"{current().line()}: a tensor with vector_offset; dma_copy alone takes such "
+                "tensors, as src or dst."
+            )
+        return self._access(self.strides, self.shape)
+
+    def table(self) -> Access:
+        """Of a tensor with an index: all of its rows, of which the index chooses."""
+        strides, shape = (self.row_stride, *self.strides[1:]), (self.row_count, *self.shape[1:])
+        return self._access(strides, shape)
+
+    def _access(self, strides: Sequence[int], shape: Sequence[int]) -> Access:
+        walk = [Dim(stride, size) for stride, size in zip(strides, shape, strict=True)]
         on_chip = self.storage.on_chip
+        offset: Affine | RegisterOffset = affine(self.offset)
+        if self.dynamic is not None:
+            register, factor = self.dynamic
+            offset = RegisterOffset(register, factor, affine(self.offset))
         return Access(
             buffer=self.storage,
             partition=affine(self.partition),
-            partitions=self.shape[0] if on_chip else 1,
-            offset=affine(self.offset),
+            partitions=shape[0] if on_chip else 1,
+            offset=offset,
             dims=tuple(walk[1:] if on_chip else walk),
+            dtype=self.element_type,
         )
 
     def permute(self, dims: tuple[int, ...]) -> Tensor:
@@ -165,6 +293,24 @@ class Tensor:
 
     def _view(self, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
         return dataclasses.replace(self, shape=tuple(shape), strides=tuple(strides))
+
+
+@dataclass(frozen=True)
+class DynamicSlice:
+    """The `size` elements from where a register says."""
+
+    start: Register
+    size: int
+
+
+def _register(offset: Tensor | Register) -> Register:
+    """The register itself, or a new one with the one element of a tensor."""
+    if isinstance(offset, Register):
+        return offset
+    trace = current()
+    register = trace.register()
+    trace.add(RegisterLoad(dst=register, src=offset.access()))
+    return register
 
 
 def _bounds(entry: int | slice, size: int) -> tuple[int, int, int]:

@@ -1,0 +1,160 @@
+"""Access patterns and addresses that are known when the program runs, compared with numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neuronjax import nki
+from neuronjax.emulate import core
+from neuronjax.errors import NeuronError, OutOfBoundsError, UnsupportedProgramError
+from neuronjax.nki import isa as nisa
+from neuronjax.nki import language as nl
+from neuronjax.nki.tensor import Tensor
+from tests.nki.kernels import loaded, stored, tile
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((256, 64), np.float32)
+ROWS = RNG.permutation(256)[:128].astype(np.int32).reshape(128, 1)
+PLACE = np.full((1, 1), 37, np.int32)
+ORDERS = [None, core.DataflowOrder(seed=1)]
+
+
+def copied(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    result = tile(shape, x.dtype)
+    nisa.tensor_copy(result, x)
+    return result
+
+
+def every_second_column(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    on_chip = loaded(x[:128])
+    return stored(copied(on_chip.ap([[64, 128], [2, 32]], offset=1), (128, 32)))
+
+
+def from_a_partition_on(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    on_chip = loaded(x[:128])
+    return stored(copied(on_chip.ap([[64, 32], [1, 8]], offset=32 * 64 + 5), (32, 8)))
+
+
+def repeated(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    on_chip = loaded(x[:128])
+    return stored(copied(on_chip.ap([[64, 128], [0, 2], [1, 64]]), (128, 2, 64)))
+
+
+def backwards_in_hbm(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    return stored(loaded(x.ap([[64, 128], [4 * 64, 1], [-1, 64]], offset=63)))
+
+
+def as_integers(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    on_chip = loaded(x[:128])
+    result = tile((128, 64), nl.int32)
+    bits = on_chip.ap([[64, 128], [1, 64]], dtype=nl.int32)
+    nisa.tensor_scalar(result, bits, nl.bitwise_and, 0x7F800000)
+    return stored(result)
+
+
+def rows_from_a_register(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    register = nisa.register_alloc()
+    nisa.register_load(register, loaded(place))
+    return stored(loaded(x[nl.ds(register, 128), 8:24]))
+
+
+def columns_from_a_register(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    register = nisa.register_alloc(37)
+    on_chip = loaded(x[:128])
+    return stored(copied(on_chip[:, nl.ds(register, 16)], (128, 16)))
+
+
+def scalar_offset(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    moved = x.ap([[64, 128], [1, 64]], offset=64, scalar_offset=loaded(place), indirect_dim=0)
+    return stored(loaded(moved))
+
+
+def scalar_offset_of_columns(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    on_chip = loaded(x[:128])
+    moved = on_chip.ap([[64, 128], [1, 4]], scalar_offset=loaded(place), indirect_dim=1)
+    return stored(copied(moved, (128, 4)))
+
+
+def gathered(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    chosen = x.ap([[64, 128], [1, 16]], offset=8, vector_offset=loaded(rows), indirect_dim=0)
+    return stored(loaded(chosen))
+
+
+def scattered(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    out = nl.ndarray((256, 64), x.dtype, buffer=nl.shared_hbm)
+    for half in range(2):
+        nisa.dma_copy(out[nl.ds(128 * half, 128)], nl.zeros((128, 64), x.dtype))
+    chosen = out.ap([[64, 128], [1, 64]], vector_offset=loaded(rows), indirect_dim=0)
+    nisa.dma_copy(dst=chosen, src=loaded(x[:128]))
+    return out
+
+
+def _scattered() -> np.ndarray:
+    out = np.zeros_like(X)
+    out[ROWS[:, 0]] = X[:128]
+    return out
+
+
+KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
+    every_second_column: X[:128, 1::2],
+    from_a_partition_on: X[32:64, 5:13],
+    repeated: np.stack([X[:128], X[:128]], axis=1),
+    backwards_in_hbm: X[:128, None, ::-1],
+    as_integers: X[:128].view(np.int32) & 0x7F800000,
+    rows_from_a_register: X[37:165, 8:24],
+    columns_from_a_register: X[:128, 37:53],
+    scalar_offset: X[38:166],
+    scalar_offset_of_columns: X[:128, 37:41],
+    gathered: X[ROWS[:, 0], 8:24],
+    scattered: _scattered(),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=["program", "dataflow"])
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
+def test_patterns(kernel: Callable[..., Tensor], order: core.Order | None) -> None:
+    result = nki.simulate(nki.jit(kernel), order)(X, ROWS, PLACE)
+    np.testing.assert_array_equal(result, KERNELS[kernel])
+
+
+def test_a_place_outside_of_the_tensor_is_found_when_the_program_runs() -> None:
+    with pytest.raises(NeuronError, match=r"test_patterns.py:\d+"):
+        nki.simulate(nki.jit(rows_from_a_register))(X, ROWS, np.full((1, 1), 200, np.int32))
+    with pytest.raises(NeuronError, match=r"test_patterns.py:\d+"):
+        nki.simulate(nki.jit(gathered))(X, ROWS + 256, PLACE)
+
+
+REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[NeuronError], str]] = {
+    "leaves": (lambda x: x.ap([[64, 257], [1, 64]]), OutOfBoundsError, r"leaves .*\(256, 64\)"),
+    "partitions": (
+        lambda x: loaded(x[:128]).ap([[128, 64], [1, 64]]),
+        UnsupportedProgramError,
+        "step of 128 elements over partitions of 64",
+    ),
+    "width": (
+        lambda x: x.ap([[64, 128], [1, 64]], dtype=nl.bfloat16),
+        UnsupportedProgramError,
+        "another width",
+    ),
+    "register of partitions": (
+        lambda x: loaded(x[:128])[nl.ds(nisa.register_alloc(3), 32)],
+        UnsupportedProgramError,
+        "no partitions",
+    ),
+    "index of an engine": (
+        lambda x: nl.exp(x.ap([[64, 128], [1, 64]], vector_offset=tile((128, 1), nl.int32))),
+        UnsupportedProgramError,
+        "dma_copy alone takes such tensors",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_pattern_is(case: str) -> None:
+    body, error, words = REFUSED[case]
+    with pytest.raises(error, match=rf"test_patterns.py:\d+: .*{words}"):
+        nki.simulate(nki.jit(body))(X)
