@@ -1,4 +1,4 @@
-"""The compiler as a page: load, partition, legalize, host.
+"""The compiler as a page: load, partition, legalize, host; engines are ``engine_compiler.py``.
 
 A program arrives as StableHLO with compile options; what leaves is everything a device needs to run
 it and everything JAX asks about it.
@@ -16,7 +16,6 @@ import numpy as np
 
 from neuronjax.dump import Dump, ProgramDump
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.garbage import seldom_collected
 from neuronjax.hlo import chlo
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
@@ -33,16 +32,7 @@ from neuronjax.legalize.custom_calls import expand as expand_custom_calls
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.report import Finding, Reporter, findings
 from neuronjax.legalize.rules.rule import Cores
-from neuronjax.lower import passes
-from neuronjax.lower.passes import Pass, Setting
-from neuronjax.lower.prices import Move, Price, Prices
 from neuronjax.partition.spmd import partition
-from neuronjax.program.instruction import Instruction
-from neuronjax.program.program import Kernel, Program, Target
-from neuronjax.timing.encoding import PS, Assumptions, compile_kernel
-from neuronjax.timing.platform import Platform
-from neuronjax.timing.simulate import simulate
-from neuronjax.timing.table import cost_of
 
 
 @dataclass(frozen=True)
@@ -160,80 +150,6 @@ def compile_program(
         checks=checks,
         files=files,
     )
-
-
-def lower_program(
-    per_core: bytes,
-    target: Target,
-    ranks: int,
-    *,
-    check_memory: bool = True,
-    verify_passes: bool = False,
-    watch: Callable[[Pass, Any], None] | None = None,
-) -> Program:
-    """The engine program of a per-core module: lowered, with addresses and semaphores.
-
-    Without `check_memory` it may end behind its core's HBM; with `verify_passes` what every pass
-    leaves is checked, not the finished program alone. `watch` is shown what each pass leaves.
-
-    Raises:
-      UnsupportedProgramError: an operation that has no lowering.
-      SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
-      FailedPassError: a pass left what no core could run.
-    """
-    with seldom_collected:
-        with hlo.context():
-            module = hlo.load(per_core)
-            setting = Setting(
-                target=target,
-                ranks=ranks,
-                name=hlo.signature(module).name,
-                donations=hlo.donations(module),
-                prices=prices_of if target.core.is_published else None,
-                check_memory=check_memory,
-                verify_passes=verify_passes,
-                watch=watch,
-            )
-            program = passes.lower(module, setting)
-        return passes.complete(program, setting)
-
-
-def prices_of(program: Program) -> Prices:
-    """What instructions cost on the platform that a program is for."""
-    return _Prices(Platform.of(program))
-
-
-@dataclass(frozen=True)
-class _Prices:
-    """What instructions cost on a platform, as lowering asks for it."""
-
-    platform: Platform
-
-    @property
-    def wake_ns(self) -> float:
-        return self.platform.calibration.wake_ns
-
-    @property
-    def tables_ns(self) -> float:
-        return self.platform.calibration.activation_table_ns
-
-    def of(self, instruction: Instruction) -> Price:
-        cost = cost_of(instruction, self.platform)
-        asked, move = cost.transfer, None
-        if asked is not None:
-            move = Move(
-                work=asked.engine_ns * asked.engines / self.platform.core.dma.engines,
-                duration=asked.engine_ns,
-                start=asked.start_ns,
-                completion=asked.completion_ns,
-                interval=asked.interval_ns,
-                generator=asked.generator_ns,
-            )
-        return Price(cost.issue_ns, cost.latency_ns, cost.spread_ns, cost.tables, move)
-
-    def time(self, kernel: Kernel) -> float:
-        compiled = compile_kernel(kernel, self.platform, Assumptions())
-        return simulate(compiled, self.platform).duration / PS
 
 
 def find_illegal(

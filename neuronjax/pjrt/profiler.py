@@ -11,14 +11,20 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from neuronjax.lazy import Lazy
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.profiling import xspace
-from neuronjax.profiling.events import trace
 from neuronjax.runtime.client import Client
-from neuronjax.runtime.recording import Recording
+
+if TYPE_CHECKING:
+    from neuronjax.profiling import events, xspace
+    from neuronjax.runtime import recording
+else:
+    events = Lazy("neuronjax.profiling.events")
+    xspace = Lazy("neuronjax.profiling.xspace")
+    recording = Lazy("neuronjax.runtime.recording")
 
 ERROR_CALLS = ("Error_Destroy", "Error_Message", "Error_GetCode")
 """Slots of ``PLUGIN_Profiler_Api`` after its size and a private word: as in the C API."""
@@ -37,7 +43,7 @@ class Session:
     """What runs on the machines of a process from `start` to `stop`."""
 
     def __init__(self) -> None:
-        self._recordings: list[tuple[Client, Recording]] = []
+        self._recordings: list[tuple[Client, recording.Recording]] = []
         self._start_ns = 0
         self.data: Any = ctypes.create_string_buffer(0)
 
@@ -46,21 +52,25 @@ class Session:
         self._start_ns = time.time_ns()
         for client in clients:
             if client.options.simulate:
-                recording = Recording(client.machine, client.ledger, client.injector.machine_of)
-                client.observers.append(recording)
-                self._recordings.append((client, recording))
+                runs = recording.Recording(
+                    client.machine, client.ledger, client.injector.machine_of
+                )
+                client.observers.append(runs)
+                self._recordings.append((client, runs))
 
     def stop(self) -> None:
         """Ends it; what was recorded is kept."""
-        for client, recording in self._recordings:
-            if recording in client.observers:
-                client.observers.remove(recording)
+        for client, runs in self._recordings:
+            if runs in client.observers:
+                client.observers.remove(runs)
 
     def collect(self) -> None:
         """Times the programs that ran: `data` becomes an XSpace of them."""
-        profiles = (recording.profile() for _, recording in self._recordings)
+        profiles = (runs.profile() for _, runs in self._recordings)
         spaces = (
-            xspace.encoded(trace(profile), self._start_ns) for profile in profiles if profile.runs
+            xspace.encoded(events.trace(profile), self._start_ns)
+            for profile in profiles
+            if profile.runs
         )
         self.data = ctypes.create_string_buffer(b"".join(spaces))
 

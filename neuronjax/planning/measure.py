@@ -10,7 +10,8 @@ from pathlib import PurePath
 from typing import Any
 
 from neuronjax import options
-from neuronjax.compiler import CompiledProgram, compile_program, lower_program
+from neuronjax.compiler import CompiledProgram, compile_program
+from neuronjax.engine_compiler import lower_program
 from neuronjax.faults import Fault
 from neuronjax.garbage import seldom_collected
 from neuronjax.hlo.module import TensorSpec

@@ -5,12 +5,19 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from neuronjax.compiler import CompiledProgram
 from neuronjax.host.client import HostExecutable
+from neuronjax.lazy import Lazy
 from neuronjax.machine.machine import Machine
-from neuronjax.planning.measure import Measurement, Setting, measure_compiled
-from neuronjax.runtime.engine import EngineExecutable
+
+if TYPE_CHECKING:
+    from neuronjax.planning import measure
+    from neuronjax.runtime import engine
+else:
+    measure = Lazy("neuronjax.planning.measure")
+    engine = Lazy("neuronjax.runtime.engine")
 
 logger = logging.getLogger("neuronjax.analysis")
 
@@ -25,13 +32,13 @@ class Analysis:
     host: HostExecutable
 
     @cached_property
-    def measured(self) -> Measurement | None:
+    def measured(self) -> measure.Measurement | None:
         """Its time and memory; ``None``, with a log message, if the program cannot be lowered or
         the chip cannot be timed."""
-        lowered = self.host.program if isinstance(self.host, EngineExecutable) else None
-        setting = Setting(machine=self.machine)
+        lowered = self.host.program if isinstance(self.host, engine.EngineExecutable) else None
+        setting = measure.Setting(machine=self.machine)
         try:
-            return measure_compiled(self.program, self.ranks, setting, lowered=lowered)
+            return measure.measure_compiled(self.program, self.ranks, setting, lowered=lowered)
         except Exception as error:  # programs must run although their time is unknown
             name = self.program.signature.name
             logger.warning("program %s has no estimate of time and memory: %s", name, error)

@@ -6,21 +6,21 @@ import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from neuronjax.emulate.core import Emulation, Executed
 from neuronjax.errors import ConfigurationError
 from neuronjax.faults import BitFlip, format_fault
 from neuronjax.host.client import HostClient
-from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Memory
-from neuronjax.program.program import Program
-from neuronjax.program.walk import walk
-from neuronjax.runtime.engine import EngineClient, EngineExecutable
+from neuronjax.lazy import Lazy
 from neuronjax.runtime.executable import LoadedProgram
+from neuronjax.runtime.flipping import flip_bits
 from neuronjax.runtime.value import ShardedValue
+
+if TYPE_CHECKING:
+    from neuronjax.runtime import engine, sbuf_flips
+else:
+    engine = Lazy("neuronjax.runtime.engine")
+    sbuf_flips = Lazy("neuronjax.runtime.sbuf_flips")
 
 _log = logging.getLogger("neuronjax.faults")
 
@@ -33,7 +33,7 @@ class Flips:
 
     def check(self, fault: BitFlip) -> None:
         """ConfigurationError: that memory is not emulated."""
-        emulated = fault.memory != "sbuf" or isinstance(self.host, EngineClient)
+        emulated = fault.memory != "sbuf" or isinstance(self.host, engine.EngineClient)
         if not emulated and not fault.detected:
             raise ConfigurationError(
                 f"fault {format_fault(fault)!r}: only emulated engines have an SBUF; set "
@@ -44,9 +44,9 @@ class Flips:
         """Flips bits of an argument in the core's HBM, or prepares those of a tile in SBUF."""
         if fault.memory == "hbm":
             self._flip(fault, [value for value in values if value.error is None])
-        if fault.memory == "sbuf" and isinstance(program.host, EngineExecutable):
+        if fault.memory == "sbuf" and isinstance(program.host, engine.EngineExecutable):
             rank = program.placement.ids.index(fault.core)
-            program.host.disturb_next(SbufFlip(fault, rank, program.host.program))
+            program.host.disturb_next(sbuf_flips.SbufFlip(fault, rank, program.host.program))
 
     def after(self, fault: BitFlip, results: list[ShardedValue]) -> None:
         """Flips bits of a result of several cores, as a faulty link would."""
@@ -76,40 +76,5 @@ class Flips:
         value.replace(made)
 
 
-class SbufFlip:
-    """Flips bits of a tile after one of the instructions of a rank, which the seed chooses."""
-
-    def __init__(self, fault: BitFlip, rank: int, program: Program) -> None:
-        self._chance = random.Random(fault.seed)
-        self._bits, self._rank = fault.bits, rank
-        instructions = sum(isinstance(node, Instruction) for _, node in walk(program))
-        self._left = self._chance.randint(1, max(1, instructions))
-
-    def __call__(self, emulation: Emulation, executed: Executed) -> None:
-        """Called after every executed instruction."""
-        if executed.rank != self._rank:
-            return
-        self._left -= 1
-        if self._left:
-            return
-        inner = emulation.cores[self._rank].memories.inner
-        tiles = [name for name, (buffer, _) in inner.items() if buffer.memory is Memory.SBUF]
-        if tiles:
-            buffer, location = inner[self._chance.choice(sorted(tiles))]
-            region = location.bytes_of(buffer)
-            flipped = region.copy()
-            flip_bits(flipped, self._bits, self._chance)
-            region[...] = flipped
-
-
 def _bytes_on(value: ShardedValue, core: int) -> int:
     return value.spec.shard_bytes if core in value.spec.placement.ids else 0
-
-
-def flip_bits(array: np.ndarray, bits: int, chance: random.Random) -> None:
-    """Flips that many distinct bits of an array, or all of them if it has fewer."""
-    flat = array.reshape(-1).view(np.uint8)
-    width = 1 if array.dtype == np.bool_ else 8
-    total = flat.size * width
-    for place in chance.sample(range(total), min(bits, total)):
-        flat[place // width] ^= np.uint8(1 << place % width)

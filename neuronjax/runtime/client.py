@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from neuronjax.compiler import (
-    CompiledProgram,
-    compile_program,
-    device_assignment,
-    lower_program,
-)
+from neuronjax.compiler import CompiledProgram, compile_program, device_assignment
 from neuronjax.dump import Dump, ProgramDump
 from neuronjax.errors import CompileError
 from neuronjax.hlo.layouts import Order
@@ -23,20 +18,17 @@ from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
 from neuronjax.host.shapes import ElsewhereExecutable, ShapesClient
 from neuronjax.jaxlib_api import compile_options
+from neuronjax.lazy import Lazy
 from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.legalize.report import Reporter
 from neuronjax.legalize.rules.rule import Cores
-from neuronjax.lower.passes import Pass, shown
 from neuronjax.machine.machine import Machine
 from neuronjax.options import Options
 from neuronjax.processes.executable import SharedPrograms
 from neuronjax.processes.roster import Process
-from neuronjax.program import text
-from neuronjax.program.program import Program, Target
 from neuronjax.runtime import executable
 from neuronjax.runtime.bit_flips import Flips
 from neuronjax.runtime.device import Device
-from neuronjax.runtime.engine import EngineClient, EngineExecutable
 from neuronjax.runtime.event import Event, Waiters
 from neuronjax.runtime.executable import (
     LoadedProgram,
@@ -47,17 +39,39 @@ from neuronjax.runtime.executable import (
 from neuronjax.runtime.injection import Injector
 from neuronjax.runtime.job import Job, take_part
 from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
-from neuronjax.runtime.monitor import Monitor
-from neuronjax.runtime.recording import ProcessRecording, Recording
 from neuronjax.runtime.stress import Stress
 from neuronjax.runtime.value import MOST_SPECS, ShardedValue, ValueSpec
 
-EXECUTORS: dict[str, Callable[[int, Target, Options], HostClient]] = {
+if TYPE_CHECKING:
+    from neuronjax import engine_compiler
+    from neuronjax.lower import passes
+    from neuronjax.program import program as programs
+    from neuronjax.program import text
+    from neuronjax.runtime import engine, monitor, recording
+else:
+    engine_compiler = Lazy("neuronjax.engine_compiler")
+    passes = Lazy("neuronjax.lower.passes")
+    programs = Lazy("neuronjax.program.program")
+    text = Lazy("neuronjax.program.text")
+    engine = Lazy("neuronjax.runtime.engine")
+    monitor = Lazy("neuronjax.runtime.monitor")
+    recording = Lazy("neuronjax.runtime.recording")
+
+
+def _engine_client(devices: int, machine: Machine, options: Options) -> HostClient:
+    return engine.EngineClient(devices, _target(machine), options)
+
+
+def _target(machine: Machine) -> programs.Target:
+    return programs.Target(machine.chip.name, machine.lnc)
+
+
+EXECUTORS: dict[str, Callable[[int, Machine, Options], HostClient]] = {
     "host": lambda devices, *_: HostClient(devices, runs=True),
     "none": lambda devices, *_: ShapesClient(devices),
-    "engine": EngineClient,
+    "engine": _engine_client,
 }
-"""Option ``executor`` -> what compiles and runs programs, for a number of devices of a chip."""
+"""Option ``executor`` -> what compiles and runs programs, for a number of devices of a machine."""
 
 
 class Client:
@@ -72,8 +86,7 @@ class Client:
         self.policy = policy_of(options, self.machine.chip)
         self.job: Job = take_part(self.machine, self.policy, options, process)
         self.devices: list[Device] = list(self.job.devices)
-        self._target = Target(self.machine.chip.name, self.machine.lnc)
-        self.host = EXECUTORS[options.executor](len(self.devices), self._target, options)
+        self.host = EXECUTORS[options.executor](len(self.devices), self.machine, options)
         self._reporter = Reporter()
         links = self.job.links
         self._shared = SharedPrograms(self.host, links) if links else None
@@ -92,14 +105,14 @@ class Client:
         self.injector.inject(options.faults)
         self.observers: list[RunObserver] = []
         """Observers that are notified of every run of every program."""
-        self.recording: ProcessRecording | None = None
+        self.recording: recording.ProcessRecording | None = None
         if options.profile_to:
-            recording = Recording(self.machine, self.ledger, self.injector.machine_of)
-            self.recording = ProcessRecording(recording, Path(options.profile_to))
-            self.observers.append(recording)
-        self.monitor: Monitor | None = None
+            runs = recording.Recording(self.machine, self.ledger, self.injector.machine_of)
+            self.recording = recording.ProcessRecording(runs, Path(options.profile_to))
+            self.observers.append(runs)
+        self.monitor: monitor.Monitor | None = None
         if options.monitor_port:
-            self.monitor = Monitor(
+            self.monitor = monitor.Monitor(
                 self.machine, self.ledger, self.when_ready, self.injector.machine_of
             )
             self.observers.append(self.monitor)
@@ -230,7 +243,7 @@ class Client:
         name = program.signature.name
         return self._shared.compile(name, ids, owners, *code, program.callbacks)
 
-    def engine_program(self, fingerprint: str) -> Program | None:
+    def engine_program(self, fingerprint: str) -> programs.Program | None:
         """The engine program of a loaded executable; ``None`` if there is no such executable.
 
         Raises:
@@ -239,12 +252,12 @@ class Client:
         loaded = self._programs.get(fingerprint)
         return None if loaded is None else self._lowered(loaded.program, loaded.host)
 
-    def _lowered(self, program: CompiledProgram, host: HostExecutable) -> Program:
-        if isinstance(host, EngineExecutable):
+    def _lowered(self, program: CompiledProgram, host: HostExecutable) -> programs.Program:
+        if isinstance(host, engine.EngineExecutable):
             return host.program
-        return lower_program(
+        return engine_compiler.lower_program(
             program.per_core,
-            self._target,
+            _target(self.machine),
             program.num_devices,
             verify_passes=self.options.verify_passes,
         )
@@ -253,11 +266,13 @@ class Client:
         wanted = self.options.dump_passes
         if wanted:
 
-            def write(step: Pass, state: Any) -> None:
+            def write(step: passes.Pass, state: Any) -> None:
                 if step.name in wanted:
-                    files.write(step.name, shown(state))
+                    files.write(step.name, passes.shown(state))
 
-            lower_program(program.per_core, self._target, program.num_devices, watch=write)
+            engine_compiler.lower_program(
+                program.per_core, _target(self.machine), program.num_devices, watch=write
+            )
 
     def load(self, data: bytes, options: Any | None) -> LoadedProgram:
         """Loads a serialized program; ``options`` override the device assignment it was made for.

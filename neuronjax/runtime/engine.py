@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from neuronjax.compiler import lower_program
 from neuronjax.emulate.checks import NO_CHECKS, Checks
 from neuronjax.emulate.core import (
     DataflowOrder,
@@ -26,6 +25,7 @@ from neuronjax.emulate.core import (
     Results,
 )
 from neuronjax.emulate.record import record
+from neuronjax.engine_compiler import lower_program
 from neuronjax.errors import ConfigurationError, SerializationError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TensorSpec

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neuronjax.compiler import CompiledProgram, lower_program
+from neuronjax.compiler import CompiledProgram
+from neuronjax.engine_compiler import lower_program
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.flops import model_flops

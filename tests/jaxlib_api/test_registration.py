@@ -70,6 +70,20 @@ def test_a_process_that_does_not_use_the_platform(
     assert done.stderr == ""
 
 
+HOST_EXECUTOR = """
+import sys
+import jax
+jax.block_until_ready(jax.jit(lambda x: x @ x)(jax.numpy.ones((4, 4))))
+rooms = {"lower", "program", "emulate", "timing", "planning", "profiling", "nki"}
+print([name for name in sys.modules if set(name.split(".")[1:2]) & rooms and "neuronjax" in name])
+"""
+
+
+def test_a_process_that_runs_on_the_host_does_not_wait_for_engines(run_python: RunPython) -> None:
+    done = run_python(HOST_EXECUTOR, {"JAX_PLATFORMS": "neuron"})
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
 def test_the_platform_without_naming_it(run_python: RunPython) -> None:
     done = run_python(USER, UNSET)
     assert done.returncode == 0, done.stderr

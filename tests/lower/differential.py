@@ -17,8 +17,9 @@ import numpy as np
 from jax._src.lib import xla_client
 from jaxlib.xla_client import CompileOptions
 
-from neuronjax.compiler import compile_program, prices_of
+from neuronjax.compiler import compile_program
 from neuronjax.emulate.core import DataflowOrder, Order, run
+from neuronjax.engine_compiler import prices_of
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TOKEN
 from neuronjax.host.client import HostClient

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from neuronjax.compiler import lower_program
+from neuronjax.engine_compiler import lower_program
 from neuronjax.hlo import module as hlo
 from neuronjax.program import text
 from neuronjax.program.program import Target

@@ -19,8 +19,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from models.parameters import Parameters, axis_names_of, merge
 from models.sharding import parameter_shardings
-from neuronjax.compiler import lower_program
 from neuronjax.emulate.core import Order
+from neuronjax.engine_compiler import lower_program
 from neuronjax.host.client import HostClient
 from neuronjax.program.program import Program, Target
 from neuronjax.program.verify import verify

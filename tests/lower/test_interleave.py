@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from neuronjax.compiler import lower_program
 from neuronjax.emulate.core import DataflowOrder, Order
+from neuronjax.engine_compiler import lower_program
 from neuronjax.lower.cores.split import split
 from neuronjax.lower.join.join import join
 from neuronjax.lower.memory.allocate import allocate

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from neuronjax.compiler import lower_program
+from neuronjax.engine_compiler import lower_program
 from neuronjax.program.program import Target
 from neuronjax.program.tensor_engine import TensorTranspose
 from neuronjax.program.verify import verify

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from neuronjax.compiler import lower_program
 from neuronjax.emulate.core import DataflowOrder
+from neuronjax.engine_compiler import lower_program
 from neuronjax.errors import NeuronError
 from neuronjax.program.program import Program, Target
 from neuronjax.program.verify import verify

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from neuronjax.compiler import lower_program, prices_of
+from neuronjax.engine_compiler import lower_program, prices_of
 from neuronjax.errors import FailedPassError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.graph import Graph, Op

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuronjax.compiler import prices_of
 from neuronjax.emulate.core import DataflowOrder, Order
+from neuronjax.engine_compiler import prices_of
 from neuronjax.formats import FORMATS
 from neuronjax.lower.cores.split import split
 from neuronjax.lower.passes import Setting, complete

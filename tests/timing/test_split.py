@@ -8,7 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from neuronjax.compiler import lower_program
+from neuronjax.engine_compiler import lower_program
 from neuronjax.program.program import Kernel, Program, Split, Target
 from neuronjax.program.text import parse
 from neuronjax.program.walk import count_instructions
