@@ -93,9 +93,11 @@ class Compiled:
         return returned, {place: results[name] for place, name in self.written.items()}
 
 
-def compiled(function: Callable[..., Any], call: Call, chip: str) -> Compiled:
+def compiled(
+    function: Callable[..., Any], call: Call, chip: str, grid: tuple[int, ...] = ()
+) -> Compiled:
     """The kernel `function` for a call with arrays of those shapes and dtypes, whose values do not
-    matter.
+    matter; `grid` are its programs, which run on physical cores beside each other.
 
     Raises: those of `Kernel.trace`.
     """
@@ -104,30 +106,63 @@ def compiled(function: Callable[..., Any], call: Call, chip: str) -> Compiled:
         raise KernelError(
             f"{name}: no chip {chip!r} runs kernels; there are {', '.join(KERNEL_CHIPS)}."
         )
-    trace = Trace(function.__code__.co_filename, chip)
+    programs, allowed = math.prod(grid), CHIPS[chip].allowed_lncs
+    if programs not in allowed:
+        raise KernelError(
+            f"{name}{list(grid)}: {programs} programs; a logical core of {chip} has "
+            f"{' or '.join(map(str, allowed))} physical cores. Loop with nl.affine_range."
+        )
+    traces: list[Trace] = []
+    returned = None
+    for number in reversed(range(programs)):
+        trace = Trace(function.__code__.co_filename, chip, grid, number)
+        traces.insert(0, trace)
+        returned = _traced(function, call, trace)
+    buffers = _shared_buffers(name, traces)
+    written = _written(traces)
+    results = {buffer for buffer in buffers if buffer.kind is Kind.RESULT}
+    _check_returned(name, returned, {*written.values(), *results})
+    aliases = tuple(
+        program.Alias(_result_of(argument), argument.name) for argument in written.values()
+    )
+    buffers += [
+        dataclasses.replace(argument, name=_result_of(argument), kind=Kind.RESULT)
+        for argument in written.values()
+    ]
+    declared = {tensor: line for trace in traces for tensor, line in trace.declared.items()}
+    finished, notes = _finished(_Grid(name, traces, tuple(buffers), aliases, declared))
+    names = {position: _result_of(argument) for position, argument in written.items()}
+    return Compiled(finished, returned, declared, names, notes)
+
+
+def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:
+    """What the kernel returns; `trace` has what it does."""
     tensors = [
-        _argument(trace, f"{name}({place})", leaf)
+        _argument(trace, f"{function.__name__}({place})", leaf)
         for place, leaf in zip(call.places, call.leaves, strict=True)
         if is_array(leaf)
     ]
     positional, keywords = call.replaced(tensors)
     token = tracing(trace)
     try:
-        returned = function(*positional, **keywords)
+        return function(*positional, **keywords)
     finally:
         ended(token)
-    written = _written(trace)
-    _check_returned(name, returned, {*written.values(), *_results(trace)})
-    aliases = tuple(
-        program.Alias(_result_of(argument), argument.name) for argument in written.values()
-    )
-    trace.buffers.extend(
-        dataclasses.replace(argument, name=_result_of(argument), kind=Kind.RESULT)
-        for argument in written.values()
-    )
-    finished, notes = _finished(name, trace, aliases)
-    results = {position: _result_of(argument) for position, argument in written.items()}
-    return Compiled(finished, returned, trace.declared, results, notes)
+
+
+def _shared_buffers(name: str, traces: Sequence[Trace]) -> list[Buffer]:
+    """The buffers in HBM of all programs; ``KernelError`` if shared ones differ."""
+    known: dict[str, Buffer] = {}
+    for trace in traces:
+        for buffer in trace.buffers:
+            if not buffer.on_chip and known.setdefault(buffer.name, buffer) != buffer:
+                raise KernelError(
+                    f"{trace.declared[buffer.name]}: program {trace.program} of {name} declares "
+                    f"{buffer.dtype.name}{list(buffer.shape)} in nl.shared_hbm where program 0 "
+                    f"declares {known[buffer.name].dtype.name}{list(known[buffer.name].shape)}; "
+                    "all programs declare the same tensors in the same order."
+                )
+    return list(known.values())
 
 
 def _result_of(argument: Buffer) -> str:
@@ -135,54 +170,100 @@ def _result_of(argument: Buffer) -> str:
     return f"{argument.name}_written"
 
 
-def _results(trace: Trace) -> list[Buffer]:
-    return [buffer for buffer in trace.buffers if buffer.kind is Kind.RESULT]
-
-
-def _written(trace: Trace) -> dict[int, Buffer]:
+def _written(traces: Sequence[Trace]) -> dict[int, Buffer]:
     """Position -> argument, for those that an instruction writes to."""
     targets = {
         access.buffer
+        for trace in traces
         for instruction in trace.instructions
         for access in instruction.writes()
         if isinstance(access, Access)
     }
-    arguments = [buffer for buffer in trace.buffers if buffer.kind is Kind.ARGUMENT]
+    arguments = [buffer for buffer in traces[0].buffers if buffer.kind is Kind.ARGUMENT]
     return {place: buffer for place, buffer in enumerate(arguments) if buffer in targets}
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """All programs of a kernel; `buffers` lie in HBM."""
+
+    name: str
+    traces: Sequence[Trace]
+    buffers: tuple[Buffer, ...]
+    aliases: tuple[program.Alias, ...]
+    declared: Mapping[str, str]
+
+    def written_out(self) -> program.Program:
+        """The program without loops, addresses and semaphores."""
+        return self._program(
+            [
+                self._kernel(
+                    trace,
+                    closed_groups(trace.instructions),
+                    tuple(buffer for buffer in trace.buffers if buffer.on_chip),
+                )
+                for trace in self.traces
+            ]
+        )
+
+    def rolled(self, slots: int) -> tuple[program.Program | None, tuple[str, ...]]:
+        """The same with loops, and what to note; None: no loop is one."""
+        kernels, notes, has_loops = [], {}, False
+        for trace in self.traces:
+            rolling = Rolling(trace, closed_groups(trace.instructions), slots)
+            body = rolling.body()
+            notes.update(dict.fromkeys(rolling.notes))
+            has_loops |= any(isinstance(node, program.Loop) for node in body)
+            kernels.append(self._kernel(trace, body, rolling.buffers(body)))
+        return self._program(kernels) if has_loops else None, tuple(notes)
+
+    def _kernel(
+        self, trace: Trace, nodes: tuple[program.Node, ...], tiles: tuple[Buffer, ...]
+    ) -> program.Kernel:
+        return program.Kernel(
+            name=f"{self.name} {trace.program}" if len(self.traces) > 1 else self.name,
+            body=nodes,
+            buffers=tiles,
+            parts=tuple(program.Part(self.name, sources=(line,)) for line in trace.lines),
+        )
+
+    def _program(self, kernels: Sequence[program.Kernel]) -> program.Program:
+        registers = {register for trace in self.traces for register in trace.registers}
+        split = program.Split(name=self.name, kernels=tuple(kernels))
+        return program.Program(
+            name=self.name,
+            target=program.Target(self.traces[0].chip, len(self.traces)),
+            body=(split,) if len(kernels) > 1 else tuple(kernels),
+            buffers=self.buffers,
+            registers=tuple(sorted(registers, key=lambda register: register.name)),
+            aliases=self.aliases,
+        )
 
 
 _SLOTS = (4, 2, 1)
 """Places for a tile that a round of a loop makes: the most for which there is room."""
 
 
-def _finished(
-    name: str, trace: Trace, aliases: tuple[program.Alias, ...]
-) -> tuple[program.Program, tuple[str, ...]]:
+def _finished(grid: _Grid) -> tuple[program.Program, tuple[str, ...]]:
     """The program with loops if the chip takes it, else without, and notes why."""
-    instructions = closed_groups(trace.instructions)
     notes: tuple[str, ...] = ()
-    for slots in _SLOTS if trace.loops else ():
-        rolling = Rolling(trace, instructions, slots)
-        body = rolling.body()
-        notes = tuple(dict.fromkeys(rolling.notes))
-        if not any(isinstance(node, program.Loop) for node in body):
+    for slots in _SLOTS if any(trace.loops for trace in grid.traces) else ():
+        rolled, notes = grid.rolled(slots)
+        if rolled is None:
             break
         try:
-            finished = synchronise(
-                allocate(_program(name, trace, body, rolling.buffers(body), aliases))
-            )
+            finished = synchronise(allocate(rolled))
         except OnChipMemoryError as error:
-            notes = (f"{name}: loops are written out: {error}",)
+            notes = (f"{grid.name}: loops are written out: {error}",)
             continue
         findings = verify(finished)
         if not findings:
             return finished, notes
-        notes = (f"{name}: loops are written out: {findings[0]}",)
+        notes = (f"{grid.name}: loops are written out: {findings[0]}",)
         break
-    tiles = tuple(buffer for buffer in trace.buffers if buffer.on_chip)
-    with _lines_in_errors(trace.declared):
-        finished = synchronise(allocate(_program(name, trace, instructions, tiles, aliases)))
-    _check(name, finished, trace.declared)
+    with _lines_in_errors(grid.declared):
+        finished = synchronise(allocate(grid.written_out()))
+    _check(grid.name, finished, grid.declared)
     return finished, notes
 
 
@@ -210,30 +291,6 @@ def _check_returned(name: str, returned: Any, results: Set[Buffer]) -> None:
                 f"{name} returns a tensor that it does not write; declare one in nl.shared_hbm, or "
                 "return an argument that it writes to."
             )
-
-
-def _program(
-    name: str,
-    trace: Trace,
-    nodes: tuple[program.Node, ...],
-    tiles: tuple[Buffer, ...],
-    aliases: tuple[program.Alias, ...],
-) -> program.Program:
-    """What was traced, without addresses and semaphores."""
-    body = program.Kernel(
-        name=name,
-        body=nodes,
-        buffers=tiles,
-        parts=tuple(program.Part(name, sources=(line,)) for line in trace.lines),
-    )
-    return program.Program(
-        name=name,
-        target=program.Target(trace.chip),
-        body=(body,),
-        buffers=tuple(b for b in trace.buffers if not b.on_chip),
-        registers=tuple(trace.registers),
-        aliases=aliases,
-    )
 
 
 def _check(name: str, written: program.Program, declared: Mapping[str, str]) -> None:

@@ -42,8 +42,8 @@ NkiValidationError = KernelError
 VirtualRegister = Register
 
 NOT_BUILT: Mapping[str, str] = {
-    "core_barrier": "a kernel has one core here, which has nobody to wait for",
-    "sendrecv": "a kernel has one core here, which has nobody to exchange data with",
+    "core_barrier": "the programs of a grid share nothing but their results",
+    "sendrecv": "the programs of a grid share nothing but their results",
     "NkiInstruction": "calls return nothing here, since the compiler orders the engines",
 }
 """Instruction that raises ``UnsupportedProgramError`` on call -> the reason."""

@@ -28,6 +28,17 @@ class Kernel:
     """A function marked by `jit`."""
 
     function: Callable[..., Any]
+    #: The programs that run beside each other; none: one, on a physical core of its own.
+    grid: tuple[int, ...] = ()
+
+    def __getitem__(self, grid: int | tuple[int, ...]) -> Kernel:
+        """The kernel with so many programs: `kernel[2](x)` runs on the two physical cores of a
+        logical core, which share HBM."""
+        return Kernel(self.function, grid if isinstance(grid, tuple) else (grid,))
+
+    def compile(self, called: Call, chip: str) -> Compiled:
+        """The program for a call. Raises as `trace` does."""
+        return compiled(self.function, called, chip, self.grid)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Its results for JAX arrays, within `jax.jit` or not: the emulator computes them when the
@@ -40,7 +51,7 @@ class Kernel:
         if is_tracing():
             return self.function(*arguments, **keywords)
         called = call(self.function, arguments, keywords)
-        traced = compiled(self.function, called, _CHIP)
+        traced = self.compile(called, _CHIP)
         for position in traced.unreturned():
             raise KernelError(
                 f"{self.function.__name__} writes to {_place(called, position)} and does not "
@@ -69,7 +80,7 @@ class Kernel:
           KernelError: the kernel has other parameters, or the chip would refuse an instruction.
           SbufOverflowError, PsumOverflowError: its tiles do not fit.
         """
-        return compiled(self.function, call(self.function, arguments, keywords), chip)
+        return self.compile(call(self.function, arguments, keywords), chip)
 
 
 def _place(called: Call, position: int) -> str:
@@ -95,7 +106,7 @@ def simulate(
 
     def simulated(*arguments: Any, **keywords: Any) -> Any:
         called = call(kernel.function, arguments, keywords)
-        traced = compiled(kernel.function, called, chip)
+        traced = kernel.compile(called, chip)
         arrays = called.arrays
         for position in traced.written:
             array = arrays[position]
@@ -118,6 +129,6 @@ def benchmark(kernel: Kernel, chip: str = _CHIP) -> Callable[..., Timeline]:
 
     def timed(*arguments: Any, **keywords: Any) -> Timeline:
         called = call(kernel.function, arguments, keywords)
-        return schedule(compiled(kernel.function, called, chip).program)
+        return schedule(kernel.compile(called, chip).program)
 
     return timed

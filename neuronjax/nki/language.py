@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from neuronjax.nki import elementwise, reductions, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
@@ -15,6 +18,7 @@ from neuronjax.nki.loops import loop_range
 from neuronjax.nki.refusal import refusing, unknown
 from neuronjax.nki.tensor import DynamicSlice, Tensor
 from neuronjax.nki.tile_size import TileSize
+from neuronjax.nki.trace import current
 from neuronjax.program.element_types import ElementType, element_type_named
 from neuronjax.program.operand import Register
 
@@ -56,8 +60,7 @@ REMOVED: Mapping[str, str] = {
     "par_dim": "give the size alone: dimension 0 of a tile is the partition",
     "static_cast": "use nl.copy with a dtype",
     "loop_reduce": "update a tile within the loop",
-    "spmd_dim": "call the kernel without a grid",
-    "nc": "call the kernel without a grid",
+    "spmd_dim": "call the kernel with the number of physical cores, as in kernel[2]",
 }
 """Name of older versions of NKI -> what to write instead."""
 
@@ -93,19 +96,27 @@ def ds(start: int | Register, size: int) -> slice | DynamicSlice:
     return slice(start, start + size)
 
 
+def nc(cores: int) -> int:
+    """So many physical cores, as the grid of a kernel: `kernel[nl.nc(2)]`."""
+    return cores
+
+
 def program_id(axis: int = 0) -> int:
-    """The place of the program in its grid: 0, as a kernel has one core here."""
-    return 0
+    """The place of the program in its grid, along an axis: 0 without a grid."""
+    trace = current()
+    return int(np.unravel_index(trace.program, trace.grid)[axis]) if trace.grid else 0
 
 
-def num_programs(axes: Any = 0) -> int:
-    """The programs of the grid: 1."""
-    return 1
+def num_programs(axes: int | Sequence[int] = 0) -> int:
+    """The programs of the grid along axes: 1 without a grid."""
+    grid = current().grid
+    chosen = (axes,) if isinstance(axes, int) else axes
+    return math.prod(grid[axis] for axis in chosen) if grid else 1
 
 
 def program_ndim() -> int:
-    """The dimensions of the grid: 0, as there is none."""
-    return 0
+    """The dimensions of the grid: 0 if there is none."""
+    return len(current().grid)
 
 
 def no_reorder() -> contextlib.AbstractContextManager[None]:

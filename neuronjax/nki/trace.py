@@ -12,6 +12,9 @@ from neuronjax.program.element_types import ElementType
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Memory, Register
 
+SHARED = (Kind.ARGUMENT, Kind.RESULT)
+"""The kinds of buffers that all programs of a grid share."""
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -43,6 +46,10 @@ class Trace:
 
     file: str
     chip: str
+    #: The programs of the grid; none: the kernel is called without a grid.
+    grid: tuple[int, ...] = ()
+    #: The number of the program that is traced.
+    program: int = 0
     buffers: list[Buffer] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -60,8 +67,15 @@ class Trace:
         kind: Kind,
         data: bytes | None = None,
     ) -> Buffer:
-        """A new buffer; `data` are the bytes of a constant."""
+        """A new buffer; `data` are the bytes of a constant.
+
+        Programs of a grid share arguments and results: the same name means the same tensor.
+        """
         name = f"{kind.value}{len(self.buffers)}"
+        if kind in SHARED:
+            name = f"{kind.value}{sum(buffer.kind is kind for buffer in self.buffers)}"
+        elif self.program:
+            name = f"{name}_{self.program}"
         buffer = Buffer(name=name, memory=memory, dtype=dtype, shape=shape, kind=kind, data=data)
         self.buffers.append(buffer)
         if kind is not Kind.ARGUMENT:

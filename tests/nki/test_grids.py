@@ -1,0 +1,99 @@
+"""Kernels whose programs run on the two physical cores of a logical core."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from neuronjax import nki
+from neuronjax.emulate import core
+from neuronjax.errors import KernelError
+from neuronjax.nki import isa as nisa
+from neuronjax.nki import language as nl
+from neuronjax.nki.tensor import Tensor
+from tests.nki.kernels import loaded
+
+X = np.random.default_rng(0).standard_normal((1024, 64), np.float32)
+ORDERS = [
+    None, core.DataflowOrder(seed=1), core.DataflowOrder(seed=2, adversarial=True),
+]  # fmt: skip
+
+
+@nki.jit
+def shared_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Every program does its part of the rows, and writes its number."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    who = nl.ndarray((nl.num_programs(), 1), nl.int32, buffer=nl.shared_hbm)
+    kept = nl.ndarray((128, x.shape[1]), x.dtype, buffer=nl.private_hbm)
+    tiles = x.shape[0] // 128 // nl.num_programs()
+    for tile in nl.affine_range(tiles):
+        place = nl.ds(128 * (tile + tiles * nl.program_id(0)), 128)
+        result = loaded(x[place])
+        nisa.tensor_scalar(result, result, nl.multiply, 2.0 + nl.program_id(0))
+        nisa.dma_copy(kept, result)
+        nisa.dma_copy(out[place], loaded(kept))
+    nisa.dma_copy(who[nl.ds(nl.program_id(0), 1)], nl.full((1, 1), nl.program_id(0), nl.int32))
+    return out, who
+
+
+GRIDS = {"none": (), "1": 1, "2": 2, "tuple": (2,), "nc": nl.nc(2), "two dimensions": (2, 1)}
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=["program", "dataflow", "adversarial"])
+@pytest.mark.parametrize("grid", GRIDS)
+def test_programs_share_the_work(grid: str, order: core.Order | None) -> None:
+    kernel = shared_rows[GRIDS[grid]] if GRIDS[grid] else shared_rows
+    out, who = nki.simulate(kernel, order)(X)
+    programs = int(np.prod(GRIDS[grid] or 1))
+    factors = np.repeat(2 + np.arange(programs), 1024 // programs)[:, None]
+    np.testing.assert_array_equal(out, X * factors.astype(np.float32))
+    np.testing.assert_array_equal(who, np.arange(programs)[:, None])
+
+
+def test_two_cores_are_faster_and_run_within_jit() -> None:
+    alone, both = (nki.benchmark(shared_rows[cores])(X).total_ns for cores in (1, 2))
+    assert both < 0.8 * alone
+    out, _ = jax.jit(shared_rows[2])(X)
+    np.testing.assert_array_equal(out[:512], 2 * X[:512])
+
+
+@nki.jit
+def overlapping(x: Tensor) -> Tensor:
+    out = nl.ndarray((128, x.shape[1]), x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, loaded(x[:128]))
+    return out
+
+
+@nki.jit
+def differing(x: Tensor) -> Tensor:
+    return nl.ndarray((128, 1 + nl.program_id(0)), x.dtype, buffer=nl.shared_hbm)
+
+
+def test_what_programs_of_a_grid_must_not_do() -> None:
+    with pytest.raises(KernelError, match="touch the same elements of HBM"):
+        nki.simulate(overlapping[2])(X)
+    with pytest.raises(KernelError, match=r"test_grids.py:\d+: program 1 .*declare the same"):
+        nki.simulate(differing[2])(X)
+    with pytest.raises(KernelError, match=r"overlapping\[16\]: 16 programs.*has 1 or 2 physical"):
+        nki.simulate(overlapping[16])(X)
+    with pytest.raises(KernelError, match="trainium1 has 1 physical cores"):
+        nki.simulate(overlapping[2], chip="trainium1")(X)
+
+
+@nki.jit
+def rows_named_by_registers(x: Tensor, starts: Tensor) -> Tensor:
+    """Every program reads rows from its own entry of `starts` on."""
+    out = nl.ndarray((256, x.shape[1]), x.dtype, buffer=nl.shared_hbm)
+    register = nisa.register_alloc()
+    nisa.register_load(register, loaded(starts[nl.ds(nl.program_id(0), 1)]))
+    rows = loaded(x[nl.ds(register, 128)])
+    nisa.dma_copy(out[nl.ds(128 * nl.program_id(0), 128)], rows)
+    return out
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=["program", "dataflow", "adversarial"])
+def test_every_program_has_its_registers(order: core.Order | None) -> None:
+    starts = np.array([[300], [7]], np.int32)
+    result = nki.simulate(rows_named_by_registers[2], order)(X, starts)
+    np.testing.assert_array_equal(result, np.concatenate([X[300:428], X[7:135]]))
