@@ -30,6 +30,7 @@ from neuronjax.lower.chain.tile_program import (
     simplified,
 )
 from neuronjax.lower.chain.tiles import TileEmitter
+from neuronjax.lower.chain.turned import turn_of, write_turned
 from neuronjax.lower.group.absorb import absorbed
 from neuronjax.lower.group.attention_groups import merged
 from neuronjax.lower.group.fuse import Fusion, Group
@@ -335,8 +336,12 @@ class Scope:
         """A kernel that moves elements from one view to another, in the order of the target."""
         order = sorted(range(len(target.shape)), key=lambda axis: -abs(target.strides[axis]))
         source, target = source.transposed(order), target.transposed(order)
+        turn = turn_of(source, target, self.unit.target.core)
 
         def write(builder: KernelBuilder, views: list[View], _: list[Buffer]) -> None:
+            if turn is not None:
+                write_turned(builder, turn, *views)
+                return
             builder.emit(DmaCopy(dst=views[1].access(), src=views[0].access()))
 
         self.kernel("copy", [op] if op else [], ("copy",), [source, target], [], write)
