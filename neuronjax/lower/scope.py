@@ -156,6 +156,8 @@ class Scope:
     #: Values that lie within their padding -> both; what has no padding yet, with its number.
     framed: dict[Value, View] = field(default_factory=dict)
     unfilled: list[tuple[View, float]] = field(default_factory=list)
+    #: Values with the order of dimensions in which a copy of them lies.
+    turned: dict[tuple[Value, tuple[int, ...]], View] = field(default_factory=dict)
     _groups: list[Group] = field(default_factory=list)
     #: Number of the group that is being lowered.
     current: int = -1
@@ -279,6 +281,29 @@ class Scope:
         buffer = self.new(value, "copy")
         self.copy(view, whole_view(buffer, value.shape))
         return buffer
+
+    def straight(self, value: Value, axes: Sequence[int | None]) -> View:
+        """A value in the order in which a chain walks it: copied, if it is turned block by block.
+
+        `axes` has the dimension of the chain's domain for each of its own.
+        """
+        view = self.view(value)
+        ranks = [-1 if axis is None else axis for axis in axes]
+        order = tuple(sorted(range(len(axes)), key=ranks.__getitem__))
+        if (value, order) in self.turned:
+            return self.turned[value, order]
+        shape = tuple(view.shape[d] for d in order)
+        stands = replace(view.buffer, shape=shape)
+        if (
+            turn_of(view.transposed(order), whole_view(stands, shape), self.unit.target.core)
+            is None
+        ):
+            return view
+        target = whole_view(self.scratch(shape, view.buffer.dtype, "turned"), shape)
+        target = target.transposed([order.index(d) for d in range(len(order))])
+        self.copy(view, target)
+        self.turned[value, order] = target
+        return target
 
     def new(self, value: Value, stem: str = "v") -> Buffer:
         """A buffer for a value that this scope owns."""
@@ -628,7 +653,8 @@ class _Chain:
                 way[axis] = placed[dim]
         key = (base, tuple(way))
         if key not in self.references:
-            view = self.scope.view(base)
+            is_plain = not self.given and not self.group.reduced
+            view = self.scope.straight(base, way) if is_plain else self.scope.view(base)
             strides = self._strides(view, way)
             self.references[key] = Reference(len(self.inputs), is_input=True)
             self.inputs.append(

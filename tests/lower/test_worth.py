@@ -80,6 +80,15 @@ PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
         lambda t, i: t[:12, :1] * (i + i[::-1]),
         (((257, 12), "float32"), ((65_536,), "int32")),
     ),
+    "a turned tensor": (lambda x: x.T, lambda x: x + 1, (((1000, 1100), "float32"),)),
+    "channels first": (
+        lambda x: jax.nn.relu(x.transpose(0, 3, 1, 2)), lambda x: (x + 1, x + 2),
+        (((4, 56, 56, 64), "bfloat16"),),
+    ),
+    "a turned tensor added": (
+        lambda x, y: x + y.T, lambda x, y: (x + 1, y + 1),
+        (((1024, 1024), "float32"), ((1024, 1024), "float32")),
+    ),
     "counting": (
         lambda i: jnp.bincount(i, length=64),
         lambda i: (i[None] == jnp.arange(64)[:, None]).sum(1),
