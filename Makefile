@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train generate serve test parity lint docs bench suite ecosystem fuzz interruptions presets soak clean
+.PHONY: train generate serve test parity lint docs bench suite ecosystem nki-suite fuzz interruptions presets soak clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -58,6 +58,13 @@ ecosystem: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[dev,ecosystem]"
 	$(BIN)/python -m tests.conformance.ecosystem --sources=$(SOURCES) --fetch --write_scoreboard \
 	  $(SUITE_FLAGS)
+
+# The tests of nki-library's kernels (hours): make nki-suite NKI_LIBRARY=<checkout>
+# NKI_PYTHON is an interpreter with torch and the packages that these tests need.
+NKI_PYTHON ?= $(BIN)/python
+nki-suite: $(STAMP)
+	$(BIN)/python -m tests.conformance.nki_library --library=$(NKI_LIBRARY) \
+	  --python=$(NKI_PYTHON) --write_scoreboard $(SUITE_FLAGS)
 
 # Random JAX programs, engines against the host (hours; goes on where it was interrupted).
 fuzz: $(STAMP)

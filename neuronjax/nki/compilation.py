@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,8 @@ from neuronjax.nki.trace import Trace, ended, tracing
 from neuronjax.program import program
 from neuronjax.program.element_types import element_type_named
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
-from neuronjax.program.verify import verify
+from neuronjax.program.rules.cores import written_once
+from neuronjax.program.verify import Finding, verify
 from neuronjax.program.walk import instructions
 
 KERNEL_CHIPS = tuple(name for name, chip in CHIPS.items() if chip.core.is_published)
@@ -256,15 +257,30 @@ def _finished(grid: _Grid) -> tuple[program.Program, tuple[str, ...]]:
         except OnChipMemoryError as error:
             notes = (f"{grid.name}: loops are written out: {error}",)
             continue
-        findings = verify(finished)
+        findings = _refused(verify(finished))
         if not findings:
-            return finished, notes
+            return finished, (*notes, *_raced(grid.name, finished))
         notes = (f"{grid.name}: loops are written out: {findings[0]}",)
         break
     with _lines_in_errors(grid.declared):
         finished = synchronise(allocate(grid.written_out()))
     _check(grid.name, finished, grid.declared)
-    return finished, notes
+    return finished, (*notes, *_raced(grid.name, finished))
+
+
+def _refused(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings without races that end in the same way if both cores write equal values."""
+    return [finding for finding in findings if finding.rule != _RACE]
+
+
+def _raced(name: str, finished: program.Program) -> Iterator[str]:
+    """Notes of such races."""
+    if len(finished.body) == 1 and isinstance(finished.body[0], program.Split):
+        for violation in written_once(finished):
+            yield f"{name}: {violation.actual}; results depend on their order unless values agree."
+
+
+_RACE = "written once"
 
 
 def _argument(trace: Trace, place: str, value: Any) -> Tensor:
@@ -295,7 +311,7 @@ def _check_returned(name: str, returned: Any, results: Set[Buffer]) -> None:
 
 def _check(name: str, written: program.Program, declared: Mapping[str, str]) -> None:
     """Raises ``KernelError`` with what the chip would refuse, by the kernel's lines."""
-    findings = verify(written)
+    findings = _refused(verify(written))
     if findings:
         lines = {**_by_path(written), **declared}
         shown = [f"  {_with_lines(str(finding), lines)}" for finding in findings[:_MOST_FINDINGS]]

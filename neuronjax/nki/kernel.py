@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,12 @@ class Kernel:
     function: Callable[..., Any]
     #: The programs that run beside each other; none: one, on a physical core of its own.
     grid: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in functools.WRAPPER_ASSIGNMENTS:
+            if hasattr(self.function, name):
+                object.__setattr__(self, name, getattr(self.function, name))
+        object.__setattr__(self, "__wrapped__", self.function)
 
     def __getitem__(self, grid: int | tuple[int, ...]) -> Kernel:
         """The kernel with so many programs: `kernel[2](x)` runs on the two physical cores of a

@@ -112,6 +112,7 @@ RULES: tuple[Rule, ...] = (
         "Copy to HBM, or use one collective for each tensor.",
     ),
     Rule("cores apart", cores.apart, _LNC, "Put one after the other."),
+    Rule("written once", cores.written_once, _LNC, "Put one after the other."),
     Rule("cores alone", cores.alone, _LNC, "Use another kernel, or HBM."),
     Rule("cores' registers", cores.registers, _LNC, "Set it in all of the kernels."),
     Rule("uninitialised", dataflow.uninitialised, "NKI simulator guide", "Write it, or memset."),

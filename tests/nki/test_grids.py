@@ -8,7 +8,7 @@ import pytest
 
 from neuronjax import nki
 from neuronjax.emulate import core
-from neuronjax.errors import KernelError
+from neuronjax.errors import KernelError, RaceError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
@@ -66,19 +66,38 @@ def overlapping(x: Tensor) -> Tensor:
 
 
 @nki.jit
+def exchanged(x: Tensor) -> Tensor:
+    """Every program reads what the other one writes, and nobody waits."""
+    out = nl.ndarray((256, x.shape[1]), x.dtype, buffer=nl.shared_hbm)
+    rows = [nl.ds(128 * number, 128) for number in (nl.program_id(0), 1 - nl.program_id(0))]
+    nisa.dma_copy(out[rows[0]], loaded(x[:128]))
+    loaded(out[rows[1]])
+    return out
+
+
+@nki.jit
 def differing(x: Tensor) -> Tensor:
     return nl.ndarray((128, 1 + nl.program_id(0)), x.dtype, buffer=nl.shared_hbm)
 
 
 def test_what_programs_of_a_grid_must_not_do() -> None:
     with pytest.raises(KernelError, match="touch the same elements of HBM"):
-        nki.simulate(overlapping[2])(X)
+        nki.simulate(exchanged[2])(X)
     with pytest.raises(KernelError, match=r"test_grids.py:\d+: program 1 .*declare the same"):
         nki.simulate(differing[2])(X)
     with pytest.raises(KernelError, match=r"overlapping\[16\]: 16 programs.*has 1 or 2 physical"):
         nki.simulate(overlapping[16])(X)
     with pytest.raises(KernelError, match="trainium1 has 1 physical cores"):
         nki.simulate(overlapping[2], chip="trainium1")(X)
+
+
+def test_programs_that_write_the_same_elements() -> None:
+    """A race that the compiler does not refuse: a note says so, and engines' orders report it."""
+    (note,) = overlapping[2].trace(X).notes
+    assert "write the same elements of HBM" in note
+    np.testing.assert_array_equal(nki.simulate(overlapping[2])(X), X[:128])
+    with pytest.raises(RaceError, match=r"test_grids.py:\d+"):
+        nki.simulate(overlapping[2], core.DataflowOrder(seed=1))(X)
 
 
 @nki.jit

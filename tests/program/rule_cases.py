@@ -112,6 +112,12 @@ def halves(*copied: str) -> str:
     return split(*(f"loop i in 8 {{ dma_copy dst=%y[{each}] src=%x[0; 1:8] }}" for each in copied))
 
 
+def beside(start: str) -> str:
+    """Kernels beside each other: the second one reads from `start` on what the first may write."""
+    copies = (("0", "%x[0; 1:8]"), ("8", f"%y[{start}; 1:8]"))
+    return split(*(f"dma_copy dst=%y[{to}; 1:8] src={source}" for to, source in copies))
+
+
 TILE = "sbuf %t : float32[1, 1]\n"
 ON_TILE = "memset dst=%t[0] value=#0"
 RESIDENT = "sbuf %o : float32[1, 1] @9000\n"
@@ -136,10 +142,11 @@ CASES = [
          bad_outer="sbuf %o : float32[1, 1] result"),
     Case("splits", "", "", lnc=2, bad_lnc=1, good_outer=halves("16*i; 1:8", "16*i + 8; 1:8"),
          bad_outer=halves("16*i; 1:8", "16*i + 8; 1:8")),
-    Case("cores apart", "", "", lnc=2, good_outer=halves("16*i; 1:8", "16*i + 8; 1:8"),
+    Case("written once", "", "", lnc=2, good_outer=halves("16*i; 1:8", "16*i + 8; 1:8"),
          bad_outer=halves("16*i; 1:8", "16*i + 119; 1:8")),
-    Case("cores apart", "", "", lnc=2, good_outer=halves("512*i; 1:8", "512*i + 4096; 1:8"),
+    Case("written once", "", "", lnc=2, good_outer=halves("512*i; 1:8", "512*i + 4096; 1:8"),
          bad_outer=halves("512*i; 1:8", "512*i + 3584; 1:8")),
+    Case("cores apart", "", "", lnc=2, good_outer=beside("16"), bad_outer=beside("7")),
     Case("cores alone", "", "", lnc=2, good_outer=split(f"{TILE}{ON_TILE}", f"{TILE}{ON_TILE}"),
          bad_outer=split(f"{TILE}{ON_TILE}", "host dsts=() srcs=() function=\"f\"")),
     Case("cores alone", "", "", lnc=2,

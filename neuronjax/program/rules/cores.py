@@ -5,15 +5,15 @@ Source: Neuron docs, "Logical NeuronCore": cores share HBM, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 
 from neuronjax.program.collective import CollectiveInstruction
-from neuronjax.program.conflicts import conflicts, touches
+from neuronjax.program.conflicts import Touch, conflicts, touches
 from neuronjax.program.control import Host
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Register
-from neuronjax.program.program import Program, Split
+from neuronjax.program.program import Kernel, Program, Split
 from neuronjax.program.rules.site import Violation
 from neuronjax.program.walk import Place, instructions, walk
 
@@ -34,17 +34,49 @@ def _splits(program: Program) -> Iterator[tuple[Place, Split]]:
 
 
 def apart(program: Program) -> Iterator[Violation]:
-    """Concurrent kernels write nothing in HBM that another one touches.
+    """Concurrent kernels write nothing in HBM that another one reads.
 
     The rule is silent about accesses that depend on registers or indices.
     """
+    for place, first, second, meets in _pairs(program):
+        mine, theirs = touches(first.body), touches(second.body)
+        if meets(_written(mine), _read(theirs)) or meets(_read(mine), _written(theirs)):
+            actual = f"{first.name} and {second.name} touch the same elements of HBM"
+            yield Violation(place.path, actual, "elements of their own")
+
+
+def written_once(program: Program) -> Iterator[Violation]:
+    """Concurrent kernels write no element of HBM that another one writes.
+
+    The rule is silent about accesses that depend on registers or indices.
+    """
+    for place, first, second, meets in _pairs(program):
+        if meets(_written(touches(first.body)), _written(touches(second.body))):
+            actual = f"{first.name} and {second.name} write the same elements of HBM"
+            yield Violation(place.path, actual, "elements of their own")
+
+
+_Meets = Callable[[list[Touch], list[Touch]], bool | None]
+
+
+def _pairs(program: Program) -> Iterator[tuple[Place, Kernel, Kernel, _Meets]]:
+    """Pairs of concurrent kernels, and whether touches of one conflict with those of the other."""
     roots = {alias.buffer: alias.of for alias in program.aliases}
+
+    def meets(mine: list[Touch], theirs: list[Touch]) -> bool | None:
+        return conflicts(mine, theirs, lambda a, b: _root(a, roots) == _root(b, roots))
+
     for place, node in _splits(program):
-        touched = [(kernel.name, touches(kernel.body)) for kernel in node.kernels]
-        for (first, mine), (second, theirs) in combinations(touched, 2):
-            if conflicts(mine, theirs, lambda a, b: _root(a, roots) == _root(b, roots)):
-                actual = f"{first} and {second} touch the same elements of HBM"
-                yield Violation(place.path, actual, "elements of their own")
+        for first, second in combinations(node.kernels, 2):
+            yield place, first, second, meets
+
+
+def _written(touched: list[Touch]) -> list[Touch]:
+    return [touch for touch in touched if touch.is_write]
+
+
+def _read(touched: list[Touch]) -> list[Touch]:
+    return [touch for touch in touched if not touch.is_write]
 
 
 def _root(buffer: Buffer, roots: dict[str, str]) -> str:

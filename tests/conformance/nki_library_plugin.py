@@ -1,0 +1,128 @@
+"""A pytest plugin: what the tests of nki-library import, as modules of this project.
+
+Their simulation harness imports a simulator as `nki_cpu_simulator`, and number formats as
+`neuron_dtypes`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+from unittest.mock import MagicMock
+
+import ml_dtypes
+import numpy as np
+
+import neuronjax.nki as nki
+from neuronjax.emulate.core import DataflowOrder, Order
+from neuronjax.nki import collectives, constants, isa, language
+
+ORDER = "NKI_LIBRARY_ORDER"
+"""The variable with the order: `program` or `adversarial`."""
+_CHIPS = {"gen2": "trainium1", "gen3": "trainium2", "gen4": "trainium3"}
+
+
+_ABSENT: Mapping[str, tuple[str, ...]] = {
+    "scripts": (),
+    "scripts.remote_lock_scripts": ("LockResult", "LockStatus"),
+    "perf_analysis_private": ("analyze_trace",),
+}
+"""Modules of `test.utils` for machines with chips, which the public repository does not have."""
+
+
+_PACKED = {
+    "float8_e4m3fn_x4": np.uint32,
+    "float8_e5m2_x4": np.uint32,
+    "float4_e2m1fn_x4": np.uint16,
+}
+"""Formats of four numbers in a word -> the word."""
+
+
+class _Simulated:
+    """`nki.cpu_simulate(kernel)[cores](**inputs)`."""
+
+    def __init__(self, kernel: Any, cores: int = 1) -> None:
+        self.kernel, self.cores = kernel, cores
+
+    def __getitem__(self, cores: int) -> _Simulated:
+        return _Simulated(self.kernel, cores)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        kernel = self.kernel if isinstance(self.kernel, nki.Kernel) else nki.jit(self.kernel)
+        order: Order | None = None
+        if os.environ.get(ORDER) == "adversarial":
+            order = DataflowOrder(seed=1, adversarial=True)
+        chip = _CHIPS[os.environ.get("NKI_NC_VERSION", "gen3")]
+        return nki.simulate(kernel[self.cores], order, chip)(*arguments, **keywords)
+
+
+def _module(name: str, source: ModuleType | None = None, **names: Any) -> ModuleType:
+    """A module called `name` with the names of another one, and these."""
+    module = ModuleType(name)
+    if source is not None:
+        module.__dict__.update(
+            {key: value for key, value in vars(source).items() if not key.startswith("__")}
+        )
+        if hasattr(source, "__getattr__"):
+            module.__dict__["__getattr__"] = source.__getattr__
+    module.__dict__.update(names)
+    module.__path__ = []
+    sys.modules[name] = module
+    return module
+
+
+def _jit(function: Any = None, **options: Any) -> Any:
+    """`nki.jit`, also with options, which are for compilers."""
+    return _jit if function is None else nki.jit(function)
+
+
+def static_cast(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """The array in another number format."""
+    return np.asarray(array).astype(dtype)
+
+
+def is_float_type(dtype: Any) -> bool:
+    """Whether a number format has a fraction."""
+    kind = np.dtype(dtype)
+    return kind.kind == "f" or hasattr(ml_dtypes, kind.name)
+
+
+def _install() -> None:
+    typing = ModuleType("typing")
+    parts = {
+        "language": language,
+        "isa": isa,
+        "collectives": collectives,
+        "isa.constants": constants,
+        "typing": typing,
+        "compiler": ModuleType("compiler"),
+        "tensor": ModuleType("tensor"),
+        "builtin": ModuleType("builtin"),
+        "language.dtypes": language,
+    }
+    root = {"cpu_simulate": _Simulated, "dtype": np.dtype, "jit": _jit}
+    for prefix in ("nki_cpu_simulator.nki", "nki", "neuronxcc.nki"):
+        _module(prefix, nki, **root)
+        for name, part in parts.items():
+            extra = {"tensor": Any, "mutable_tensor": Any} if name == "typing" else {}
+            made = _module(f"{prefix}.{name}", part, **extra)
+            parent, _, last = f"{prefix}.{name}".rpartition(".")
+            setattr(sys.modules[parent], last, made)
+    for package in ("nki_cpu_simulator", "neuronxcc"):
+        _module(package, nki=sys.modules[f"{package}.nki"])
+    for name, names in _ABSENT.items():
+        _module(f"test.utils.{name}", **{key: MagicMock() for key in names})
+    formats = {name: getattr(ml_dtypes, name) for name in dir(ml_dtypes) if "float" in name}
+    formats |= _PACKED
+    _module("neuron_dtypes", static_cast=static_cast, is_float_type=is_float_type, **formats)
+
+
+_install()
+
+
+def pytest_collection_finish() -> None:
+    """The harness asks for a kernel that only a compilation makes."""
+    sys.modules["test.utils.test_orchestrator"].Orchestrator._compiled_kernel = None  # type: ignore[attr-defined]
