@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.hlo.location import scope, source_line
+from neuronjax.hlo.location import common_scope, layer, scope, source_line
 from neuronjax.hlo.module import (
     CONVERSION,
     ELEMENT_TYPES,
     TOKEN,
     TensorSpec,
     main_function,
+    name_of,
     tensor_spec,
 )
 from neuronjax.jaxlib_api.mlir import PassManager, ir, stablehlo
@@ -63,7 +64,7 @@ class Op:
     source: str
     #: The MLIR operation; valid as long as its module.
     mlir: Any = field(repr=False)
-    #: The user's name scopes about it, such as ``block_3/attention``.
+    #: The user's name scopes about it, such as ``block_3/attention``, or else the modules.
     scope: str = ""
 
     @property
@@ -118,12 +119,15 @@ def read(module: ir.Module) -> Graph:
         for op in module.body.operations
         if op.operation.name == "func.func"
     }
-    return _Reader(functions).graph(main_function(module).entry_block, {})
+    program = name_of(module).removeprefix("jit_")
+    return _Reader(functions, program).graph(main_function(module).entry_block, {})
 
 
 @dataclass
 class _Reader:
     functions: dict[str, Any]
+    #: The name of the jitted function.
+    program: str
     #: Scopes about the calls that lead here.
     scopes: tuple[str, ...] = ()
 
@@ -180,6 +184,7 @@ class _Reader:
         if "called_computations" in operation.attributes:
             names = attribute_value(operation.attributes["called_computations"])
             regions += [self.functions[name] for name in names]
+        named = "/".join(filter(None, (*self.scopes, scope(operation))))
         op = Op(
             name=operation.name.removeprefix("stablehlo."),
             operands=operands,
@@ -188,13 +193,25 @@ class _Reader:
             regions=tuple(self.graph(block, known) for block in regions),
             source=source_line(operation),
             mlir=operation,
-            scope="/".join(filter(None, (*self.scopes, scope(operation)))),
+            scope=named or layer(operation, self.program),
         )
+        if op.name == "while":
+            _scope_loop(op)
         for value in op.results:
             value.producer = op
         if op.name in _MODERN:
             op.name, op.attributes = _MODERN[op.name](op)
         return op
+
+
+def _scope_loop(loop: Op) -> None:
+    """Gives a loop, and what it does for itself, the scope that all of its body shares."""
+    within = [op for region in loop.regions for op in region.operations]
+    shared = common_scope(op.scope for op in within)
+    for op in within:
+        if not op.scope and op.source == loop.source:
+            op.scope = shared
+    loop.scope = loop.scope or shared
 
 
 def result_types(operation: Any) -> list[Any]:

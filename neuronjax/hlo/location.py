@@ -29,6 +29,7 @@ _STRING = r'"((?:[^"\\]|\\.)*)"'
 _FRAME = re.compile(rf"(?:{_STRING}\()?{_STRING}:(\d+):\d+")
 _NAME = re.compile(r'loc\("(?:[^"/]*:"\(")?((?:[^"\\]|\\.)*)"')
 _TRANSFORMED = re.compile(r"(\w+)\((.*)\)")
+_MODULE = re.compile(r"(?:.*\.)?(\w+)\.__call__(?:\..*)?")
 _BRANCH = re.compile(r"branch_\d+_fun")
 _FUNCTIONS = frozenset({
     "jit", "pjit", "pmap", "shard_map", "closed_call", "core_call", "checkpoint", "remat",
@@ -52,13 +53,17 @@ class Frame:
     @property
     def is_library(self) -> bool:
         """Whether it belongs to JAX, a library on top of it, or Python."""
-        installed = _INSTALLED.search(self.file)
-        if installed:
-            return installed[1] in LIBRARIES
-        return self.file.startswith(_OWN)
+        package = _package(self)
+        return package in LIBRARIES if package else self.file.startswith(_OWN)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+def _package(frame: Frame) -> str:
+    """The installed package that a frame belongs to; empty if it belongs to none."""
+    installed = _INSTALLED.search(frame.file)
+    return installed[1] if installed else ""
 
 
 def frames(op: Any) -> Iterator[Frame]:
@@ -95,6 +100,36 @@ def scope(op: Any) -> str:
     return "/".join(filter(None, map(_scope, _name(op).split("/")[:-1])))
 
 
+def layer(op: Any, program: str) -> str:
+    """The modules that were being called when an op was traced, such as ``Decoder/Block/Linear``.
+
+    They are the classes whose ``__call__`` is on the stack, outermost first: NNX modules name no
+    scopes. Outside modules they are the user's functions, and ``optax`` for what it computes. The
+    jitted function and what called it are left out; empty if nothing is left. `program` is that
+    function's name, for ops whose path begins in a function that it calls.
+    """
+    stack = [*frames(op)]
+    called = [frame.function.rpartition(".")[2] for frame in stack]
+    path = _TRANSFORMED.fullmatch(_name(op).split("/")[0])
+    jitted = path[2] if path else program
+    is_traced = path is None or jitted in called  # else JAX jitted a function of its own
+    if jitted in called:
+        stack = stack[: called.index(jitted)]
+    stack.reverse()
+    names = [match[1] for frame in stack if (match := _MODULE.fullmatch(frame.function))]
+    if is_traced and not names:
+        names = [*filter(None, map(_function, stack))]
+    return "/".join(name for name, _ in itertools.groupby(names))
+
+
+def _function(frame: Frame) -> str:
+    """How a frame outside modules is called in a path of layers; empty if it is left out."""
+    if frame.is_library:
+        return "optax" if _package(frame) == "optax" else ""
+    name = frame.function.rpartition(".")[2]
+    return "" if name.startswith("<") else name
+
+
 def inlined(op: Any, call: Any) -> ir.Location:
     """The location of an op of a called function where it takes the place of the call."""
     name = "/".join(filter(None, (_name(call), _name(op))))
@@ -113,7 +148,8 @@ def _scope(part: str) -> str:
     inner = _TRANSFORMED.fullmatch(part)
     if inner:
         return "" if inner[1] in _FUNCTIONS else _scope(inner[2])
-    return "" if part in _FUNCTIONS or _BRANCH.fullmatch(part) else part
+    is_einsum = "->" in part
+    return "" if part in _FUNCTIONS or is_einsum or _BRANCH.fullmatch(part) else part
 
 
 def common_scope(scopes: Iterable[str]) -> str:

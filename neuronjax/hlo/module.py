@@ -189,13 +189,17 @@ def attributes(function: Any, which: str) -> list[dict[str, Any]]:
     ]
 
 
+def name_of(module: ir.Module) -> str:
+    """What JAX calls a module, such as ``jit_step``; ``main`` without a name."""
+    named = "sym_name" in module.operation.attributes
+    return ir.StringAttr(module.operation.attributes["sym_name"]).value if named else "main"
+
+
 def signature(module: ir.Module) -> Signature:
     """Name, arguments and results of ``main``."""
     function = main_function(module)
     of_arguments = attributes(function, "arg_attrs")
     of_results = attributes(function, "res_attrs")
-    named = "sym_name" in module.operation.attributes
-    name = ir.StringAttr(module.operation.attributes["sym_name"]).value if named else "main"
     arguments = tuple(
         Argument(
             tensor_spec(kind),
@@ -213,7 +217,7 @@ def signature(module: ir.Module) -> Signature:
         )
         for index, (kind, attrs) in enumerate(zip(function.type.results, of_results, strict=True))
     )
-    return Signature(name, arguments, results)
+    return Signature(name_of(module), arguments, results)
 
 
 def drop_layouts(module: ir.Module) -> None:

@@ -18,9 +18,10 @@ from neuronjax.hlo.module import TensorSpec
 
 @dataclass
 class Writer:
-    """The operations that take the place of one, at its source line."""
+    """The operations that take the place of one, at its source line and in its scope."""
 
     source: str
+    scope: str
     operations: list[Op] = field(default_factory=list)
 
     def add(
@@ -37,7 +38,7 @@ class Writer:
         dtype = operands[-1].dtype if dtype is None else np.dtype(dtype)
         result = Value(TensorSpec(tuple(shape), dtype))
         result.producer = Op(
-            name, tuple(operands), (result,), attributes, regions, self.source, None
+            name, tuple(operands), (result,), attributes, regions, self.source, None, self.scope
         )
         self.operations.append(result.producer)
         return result
@@ -48,7 +49,8 @@ class Writer:
     ) -> tuple[Value, ...]:  # fmt: skip
         """An operation of several results."""
         values = tuple(Value(spec) for spec in results)
-        op = Op(name, tuple(operands), values, dict(attributes), regions, self.source, None)
+        given = dict(attributes)
+        op = Op(name, tuple(operands), values, given, regions, self.source, None, self.scope)
         for value in values:
             value.producer = op
         self.operations.append(op)
@@ -102,7 +104,7 @@ class Writer:
     def reduce(self, name: str, value: Value, init: Value, dimensions: Sequence[int]) -> Value:
         """Combined over dimensions by an operation of two operands."""
         parameters = tuple(Value(TensorSpec((), value.dtype)) for _ in range(2))
-        inner = Writer(self.source)
+        inner = Writer(self.source, self.scope)
         total = inner.add(name, *parameters)
         shape = [n for dim, n in enumerate(value.shape) if dim not in dimensions]
         return self.add(
@@ -126,7 +128,7 @@ def rewrite(graph: Graph, rules: Mapping[str, Rewrite]) -> None:
 
 def _rewritten(op: Op, rules: Mapping[str, Rewrite]) -> list[Op]:
     rule = rules.get(op.name)
-    writer = Writer(op.source)
+    writer = Writer(op.source, op.scope)
     values = rule(writer, op) if rule else None
     if values is None:
         return [op]

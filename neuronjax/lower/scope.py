@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
-from neuronjax.hlo.location import common_scope
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.across import write_chain
 from neuronjax.lower.chain.balance import balanced
@@ -43,7 +42,7 @@ from neuronjax.lower.plan.layouts import orders
 from neuronjax.lower.plan.order import ordered
 from neuronjax.lower.values.storage import storage_of, stored
 from neuronjax.lower.values.view import View, whole_view
-from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Buffer, Immediate, Kind, Memory, Register
@@ -279,7 +278,8 @@ class Scope:
         if view.is_dense:
             return view.buffer
         buffer = self.new(value, "copy")
-        self.copy(view, whole_view(buffer, value.shape))
+        scope = value.producer.scope if value.producer else ""
+        self.copy(view, whole_view(buffer, value.shape), scope=scope)
         return buffer
 
     def straight(self, value: Value, axes: Sequence[int | None]) -> View:
@@ -357,8 +357,11 @@ class Scope:
         """Values that all readers see in another order."""
         return orders(self.graph, self._groups, frozenset(self.unit.epilogues))
 
-    def copy(self, source: View, target: View, op: Op | None = None) -> None:
-        """A kernel that moves elements from one view to another, in the order of the target."""
+    def copy(self, source: View, target: View, op: Op | None = None, scope: str = "") -> None:
+        """A kernel that moves elements from one view to another, in the order of the target.
+
+        Without an operation that asks for it, `scope` is that of the value.
+        """
         order = sorted(range(len(target.shape)), key=lambda axis: -abs(target.strides[axis]))
         source, target = source.transposed(order), target.transposed(order)
         turn = turn_of(source, target, self.unit.target.core)
@@ -369,7 +372,8 @@ class Scope:
                 return
             builder.emit(DmaCopy(dst=views[1].access(), src=views[0].access()))
 
-        self.kernel("copy", [op] if op else [], ("copy",), [source, target], [], write)
+        operations = [op] if op else []
+        self.kernel("copy", operations, ("copy",), [source, target], [], write, scope)
 
     # Kernels
 
@@ -381,8 +385,10 @@ class Scope:
         views: Sequence[View],
         buffers: Sequence[Buffer],
         write: Write,
+        scope: str = "",
     ) -> None:
-        """Adds a kernel. `key` says what `write` does beyond the views' strides and types."""
+        """Adds a kernel. `key` says what `write` does beyond the views' strides and types; `scope`
+        is for kernels whose operations have none."""
         distinct = list(dict.fromkeys([*(view.buffer for view in views), *buffers]))
         number = {buffer: index for index, buffer in enumerate(distinct)}
         sources = tuple(dict.fromkeys(op.source for op in operations))
@@ -419,7 +425,7 @@ class Scope:
                 name=label, parameters=parameters, body=(balanced(builder.kernel(), builder.core),)
             )
             self.unit.functions[full_key] = function
-        scopes = (common_scope(op.scope for op in operations),)
+        scopes = (_scope_of(operations) or scope,)
         call = Call(function=function.name, arguments=tuple(distinct), scopes=scopes)
         self.nodes.append(call)
 
@@ -481,6 +487,23 @@ class Scope:
     ) -> tuple[TileProgram, list[View], list[Buffer]]:
         """A group as a tile program, the views that it reads and the buffers that it writes."""
         return _Chain(self, group, operations, needed, given).build()
+
+
+def _scope_of(operations: Iterable[Op]) -> str:
+    """The scope that does most of the work of a kernel, among those that have a name."""
+    work: Counter[str] = Counter()
+    for op in operations:
+        if op.scope:
+            work[op.scope] += _work(op)
+    return max(work, key=work.__getitem__, default="")
+
+
+def _work(op: Op) -> int:
+    """About how long an operation takes: elements that lanes go through."""
+    sizes = [math.prod(value.spec.shape) for value in (*op.operands, *op.results)]
+    if op.name != "dot_general":
+        return max(sizes, default=0)
+    return math.isqrt(math.prod(sizes)) // PARTITIONS  # [m, k] @ [k, n]: the root is m · k · n
 
 
 def chain_name(operations: Iterable[Op]) -> str:

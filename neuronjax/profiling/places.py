@@ -49,7 +49,11 @@ def _placed(
         if isinstance(node, Kernel):
             yield node_path, Placed(node.name, node, kinds, (), scopes or node.scopes)
         elif isinstance(node, Split):
-            yield node_path, Placed(node.name, node.kernels[0], kinds, node.kernels[1:], scopes)
+            first = node.kernels[0]
+            yield (
+                node_path,
+                Placed(node.name, first, kinds, node.kernels[1:], scopes or first.scopes),
+            )
         elif isinstance(node, Call):
             called = functions[node.function]
             pairs = zip(called.parameters, node.arguments, strict=True)

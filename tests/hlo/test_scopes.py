@@ -30,6 +30,7 @@ class Named:
         ("jit(f)/checkpoint/rematted_computation/layer/tanh", "layer"),
         ("jit(f)/shard_map/layer/psum", "layer"),
         ("jit(f)/a \\22b\\22/add", 'a "b"'),
+        ("jit(f)/layer/btd,vd->btv/dot_general", "layer"),
         ("jit(f)/add", ""),
         ("max", ""),
     ],
@@ -42,6 +43,39 @@ def test_scopes_of_calls_and_of_nothing() -> None:
     assert location.scope(Named('loc("jit:"("loop/mlp/jit"("train.py":3:1)))')) == "loop/mlp"
     assert location.scope(Named("loc(unknown)")) == ""
     assert location.scope(Named('loc("train.py":3:1)')) == ""
+
+
+def called(name: str, *functions: str) -> Named:
+    """An op of a stack of functions, innermost first; those with a slash belong to a package."""
+    stack = ""
+    for function in reversed(functions):
+        package, _, own = function.rpartition("/")
+        file = f"lib/site-packages/{package}/a.py" if package else "train.py"
+        frame = f'"{own}"("{file}":3:1 to :9)'
+        stack = f"callsite({frame} at {stack})" if stack else frame
+    return Named(f'loc("{name}"({stack}))')
+
+
+@pytest.mark.parametrize(
+    ("name", "functions", "layer"),
+    [
+        ("jit(step)/jvp()/dot_general",
+         ["flax/Linear.__call__", "Block.__call__", "Model.__call__", "loss", "step", "main"],
+         "Model/Block/Linear"),
+        ("jit(step)/add", ["Model.__call__.<locals>.body", "Model.__call__", "step"], "Model"),
+        ("jit(step)/mul", ["flax/_stats", "flax/Norm.__call__", "step", "Job.__call__"], "Norm"),
+        ("jit(step)/mul", ["jax/square", "mlp", "step.<locals>.loss", "step", "main"], "loss/mlp"),
+        ("jit(step)/mul", ["optax/update_fn", "optax/chain", "update", "step", "main"],
+         "update/optax"),
+        ("jit(step)/mul", ["step", "main"], ""),
+        ("jit(<lambda>)/mul", ["loss", "<lambda>", "main"], "loss"),
+        ("jit(clip)/min", ["jax/clip_", "train", "main"], ""),
+        ("slice", ["loss"], "loss"),
+        ("slice", ["loss", "step"], "loss"),
+    ],
+)  # fmt: skip
+def test_layers_without_scopes(name: str, functions: list[str], layer: str) -> None:
+    assert location.layer(called(name, *functions), "step") == layer
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen, nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuronjax
@@ -78,6 +82,95 @@ def test_layers_of_a_gradient(cores: int) -> None:
         within = [cost.time for layer, cost in layers.items() if layer.startswith(f"{outer}/")]
         assert 0 < sum(within) <= layers[outer].time * (1 + 1e-9)
     assert layers["tail"].time > layers["block_0"].time  # two turns of a loop
+
+
+def squared(outputs: jax.Array) -> jax.Array:
+    return (outputs**2).mean()
+
+
+def mlp(weights: jax.Array, x: jax.Array) -> jax.Array:
+    with jax.named_scope("up"):
+        hidden = jax.nn.gelu(x @ weights[0])
+    with jax.named_scope("down"):
+        return squared(hidden @ weights[1])
+
+
+def attention(weights: jax.Array, x: jax.Array) -> jax.Array:
+    @jax.checkpoint
+    def layer(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+        with jax.named_scope("attention"):
+            queries, keys, values = x @ weight, x @ (2 * weight), x @ (3 * weight)
+            return x + jax.nn.softmax(queries @ keys.T / 16) @ values, None
+
+    return squared(jax.lax.scan(layer, x, weights)[0])
+
+
+class LinenBlock(linen.Module):
+    @linen.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return linen.Dense(256, name="down")(linen.LayerNorm()(linen.Dense(256, name="up")(x)))
+
+
+class Block(nnx.Module):
+    def __init__(self) -> None:
+        rngs = nnx.Rngs(0)
+        self.up, self.down = (nnx.Linear(256, 256, rngs=rngs) for _ in range(2))
+        self.norm = nnx.LayerNorm(256, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.down(self.norm(self.up(x)))
+
+
+def linen_block(parameters: Any, x: jax.Array) -> jax.Array:
+    return squared(LinenBlock().apply(parameters, x))
+
+
+def nnx_block(block: Block, x: jax.Array) -> jax.Array:
+    return squared(block(x))
+
+
+def in_shards(weights: jax.Array, x: jax.Array) -> jax.Array:
+    def shard(x: jax.Array) -> jax.Array:
+        with jax.named_scope("shard"):
+            return jax.lax.pmean(squared(x @ weights[0]), "data")
+
+    mesh = neuronjax.make_mesh({"data": 4})
+    spec = PartitionSpec("data")
+    return jax.shard_map(shard, mesh=mesh, in_specs=spec, out_specs=PartitionSpec())(x)
+
+
+X = np.ones((256, 256), np.float32)
+WEIGHTS = np.full((2, 256, 256), 0.01, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("loss", "make", "layers"),
+    [
+        pytest.param(mlp, lambda: WEIGHTS, {"up", "down"}, id="mlp"),
+        pytest.param(attention, lambda: WEIGHTS, {"attention"}, id="attention"),
+        pytest.param(
+            linen_block, lambda: LinenBlock().init(jax.random.key(0), X),
+            {"LinenBlock/up", "LinenBlock/down", "LinenBlock/LayerNorm_0"}, id="linen",
+        ),
+        pytest.param(nnx_block, Block, {"Block/Linear", "Block/LayerNorm"}, id="nnx"),
+        pytest.param(in_shards, lambda: WEIGHTS, {"shard"}, id="shard_map"),
+    ],
+)  # fmt: skip
+def test_nine_tenths_of_the_time_have_a_layer(
+    loss: Callable[..., jax.Array], make: Callable[[], Any], layers: set[str]
+) -> None:
+    def step(parameters: Any, x: jax.Array) -> Any:
+        return jax.value_and_grad(loss, allow_int=True)(parameters, x)
+
+    parameters = make()
+    with neuronjax.profile() as found:
+        jax.jit(step)(parameters, X)
+    assert found.profile is not None
+    (timed,) = (program for program in found.profile.programs if program.name == "jit_step")
+    costs = by_layer(timed)
+    whole = sum(kernel.time_ns for kernel in timed.kernels)
+    assert costs.keys() >= layers
+    assert sum(cost.time for layer, cost in costs.items() if not layer) <= 0.1 * whole
 
 
 @pytest.mark.parametrize("number", [0, 1])

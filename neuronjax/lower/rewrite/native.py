@@ -218,7 +218,7 @@ def _narrow_collective(writer: Writer, op: Op) -> Sequence[Value] | None:
     if narrow.dtype != op.result.dtype or not _has(wide.result.dtype, narrow.dtype):
         return None
     parameters = tuple(Value(TensorSpec((), narrow.dtype)) for _ in range(2))
-    inner = Writer(op.source)
+    inner = Writer(op.source, op.scope)
     total = inner.add(reducer(wide) or "", *parameters)
     region = Graph(parameters, inner.operations, (total,))
     spec = TensorSpec(op.result.shape, narrow.dtype)
@@ -303,7 +303,7 @@ def with_own_widenings(graph: Graph) -> None:
         for value in op.operands:
             made = _made_by(value, "convert")
             if made is not None and is_widening(made):
-                writer = Writer(made.source)
+                writer = Writer(made.source, made.scope)
                 value = writer.convert(made.operands[0], value.dtype)
                 operations += writer.operations
             operands.append(value)
@@ -323,7 +323,8 @@ def with_written_broadcasts(graph: Graph) -> None:
         inner = [axis for axis, size in zip(relation, value.shape, strict=True) if size != 1][-1:]
         repeats = (is_splat(base) and value.shape != ()) or inner == [None]
         if repeats and not value.is_empty and is_native(value.dtype) and value.dtype not in PACKED:
-            writer = Writer(value.producer.source if value.producer else "")
+            made = value.producer
+            writer = Writer(made.source if made else "", made.scope if made else "")
             value = writer.add("convert", value)
             graph.operations += writer.operations
         results.append(value)

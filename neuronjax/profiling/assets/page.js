@@ -599,7 +599,7 @@ function renderProgram(program) {
       section("roofline", "Roofline", "Kernels with products: area is time, colour is what limits them.", roofline(program, machine))),
     section("memory", "HBM over one run", `Of ${bytes(machine.hbm_bytes)} per core; what other programs hold is not in it.`, memoryChart(program, machine)),
     section("kernels", "Cost by kernel", "Click a kernel to see it in the timeline; click a head to sort.", kernelTable(program, timeline)),
-    section("layers", "Cost by layer", "Layers are name scopes (jax.named_scope, modules of flax.linen), with what lies within them.", layerTable(program)),
+    section("layers", "Cost by layer", "Name scopes and modules, or else functions, with what lies within them; backward and recomputation included.", layerTable(program)),
     make("div", { class: "pair" },
       section("lines", "Cost by source line", null, lineTable(program)),
       section("opcodes", "Cost by instruction", "DMA counts the time of each transfer; transfers overlap.", opcodeTable(program))),
