@@ -1,10 +1,11 @@
 """From names of axes to shardings: models name the axes of their parameters where they make them,
 and this file maps the names to mesh axes.
 
-Mesh axes: `stage` (stacked blocks), `data` (rows of the batch), `fsdp` (rows too, and the weights
-between uses), `expert` (rows too, and the experts), `context` (positions of each row), `model`
-(heads, feed-forward width, vocabulary) and `kv_replica` (as `model`, but for keys and values: cores
-along it hold the same heads of those). A mesh need not have them all.
+Mesh axes: `stage` (stacked blocks, and the vocabulary where it divides it), `data` (rows of the
+batch), `fsdp` (rows too, and the weights between uses), `expert` (rows too, and the experts),
+`context` (positions of each row), `model` (heads, feed-forward width, vocabulary) and `kv_replica`
+(as `model`, but for keys and values: cores along it hold the same heads of those). A mesh need not
+have them all.
 """
 
 import math
@@ -27,7 +28,7 @@ BATCH_AXES = ("data", "fsdp", "expert")  # mesh axes that split the rows of a ba
 TENSOR_AXES = ("model", "kv_replica")  # mesh axes of tensor parallelism
 
 RULES: AxisRules = {
-    "vocab": TENSOR_AXES,
+    "vocab": ("stage", *TENSOR_AXES),
     "heads": TENSOR_AXES,
     "kv_heads": ("model",),
     "hidden_dim": TENSOR_AXES,
@@ -35,6 +36,10 @@ RULES: AxisRules = {
     "dim": ("fsdp",),
     "layers": ("stage",),
 }
+
+
+WHERE_EVEN: AxisRules = {"vocab": ("stage",)}
+"""Those that are left out where an array axis cannot be split evenly with them."""
 
 
 def axis_names(path: str, names: AxisNames) -> tuple[str, ...]:
@@ -92,13 +97,19 @@ def parameter_shardings(
 def _checked_spec(
     mesh: Mesh, path: str, shape: Sequence[int], axes: AxisNames, rules: AxisRules
 ) -> PartitionSpec:
-    spec = partition_spec(path, axes, rules, mesh.axis_names)
     names = axis_names(path, axes)
+    spec = partition_spec(path, axes, rules, mesh.axis_names)
     if len(names) != len(shape):
         raise ShardingError(
             f"{path} has the shape {list(shape)}, but names for {len(names)} axes: {list(names)}. "
             "Correct them where its variable is made."
         )
+    spec = make_spec(
+        [axis for axis in split if axis not in WHERE_EVEN.get(name, ())]
+        if size % math.prod(mesh.shape[axis] for axis in split)
+        else split
+        for name, size, split in zip(names, shape, split_axes(spec), strict=True)
+    )
     for name, size, split in zip(names, shape, split_axes(spec), strict=True):
         parts = math.prod(mesh.shape[axis] for axis in split)
         if size % parts:

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from flax import nnx
+from jax.sharding import PartitionSpec
 
 from launch.training.layout import Layout
 from launch.training.parallelism import Parallelism
+from launch.training.pipeline import AXIS as STAGE
 from models.layers.attention import Attention
 from models.layers.moe import MoE
 from models.layers.norms import BatchNorm
@@ -16,7 +18,7 @@ from models.parallel.context import ContextParallel
 from models.parallel.experts import ExpertParallel
 from models.parallel.tensor import Sharing, TensorParallel
 from models.parameters import Parameters, merge
-from models.sharding import FULLY_SHARDED, TENSOR_AXES
+from models.sharding import FULLY_SHARDED, TENSOR_AXES, split_axes
 
 REFERENCE = "reference"
 """The attribute of a model with a copy of it that is not trained."""
@@ -54,7 +56,7 @@ class CoreModel:
         tensor = self._tensor()
         for prefix, part in parts_of(model):
             self._wrap_blocks(prefix, part, tensor)
-            if self.sharing is not None and tensor is not None:
+            if self.sharing is not None and tensor.vocabulary:
                 self.sharing.model(part, tensor)
         return model
 
@@ -64,11 +66,13 @@ class CoreModel:
         if context.AXIS not in self.layout.manual:
             return None
         size = self.layout.mesh.shape[context.AXIS]
-        return ContextParallel(
-            size,
-            self.parallelism.context_parallel_method,
-            other_stages=self.parallelism.pipeline_parallel_size > 1,
-        )
+        return ContextParallel(size, self.parallelism.context_parallel_method)
+
+    @property
+    def splits_vocabulary(self) -> bool:
+        """Whether the stages of a pipeline have a part of the vocabulary each."""
+        spec = self.layout.specs.get("embedding.table", PartitionSpec())
+        return STAGE in self.layout.manual and any(STAGE in axes for axes in split_axes(spec))
 
     def _share_positions(self, model: Any) -> None:
         if self.context is None:
@@ -85,16 +89,17 @@ class CoreModel:
             if isinstance(module, MoE):
                 module.mix = ExpertParallel()
 
-    def _tensor(self) -> TensorParallel | None:
+    def _tensor(self) -> TensorParallel:
         axes = tuple(axis for axis in TENSOR_AXES if axis in self.layout.manual)
-        return TensorParallel(axes, self.parallelism.sequence_parallel) if axes else None
+        stages = (STAGE,) if self.splits_vocabulary else ()
+        return TensorParallel(axes, bool(axes) and self.parallelism.sequence_parallel, stages)
 
-    def _wrap_blocks(self, prefix: str, model: Any, tensor: TensorParallel | None) -> None:
+    def _wrap_blocks(self, prefix: str, model: Any, tensor: TensorParallel) -> None:
         sharing = self.sharing
         run = BlockRun(
             recompute=self.parallelism.recompute,
             gather=self.layout.for_use if FULLY_SHARDED in self.layout.manual else None,
-            share=(lambda block: sharing.block(block, tensor)) if sharing and tensor else None,
+            share=(lambda block: sharing.block(block, tensor)) if sharing and tensor.axes else None,
         )
         stacked = self.parallelism.stacks
         if run == BlockRun() and not stacked:

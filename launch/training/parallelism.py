@@ -81,7 +81,7 @@ class Parallelism:
         1, "Chunks of blocks that each stage has, which micro-batches visit in turn.", lowest=1
     )
     pipeline_cuts: str | None = setting(
-        None, "Blocks before which a pipeline is cut, such as 3,6; default: by their cost."
+        None, "Blocks before which a pipeline is cut, such as 3,6; default: evenly."
     )
     gradient_accumulation_steps: int = setting(
         1, "Micro-batches of a step, whose gradients are added up in FP32.", lowest=1

@@ -2,7 +2,13 @@
 
 Everything here is done by one core, within the `jax.shard_map` region of a step. A stage keeps the
 inputs of its chunks, and makes the rest again in the backward pass (Huang et al., "GPipe", 2019).
-Cores of one stage take the same way through every tick, so that they may communicate on it.
+
+All stages run the same code, as the Neuron compiler has no branches: a stage that has nothing to do
+in a tick works on what is there, which takes no time that others do not take, and the result counts
+for nothing. Embedding and head would so cost every stage as much as the one that needs them;
+instead each stage has a part of the vocabulary, and works on the micro-batch that enters the first
+virtual stage, or leaves the last one. Where the number of stages does not divide the vocabulary,
+all stages do all of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from launch.training.pipeline_schedule import IDLE, Passes, Phase, Schedule
+from launch.training.pipeline_schedule import IDLE, Cycle, Passes, Phase, Schedule
 from models.parallel.varying import vary
 
 AXIS = "stage"
@@ -25,22 +31,17 @@ class Stages(NamedTuple):
     """The parts of a model's loss, of a core's parameters and the rows of a micro-batch.
 
     Parameters are a dictionary by paths, of which those of stacked blocks have the layers of one
-    chunk along their first axis, `layers` of which count.
+    chunk along their first axis; `run` alone learns by them, and `embed` and `loss` by the others.
+    Where they are shared, all stages call `embed` and `loss` with the same rows and activations,
+    and get the same results.
     """
 
     embed: Callable[[Any, Any], jax.Array]  # (parameters, rows) -> activations
-    run: Callable[[Any, jax.Array, Any, int], jax.Array]  # (…, activations, rows, layers) -> same
+    run: Callable[[Any, jax.Array, Any, jax.Array | None], jax.Array]
+    """(parameters, activations, rows, how many layers count []; None: all) -> activations."""
     loss: Callable[[Any, jax.Array, Any], tuple[jax.Array, Any]]
     """(parameters, activations, rows) -> (what is minimised [], a tree of sums)."""
-
-
-@dataclass(frozen=True)
-class Role:
-    """What kinds of virtual stages there are."""
-
-    is_first: bool
-    is_last: bool
-    layers: int
+    shared: bool
 
 
 class _Tick(NamedTuple):
@@ -50,7 +51,7 @@ class _Tick(NamedTuple):
     arrived: jax.Array  # activations from the stage before
     returned: jax.Array  # their gradients, from the stage behind
     gradients: Any  # FP32 sums
-    sums: Any  # of the last stage
+    sums: Any  # of micro-batches that have left
 
 
 class _Pass(NamedTuple):
@@ -59,6 +60,15 @@ class _Pass(NamedTuple):
     micro_batch: jax.Array
     chunk: jax.Array
     slot: jax.Array
+
+    def of(self, stage: Any) -> "_Pass":
+        """That of one stage, of those of all."""
+        return _Pass(*(table[stage] for table in self))
+
+    @property
+    def busy(self) -> jax.Array:
+        """Whether there is anything to do."""
+        return self.micro_batch != IDLE
 
 
 @dataclass(frozen=True)
@@ -84,13 +94,17 @@ class Pipeline:
         """
         run = _Run(self, stages, parameters, fixed or {}, rows)
         state = run.start()
-        for phase in self.schedule.phases:
-            tables = tuple(
-                _table(passes, phase.ticks)
-                for passes in (self.schedule.forward, self.schedule.backward)
-            )
-            state, _ = jax.lax.scan(partial(run.tick, phase), state, tables)
+        for cycle in self.schedule.cycles:
+            tables = [self._tables(cycle.rows(phase)) for phase in cycle.phases]
+            if cycle.times == 1:
+                state, _ = run.cycle(cycle, state, jax.tree.map(lambda table: table[0], tables))
+            else:
+                state, _ = jax.lax.scan(partial(run.cycle, cycle), state, tables)
         return state.gradients, state.sums
+
+    def _tables(self, ticks: np.ndarray) -> tuple[_Pass, _Pass]:
+        """Forward and backward passes of every stage in some ticks, [..., p]."""
+        return _table(self.schedule.forward, ticks), _table(self.schedule.backward, ticks)
 
     def micro_batches(self, rows: Any) -> Any:
         """Arrays [B, …] as [m, B/m, …]."""
@@ -101,7 +115,7 @@ class Pipeline:
         """Sums of the tree of `loss` alone: forward passes."""
         run = _Run(self, stages, {}, parameters, rows)
         passes = self.schedule.forward
-        busy = range(int(np.max(np.nonzero(passes.micro_batch != IDLE)[0])) + 1)
+        busy = np.arange(np.max(np.nonzero(passes.micro_batch != IDLE)[0]) + 1)
         state = run.start()
         carry = (state.arrived, state.sums)
         return jax.lax.scan(run.evaluate, carry, _table(passes, busy))[0][1]
@@ -122,19 +136,11 @@ class Pipeline:
             for place in range(max(self.layers))
         )
 
-    @property
-    def roles(self) -> tuple[Role, ...]:
-        """Of every virtual stage."""
-        last = len(self.layers) - 1
-        return tuple(
-            Role(number == 0, number == last, layers) for number, layers in enumerate(self.layers)
-        )
 
-
-def _table(passes: Passes, ticks: range) -> _Pass:
-    """What each stage does in some ticks, [ticks, p]."""
+def _table(passes: Passes, ticks: np.ndarray) -> _Pass:
+    """What each stage does in some ticks, [..., p]."""
     tables = (passes.micro_batch, passes.chunk, passes.slot)
-    return _Pass(*(jnp.asarray(table[ticks.start : ticks.stop]) for table in tables))
+    return _Pass(*(jnp.asarray(table[ticks]) for table in tables))
 
 
 class _Run:
@@ -146,21 +152,18 @@ class _Run:
         self.pipeline, self.stages = pipeline, stages
         self.parameters, self.fixed, self.rows = parameters, fixed, rows
         self.stage = jax.lax.axis_index(AXIS)
+        self.last = pipeline.schedule.stages - 1
         self.rounds = pipeline.schedule.rounds
-        self.roles = tuple(dict.fromkeys(pipeline.roles))
-        numbers = np.array([self.roles.index(role) for role in pipeline.roles], np.int32)
-        self.role_of = numbers.reshape(self.rounds, -1)  # [v, p]
 
     def start(self) -> _Tick:
         """Before the first tick."""
-        rows = self.rows_of(jnp.int32(0))
         own = {**self.chunk(self.fixed, jnp.int32(0)), **self.chunk(self.parameters, jnp.int32(0))}
 
         def whole(parameters: Any, rows: Any) -> tuple[jax.Array, Any]:
             x = self.own(self.stages.embed(parameters, rows))
             return x, self.stages.loss(parameters, x, rows)[1]
 
-        shape, sums = jax.eval_shape(whole, own, rows)
+        shape, sums = jax.eval_shape(whole, own, self.rows_of(jnp.int32(0)))
         nothing = jnp.zeros(shape.shape, shape.dtype)
         return self.own(
             _Tick(
@@ -172,114 +175,127 @@ class _Run:
             )
         )
 
-    def tick(self, phase: Phase, state: _Tick, tables: Any) -> tuple[_Tick, None]:
-        """What a phase has of: forward pass, activations to the next stage, backward pass,
-        gradients to the stage before."""
-        forward, backward = jax.tree.map(lambda table: table[self.stage], tables)
-        if phase.forward:
-            state = state._replace(inputs=self.keep(state, forward))
-            state = state._replace(arrived=_pass_on(self.forward(state, forward), 1))
-        if phase.backward:
-            gradients, returned, sums = self.backward(state, backward)
-            returned = _pass_on(returned, -1)
-            state = state._replace(gradients=gradients, returned=returned, sums=sums)
+    def cycle(
+        self, cycle: Cycle, state: _Tick, tables: list[tuple[_Pass, _Pass]]
+    ) -> tuple[_Tick, None]:
+        """The phases of a cycle, one after the other."""
+        for phase, passes in zip(cycle.phases, tables, strict=True):
+            state, _ = jax.lax.scan(partial(self.tick, phase), state, passes)
         return state, None
 
-    def keep(self, state: _Tick, now: _Pass) -> jax.Array:
-        """The inputs with what has arrived for a forward pass."""
-        slot = jnp.maximum(now.slot, 0)
-        old = jax.lax.dynamic_index_in_dim(state.inputs, slot, keepdims=False)
-        value = jnp.where(now.slot == IDLE, old, state.arrived)
-        return jax.lax.dynamic_update_index_in_dim(state.inputs, value, slot, 0)
+    def tick(self, phase: Phase, state: _Tick, tables: tuple[_Pass, _Pass]) -> tuple[_Tick, None]:
+        """What a phase has of: forward pass, activations to the next stage, backward pass,
+        gradients to the stage before."""
+        forward, backward = tables
+        if phase.forward:
+            now, x = forward.of(self.stage), self.input(state.arrived, forward)
+            state = state._replace(
+                inputs=_kept(state.inputs, x, now), arrived=_pass_on(self.forward(x, now), 1)
+            )
+        if phase.backward:
+            state = self.backward(phase, state, backward)
+        return state, None
 
-    def forward(self, state: _Tick, now: _Pass) -> jax.Array:
+    def input(self, arrived: jax.Array, passes: _Pass) -> jax.Array:
+        """Of a stage's chunk: what has arrived, or the embedding of what enters the pipeline."""
+        rows = self.rows_of(passes.of(0).micro_batch)
+        embedded = self.stages.embed({**self.fixed, **self.parameters}, rows)
+        return jnp.where(self.enters(passes.of(self.stage)), self.own(embedded), arrived)
+
+    def forward(self, x: jax.Array, now: _Pass) -> jax.Array:
         """What the next stage gets."""
-        rows, learnt, fixed = self.given(now)
+        learnt, fixed = (self.chunk(tree, now.chunk) for tree in (self.parameters, self.fixed))
+        return self.run({**fixed, **learnt}, x, now)
 
-        def branch(role: Role) -> Callable[[jax.Array], jax.Array]:
-            if role.is_last:  # its backward pass does it all
-                return idle
-            return lambda x: self.run(role, {**fixed, **learnt}, x, rows)
-
-        def idle(x: jax.Array) -> jax.Array:
-            return self.own(jnp.zeros_like(x))
-
-        branches = [idle, *map(branch, self.roles)]
-        output: jax.Array = jax.lax.switch(self.branch(now), branches, state.arrived)
-        return output
-
-    def backward(self, state: _Tick, now: _Pass) -> tuple[Any, jax.Array, Any]:
-        """Sums of gradients, what the stage before gets, and sums of the loss."""
+    def backward(self, phase: Phase, state: _Tick, passes: _Pass) -> _Tick:
+        """Adds the gradients of a chunk, and those of embedding and head."""
+        now, sums = passes.of(self.stage), state.sums
         x = jax.lax.dynamic_index_in_dim(state.inputs, jnp.maximum(now.slot, 0), keepdims=False)
-        rows, learnt, fixed = self.given(now)
-
-        def branch(role: Role) -> Callable[..., Any]:
-            def output(learnt: Any, x: jax.Array) -> Any:
-                return self.run(role, {**fixed, **learnt}, x, rows)
-
-            def loss(learnt: Any, x: jax.Array) -> Any:
-                return self.stages.loss({**fixed, **learnt}, output(learnt, x), rows)
-
-            def run(gradients: Any, sums: Any, x: jax.Array, returned: jax.Array) -> Any:
-                if role.is_last:
-                    total, pull, terms = jax.vjp(loss, learnt, x, has_aux=True)
-                    more, of_x = pull(jnp.ones_like(total))
-                    sums = jax.tree.map(jnp.add, sums, terms)
-                else:
-                    _, pull = jax.vjp(output, learnt, x)
-                    more, of_x = pull(returned)
-                return self.own((self.added(gradients, more, now.chunk), of_x, sums))
-
-            return run
-
-        def idle(gradients: Any, sums: Any, x: jax.Array, returned: jax.Array) -> Any:
-            return self.own((gradients, jnp.zeros_like(x), sums))
-
-        branches = [idle, *map(branch, self.roles)]
-        sums_and_gradient: tuple[Any, jax.Array, Any] = jax.lax.switch(
-            self.branch(now), branches, state.gradients, state.sums, x, state.returned
+        learnt, fixed = (self.chunk(tree, now.chunk) for tree in (self.parameters, self.fixed))
+        in_blocks = {path: weight for path, weight in learnt.items() if is_stacked(path)}
+        y, pull = jax.vjp(
+            lambda in_blocks, x: self.run({**fixed, **learnt, **in_blocks}, x, now), in_blocks, x
         )
-        return sums_and_gradient
+        of_y, gradients = state.returned, state.gradients
+        if phase.head:
+            of_head, of_output, sums = self.head(y, passes, sums)
+            of_y = jnp.where(self.leaves(now), of_output, of_y)
+            gradients = _added(gradients, of_head)
+        of_blocks, of_x = pull(of_y)
+        gradients = _added(gradients, self.embedding(of_x, passes))
+        gradients |= self.added(gradients, of_blocks, now)
+        return state._replace(gradients=gradients, returned=_pass_on(of_x, -1), sums=sums)
 
-    def evaluate(self, carry: tuple[jax.Array, Any], table: _Pass) -> tuple[Any, None]:
-        """A tick of forward passes alone, of which the last stage's make the loss."""
+    def head(self, y: jax.Array, passes: _Pass, sums: Any) -> tuple[Any, jax.Array, Any]:
+        """Gradients of what is in no block, and of the last virtual stage's y, by the loss of
+        what leaves the pipeline; and sums of the loss."""
+        outside, leaves = self.outside(), self.leaves(passes.of(self.stage))
+        counts = self.is_output(passes.of(self.last)) if self.stages.shared else leaves
+
+        def loss(outside: Any, y: jax.Array) -> tuple[jax.Array, Any]:
+            parameters = {**self.fixed, **self.parameters, **outside}
+            total, terms = self.loss_of(parameters, y, passes)
+            return jnp.where(counts, total, 0), terms
+
+        total, pull, terms = jax.vjp(loss, outside, y, has_aux=True)
+        of_outside, of_y = pull(jnp.ones_like(total))
+        return of_outside, of_y, self.added_terms(sums, terms, leaves)
+
+    def loss_of(self, parameters: Any, y: jax.Array, passes: _Pass) -> tuple[jax.Array, Any]:
+        """The loss of what leaves the last virtual stage."""
+        if self.stages.shared:
+            leaves = self.leaves(passes.of(self.stage))
+            y = self.own(jax.lax.psum(jnp.where(leaves, y, 0), AXIS))
+        return self.stages.loss(parameters, y, self.rows_of(passes.of(self.last).micro_batch))
+
+    def embedding(self, of_x: jax.Array, passes: _Pass) -> Any:
+        """Gradients of what is in no block, of those of the first virtual stage's input."""
+        rows = self.rows_of(passes.of(0).micro_batch)
+
+        def embed(outside: Any) -> jax.Array:
+            return self.own(self.stages.embed({**self.fixed, **self.parameters, **outside}, rows))
+
+        _, pull = jax.vjp(embed, self.outside())
+        return pull(jnp.where(self.enters(passes.of(self.stage)), of_x, 0))[0]
+
+    def evaluate(self, carry: tuple[jax.Array, Any], passes: _Pass) -> tuple[Any, None]:
+        """A tick of forward passes alone, and the loss of what they make."""
         arrived, sums = carry
-        now = jax.tree.map(lambda row: row[self.stage], table)
-        rows, _, fixed = self.given(now)
+        now = passes.of(self.stage)
+        x = self.forward(self.input(arrived, passes), now)
+        _, terms = self.loss_of(self.fixed, x, passes)
+        return (_pass_on(x, 1), self.added_terms(sums, terms, self.leaves(now))), None
 
-        def branch(role: Role) -> Callable[..., Any]:
-            def run(x: jax.Array, sums: Any) -> Any:
-                x = self.run(role, fixed, x, rows)
-                if role.is_last:
-                    _, terms = self.stages.loss(fixed, x, rows)
-                    sums = jax.tree.map(jnp.add, sums, terms)
-                return self.own((x, sums))
-
-            return run
-
-        branches = [lambda x, sums: self.own((x, sums)), *map(branch, self.roles)]
-        x, sums = jax.lax.switch(self.branch(now), branches, arrived, sums)
-        return (_pass_on(x, 1), sums), None
-
-    def run(self, role: Role, parameters: Any, x: jax.Array, rows: Any) -> jax.Array:
-        """A chunk, all but the loss. Cores that have the same results have each its own of them:
-        gradients that come back are partial sums."""
-        if role.is_first:
-            x = self.stages.embed(parameters, rows)
-        output: jax.Array = self.own(self.stages.run(parameters, x, rows, role.layers))
+    def run(self, parameters: Any, x: jax.Array, now: _Pass) -> jax.Array:
+        """A chunk. Cores that have the same results have each its own of them: gradients that come
+        back are partial sums."""
+        layers = None
+        if len(set(self.pipeline.layers)) > 1:
+            table = np.array(self.pipeline.layers, np.int32).reshape(self.rounds, -1)
+            layers = jnp.asarray(table)[jnp.maximum(now.chunk, 0), self.stage]
+        rows = self.rows_of(now.micro_batch)
+        output: jax.Array = self.own(self.stages.run(parameters, x, rows, layers))
         return output
 
-    # Chunks of parameters, and rows
+    # Passes
 
-    def given(self, now: _Pass) -> tuple[Any, Any, Any]:
-        """Rows, learnt parameters and fixed ones of a pass."""
-        chunks = (self.chunk(tree, now.chunk) for tree in (self.parameters, self.fixed))
-        return self.rows_of(now.micro_batch), *chunks
+    def enters(self, now: _Pass) -> jax.Array:
+        """Whether this stage's pass is one of the first virtual stage."""
+        return now.busy & (self.stage == 0) & (now.chunk == 0)
 
-    def branch(self, now: _Pass) -> jax.Array:
-        """0, or 1 + the number of the role."""
-        role = jnp.asarray(self.role_of)[jnp.maximum(now.chunk, 0), self.stage]
-        return jnp.where(now.micro_batch == IDLE, 0, 1 + role)
+    def leaves(self, now: _Pass) -> jax.Array:
+        """Whether this stage's pass is one of the last virtual stage."""
+        return (self.stage == self.last) & self.is_output(now)
+
+    def is_output(self, last: _Pass) -> jax.Array:
+        """Whether a pass of the last stage is one of the last virtual stage."""
+        return last.busy & (last.chunk == self.rounds - 1)
+
+    # Chunks of parameters, rows, and sums
+
+    def outside(self) -> dict[str, Any]:
+        """What is learnt, but in no block."""
+        return {path: weight for path, weight in self.parameters.items() if not is_stacked(path)}
 
     def rows_of(self, micro_batch: jax.Array) -> Any:
         number = jnp.maximum(micro_batch, 0)
@@ -296,18 +312,24 @@ class _Run:
             for path, weight in parameters.items()
         }
 
-    def added(self, gradients: Any, more: Any, chunk: jax.Array) -> Any:
-        """Sums of gradients with those of a chunk."""
+    def added(self, gradients: Any, more: Any, now: _Pass) -> dict[str, Any]:
+        """Sums of gradients of blocks with those of a chunk."""
 
-        def add(path: str, total: jax.Array) -> jax.Array:
-            own = more[path].astype(jnp.float32)
-            if self.rounds == 1 or not is_stacked(path):
+        def add(total: jax.Array, own: jax.Array) -> jax.Array:
+            own = jnp.where(now.busy, own.astype(jnp.float32), 0)
+            if self.rounds == 1:
                 return total + own
-            own += self._part(total, chunk)
-            start = jnp.maximum(chunk, 0) * len(own)
+            own += self._part(total, now.chunk)
+            start = jnp.maximum(now.chunk, 0) * len(own)
             return jax.lax.dynamic_update_slice_in_dim(total, own, start, axis=0)
 
-        return {path: add(path, total) for path, total in gradients.items()}
+        return {path: add(gradients[path], own) for path, own in more.items()}
+
+    def added_terms(self, sums: Any, terms: Any, counts: jax.Array) -> Any:
+        """Sums of the loss with those of a micro-batch, if it counts."""
+        return self.own(
+            jax.tree.map(lambda total, own: total + jnp.where(counts, own, 0), sums, terms)
+        )
 
     def _part(self, stack: jax.Array, chunk: jax.Array) -> jax.Array:
         length = len(stack) // self.rounds
@@ -322,6 +344,20 @@ class _Run:
 def is_stacked(path: str) -> bool:
     """Whether a parameter is that of all blocks, with layers along its first axis."""
     return ".*." in path
+
+
+def _added(gradients: Any, more: Any) -> dict[str, Any]:
+    """Sums of gradients with those of some parameters."""
+    sums = {path: gradients[path] + own.astype(jnp.float32) for path, own in more.items()}
+    return {**gradients, **sums}
+
+
+def _kept(inputs: jax.Array, x: jax.Array, now: _Pass) -> jax.Array:
+    """The inputs with that of a forward pass."""
+    slot = jnp.maximum(now.slot, 0)
+    old = jax.lax.dynamic_index_in_dim(inputs, slot, keepdims=False)
+    value = jnp.where(now.busy, x, old)
+    return jax.lax.dynamic_update_index_in_dim(inputs, value, slot, 0)
 
 
 def _pass_on(x: jax.Array, step: int) -> jax.Array:

@@ -10,7 +10,7 @@ virtual stage c·p + s, so a micro-batch goes around the ring of stages v times.
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,6 +36,19 @@ class Phase(NamedTuple):
     ticks: range
     forward: bool
     backward: bool
+    head: bool  # whether micro-batches leave the last virtual stage
+
+
+class Cycle(NamedTuple):
+    """Phases that follow each other, several times over."""
+
+    phases: tuple[Phase, ...]  # the first time
+    times: int
+
+    def rows(self, phase: Phase) -> np.ndarray:
+        """The ticks of one of the phases, int [times, ticks]."""
+        length = sum(len(phase.ticks) for phase in self.phases)
+        return np.arange(self.times)[:, None] * length + np.array(phase.ticks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,22 +60,35 @@ class Schedule:
     rounds: int
     forward: Passes
     backward: Passes
-    #: How many inputs of chunks a stage keeps at most, for its backward passes. The first virtual
-    #: stage keeps none: tokens are there anyway.
+    #: How many inputs of chunks a stage keeps at most, for its backward passes.
     slots: int
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """Warm-up, steady state and drain, as far as there are such ticks."""
+        leaves = self.backward.chunk[:, -1] == self.rounds - 1
+        tables = (self.forward.micro_batch, self.backward.micro_batch, leaves)
         kinds = [
-            (bool((f >= 0).any()), bool((b >= 0).any()))
-            for f, b in zip(self.forward.micro_batch, self.backward.micro_batch, strict=True)
+            (bool((f >= 0).any()), bool((b >= 0).any()), bool(head))
+            for f, b, head in zip(*tables, strict=True)
         ]
         changes = [t for t in range(1, len(kinds)) if kinds[t] != kinds[t - 1]]
         edges = sorted({0, *changes, len(kinds)})
         return tuple(
             Phase(range(start, end), *kinds[start]) for start, end in itertools.pairwise(edges)
         )
+
+    @property
+    def cycles(self) -> tuple[Cycle, ...]:
+        """The phases, those that alternate taken together: with several chunks micro-batches leave
+        in some ticks of the steady state, and in others not."""
+        phases, cycles = self.phases, []
+        while phases:
+            times = _times(phases)
+            length = 2 if times > 1 else 1
+            cycles.append(Cycle(phases[:length], times))
+            phases = phases[length * times :]
+        return tuple(cycles)
 
     @property
     def bubble(self) -> float:
@@ -92,7 +118,7 @@ def make_schedule(name: str, stages: int, micro_batches: int, rounds: int = 1) -
             forward[:2, number + stage, stage] = micro_batch, chunk
             tick = delay + number + stages - 1 - stage
             backward[:2, tick, stage] = micro_batch, rounds - 1 - chunk
-        _fill_slots(forward[:, :, stage], backward[:, :, stage], is_first=stage == 0)
+        _fill_slots(forward[:, :, stage], backward[:, :, stage])
     slots = int(forward[2].max()) + 1
     return Schedule(stages, micro_batches, rounds, Passes(*forward), Passes(*backward), slots)
 
@@ -105,14 +131,14 @@ def _pass(number: int, stages: int, rounds: int) -> tuple[int, int]:
     return group * stages + micro_batch, chunk
 
 
-def _fill_slots(forward: np.ndarray, backward: np.ndarray, *, is_first: bool) -> None:
+def _fill_slots(forward: np.ndarray, backward: np.ndarray) -> None:
     """Gives inputs of chunks slots from their forward passes to their backward passes, for one
     stage: arrays [3, ticks]."""
     taken: dict[tuple[int, int], int] = {}
     for tick in range(forward.shape[1]):
         for passes, is_forward in ((forward, True), (backward, False)):
             micro_batch, chunk = int(passes[0, tick]), int(passes[1, tick])
-            if micro_batch == IDLE or (is_first and chunk == 0):
+            if micro_batch == IDLE:
                 continue
             if is_forward:
                 used = set(taken.values())
@@ -121,6 +147,15 @@ def _fill_slots(forward: np.ndarray, backward: np.ndarray, *, is_first: bool) ->
             passes[2, tick] = taken[micro_batch, chunk]
             if not is_forward:
                 del taken[micro_batch, chunk]
+
+
+def _times(phases: Sequence[Phase]) -> int:
+    """How often the first two phases follow each other."""
+    kinds = [(len(phase.ticks), *phase[1:]) for phase in phases]
+    times = 1
+    while kinds[2 * times : 2 * times + 2] == kinds[:2]:
+        times += 1
+    return times
 
 
 def _gpipe(stages: int, passes: int, rounds: int) -> int:

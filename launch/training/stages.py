@@ -1,7 +1,6 @@
 """How a model is cut into the stages of a pipeline."""
 
 import itertools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from launch.errors import MeshError
 from launch.training.core_model import CoreModel
 from launch.training.objectives import Batch, Objective
 from launch.training.parallelism import Parallelism
-from launch.training.pipeline import Pipeline, Stages, is_stacked
+from launch.training.pipeline import Pipeline, Stages
 from launch.training.pipeline_schedule import make_schedule
 from models.layers.dropout import set_dropout
 
@@ -42,7 +41,7 @@ class ModelStages:
 
     def parts(self) -> Stages:
         """As a pipeline takes them."""
-        return Stages(self.embed, self.run, self.loss)
+        return Stages(self.embed, self.run, self.loss, shared=self.model.splits_vocabulary)
 
     def embed(self, parameters: Any, rows: Rows) -> jax.Array:
         """The residual stream before the first block."""
@@ -50,18 +49,15 @@ class ModelStages:
         x: jax.Array = model.embed(rows[0]["tokens"], _positions(model, rows[0]))
         return x
 
-    def run(self, parameters: Any, x: jax.Array, rows: Rows, layers: int) -> jax.Array:
+    def run(self, parameters: Any, x: jax.Array, rows: Rows, layers: jax.Array | None) -> jax.Array:
         """The residual stream behind the blocks of a chunk."""
-        if not layers:
-            return x
         batch, keys = rows
-        own = {
-            path: weight[:layers] if is_stacked(path) else weight
-            for path, weight in parameters.items()
-        }
-        model = self.model(own)
+        model = self.model(parameters)
         if keys is not None:
             set_dropout(model, keys)
+        if layers is not None:
+            for blocks in model.blocks:
+                blocks.take_count(layers)
         run: jax.Array = model.run(x, _positions(model, batch))
         return run
 
@@ -106,22 +102,14 @@ def _layers(parallelism: Parallelism, shapes: Mapping[str, Any]) -> tuple[int, .
         )
     if parallelism.pipeline_cuts is not None:
         return _given(parallelism.pipeline_cuts, blocks, chunks)
-    size = {path: math.prod(shape.shape) for path, shape in shapes.items()}
-    of_block = sum(n for path, n in size.items() if path.startswith("blocks.")) / blocks
-    of_head = size.get("head.table", size["embedding.table"])
-    return by_cost(blocks, chunks, of_head / of_block)
+    return evenly(blocks, chunks)
 
 
-def by_cost(blocks: int, chunks: int, head: float) -> tuple[int, ...]:
-    """Blocks of each chunk, so that the slowest takes as little time as can be; the last one has
-    the head too, which takes as long as `head` blocks do."""
-
-    def slowest(last: int) -> float:
-        return max(math.ceil((blocks - last) / (chunks - 1)), last + head)
-
-    last = min(range(blocks - chunks + 1, 0, -1), key=slowest)
-    size, more = divmod(blocks - last, chunks - 1)
-    return (*(size + (number < more) for number in range(chunks - 1)), last)
+def evenly(blocks: int, chunks: int) -> tuple[int, ...]:
+    """Blocks of each chunk: as many, or one more in the first ones. Embedding and head count for
+    nothing, as all stages have a part of them."""
+    size, more = divmod(blocks, chunks)
+    return tuple(size + (number < more) for number in range(chunks))
 
 
 def _given(cuts: str, blocks: int, chunks: int) -> tuple[int, ...]:

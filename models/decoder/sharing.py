@@ -18,7 +18,7 @@ def _share_model(model: Any, tensor: TensorParallel) -> None:
     if model.position_embedding is not None:
         model.position_embedding = OwnEmbedding(model.position_embedding, tensor)
     model.norm = Gathered(model.norm, tensor)
-    model.vocabulary_axes = tensor.axes
+    model.vocabulary_axes = tensor.vocabulary
 
 
 def _share_block(block: Any, tensor: TensorParallel) -> None:

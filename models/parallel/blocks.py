@@ -54,14 +54,20 @@ class CoreBlock(nnx.Module):
     weights are stacked."""
 
     keys: jax.Array | None
+    count: jax.Array | None
 
     def __init__(self, block: nnx.Module, prefix: str, run: BlockRun, *, stacked: bool) -> None:
         self.block, self.prefix, self.run, self.stacked = block, prefix, run, stacked
-        self.keys = nnx.data(None)
+        self.keys, self.count = nnx.data(None), nnx.data(None)
 
     def take_keys(self, keys: jax.Array) -> None:
         """Takes the keys of dropout, typed [B], of all blocks together."""
         self.keys = keys
+
+    def take_count(self, count: jax.Array) -> None:
+        """Takes how many blocks of a stack count, int32 []; the others behind them change nothing,
+        but take as long."""
+        self.count = count
 
     def __call__(self, x: jax.Array, *others: Any) -> Any:
         """`others` are passed on to the block, and the form of its result is kept."""
@@ -89,6 +95,8 @@ class CoreBlock(nnx.Module):
         def one_more(x: jax.Array, block: tuple[Parameters, jax.Array]) -> tuple[jax.Array, None]:
             nonlocal form
             (result,), form = jax.tree.flatten(apply(x, *block))
+            if self.count is not None:
+                result = jnp.where(block[1] < self.count, result, x)
             return result, None
 
         numbers = jnp.arange(len(next(iter(parameters.values()))))

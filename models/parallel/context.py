@@ -30,12 +30,11 @@ class ContextParallel:
 
     `method` is "ring" (keys and values travel from core to core, and positions lie in an order in
     which each core has as much to do) or "all_to_all" (each core gets whole texts, for some of the
-    heads). A pipeline has `other_stages`. Raises ShardingError for another method.
+    heads). Raises ShardingError for another method.
     """
 
     size: int
     method: str = "ring"
-    other_stages: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -119,7 +118,7 @@ def _ring(
     keys: jax.Array,
     values: jax.Array,
 ) -> jax.Array:
-    ring = Ring(axis=AXIS, size=context.size, window=seen.window, other_stages=context.other_stages)
+    ring = Ring(axis=AXIS, size=context.size, window=seen.window)
     return ring_attention(ring, scoring, query, keys, values, seen.segments)
 
 

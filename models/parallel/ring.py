@@ -25,15 +25,12 @@ class Ring:
 
     With `causal`, positions lie in the order of `order.balanced`; a query then sees itself and
     what is before it or, with `window`, the window − 1 positions before it. Without, it sees all.
-    In a pipeline, cores of `other_stages` may be in another program: XLA:CPU lets all cores of a
-    process meet for a permute, so there blocks travel by exchanges within the axis.
     """
 
     axis: str
     size: int
     causal: bool = True
     window: int | None = None
-    other_stages: bool = False
 
     @property
     def parts(self) -> int:
@@ -42,19 +39,9 @@ class Ring:
 
     def pass_on(self, tree: Tree) -> Tree:
         """The values of the previous core in the ring."""
-        if self.other_stages:
-            exchanged: Tree = jax.tree.map(self._exchanged, tree)
-            return exchanged
         pairs = [(core, (core + 1) % self.size) for core in range(self.size)]
         received: Tree = jax.tree.map(lambda x: jax.lax.ppermute(x, self.axis, pairs), tree)
         return received
-
-    def _exchanged(self, x: jax.Array) -> jax.Array:
-        rank = jax.lax.axis_index(self.axis)
-        to = (jnp.arange(self.size) == (rank + 1) % self.size).reshape(-1, *[1] * x.ndim)
-        sent = jnp.where(to, x[None], jnp.zeros((), x.dtype))  # [size, …], by receiver
-        received = jax.lax.all_to_all(sent, self.axis, split_axis=0, concat_axis=0)
-        return jax.lax.dynamic_index_in_dim(received, (rank - 1) % self.size, keepdims=False)
 
     def slots(self, core: jax.Array, part: Any, length: int) -> jax.Array:
         """The positions [C] of a part of a core."""

@@ -30,6 +30,14 @@ class TensorParallel:
 
     axes: tuple[str, ...]
     sequence: bool  # by positions between layers; otherwise each core has it whole
+    #: Further axes over which the vocabulary alone is split: of cores with the same residual stream
+    #: behind the embedding and before the head.
+    stages: tuple[str, ...] = ()
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The axes over which the vocabulary is split."""
+        return (*self.stages, *self.axes)
 
     def gather(self, x: jax.Array) -> jax.Array:
         """A core's own positions [B, T/cores, …] -> all positions [B, T, …]."""
@@ -47,6 +55,8 @@ class TensorParallel:
 
     def add_up(self, x: jax.Array) -> jax.Array:
         """Partial sums [B, T, …] -> the residual stream's form of the sums over cores."""
+        if not self.axes:
+            return x
         if not self.sequence:
             return jax.lax.psum(x, self.axes)
         return jax.lax.psum_scatter(x, self.axes, scatter_dimension=1, tiled=True)
@@ -108,10 +118,11 @@ class PartialEmbedding(nnx.Module):
     def __call__(self, tokens: jax.Array, dtype: DTypeLike) -> jax.Array:
         """Tokens [B, T] -> [B, T/cores, D]."""
         size = len(self.inner.table[...])
-        own = tokens - jax.lax.axis_index(self.tensor.axes) * size
+        own = tokens - jax.lax.axis_index(self.tensor.vocabulary) * size
         here = (own >= 0) & (own < size)
         vectors = self.inner(jnp.where(here, own, 0), dtype)
-        return self.tensor.add_up(jnp.where(here[..., None], vectors, 0))
+        x = self.tensor.add_up(jnp.where(here[..., None], vectors, 0))
+        return jax.lax.psum(x, self.tensor.stages) if self.tensor.stages else x
 
     def logits(self, x: jax.Array) -> jax.Array:
         """x [B, T, D] -> [B, T, V/cores]."""

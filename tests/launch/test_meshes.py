@@ -91,6 +91,14 @@ def test_axis_that_does_not_divide_is_named() -> None:
         parameter_shardings(mesh_of(1, 4), parameters, axis_names_of(graph, parameters))
 
 
+@pytest.mark.parametrize(("vocab_size", "axes"), [(64, ("stage", "model")), (66, "model")])
+def test_stages_split_a_vocabulary_that_they_divide(vocab_size: int, axes: object) -> None:
+    graph, parameters = LLAMA.abstract(DecoderConfig(vocab_size=vocab_size, num_layers=1))
+    mesh = Mesh(np.array(jax.devices("cpu")[:4]).reshape(2, 2), ("stage", "model"))
+    shardings = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
+    assert shardings["embedding.table"].spec[0] == axes
+
+
 def test_batch_that_does_not_divide_is_refused() -> None:
     with pytest.raises(MeshError, match=r"--batch_size=6 is not a multiple of data=4"):
         batch_sharding(mesh_of(4, 2), 6)

@@ -27,6 +27,7 @@ class Model:
     layers: int = LAYERS
     rows: int = 8
     length: int = 4
+    split_vocabulary: bool = True  # over stages
 
     def parameters(self) -> dict[str, np.ndarray]:
         shapes = {
@@ -44,36 +45,52 @@ class Model:
         return {name: rng.integers(0, VOCAB, shape).astype("i4") for name in ("tokens", "targets")}
 
 
-def stages_of(*, tensor: bool) -> Stages:
-    """The model's parts; with `tensor`, of cores that share the width along `model`."""
+def stages_of(*, tensor: bool, split: bool) -> Stages:
+    """The model's parts; with `tensor`, of cores that share the width along `model`; if `split`, of
+    those that share the vocabulary along `stage`."""
 
     def embed(parameters: Any, rows: Any) -> jax.Array:
-        return jnp.asarray(parameters["embedding"])[rows["tokens"]]
+        table = jnp.asarray(parameters["embedding"])
+        return over_stages(jax.nn.one_hot(rows["tokens"] - start(table), len(table)) @ table)
 
-    def run(parameters: Any, x: jax.Array, rows: Any, layers: int) -> jax.Array:
+    def run(parameters: Any, x: jax.Array, rows: Any, layers: jax.Array | None) -> jax.Array:
         def block(x: jax.Array, weights: Any) -> tuple[jax.Array, None]:
-            y = jnp.tanh(x @ weights[0]) @ weights[1]
-            return x + (jax.lax.psum(y, "model") if tensor else y), None
+            up, down, number = weights
+            y = jnp.tanh(x @ up) @ down
+            y = jax.lax.psum(y, "model") if tensor else y
+            return x + (y if layers is None else jnp.where(number < layers, y, 0)), None
 
-        stacks = (parameters["blocks.*.up"][:layers], parameters["blocks.*.down"][:layers])
-        return jax.lax.scan(block, x, stacks)[0]
+        stacks = (parameters["blocks.*.up"], parameters["blocks.*.down"])
+        return jax.lax.scan(block, x, (*stacks, jnp.arange(len(stacks[0]))))[0]
 
     def loss(parameters: Any, x: jax.Array, rows: Any) -> tuple[jax.Array, Any]:
-        logs = jax.nn.log_softmax(x @ parameters["head"].T)
-        total = -jnp.sum(logs * jax.nn.one_hot(rows["targets"], VOCAB))
+        head = parameters["head"]
+        logits = x @ head.T
+        normalizer = jnp.log(over_stages(jnp.sum(jnp.exp(logits), axis=-1)))
+        targets = jax.nn.one_hot(rows["targets"] - start(head), len(head))
+        total = jnp.sum(normalizer - over_stages(jnp.sum(logits * targets, axis=-1)))
         # Cores along `model` have all the same.
         total = jax.lax.pmean(total, "model") if tensor else total
         return total, total
 
-    return Stages(embed, run, loss)
+    def over_stages(x: jax.Array) -> jax.Array:
+        return jax.lax.psum(x, "stage") if split else x
+
+    def start(table: jax.Array) -> Any:
+        return jax.lax.axis_index("stage") * len(table) if split else 0
+
+    return Stages(embed, run, loss, shared=split)
 
 
-SPECS = {
-    "embedding": P(),
-    "blocks.*.up": P("stage", None, "model"),
-    "blocks.*.down": P("stage", "model", None),
-    "head": P(),
-}
+def specs_of(model: Model) -> dict[str, P]:
+    """How its parameters are split."""
+    vocabulary = P("stage") if model.split_vocabulary else P()
+    return {
+        "embedding": vocabulary,
+        "blocks.*.up": P("stage", None, "model"),
+        "blocks.*.down": P("stage", "model", None),
+        "head": vocabulary,
+    }
 
 
 def piped(
@@ -83,22 +100,23 @@ def piped(
     mesh = jax.make_mesh(
         sizes, AXES, (AxisType.Auto,) * 3, devices=jax.devices("neuron")[: int(np.prod(sizes))]
     )
-    pipeline = Pipeline(schedule, layers, AXES)
+    pipeline, specs = Pipeline(schedule, layers, AXES), specs_of(model)
+    stages = stages_of(tensor=True, split=model.split_vocabulary)
 
     def step(parameters: Any, batch: Any) -> Any:
         rows = jax.tree.map(lambda x: x.reshape(schedule.micro_batches, -1, x.shape[1]), batch)
         own = vary(parameters, AXES)
-        gradients, total = pipeline.gradients(stages_of(tensor=True), own, rows)
-        for path, spec in SPECS.items():
+        gradients, total = pipeline.gradients(stages, own, rows)
+        for path, spec in specs.items():
             split = {axis for axis in spec if axis is not None}
             others = tuple(axis for axis in AXES if axis not in split)
             gradients[path] = jax.lax.psum(gradients[path], others)
         total = jax.lax.psum(total, ("stage", "data"))
         return jax.lax.pmean(total, "model"), gradients
 
-    region = jax.shard_map(step, mesh=mesh, in_specs=(SPECS, P("data")), out_specs=(P(), SPECS))
+    region = jax.shard_map(step, mesh=mesh, in_specs=(specs, P("data")), out_specs=(P(), specs))
     shardings = (
-        {path: NamedSharding(mesh, spec) for path, spec in SPECS.items()},
+        {path: NamedSharding(mesh, spec) for path, spec in specs.items()},
         NamedSharding(mesh, P("data")),
     )
     return jax.jit(region, in_shardings=shardings, compiler_options=QUICK_COMPILE), shardings

@@ -115,14 +115,11 @@ def test_shared_attention_is_attention(
         np.testing.assert_allclose(ours, theirs, **EXACT, err_msg=name)
 
 
-@pytest.mark.parametrize(("packed", "other_stages"), [(False, True), (True, False)])
+@pytest.mark.parametrize("packed", [False, True])
 def test_a_ring_where_all_see_all(
-    packed: bool,
-    other_stages: bool,
-    neuron_devices: list[jax.Device],
-    cpu_devices: list[jax.Device],
+    packed: bool, neuron_devices: list[jax.Device], cpu_devices: list[jax.Device]
 ) -> None:
-    ring = Ring(axis="context", size=4, causal=False, other_stages=other_stages)
+    ring = Ring(axis="context", size=4, causal=False)
     scoring = Scoring(scale=WIDTH**-0.5)
     segments = segments_of(packed)
     more = () if segments is None else (segments,)
