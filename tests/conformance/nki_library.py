@@ -91,8 +91,8 @@ def main(arguments: Sequence[str]) -> None:
         result = run(file, library)
         print(name, result, flush=True)
         score.setdefault(name, {})[_ORDER.value] = {"commit": commit, **result}
-    if _SCORE.value:
-        SCOREBOARD.write_text(json.dumps(score, indent=1, sort_keys=True) + "\n")
+        if _SCORE.value:
+            SCOREBOARD.write_text(json.dumps(score, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
