@@ -31,13 +31,19 @@ __all__ = [
     "engine",
     "get_nc_sub_version",
     "get_nc_version",
+    "gpsimd_engine",
     "matmul_perf_mode",
     "nc_version",
     "oob_mode",
     "reduce_cmd",
     "register_alloc",
+    "scalar_engine",
+    "tensor_engine",
+    "vector_engine",
 ]
 
+tensor_engine, vector_engine = engine.tensor, engine.vector
+scalar_engine, gpsimd_engine = engine.scalar, engine.gpsimd
 NkiValidationError = KernelError
 VirtualRegister = Register
 

@@ -26,7 +26,7 @@ NAMES: dict[ModuleType, str] = {
     rand2 exponential reciprocal max8 sequence_bounds scalar_tensor_tensor tensor_scalar_reduce
     core_barrier dma_compute quantize_mx range_select select_reduce sendrecv register_alloc
     register_move register_load register_store nc_find_index8 nc_match_replace8 nonzero_with_count
-    topk
+    topk tensor_engine vector_engine scalar_engine gpsimd_engine
     """,
     language: """
     bool_ int8 int16 int32 uint8 uint16 uint32 float16 float32 bfloat16 tfloat32 float8_e4m3
