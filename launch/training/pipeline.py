@@ -37,11 +37,18 @@ class Stages(NamedTuple):
     """
 
     embed: Callable[[Any, Any], jax.Array]  # (parameters, rows) -> activations
-    run: Callable[[Any, jax.Array, Any, jax.Array | None], jax.Array]
-    """(parameters, activations, rows, how many layers count []; None: all) -> activations."""
+    run: Callable[[Any, jax.Array, Any, "Place"], jax.Array]
+    """(parameters, activations, rows, which layers) -> activations."""
     loss: Callable[[Any, jax.Array, Any], tuple[jax.Array, Any]]
     """(parameters, activations, rows) -> (what is minimised [], a tree of sums)."""
     shared: bool
+
+
+class Place(NamedTuple):
+    """The layers of a chunk."""
+
+    first: jax.Array  # number of the first one in the model, int32 []
+    layers: jax.Array | None  # how many of the parameters' layers count, int32 []; None: all
 
 
 class _Tick(NamedTuple):
@@ -269,13 +276,17 @@ class _Run:
     def run(self, parameters: Any, x: jax.Array, now: _Pass) -> jax.Array:
         """A chunk. Cores that have the same results have each its own of them: gradients that come
         back are partial sums."""
-        layers = None
-        if len(set(self.pipeline.layers)) > 1:
-            table = np.array(self.pipeline.layers, np.int32).reshape(self.rounds, -1)
-            layers = jnp.asarray(table)[jnp.maximum(now.chunk, 0), self.stage]
+        counts = np.array(self.pipeline.layers, np.int32)
+        first = self._of_chunk(np.cumsum(counts) - counts, now)
+        count = self._of_chunk(counts, now) if len(set(self.pipeline.layers)) > 1 else None
         rows = self.rows_of(now.micro_batch)
-        output: jax.Array = self.own(self.stages.run(parameters, x, rows, layers))
+        output: jax.Array = self.own(self.stages.run(parameters, x, rows, Place(first, count)))
         return output
+
+    def _of_chunk(self, numbers: np.ndarray, now: _Pass) -> jax.Array:
+        """This stage's entry, in a pass, of a table by virtual stages."""
+        table = jnp.asarray(numbers.astype(np.int32).reshape(self.rounds, -1))
+        return table[jnp.maximum(now.chunk, 0), self.stage]
 
     # Passes
 

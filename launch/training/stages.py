@@ -12,7 +12,7 @@ from launch.errors import MeshError
 from launch.training.core_model import CoreModel
 from launch.training.objectives import Batch, Objective
 from launch.training.parallelism import Parallelism
-from launch.training.pipeline import Pipeline, Stages
+from launch.training.pipeline import Pipeline, Place, Stages
 from launch.training.pipeline_schedule import make_schedule
 from models.layers.dropout import set_dropout
 
@@ -49,15 +49,14 @@ class ModelStages:
         x: jax.Array = model.embed(rows[0]["tokens"], _positions(model, rows[0]))
         return x
 
-    def run(self, parameters: Any, x: jax.Array, rows: Rows, layers: jax.Array | None) -> jax.Array:
+    def run(self, parameters: Any, x: jax.Array, rows: Rows, place: Place) -> jax.Array:
         """The residual stream behind the blocks of a chunk."""
         batch, keys = rows
         model = self.model(parameters)
         if keys is not None:
             set_dropout(model, keys)
-        if layers is not None:
-            for blocks in model.blocks:
-                blocks.take_count(layers)
+        for blocks in model.blocks:
+            blocks.take_place(place.first, place.layers)
         run: jax.Array = model.run(x, _positions(model, batch))
         return run
 

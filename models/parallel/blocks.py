@@ -58,16 +58,18 @@ class CoreBlock(nnx.Module):
 
     def __init__(self, block: nnx.Module, prefix: str, run: BlockRun, *, stacked: bool) -> None:
         self.block, self.prefix, self.run, self.stacked = block, prefix, run, stacked
-        self.keys, self.count = nnx.data(None), nnx.data(None)
+        self.keys: jax.Array | None = nnx.data(None)
+        self.first: jax.Array | None = nnx.data(None)
+        self.count: jax.Array | None = nnx.data(None)
 
     def take_keys(self, keys: jax.Array) -> None:
         """Takes the keys of dropout, typed [B], of all blocks together."""
         self.keys = keys
 
-    def take_count(self, count: jax.Array) -> None:
-        """Takes how many blocks of a stack count, int32 []; the others behind them change nothing,
-        but take as long."""
-        self.count = count
+    def take_place(self, first: jax.Array, count: jax.Array | None) -> None:
+        """Takes the number of a stack's first block in the model, and how many blocks of it count,
+        int32 []; the others behind them change nothing, but take as long."""
+        self.first, self.count = first, count
 
     def __call__(self, x: jax.Array, *others: Any) -> Any:
         """`others` are passed on to the block, and the form of its result is kept."""
@@ -94,9 +96,11 @@ class CoreBlock(nnx.Module):
 
         def one_more(x: jax.Array, block: tuple[Parameters, jax.Array]) -> tuple[jax.Array, None]:
             nonlocal form
-            (result,), form = jax.tree.flatten(apply(x, *block))
+            weights, number = block
+            place = number if self.first is None else self.first + number
+            (result,), form = jax.tree.flatten(apply(x, weights, place))
             if self.count is not None:
-                result = jnp.where(block[1] < self.count, result, x)
+                result = jnp.where(number < self.count, result, x)
             return result, None
 
         numbers = jnp.arange(len(next(iter(parameters.values()))))

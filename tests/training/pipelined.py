@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from launch.training.pipeline import Pipeline, Stages
+from launch.training.pipeline import Pipeline, Place, Stages
 from launch.training.pipeline_schedule import Schedule
 from models.parallel.varying import vary
 from tests.models.tiny import QUICK_COMPILE
@@ -53,12 +53,12 @@ def stages_of(*, tensor: bool, split: bool) -> Stages:
         table = jnp.asarray(parameters["embedding"])
         return over_stages(jax.nn.one_hot(rows["tokens"] - start(table), len(table)) @ table)
 
-    def run(parameters: Any, x: jax.Array, rows: Any, layers: jax.Array | None) -> jax.Array:
+    def run(parameters: Any, x: jax.Array, rows: Any, place: Place) -> jax.Array:
         def block(x: jax.Array, weights: Any) -> tuple[jax.Array, None]:
             up, down, number = weights
             y = jnp.tanh(x @ up) @ down
             y = jax.lax.psum(y, "model") if tensor else y
-            return x + (y if layers is None else jnp.where(number < layers, y, 0)), None
+            return x + (y if place.layers is None else jnp.where(number < place.layers, y, 0)), None
 
         stacks = (parameters["blocks.*.up"], parameters["blocks.*.down"])
         return jax.lax.scan(block, x, (*stacks, jnp.arange(len(stacks[0]))))[0]

@@ -260,6 +260,7 @@ MESHES = {
     "fsdp, tensor, accumulated": Parallelism(
         fully_sharded_size=2, tensor_parallel_size=2, gradient_accumulation_steps=2
     ),
+    "pipeline": Parallelism(pipeline_parallel_size=2, pipeline_parallel_num_microbatches=2),
     "data, tensor, scanned, recomputed": Parallelism(
         data_parallel_size=2, tensor_parallel_size=2, scan_layers=True, recompute="full"
     ),
@@ -306,7 +307,7 @@ def train(mesh: str) -> Trained:
     training = training_of(parallelism, jax.devices(), "fp32")
     adapted, base, added = adapted_at_first()
     weights = {**base, **added}
-    weights = stack(weights) if parallelism.scan_layers else weights
+    weights = stack(weights) if parallelism.stacks else weights
     state = training.start(jax.device_put(weights, training.shardings.parameters))
     losses = []
     for _ in range(3):
