@@ -64,10 +64,8 @@ def _row(finding: Finding) -> tuple[str, str, str, str]:
 
 
 def _heading(report: Report) -> str:
-    return (
-        f"{report.outcome.script}: {report.programs} programs for {report.target}, "
-        f"Neuron SDK {report.sdk}"
-    )
+    programs = "1 program" if report.programs == 1 else f"{report.programs} programs"
+    return f"{report.outcome.script}: {programs} for {report.target}, Neuron SDK {report.sdk}"
 
 
 def _explanation(rule: Rule) -> str:
@@ -82,13 +80,13 @@ def _ending(report: Report) -> str:
         for severity in reversed(Severity)
         if counts[severity]
     )
-    lines = [total or "nothing found"]
-    if report.programs == 0:
-        lines.append(NO_PROGRAM)
+    lines = [total] if total else []
     if report.outcome.error is not None:
         lines.append(f"The script did not end well: {report.outcome.error}.")
         lines += textwrap.wrap(_ZEROS, _WIDTH)
-    return "\n".join(lines)
+    elif report.programs == 0:
+        lines.append(NO_PROGRAM)
+    return "\n".join(lines or ["nothing found"])
 
 
 def as_json(report: Report) -> str:

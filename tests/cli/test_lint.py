@@ -173,9 +173,21 @@ error    NCC_EVRF001  unknown source       reduce_precision
     )
 
 
-def test_text_of_a_script_on_another_platform() -> None:
-    empty = Report("trn2.3xlarge (LNC 2)", "2.32", 0, [], Outcome("job.py", None))
-    assert "No program was compiled for platform neuron" in text(empty)
+@pytest.mark.parametrize(
+    ("programs", "error", "said"),
+    [
+        (0, None, "No program was compiled for platform neuron"),
+        (0, "it raised ValueError: broken", "it raised ValueError: broken"),
+        (1, "it raised ValueError: broken", "it raised ValueError: broken"),
+        (1, None, "nothing found"),
+    ],
+)
+def test_nothing_was_found_only_if_all_was_looked_at(
+    programs: int, error: str | None, said: str
+) -> None:
+    report = text(Report("trn2.3xlarge", "2.32", programs, [], Outcome("job.py", error)))
+    assert said in report
+    assert ("nothing found" in report) == (said == "nothing found")
 
 
 def test_json(report: Report, tmp_path: Path) -> None:
