@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from launch.errors import MeshError
-from launch.training.pipeline import Pipeline
+from launch.training.pipeline import Pipeline, Place
 from launch.training.pipeline_schedule import IDLE, Passes, make_schedule
 from launch.training.stages import evenly
 from tests.conftest import RunPython
@@ -125,7 +126,8 @@ def expected() -> Any:
     batch = model.batch()
 
     def whole(parameters: Any) -> jax.Array:
-        x = stages.run(parameters, stages.embed(parameters, batch), batch, None)
+        all_layers = Place(jnp.int32(0), None)
+        x = stages.run(parameters, stages.embed(parameters, batch), batch, all_layers)
         return stages.loss(parameters, x, batch)[0]
 
     with jax.default_device(jax.devices("cpu")[0]):
