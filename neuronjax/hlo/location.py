@@ -115,11 +115,24 @@ def layer(op: Any, program: str) -> str:
     is_traced = path is None or jitted in called  # else JAX jitted a function of its own
     if jitted in called:
         stack = stack[: called.index(jitted)]
-    stack.reverse()
+    stack = _of_this_call(stack)[::-1]
     names = [match[1] for frame in stack if (match := _MODULE.fullmatch(frame.function))]
     if is_traced and not names:
         names = [*filter(None, map(_function, stack))]
     return "/".join(name for name, _ in itertools.groupby(names))
+
+
+def _of_this_call(stack: list[Frame]) -> list[Frame]:
+    """A stack, innermost first, without the callers that a shared function was first traced for.
+
+    JAX traces a function once for all its calls. An op of it has all frames of the first call, and
+    then those of its own.
+    """
+    repeated = [number for number, frame in enumerate(stack) if frame in stack[number + 1 :]]
+    if not repeated:
+        return stack
+    first, own = stack[: repeated[-1] + 1], stack[repeated[-1] + 1 :]
+    return _of_this_call([*first[: first.index(own[0])], *own]) if own[0] in first else stack
 
 
 def _function(frame: Frame) -> str:
