@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, PartitionSpec
 
 from neuronjax.legalize.policy import Policy
@@ -55,6 +56,12 @@ LEGAL: dict[str, Callable[..., Any] | str] = {
     "while_loop to a bound it carries": lambda x: lax.while_loop(
         lambda c: c[0] < c[1], lambda c: (c[0] + 1, c[1], c[2] * 2), (0, 3, x)
     )[2],
+    "gradient that keeps some values": jax.grad(
+        jax.checkpoint(
+            lambda x: jnp.sin(checkpoint_name(jnp.sin(x), "kept")).sum(),
+            policy=jax.checkpoint_policies.save_only_these_names("kept"),
+        )
+    ),
     "top_k": lambda x: lax.top_k(x, 2),
     "argmax and argmin": lambda x: (jnp.argmax(x, 1), jnp.argmin(x, 0)),
     "gather": lambda x: x[jnp.array([0, -8])],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
+
 from neuronjax.hlo.calls import terminator
 from neuronjax.hlo.constants import direction
 from neuronjax.hlo.custom_calls import custom_call_target
+from neuronjax.hlo.module import ELEMENT_TYPES
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.rule import DYNAMIC, Rule, Severity, Site, stablehlo
 
@@ -27,6 +30,17 @@ def _dynamic_shape(site: Site) -> str:
     values = [*site.op.results, *site.op.operands]
     shapes = [str(value.type) for value in values if DYNAMIC in site.program.elements([value])]
     return f"instruction {site.op.name!r} has shape {shapes[0]!r}"
+
+
+def _rounding(site: Site) -> str | None:
+    """JAX marks what recomputation keeps with a reduction to the precision that a value has, which
+    XLA removes."""
+    element_type = str(ir.RankedTensorType(site.op.operands[0].type).element_type)
+    kind = jnp.finfo(ELEMENT_TYPES[element_type])
+    asked = tuple(site.op.attributes[name].value for name in ("exponent_bits", "mantissa_bits"))
+    if asked == (kind.nexp, kind.nmant):
+        return None
+    return f"{element_type} to {asked[0]} exponent and {asked[1]} mantissa bits"
 
 
 def _several_operands(site: Site) -> str | None:
@@ -120,6 +134,7 @@ RULES = (
         code="EVRF001",
         what="reduce_precision",
         ops=stablehlo("reduce_precision"),
+        check=_rounding,
         message=MESSAGE,
         remedy="Convert to the narrow type and back (astype).",
         source=KNOWN_ISSUES,
