@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import resource
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +90,8 @@ def peak_memory(function: Callable[[], object]) -> dict[str, float]:
     """Bytes by which this process's memory grows at most while the function runs.
 
     "resident" counts pages of files that are mapped too, "anonymous" does not; it is sampled.
-    Garbage of before is collected first: it would be missing from what grows.
+    Garbage of before is collected first: it would be missing from what grows. `ru_maxrss` would be
+    wrong here: a process begins with that of the one which started it.
     """
     gc.collect()
     started, ended = _anonymous(), threading.Event()
@@ -111,7 +111,7 @@ def peak_memory(function: Callable[[], object]) -> dict[str, float]:
         ended.set()
         watcher.join()
     return {
-        "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before,
+        "resident": _status("VmHWM") - before,
         "anonymous": max(seen) - started,
     }
 
