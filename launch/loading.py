@@ -3,15 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
+from launch.progress import progress
 from models import pretrained
 from models.pretrained import Pretrained
-
-
-def progress(what: str, **options: Any) -> tqdm:
-    """A bar on standard error, empty as long as nothing is known of its length."""
-    return tqdm(desc=what, dynamic_ncols=True, delay=1e-9, **options)
 
 
 def load_with_progress(

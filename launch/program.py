@@ -15,31 +15,36 @@ _NO_PLATFORM = "Unable to initialize backend"  # what JAX says of a platform tha
 def run(main: Callable[[], int]) -> None:
     """Parses the flags, calls `main` and exits with the code it returns.
 
-    A LaunchError, a ModelsError or that JAX's platform cannot start is printed as one message (exit
-    code 1), an interrupt as one line (code 130).
+    A LaunchError, a ModelsError or that JAX's platform cannot start ends as `guarded` says.
     """
 
-    def guarded(argv: list[str]) -> int:
+    def parsed(argv: list[str]) -> int:
         if len(argv) > 1:
             raise app.UsageError(f"unexpected arguments {argv[1:]}: every option is a --flag")
         # What libraries log they raise as well; this project's messages are not logs.
         logging.set_verbosity(logging.FATAL)
         sys.unraisablehook = _report
-        try:
-            return main()
-        except (LaunchError, ModelsError) as error:
-            say(f"error: {error}")
-            return 1
-        except RuntimeError as error:
-            if _NO_PLATFORM not in str(error):
-                raise
-            say(f"error: {error}")
-            return 1
-        except KeyboardInterrupt:
-            say("interrupted")
-            return INTERRUPTED
+        return guarded(main)
 
-    app.run(guarded)
+    app.run(parsed)
+
+
+def guarded(main: Callable[[], int]) -> int:
+    """The exit code of `main`. Faults that the user can act on are printed as one message (exit
+    code 1), an interrupt as one line (code 130)."""
+    try:
+        return main()
+    except (LaunchError, ModelsError) as error:
+        say(f"error: {error}")
+        return 1
+    except RuntimeError as error:
+        if _NO_PLATFORM not in str(error):
+            raise
+        say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return INTERRUPTED
 
 
 def _report(unraisable: "sys.UnraisableHookArgs") -> None:

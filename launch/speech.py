@@ -1,11 +1,17 @@
 """What a model of speech is given, and what it makes of it."""
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import tokenizers
 
-from models.whisper.features import Spectrogram
+from launch.text import needed_tokenizer
+from models.errors import GenerationError
+from models.whisper.features import Spectrogram, log_mel, read_spectrogram
+from models.whisper.instructions import Instructions, opening, read_instructions
 
 
 class Manner(NamedTuple):
@@ -31,22 +37,51 @@ class Heard(NamedTuple):
     language: str | None  # such as "en"; None = the checkpoint knows but one
 
 
-class Listener(Protocol):
-    """What a program needs to know of a model of speech beside what it hears."""
+@dataclass(frozen=True)
+class Listener:
+    """What is around a model of speech: how sound comes in, and how tokens become text."""
+
+    settings: Spectrogram
+    instructions: Instructions
+    tokenizer: tokenizers.Tokenizer
+    context: int  # longest text with what opens it, in tokens
 
     @property
-    def settings(self) -> Spectrogram:
-        """How sound becomes features."""
+    def room(self) -> int:
+        """The longest text of a window, in tokens."""
+        return self.context - len(opening(self.instructions))
 
     @property
     def tasks(self) -> Collection[str]:
         """Those of the checkpoint, such as "transcribe"."""
+        return self.instructions.tasks
 
     def check(self, manner: Manner) -> None:
         """Raises GenerationError for a language or task that the model does not know."""
+        if len(opening(self.instructions, manner.language, manner.task)) >= self.room:
+            raise GenerationError("the model's context has no room for a text")
 
     def windows(self, sound: np.ndarray) -> Iterator[np.ndarray]:
         """Features FP32 [F, M] of one window after the other of sound [N]."""
+        for begin in range(0, len(sound), self.settings.num_samples):
+            yield log_mel(sound[begin : begin + self.settings.num_samples], self.settings)
 
     def text(self, tokens: Sequence[int]) -> str:
         """Of a window."""
+        return str(self.tokenizer.decode(list(tokens))).strip()
+
+    def language(self, opened: Sequence[int]) -> str | None:
+        """The one of a text that begins with these tokens, such as "en"."""
+        names = {token: name for name, token in self.instructions.languages.items()}
+        known = [names[token] for token in opened if token in names]
+        return known[0].strip("<|>") if known else self.instructions.language
+
+
+def open_listener(directory: Path, context: int) -> Listener:
+    """Of a directory. Raises DataError or ModelsError for files that are missing or wrong."""
+    return Listener(
+        read_spectrogram(directory),
+        read_instructions(directory),
+        needed_tokenizer(directory),
+        context,
+    )

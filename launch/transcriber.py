@@ -1,25 +1,15 @@
 """Speech to text: a model of speech, and what belongs to it."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import tokenizers
 
 from launch import draws
-from launch.speech import Heard, Manner
-from launch.text import needed_tokenizer
-from models.errors import GenerationError
-from models.pretrained import Pretrained
-from models.whisper.features import Spectrogram, log_mel, read_spectrogram
-from models.whisper.transcription import (
-    Instructions,
-    continue_prompts,
-    opening,
-    prompts,
-    read_instructions,
-)
+from launch.speech import Heard, Listener, Manner, open_listener
+from models.pretrained import Pretrained, describe
+from models.whisper.transcription import continue_prompts, prompts
 
 
 @dataclass(frozen=True)
@@ -27,37 +17,13 @@ class Transcriber:
     """A model and its files."""
 
     model: Pretrained
-    settings: Spectrogram
-    instructions: Instructions
-    tokenizer: tokenizers.Tokenizer
+    listener: Listener
 
     @classmethod
     def open(cls, directory: Path, load: Callable[[], Pretrained]) -> "Transcriber":
         """Of a directory. Raises DataError or ModelsError for files that are missing or wrong."""
-        settings, instructions = read_spectrogram(directory), read_instructions(directory)
-        tokenizer = needed_tokenizer(directory)
-        return cls(load(), settings, instructions, tokenizer)
-
-    @property
-    def room(self) -> int:
-        """The longest text of a window, in tokens."""
-        config = self.model.config
-        return int(config.max_seq_len) - len(opening(self.instructions))
-
-    @property
-    def tasks(self) -> Collection[str]:
-        """Those of the checkpoint, such as "transcribe"."""
-        return self.instructions.tasks
-
-    def check(self, manner: Manner) -> None:
-        """Raises GenerationError for a language or task that the model does not know."""
-        if len(opening(self.instructions, manner.language, manner.task)) >= self.room:
-            raise GenerationError("the model's context has no room for a text")
-
-    def windows(self, sound: np.ndarray) -> Iterator[np.ndarray]:
-        """Features FP32 [F, M] of one window after the other of sound [N]."""
-        for begin in range(0, len(sound), self.settings.num_samples):
-            yield log_mel(sound[begin : begin + self.settings.num_samples], self.settings)
+        listener = open_listener(directory, describe(directory).config.max_seq_len)
+        return cls(load(), listener)
 
     def hear(
         self, features: np.ndarray, manner: Manner, max_new_tokens: int | None = None
@@ -66,7 +32,7 @@ class Transcriber:
         graph, parameters, instructions = (
             self.model.graph,
             self.model.parameters,
-            self.instructions,
+            self.listener.instructions,
         )
         prompt = prompts(
             graph, parameters, features, instructions, language=manner.language, task=manner.task
@@ -86,15 +52,6 @@ class Transcriber:
         )
         ends = {*instructions.end_tokens, instructions.pad_token}
         return [
-            Heard([token for token in row if token not in ends], self._language(opened))
+            Heard([token for token in row if token not in ends], self.listener.language(opened))
             for row, opened in zip(made.tolist(), prompt.tolist(), strict=True)
         ]
-
-    def text(self, tokens: Sequence[int]) -> str:
-        """Of a window."""
-        return str(self.tokenizer.decode(list(tokens))).strip()
-
-    def _language(self, opened: Sequence[int]) -> str | None:
-        names = {token: name for name, token in self.instructions.languages.items()}
-        known = [names[token] for token in opened if token in names]
-        return known[0].strip("<|>") if known else self.instructions.language

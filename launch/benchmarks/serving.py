@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,23 +18,21 @@ from jax.sharding import Mesh
 
 from launch.benchmarks.paired import Measurement, Thunk, compare, summary, time_pairs
 from launch.benchmarks.platforms import Settings, devices
-from launch.chat_template import BUNDLED, ChatTemplate
+from launch.serving.backend import Backend
 from launch.serving.config import ServerConfig
+from launch.serving.desk import EngineDesk
 from launch.serving.engine import Engine
+from launch.serving.front import Front
 from launch.serving.grammar import Grammars
-from launch.serving.http.app import make_app
-from launch.serving.http.context import Served
-from launch.serving.http.generation import generation_site
-from launch.serving.http.metrics import Metrics
-from launch.serving.http.server import Server, bind, run
+from launch.serving.http.generation import LanguageModel
+from launch.serving.http.tasks import Serve
+from launch.serving.listener import bind
 from launch.serving.runner.arrays import HEADER
 from launch.serving.runner.runner import Runner
 from launch.serving.scheduler.buckets import Bucket, Buckets
 from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence as Text
-from launch.serving.service import Dispatcher, Service
 from launch.source import byte_level
-from launch.text import ByteTokenizer
 from models.decoder.config import DecoderConfig
 from models.parameters import axis_names_of, split
 from models.sharding import parameter_shardings
@@ -139,30 +138,25 @@ def _steps(runner: Runner, limits: SchedulerLimits) -> Thunk:
 
 @contextmanager
 def _server(runner: Runner, limits: SchedulerLimits) -> Iterator[int]:
-    """The port of a server in this process."""
-    dispatcher = Dispatcher()
-    with Engine(runner, limits, dispatcher.deliver) as engine:
-        served = Served(
-            name=NAME,
-            service=Service(engine, dispatcher, ByteTokenizer()),
-            metrics=Metrics(engine, NAME),
-            template=ChatTemplate(BUNDLED["chatml"], NAME, {}),
-            grammars=Grammars(None, 256),
-            vocab_size=256,
-            stop_tokens=(),
-            created=1,
-        )
-        config = ServerConfig(port=0)
-        listener = bind(config.host, config.port)
-        site = generation_site(served)
-        server = Server(make_app(site, config), site.worker, grace=1)
-        thread = threading.Thread(target=run, args=(server, listener))
-        thread.start()
-        try:
-            yield int(listener.getsockname()[1])
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
+    """The port of a server as `launch.serve` starts it, with the engine in this process."""
+    recipe = LanguageModel(
+        name=NAME,
+        files=Path("none"),
+        chat_template=None,
+        vocab_size=256,
+        stop_tokens=(),
+        limits=limits,
+        created=1,
+    )
+    config = ServerConfig(port=0)
+    with (
+        bind(config.host, config.port) as listener,
+        Front([listener]) as front,
+        EngineDesk(partial(Engine, runner, limits), Grammars(None, 256)) as desk,
+    ):
+        front.start(Backend(recipe, desk), Serve(listener.fileno(), config, NAME))
+        yield int(listener.getsockname()[1])
+        front.halt()
 
 
 @contextmanager

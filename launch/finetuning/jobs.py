@@ -28,7 +28,7 @@ from models.parameters import statistics
 from models.pretrained import Described, describe
 from models.weights.fields import Fields
 from models.whisper.features import PREPROCESSOR_FILE, Spectrogram, read_spectrogram
-from models.whisper.transcription import opening, read_instructions
+from models.whisper.instructions import opening, read_instructions
 
 MASKS = ("[MASK]", "<mask>")  # what tokenizers call a hidden token
 

@@ -33,6 +33,9 @@ class Answering(Protocol):
     def between_steps(self, action: Callable[[], None]) -> Future[None]:
         """Does something before the next step is planned."""
 
+    def close(self) -> None:
+        """Ends; requests that are left get an error."""
+
     def load(self) -> "Load":
         """How busy it is."""
 

@@ -1,7 +1,6 @@
 """Work without a state between steps, such as embeddings: it is computed in groups that suit each
 other, by one thread that owns the device."""
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -34,6 +33,38 @@ class _Waiting(Generic[Item, Made]):
     future: "Future[Made]" = field(default_factory=Future)
 
 
+class _Body(Generic[Item, Made]):
+    """The items of one request, and one future for all."""
+
+    def __init__(self, entries: Sequence[_Waiting[Item, Made]], leave: Callable[[], None]) -> None:
+        self.results: Future[list[Made]] = Future()
+        self._entries, self._leave = entries, leave
+        self._left = len(entries)
+        self._lock = threading.Lock()
+        self.results.add_done_callback(self._take_back)
+        for entry in entries:
+            entry.future.add_done_callback(self._count)
+        if not entries:
+            self.results.set_result([])
+
+    def _count(self, future: "Future[Made]") -> None:
+        with self._lock:
+            self._left -= 1
+            is_last = self._left == 0
+        if is_last and self.results.set_running_or_notify_cancel():
+            errors = [e.future.exception() for e in self._entries if not e.future.cancelled()]
+            error = next(filter(None, errors), None)
+            if error is None:
+                self.results.set_result([entry.future.result() for entry in self._entries])
+            else:
+                self.results.set_exception(error)
+
+    def _take_back(self, results: "Future[list[Made]]") -> None:
+        for entry in self._entries:
+            entry.future.cancel()
+        self._leave()
+
+
 class Load(NamedTuple):
     """How busy it is."""
 
@@ -48,7 +79,6 @@ class Batcher(Generic[Item, Made]):
     the queue counts bodies."""
 
     def __init__(self, work: Work[Item, Made], *, max_waiting: int) -> None:
-        self.draining = False
         self._work, self._max_waiting = work, max_waiting
         self._waiting: list[_Waiting[Item, Made]] = []
         self._running = self._computed = self._groups = 0
@@ -64,39 +94,20 @@ class Batcher(Generic[Item, Made]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def failure(self) -> Exception | None:
-        """A group that fails has no consequences for the next one."""
-        return None
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody waits for anything."""
-        return not self._bodies
-
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Whoever waits does so in the loop that it runs in."""
-
     def load(self) -> Load:
         """How busy it is."""
         with self._change:
             return Load(self._running, len(self._waiting), self._computed, self._groups)
 
-    async def compute(self, items: Sequence[Item]) -> list[Made]:
-        """The results of the items of a body. Whoever is cancelled takes back what has not begun.
+    def submit(self, items: Sequence[Item]) -> "Future[list[Made]]":
+        """The results of the items of a body, in their order. Whoever cancels it takes back what
+        has not begun.
 
-        Raises OverloadedError if the queue is full, ServingError at the end of the server, and
-        what the work raises.
+        The future raises what the work raises, and ServingError at the end of the server. Raises
+        OverloadedError if the queue is full.
         """
-        entries = self._enter(items)
-        try:
-            waits = [asyncio.wrap_future(entry.future) for entry in entries]
-            return list(await asyncio.gather(*waits))
-        finally:
-            for entry in entries:
-                entry.future.cancel()
-            with self._change:
-                self._bodies -= 1
+        body = _Body(self._enter(items), self._leave)
+        return body.results
 
     def close(self) -> None:
         """Ends after the group that is under way; what waits gets an error."""
@@ -104,6 +115,10 @@ class Batcher(Generic[Item, Made]):
             self._closing = True
             self._change.notify()
         self._thread.join()
+
+    def _leave(self) -> None:
+        with self._change:
+            self._bodies -= 1
 
     def _enter(self, items: Sequence[Item]) -> list[_Waiting[Item, Made]]:
         entries = [_Waiting[Item, Made](item) for item in items]

@@ -17,3 +17,7 @@ class RequestError(LaunchError):
 
 class OverloadedError(LaunchError):
     """The queue is full, or the server is about to end: try again later or elsewhere."""
+
+
+class ComputingError(LaunchError):
+    """What was asked for could not be computed; it is not the request that is to blame."""

@@ -27,6 +27,22 @@ class _Bytes:
         return list(text.encode() if isinstance(text, str) else text)
 
 
+def json_grammar(schema: Mapping[str, Any], parameter: str) -> str:
+    """The grammar of JSON that a schema allows. Raises RequestError, with the parameter to blame,
+    if it cannot be compiled."""
+    try:
+        grammar: str = LLMatcher.grammar_from_json_schema(
+            json.dumps(schema), overrides={"whitespace_flexible": False}
+        )
+        reason = LLMatcher.validate_grammar(grammar)
+    except ValueError as error:
+        reason = str(error)
+    if reason:
+        first = reason.strip().splitlines()[0]
+        raise RequestError(f"the schema cannot be compiled: {first}", parameter)
+    return grammar
+
+
 class Grammars:
     """Compiles grammars for one model."""
 
@@ -41,21 +57,12 @@ class Grammars:
         else:
             self._tokenizer = LLTokenizer(TokenizerWrapper(_Bytes()))
 
-    def json_schema(self, schema: Mapping[str, Any], parameter: str) -> Grammar:
-        """Answers are JSON that the schema allows. Raises RequestError if it cannot be compiled."""
-        try:
-            grammar = LLMatcher.grammar_from_json_schema(
-                json.dumps(schema), overrides={"whitespace_flexible": False}
-            )
-        except ValueError as error:
-            raise RequestError(f"the schema cannot be compiled: {error}", parameter) from error
-        return self._start(grammar, parameter)
-
-    def _start(self, grammar: str, parameter: str) -> Grammar:
+    def start(self, grammar: str) -> Grammar:
+        """For an answer that begins. Raises RequestError for a text that is no grammar."""
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
         if matcher.is_error():
             reason = matcher.get_error().strip().splitlines()[0]
-            raise RequestError(f"the schema cannot be compiled: {reason}", parameter)
+            raise RequestError(f"the schema cannot be compiled: {reason}", "response_format")
         return _Matcher(matcher, self._tokenizer.vocab_size, self._vocab_size)
 
 

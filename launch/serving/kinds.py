@@ -1,6 +1,5 @@
 """What is served of a model, by the task that it is made for."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -8,13 +7,13 @@ from pathlib import Path
 import jax
 
 from launch.errors import ModelError
-from launch.loading import progress
 from launch.program import say
-from launch.serving.batch import answer_all, answered, read_lines
+from launch.serving.backend import Backend
+from launch.serving.batch import answered, read_lines
 from launch.serving.config import ServerConfig
-from launch.serving.http.app import make_app
-from launch.serving.http.server import Server, bind, run
-from launch.serving.http.site import Site
+from launch.serving.front import Front
+from launch.serving.http.tasks import AnswerFile, Serve
+from launch.serving.listener import bind
 from launch.serving.media.images import image_model
 from launch.serving.media.speech import speech_model
 from launch.serving.model_choice import ModelChoice
@@ -24,7 +23,7 @@ from launch.serving.server import language_model
 from launch.tasks.table import made_for
 from models.diffusion import pipeline as diffusion
 
-Open = Callable[[ModelChoice], AbstractContextManager[Site]]
+Open = Callable[[ModelChoice], AbstractContextManager[Backend]]
 
 RUNNERS: Mapping[str, Open] = {
     "generate": language_model,
@@ -43,7 +42,7 @@ KINDS: Mapping[str, str] = {
 }
 
 
-def open_site(choice: ModelChoice) -> AbstractContextManager[Site]:
+def open_model(choice: ModelChoice) -> AbstractContextManager[Backend]:
     """The model, ready to answer until the end of the block.
 
     Raises LaunchError or ModelsError, on entering too, for what cannot be served.
@@ -53,13 +52,14 @@ def open_site(choice: ModelChoice) -> AbstractContextManager[Site]:
 
 def serve(choice: ModelChoice, config: ServerConfig) -> int:
     """Serves until a signal ends it; the exit code."""
-    listener = bind(config.host, config.port)
-    with listener, open_site(choice) as site:
-        server = Server(make_app(site, config), site.worker, grace=config.grace_period)
-        host, port = listener.getsockname()[:2]
-        say(f"{site.name} at http://{host}:{port}/v1 on {jax.default_backend()}; Ctrl-C ends it")
-        run(server, listener)
-    return 0
+    with (
+        bind(config.host, config.port) as listener,
+        Front([listener]) as front,
+        open_model(choice) as backend,
+        front.told_of_signals(),
+    ):
+        front.start(backend, Serve(listener.fileno(), config, jax.default_backend()))
+        return front.wait()
 
 
 def answer_file(choice: ModelChoice, requests: Path, output: Path, concurrency: int) -> int:
@@ -69,16 +69,9 @@ def answer_file(choice: ModelChoice, requests: Path, output: Path, concurrency: 
     left = [line for line in lines if line.custom_id not in done]
     say(f"{len(left)} of {len(lines)} requests have no answer in {output} yet")
     output.parent.mkdir(parents=True, exist_ok=True)
-    with open_site(choice) as site, progress("answers", total=len(left)) as bar:
-
-        async def answer() -> None:
-            site.worker.attach(asyncio.get_running_loop())
-            await answer_all(
-                site, left, output, concurrency=concurrency, on_answer=lambda: bar.update()
-            )
-
-        asyncio.run(answer())
-    return 0
+    with Front() as front, open_model(choice) as backend:
+        front.start(backend, AnswerFile(left, output, concurrency))
+        return front.wait()
 
 
 def _runner(choice: ModelChoice) -> str:

@@ -113,6 +113,7 @@ class Request:
     sampling: SamplingParameters = field(default_factory=SamplingParameters)
     stop_tokens: frozenset[int] = frozenset()  # the answer ends with any of them
     priority: int = 0  # lower numbers go first
+    form: str | None = None  # a grammar's text, of which the engine's process makes the next
     grammar: Grammar | None = None
     adapter: Adapter | None = None
     answered: int = 0  # tokens at the end of the prompt that are the answer's first ones

@@ -1,35 +1,34 @@
 """A language model behind an engine, from its files on."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
+import numpy as np
+
 from launch.generator import Writer, load_directory, load_run
-from launch.loading import progress
 from launch.program import say
-from launch.serving.adapters.host import AdapterHost, ReadAdapter
-from launch.serving.adapters.registry import Registry
+from launch.progress import progress
+from launch.serving.adapters.host import AdapterHost
 from launch.serving.adapters.stacks import Stacks
-from launch.serving.answering import Deliver
+from launch.serving.answering import Answering, Deliver
+from launch.serving.backend import Backend
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.copies import cache_split, copies, split_mesh, with_split_positions
+from launch.serving.desk import EngineDesk
 from launch.serving.disaggregated import Disaggregated
 from launch.serving.engine import Engine
 from launch.serving.errors import ServingError
 from launch.serving.grammar import Grammars
-from launch.serving.http.context import Served
-from launch.serving.http.generation import generation_site
-from launch.serving.http.metrics import Metrics
-from launch.serving.http.site import Site
+from launch.serving.http.generation import LanguageModel
 from launch.serving.model_choice import ModelChoice
 from launch.serving.replicas import Replicas
 from launch.serving.runner.runner import Runner
 from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits
 from launch.serving.scheduler.scheduler import SchedulerLimits
-from launch.serving.service import Dispatcher, Service
 from launch.serving.speculation.config import read_speculative_config
 from launch.serving.speculation.make import make_proposer
 
@@ -39,7 +38,7 @@ class Loaded(NamedTuple):
 
     writer: Writer
     stacks: Stacks | None  # room for adapters, if there is any
-    adapters: Mapping[str, ReadAdapter]  # those that the command line names
+    adapters: Mapping[str, Mapping[str, np.ndarray]]  # those that the command line names
     runners: list[Runner]  # one for each copy of the model
     limits: SchedulerLimits
     files: Path  # directory with the tokenizer and the chat template, if there are any
@@ -68,7 +67,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     if config.enable_lora or config.lora_modules:
         stacks = Stacks.of(served, config.max_loras, config.max_lora_rank)
         served = stacks.with_room(served, mesh)
-        adapters = {name: ReadAdapter(path, stacks.read(path)) for name, path in modules.items()}
+        adapters = {name: stacks.read(path) for name, path in modules.items()}
     runners = [
         Runner(
             served.graph,
@@ -93,37 +92,31 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
 
 
 @contextmanager
-def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterator[Served]:
+def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterator[Backend]:
     """The model behind an engine that runs until the end of the block."""
-    dispatcher = Dispatcher()
     writer, vocab_size = loaded.writer, loaded.writer.model.config.vocab_size
-    name = names.served_model_name or loaded.files.absolute().name
     stop_tokens = writer.generation.ending.stop_tokens
-    template, grammars = (
-        _template(loaded.files, names.chat_template),
-        Grammars(loaded.files, vocab_size, stop_tokens),
+    for place, values in enumerate(loaded.adapters.values(), 1):
+        loaded.runners[0].put_adapter(place, values)
+    recipe = LanguageModel(
+        name=names.served_model_name or loaded.files.absolute().name,
+        files=loaded.files,
+        chat_template=names.chat_template,
+        vocab_size=vocab_size,
+        stop_tokens=stop_tokens,
+        limits=loaded.limits,
+        created=int(time.time()),
+        max_adapters=0 if loaded.stacks is None else config.max_loras,
+        adapters=config.adapters(),
     )
-    with make_engine(loaded, config, dispatcher.deliver) as engine:
-        registry = Registry(config.max_loras, name)
-        host = None
-        if loaded.stacks is not None:
-            host = AdapterHost(loaded.stacks, registry, engine, loaded.runners[0])
-            host.load_first(loaded.adapters)
-        yield Served(
-            name=name,
-            service=Service(engine, dispatcher, writer.tokenizer, registry),
-            metrics=Metrics(engine, name),
-            template=template,
-            grammars=grammars,
-            vocab_size=vocab_size,
-            stop_tokens=stop_tokens,
-            created=int(time.time()),
-            adapters=host,
-        )
+    grammars = Grammars(loaded.files, vocab_size, stop_tokens)
+    make = partial(make_engine, loaded, config)
+    with EngineDesk(make, grammars, _adapters_of(loaded)) as desk:
+        yield Backend(recipe, desk)
 
 
 @contextmanager
-def language_model(choice: ModelChoice) -> Iterator[Site]:
+def language_model(choice: ModelChoice) -> Iterator[Backend]:
     """A language model behind an engine; other programs are compiled meanwhile."""
     loaded = load(choice.checkpoint_dir, choice.model, choice.mesh, choice.engine)
     with ExitStack() as stack:
@@ -134,8 +127,7 @@ def language_model(choice: ModelChoice) -> Iterator[Site]:
                 say(f"{len(left)} more programs are compiled while the first answers are made")
             beside = programs.compiled.beside(left, lambda: say("programs: all are compiled"))
             stack.enter_context(beside)
-        served = stack.enter_context(engine_of(loaded, choice.engine, choice.names))
-        yield generation_site(served)
+        yield stack.enter_context(engine_of(loaded, choice.engine, choice.names))
 
 
 def make_engine(
@@ -170,11 +162,11 @@ def check_copies(config: EngineConfig, count: int) -> None:
         )
 
 
-def _template(directory: Path, choice: str | None) -> ChatTemplate:
-    """The model's own, or one for models that have none."""
-    return read_chat_template(directory, choice) or ChatTemplate(
-        BUNDLED["chatml"], "models without one", {}
-    )
+def _adapters_of(loaded: Loaded) -> Callable[[Answering], AdapterHost] | None:
+    """Makes what loads adapters into an engine, if there is room for any."""
+    if loaded.stacks is None:
+        return None
+    return partial(AdapterHost, loaded.stacks, loaded.runners[0])
 
 
 def _say_limits(limits: SchedulerLimits, bytes_per_block: int) -> None:

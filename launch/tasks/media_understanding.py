@@ -57,10 +57,11 @@ def extract_image_features(request: Request) -> None:
 def recognize_speech(request: Request) -> None:
     """What is said, one line per window of the spectrogram's length."""
     transcriber = Transcriber.open(request.directory, lambda: open_model(request))
-    sound = read_sound(Path(request.input), transcriber.settings.sampling_rate)
-    for features in transcriber.windows(sound):
+    listener = transcriber.listener
+    sound = read_sound(Path(request.input), listener.settings.sampling_rate)
+    for features in listener.windows(sound):
         [heard] = transcriber.hear(features[None], Manner(), request.generation.max_new_tokens)
-        sys.stdout.write(transcriber.text(heard.tokens) + "\n")
+        sys.stdout.write(listener.text(heard.tokens) + "\n")
         sys.stdout.flush()
 
 

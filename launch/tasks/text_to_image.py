@@ -5,10 +5,10 @@ from pathlib import Path
 from PIL import Image
 
 from launch.errors import DataError
-from launch.loading import progress
 from launch.painter import Painter
 from launch.picture import Picture
 from launch.program import say
+from launch.progress import progress
 from launch.tasks.media_reader import mesh_of
 from launch.tasks.task import Request, Task
 from launch.tasks.text_reader import parts_of

@@ -25,7 +25,8 @@ from models.parameters import merge
 from models.sampling import Sampling
 from models.weights.generation import Generation
 from models.whisper.features import log_mel, read_spectrogram
-from models.whisper.transcription import read_instructions, transcribe
+from models.whisper.instructions import read_instructions
+from models.whisper.transcription import transcribe
 from tests.launch.random_models import write_model
 from tests.models.parity.media_cases import (
     AST,

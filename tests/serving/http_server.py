@@ -1,30 +1,30 @@
-"""A server in this process, on a tiny model that reads bytes."""
+"""A server whose engine is in this process, on a tiny model that reads bytes."""
 
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 
-from launch.chat_template import CHATML, ChatTemplate
+from launch.serving.answering import Answering
+from launch.serving.backend import Backend
 from launch.serving.config import ServerConfig
+from launch.serving.desk import EngineDesk
 from launch.serving.engine import Engine
+from launch.serving.front import Front
 from launch.serving.grammar import Grammars
-from launch.serving.http.app import make_app
-from launch.serving.http.context import Served
-from launch.serving.http.generation import generation_site
-from launch.serving.http.metrics import Metrics
-from launch.serving.http.server import Server, bind, run
-from launch.serving.http.site import Site
+from launch.serving.http.generation import LanguageModel
+from launch.serving.http.tasks import Serve
+from launch.serving.listener import bind
 from launch.serving.scheduler.buckets import Buckets
 from launch.serving.scheduler.scheduler import SchedulerLimits
-from launch.serving.service import Dispatcher, Service
-from launch.text import ByteTokenizer
 from tests.serving.engines import Model, tiny_model
 
 NAME, CONTEXT = "tiny", 160
@@ -44,8 +44,8 @@ def byte_model() -> Model:
 class Listening:
     """A server, and how to ask it."""
 
-    def __init__(self, url: str, server: Server) -> None:
-        self.url, self.server = url, server
+    def __init__(self, url: str, front: Front) -> None:
+        self.url, self.front = url, front
 
     def ask(
         self,
@@ -73,13 +73,9 @@ class Listening:
 class Running(Listening):
     """The server of a language model, and what tests look at."""
 
-    def __init__(self, listening: Listening, served: Served) -> None:
-        super().__init__(listening.url, listening.server)
-        self.served = served
-
-    @property
-    def engine(self) -> Engine:
-        return self.served.service.engine
+    def __init__(self, listening: Listening, engine: Answering) -> None:
+        super().__init__(listening.url, listening.front)
+        self.engine = engine
 
     def wait_until_idle(self, timeout: float = 30) -> None:
         """Until no request is under way and no block is held."""
@@ -98,19 +94,14 @@ def _decoded(data: bytes) -> Any:
 
 @contextmanager
 def listening(
-    site: Site, config: ServerConfig | None = None, *, grace: float = 20
+    backend: Backend, config: ServerConfig | None = None, *, grace: float = 20
 ) -> Iterator[Listening]:
-    """A server on a free port."""
-    config = config or ServerConfig(port=0)
-    listener = bind(config.host, config.port)
-    server = Server(make_app(site, config), site.worker, grace=grace)
-    thread = threading.Thread(target=run, args=(server, listener))
-    thread.start()
-    try:
-        yield Listening("http://{}:{}".format(*listener.getsockname()[:2]), server)
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join()
+    """A server on a free port; its clients' process is another one."""
+    config = replace(config or ServerConfig(port=0), grace_period=grace)
+    with bind(config.host, config.port) as listener, Front([listener]) as front:
+        front.start(backend, Serve(listener.fileno(), config, "neuron"))
+        yield Listening("http://{}:{}".format(*listener.getsockname()[:2]), front)
+        front.halt()
 
 
 @contextmanager
@@ -118,17 +109,18 @@ def running(
     runner: Any, config: ServerConfig | None = None, *, max_waiting: int = 64, grace: float = 20
 ) -> Iterator[Running]:
     """A server of the tiny model."""
-    dispatcher = Dispatcher()
-    with Engine(runner, LIMITS, dispatcher.deliver, max_waiting=max_waiting) as engine:
-        served = Served(
-            name=NAME,
-            service=Service(engine, dispatcher, ByteTokenizer()),
-            metrics=Metrics(engine, NAME),
-            template=ChatTemplate(CHATML, "the tests", {}),
-            grammars=Grammars(None, 256),
-            vocab_size=256,
-            stop_tokens=(),
-            created=1,
-        )
-        with listening(generation_site(served), config, grace=grace) as server:
-            yield Running(server, served)
+    make = partial(Engine, runner, LIMITS, max_waiting=max_waiting)
+    recipe = LanguageModel(
+        name=NAME,
+        files=Path("none"),
+        chat_template=None,
+        vocab_size=256,
+        stop_tokens=(),
+        limits=LIMITS,
+        created=1,
+    )
+    with (
+        EngineDesk(make, Grammars(None, 256)) as desk,
+        listening(Backend(recipe, desk), config, grace=grace) as server,
+    ):
+        yield Running(server, desk.engine)

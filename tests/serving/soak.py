@@ -234,9 +234,10 @@ async def _idle(target: Target, patience: float = 60) -> dict[str, float]:
 
 
 def resident_bytes(pid: int) -> float:
-    """Memory of a process."""
-    fields = Path(f"/proc/{pid}/statm").read_text().split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Memory of a server's two processes."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    pages = [int(Path(f"/proc/{own}/statm").read_text().split()[1]) for own in (pid, *children)]
+    return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def start(flags: Sequence[str]) -> tuple["subprocess.Popen[str]", int]:

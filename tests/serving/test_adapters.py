@@ -15,7 +15,7 @@ from launch.finetuning.lora import LoRA, adapt
 from launch.serving.adapters.registry import Registry
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.errors import RequestError, ServingError
-from launch.serving.kinds import open_site
+from launch.serving.kinds import open_model
 from launch.serving.model_choice import ModelChoice
 from launch.text import FileTokenizer
 from models import pretrained
@@ -112,7 +112,7 @@ def server(models: Models) -> Iterator[Listening]:
         lora_modules=",".join(f"{n}={models.directory.parent / n}" for n in ("all", "two")),
     )
     choice = ModelChoice(Path("unused"), models.directory, "model=1", engine, ModelNames())
-    with open_site(choice) as site, listening(site) as server:
+    with open_model(choice) as backend, listening(backend) as server:
         yield server
 
 

@@ -6,13 +6,13 @@ import re
 import shutil
 import subprocess
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from launch.serving.http import app
 from tests.serving.http_server import NAME, Running
 
 BROWSER = next(
@@ -33,7 +33,7 @@ const press = setInterval(() => {
     clearInterval(wait);
     const texts = [...document.querySelectorAll(".message")].map((box) => box.textContent);
     const body = JSON.stringify(texts);
-    fetch("http://127.0.0.1:PORT/", { method: "POST", mode: "no-cors", body });
+    fetch("/told", { method: "POST", body });
   }, 50);
 }, 50);
 """
@@ -70,15 +70,34 @@ def test_the_page_shows_the_model_and_its_batch(
     assert re.search(r'id="blocks">0 of 64<', text)
 
 
-class Told(BaseHTTPRequestHandler):
-    """Takes what a page posts."""
+class Typing(BaseHTTPRequestHandler):
+    """The server's page with a script that uses it, and a place where that tells what it saw.
+    Whatever else the page asks for comes from the server as it is."""
 
+    url: ClassVar[str]  # of the server
     texts: ClassVar[queue.Queue[str]] = queue.Queue()
 
+    def do_GET(self) -> None:
+        more = PRESS.encode() if self.path == "/page.js" else b""
+        self.pass_on(urllib.request.Request(f"{self.url}{self.path}"), more)
+
     def do_POST(self) -> None:
-        self.texts.put(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        self.send_response(204)
-        self.end_headers()
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/told":
+            self.texts.put(data.decode())
+            self.send_response(204)
+            self.end_headers()
+        else:
+            self.pass_on(urllib.request.Request(f"{self.url}{self.path}", data))
+
+    def pass_on(self, request: urllib.request.Request, more: bytes = b"") -> None:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.headers["Content-Type"])
+            self.end_headers()
+            while piece := answer.read1():
+                self.wfile.write(piece)
+            self.wfile.write(more)
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass
@@ -89,22 +108,19 @@ def test_a_message_is_answered(
     server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody types and presses the button; the answer streams into the page."""
-    listener = HTTPServer(("127.0.0.1", 0), Told)
+    monkeypatch.setattr(Typing, "url", server.url, raising=False)
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Typing)
     threading.Thread(target=listener.serve_forever, daemon=True).start()
-    assets = tmp_path / "assets"
-    shutil.copytree(app._ASSETS, assets)
-    with (assets / "page.js").open("a") as script:
-        script.write(PRESS.replace("PORT", str(listener.server_port)))
-    monkeypatch.setattr(app, "_ASSETS", assets)
     browser = subprocess.Popen(
         [
             *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu"),
-            *(f"--user-data-dir={tmp_path}/user", "--remote-debugging-port=0", f"{server.url}/"),
+            *(f"--user-data-dir={tmp_path}/user", "--remote-debugging-port=0"),
+            f"http://127.0.0.1:{listener.server_port}/",
         ],
         stderr=subprocess.DEVNULL,
     )
     try:
-        user, assistant = json.loads(Told.texts.get(timeout=60))
+        user, assistant = json.loads(Typing.texts.get(timeout=60))
     finally:
         browser.terminate()
         browser.wait(30)

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from launch.serving import http
 from launch.serving.config import ServerConfig
 from launch.serving.errors import ServingError
-from launch.serving.http.server import bind
+from launch.serving.listener import bind
 from launch.serving.runner.runner import Result, Runner
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Step
@@ -245,7 +245,7 @@ def test_the_end_completes_answers_and_refuses_new_ones(byte_runner: Runner) -> 
         asking.start()
         while server.engine.load().running == 0:
             time.sleep(0.001)
-        server.server.drain("SIGTERM")
+        server.front.drain("SIGTERM")
         status, answer = server.ask(COMPLETIONS, {"prompt": "b"})
         assert (status, answer["error"]["code"]) == (503, "overloaded")
         asking.join()

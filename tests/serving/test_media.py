@@ -16,12 +16,13 @@ from tokenizers import Tokenizer, models
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.errors import ServingError
 from launch.serving.http.images import Size
-from launch.serving.kinds import open_site
+from launch.serving.kinds import open_model
 from launch.serving.media.images import read_sizes
 from launch.serving.model_choice import ModelChoice
 from models import pretrained
 from models.whisper.features import log_mel, read_spectrogram
-from models.whisper.transcription import read_instructions, transcribe
+from models.whisper.instructions import read_instructions
+from models.whisper.transcription import transcribe
 from tests.launch.test_media_tasks import RATE, write, write_pipeline
 from tests.models.parity.media_cases import WHISPER
 from tests.serving.http_server import Listening, listening
@@ -47,8 +48,10 @@ SPECTROGRAM = {
 def serving(directory: Path) -> Iterator[Listening]:
     engine = EngineConfig(num_seqs_buckets="2")
     with (
-        open_site(ModelChoice(Path("unused"), directory, "model=1", engine, ModelNames())) as site,
-        listening(site) as server,
+        open_model(
+            ModelChoice(Path("unused"), directory, "model=1", engine, ModelNames())
+        ) as backend,
+        listening(backend) as server,
     ):
         yield server
 

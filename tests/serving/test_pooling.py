@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 
 from launch.errors import LaunchError
 from launch.serving.config import EngineConfig, ModelNames
-from launch.serving.kinds import open_site
+from launch.serving.kinds import open_model
 from launch.serving.model_choice import ModelChoice
 from launch.serving.pooling.settings import PoolingSettings, read_pooling
 from models import pretrained
@@ -64,7 +64,7 @@ def servers(directories: dict[str, Path]) -> Iterator[dict[str, Listening]]:
             name: stack.enter_context(
                 listening(
                     stack.enter_context(
-                        open_site(
+                        open_model(
                             choose(directory, runner="pooling" if name == "decoder" else "auto")
                         )
                     )
@@ -249,4 +249,4 @@ def test_settings_of_sentence_transformers(
 def test_a_model_that_is_not_served(tmp_path: Path) -> None:
     directory = write(tmp_path / "fill", "BertForMaskedLM", vocab_size=len(WORDS))
     with pytest.raises(LaunchError, match="made for fill-mask, which is not served"):
-        open_site(choose(directory))
+        open_model(choose(directory))

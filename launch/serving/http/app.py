@@ -63,7 +63,7 @@ class Pages:
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics"""
-        return Response(self._site.metrics(), media_type=CONTENT_TYPE_LATEST)
+        return Response(await self._site.metrics(), media_type=CONTENT_TYPE_LATEST)
 
     async def version(self, request: Request) -> Response:
         """GET /version"""
@@ -74,7 +74,7 @@ class Pages:
         common = {"model": self._site.name, "seconds": time.monotonic()}
         models = [entry["id"] for entry in self._site.models()]
         paths = list(self._site.endpoints)
-        return JSONResponse({**common, "models": models, "paths": paths, **self._site.load()})
+        return JSONResponse({**common, "models": models, "paths": paths, **await self._site.load()})
 
     async def page(self, request: Request) -> Response:
         """GET /: a page to try the model in."""

@@ -1,7 +1,7 @@
 """Prometheus metrics, by vLLM's names, of what is computed in groups."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -14,12 +14,13 @@ from launch.serving.http.metrics import SECONDS
 class _LoadCollector:
     """What the batcher counts itself."""
 
-    def __init__(self, load: Callable[[], Load], model: str) -> None:
-        self._load, self._labels = load, [model]
+    def __init__(self, model: str) -> None:
+        self.load = Load(0, 0, 0, 0)
+        self._labels = [model]
 
     def collect(self) -> Iterable[Metric]:
         """One sample of each."""
-        load = self._load()
+        load = self.load
         for name, text, value in (
             ("num_requests_running", "Inputs in the batch.", load.running),
             ("num_requests_waiting", "Inputs in the queue.", load.waiting),
@@ -32,9 +33,9 @@ class _LoadCollector:
 class BatchMetrics:
     """Everything `/metrics` tells of one model, in a registry of its own."""
 
-    def __init__(self, load: Callable[[], Load], model: str) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(_LoadCollector(load, model))
+    def __init__(self, model: str) -> None:
+        self._registry, self._batcher = CollectorRegistry(), _LoadCollector(model)
+        self._registry.register(self._batcher)
         names, registry = ["model_name"], self._registry
         seconds = Histogram(
             "vllm:e2e_request_latency_seconds",
@@ -66,6 +67,7 @@ class BatchMetrics:
         self._stopped.inc()
         self._seconds.observe(time.perf_counter() - began)
 
-    def text(self) -> bytes:
+    def text(self, load: Load) -> bytes:
         """The page."""
+        self._batcher.load = load
         return generate_latest(self._registry)

@@ -1,17 +1,18 @@
 """`/v1/chat/completions`: the next message of a conversation."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from launch.errors import DataError
 from launch.serving.answers import TokenLogprob
 from launch.serving.errors import RequestError
+from launch.serving.grammar import json_grammar
 from launch.serving.http.bodies import Body
 from launch.serving.http.context import Choice, Served, Usage
 from launch.serving.http.parameters import Wanted, read_wanted
-from launch.serving.requests import MOST_LOGPROBS, Grammar, Request
+from launch.serving.requests import MOST_LOGPROBS, Request
 from launch.serving.tools import OPENING, Call, Tools, read_tools
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -43,10 +44,9 @@ class Chat:
         )
         # Templates write the marks themselves.
         tokens = served.service.tokenizer.encode(prompt, marks=False).tolist()
-        grammar = _grammar(served, body, tools)
         service = served.service
         requests = wanted.requests(
-            [tokens], served.longest, service.new_id, grammar, choice.adapter
+            [tokens], served.longest, service.new_id, _form(body, tools), choice.adapter
         )
         return cls(served, choice, f"chatcmpl-{service.new_id()}", wanted, requests, tools)
 
@@ -242,8 +242,8 @@ def _logprobs(body: Body) -> int | None:
     return int(count)
 
 
-def _grammar(served: Served, body: Body, tools: Tools) -> Callable[[], Grammar | None]:
-    """Makes what `response_format` or the tools force, or nothing, for each answer."""
+def _form(body: Body, tools: Tools) -> str | None:
+    """The grammar of what `response_format` or the tools force."""
     form = body.object("response_format")
     kind = form.text("type", "text")
     schema, parameter = None, "response_format"
@@ -258,9 +258,7 @@ def _grammar(served: Served, body: Body, tools: Tools) -> Callable[[], Grammar |
             f"response_format.type is {kind!r}; there are text, json_object and json_schema",
             parameter,
         )
-    if schema is None:
-        return lambda: None
-    return lambda: served.grammars.json_schema(schema, parameter)
+    return None if schema is None else json_grammar(schema, parameter)
 
 
 def _token(token: str, logprob: float) -> dict[str, Any]:

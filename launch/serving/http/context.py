@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from launch.chat_template import ChatTemplate
-from launch.serving.adapters.host import AdapterHost
 from launch.serving.answers import Piece
-from launch.serving.grammar import Grammars
 from launch.serving.http.bodies import Body
 from launch.serving.http.errors import INTERNAL, HTTPError, no_such_model
 from launch.serving.http.metrics import Metrics
+from launch.serving.http.service import Service
 from launch.serving.requests import Adapter, Request
-from launch.serving.service import Service
 
 
 class Choice(NamedTuple):
@@ -30,16 +28,14 @@ class Served:
     service: Service
     metrics: Metrics
     template: ChatTemplate
-    grammars: Grammars
     vocab_size: int
     stop_tokens: Sequence[int]
     created: int  # Unix time of the start
-    adapters: AdapterHost | None = None  # where some may be loaded
 
     @property
     def longest(self) -> int:
         """The longest text, in tokens."""
-        return self.service.engine.limits.longest
+        return self.service.limits.longest
 
     def choose(self, body: Body) -> Choice:
         """What the body asks for; nothing at all is the model itself. Raises HTTPError for what

@@ -1,31 +1,73 @@
 """A language model's endpoints."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
+from launch.serving.adapters.registry import Registry
 from launch.serving.http.adapters import adapter_endpoints
 from launch.serving.http.chat import Chat
 from launch.serving.http.completions import Completion
 from launch.serving.http.context import Served
+from launch.serving.http.link import Link
+from launch.serving.http.metrics import Metrics
+from launch.serving.http.service import Service
 from launch.serving.http.site import Endpoint, Site, model_entry
+from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.text import find_tokenizer
 
 
-def generation_site(served: Served) -> Site:
-    """What is shown of a language model."""
-    endpoints = {
-        "/v1/completions": Endpoint(partial(Completion.read, served)),
-        "/v1/chat/completions": Endpoint(partial(Chat.read, served)),
-    }
-    if served.adapters is not None:
-        endpoints |= adapter_endpoints(served.adapters)
-    return Site(
-        name=served.name,
-        worker=served.service,
-        endpoints=endpoints,
-        models=partial(_models, served),
-        metrics=served.metrics.text,
-        load=partial(_load, served),
-    )
+@dataclass(frozen=True)
+class LanguageModel:
+    """See `Recipe`."""
+
+    name: str
+    files: Path  # directory of tokenizer and chat template, if there are any
+    chat_template: str | None  # instead of the model's own
+    vocab_size: int
+    stop_tokens: Sequence[int]
+    limits: SchedulerLimits
+    created: int  # Unix time of the start
+    max_adapters: int = 0  # places for adapters
+    adapters: Mapping[str, Path] | None = None  # those that lie in the first places
+
+    def open(self, link: Link) -> Site:
+        """What is shown of a language model."""
+        served = self._served(link)
+        endpoints = {
+            "/v1/completions": Endpoint(partial(Completion.read, served)),
+            "/v1/chat/completions": Endpoint(partial(Chat.read, served)),
+        }
+        if self.max_adapters:
+            endpoints |= adapter_endpoints(served.service)
+        return Site(
+            name=self.name,
+            worker=link,
+            endpoints=endpoints,
+            models=partial(_models, served),
+            metrics=partial(_metrics, served),
+            load=partial(_load, served),
+        )
+
+    def _served(self, link: Link) -> Served:
+        registry = Registry(self.max_adapters, self.name)
+        for name, path in (self.adapters or {}).items():
+            with registry.place(name, path):
+                pass  # it is there already
+        tokenizer = find_tokenizer(self.files, self.vocab_size)
+        template = read_chat_template(self.files, self.chat_template)
+        return Served(
+            name=self.name,
+            service=Service(link, self.limits, tokenizer, registry),
+            metrics=Metrics(self.limits, self.name),
+            template=template or ChatTemplate(BUNDLED["chatml"], "models without one", {}),
+            vocab_size=self.vocab_size,
+            stop_tokens=self.stop_tokens,
+            created=self.created,
+        )
 
 
 def _models(served: Served) -> list[dict[str, Any]]:
@@ -40,8 +82,12 @@ def _models(served: Served) -> list[dict[str, Any]]:
     ]
 
 
-def _load(served: Served) -> dict[str, Any]:
-    load = served.service.engine.load()
+async def _metrics(served: Served) -> bytes:
+    return served.metrics.text(await served.service.load())
+
+
+async def _load(served: Served) -> dict[str, Any]:
+    load = await served.service.load()
     return {
         "facts": f"texts of up to {served.longest} tokens",
         "running": load.running,

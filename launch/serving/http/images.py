@@ -13,11 +13,12 @@ import numpy as np
 from PIL import Image
 
 from launch.picture import Picture
-from launch.serving.batcher import Batcher
 from launch.serving.errors import RequestError
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.bodies import Body
+from launch.serving.http.computing import Computing
 from launch.serving.http.errors import check_model
+from launch.serving.http.link import Link
 from launch.serving.http.site import Endpoint, Site, WholeAnswer, model_entry
 
 MOST_IMAGES = 10  # of one body, as OpenAI has it
@@ -39,11 +40,10 @@ class Painting:
     """A model of images behind the API."""
 
     name: str
-    batcher: Batcher[Picture, np.ndarray]
+    computing: Computing[Picture, np.ndarray]
     metrics: BatchMetrics
     sizes: Collection[Size]  # the first is the default
     steps: int  # by default
-    created: int  # Unix time of the start
 
 
 @dataclass(frozen=True)
@@ -89,22 +89,40 @@ class Images(WholeAnswer):
     async def whole(self) -> dict[str, Any]:
         """The images, in the order of their seeds, which count up."""
         with self.painting.metrics.measured():
-            made = await self.painting.batcher.compute(self.pictures)
+            made = await self.painting.computing.compute(self.pictures)
         data = [{"b64_json": base64.b64encode(_png(pixels)).decode()} for pixels in made]
         return {"created": int(time.time()), "data": data, "output_format": "png"}
 
 
-def image_site(painting: Painting) -> Site:
-    """What is shown of a model of images."""
-    sizes = ", ".join(map(str, painting.sizes))
-    return Site(
-        name=painting.name,
-        worker=painting.batcher,
-        endpoints={"/v1/images/generations": Endpoint(partial(Images.read, painting))},
-        models=lambda: [model_entry(painting.name, painting.created)],
-        metrics=painting.metrics.text,
-        load=lambda: {"facts": f"images of {sizes}", **painting.batcher.load()._asdict()},
-    )
+@dataclass(frozen=True)
+class ImageModel:
+    """See `Recipe`."""
+
+    name: str
+    sizes: Sequence[Size]  # the first is the default
+    steps: int  # by default
+    created: int  # Unix time of the start
+
+    def open(self, link: Link) -> Site:
+        """What is shown of a model of images."""
+        metrics = BatchMetrics(self.name)
+        painting = Painting(self.name, Computing(link), metrics, self.sizes, self.steps)
+        sizes = ", ".join(map(str, self.sizes))
+
+        async def load() -> dict[str, Any]:
+            return {"facts": f"images of {sizes}", **(await painting.computing.load())._asdict()}
+
+        async def text() -> bytes:
+            return metrics.text(await painting.computing.load())
+
+        return Site(
+            name=self.name,
+            worker=link,
+            endpoints={"/v1/images/generations": Endpoint(partial(Images.read, painting))},
+            models=lambda: [model_entry(self.name, self.created)],
+            metrics=text,
+            load=load,
+        )
 
 
 def _size(painting: Painting, body: Body) -> Size:

@@ -15,8 +15,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.utils import floatToGoString
 
-from launch.serving.answering import Answering, Load
+from launch.serving.answering import Load
 from launch.serving.answers import Piece
+from launch.serving.scheduler.scheduler import SchedulerLimits
 
 SECONDS = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
@@ -29,12 +30,15 @@ _REASONS = {"stop": "stop", "length": "length", "cancelled": "abort", "error": "
 class _EngineCollector:
     """What the engine counts itself."""
 
-    def __init__(self, engine: Answering, model: str) -> None:
-        self._engine, self._labels = engine, [model]
+    def __init__(self, limits: SchedulerLimits, model: str) -> None:
+        self.load: Load | None = None  # nothing to tell yet
+        self._limits, self._labels = limits, [model]
 
     def collect(self) -> Iterable[Metric]:
         """One sample of each."""
-        load = self._engine.load()
+        load = self.load
+        if load is None:
+            return
         for name, text, value in _gauges(load):
             gauge = GaugeMetricFamily(f"vllm:{name}", text, labels=["model_name"])
             gauge.add_metric(self._labels, value)
@@ -58,7 +62,7 @@ class _EngineCollector:
 
     def _cache(self) -> Metric:
         """What vLLM tells in labels, in its names."""
-        limits = self._engine.limits
+        limits = self._limits
         values = {
             "block_size": limits.block_size,
             "num_gpu_blocks": limits.blocks,
@@ -121,9 +125,9 @@ def _counters(load: Load) -> list[tuple[str, str, float]]:
 class Metrics:
     """Everything `/metrics` tells of one model, in a registry of its own."""
 
-    def __init__(self, engine: Answering, model: str) -> None:
-        self.registry = CollectorRegistry()
-        self.registry.register(_EngineCollector(engine, model))
+    def __init__(self, limits: SchedulerLimits, model: str) -> None:
+        self.registry, self._engine = CollectorRegistry(), _EngineCollector(limits, model)
+        self.registry.register(self._engine)
 
         def histogram(name: str, text: str, bounds: Sequence[float]) -> _Histogram:
             made = _Histogram(f"vllm:{name}", text, model, bounds)
@@ -152,8 +156,9 @@ class Metrics:
         self.prompt_tokens.observe(prompt_tokens)
         return Timer(self)
 
-    def text(self) -> bytes:
+    def text(self, load: Load) -> bytes:
         """The page."""
+        self._engine.load = load
         return generate_latest(self.registry)
 
 

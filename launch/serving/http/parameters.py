@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
-from launch.serving.requests import Adapter, Grammar, Request, SamplingParameters
+from launch.serving.requests import Adapter, Request, SamplingParameters
 
 MOST_STOPS = 16
 MOST_CHOICES = 128  # answers to one body
@@ -30,11 +30,11 @@ class Wanted:
         prompts: Sequence[Sequence[int]],
         longest: int,
         new_id: Callable[[], str],
-        grammar: Callable[[], Grammar | None] = lambda: None,
+        form: str | None = None,
         adapter: Adapter | None = None,
     ) -> list[Request]:
         """`n` requests for each prompt, with seeds that count up. `longest`: of a text, in
-        tokens."""
+        tokens; `form`: the grammar of the answers."""
         if len(prompts) * self.n > MOST_CHOICES:
             raise RequestError(
                 f"{len(prompts)} prompts with n={self.n} are more than {MOST_CHOICES} answers", "n"
@@ -57,8 +57,8 @@ class Wanted:
                         replace(self.sampling, seed=self.sampling.seed + choice),
                         self.stop_tokens,
                         self.priority,
-                        grammar(),
-                        adapter,
+                        form,
+                        adapter=adapter,
                     )
                 )
         return requests

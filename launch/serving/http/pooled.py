@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from launch.serving.batcher import Batcher
 from launch.serving.errors import RequestError
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.bodies import Body
+from launch.serving.http.computing import Computing
 from launch.serving.http.errors import check_model
 from launch.serving.pooling.text import Text
 from launch.text import Tokenizer
@@ -23,7 +23,7 @@ class Pooled:
     """A model of whole texts behind the API."""
 
     name: str
-    batcher: Batcher[Text, np.ndarray]
+    computing: Computing[Text, np.ndarray]
     metrics: BatchMetrics
     tokenizer: Tokenizer
     vocab_size: int
@@ -74,7 +74,7 @@ class Pooled:
     async def compute(self, texts: Sequence[Text]) -> list[np.ndarray]:
         """What the model makes of the texts; measured."""
         with self.metrics.measured(count_tokens(texts)):
-            return await self.batcher.compute(texts)
+            return await self.computing.compute(texts)
 
     def new_id(self, kind: str) -> str:
         """Of an answer."""

@@ -1,6 +1,5 @@
 """What the application needs of whatever is served, and what an endpoint is."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -8,23 +7,18 @@ from typing import Any, NamedTuple, Protocol
 from starlette.datastructures import Headers
 
 from launch.serving.http.bodies import Body
+from launch.serving.http.link import Link
 
 
 class Worker(Protocol):
     """What computes the answers."""
 
     draining: bool  # no new requests are taken
-
-    @property
-    def failure(self) -> Exception | None:
-        """Why nothing is computed any more."""
+    failure: Exception | None  # why nothing is computed any more
 
     @property
     def is_idle(self) -> bool:
         """Whether every request has been answered."""
-
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answers are waited for in this loop."""
 
 
 class Answer(Protocol):
@@ -73,8 +67,16 @@ class Site:
     worker: Worker
     endpoints: Mapping[str, Endpoint]
     models: Callable[[], Sequence[Mapping[str, Any]]]
-    metrics: Callable[[], bytes]
-    load: Callable[[], Mapping[str, Any]]
+    metrics: Callable[[], Awaitable[bytes]]
+    load: Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+class Recipe(Protocol):
+    """What the process with the clients must know of a model. It can be pickled."""
+
+    def open(self, link: Link) -> Site:
+        """What is shown of the model, which is at the other end of the link. Raises LaunchError for
+        files that cannot be used."""
 
 
 def model_entry(name: str, created: int, **facts: Any) -> dict[str, Any]:

@@ -4,20 +4,22 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from launch.errors import DataError
-from launch.serving.batcher import Batcher
 from launch.serving.errors import RequestError
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.bodies import Body
+from launch.serving.http.computing import Computing
 from launch.serving.http.errors import check_model
 from launch.serving.http.forms import File, parse_form
+from launch.serving.http.link import Link
 from launch.serving.http.site import Endpoint, Site, WholeAnswer, model_entry
 from launch.sound import read_sound
-from launch.speech import Heard, Listener, Manner, Window
+from launch.speech import Heard, Listener, Manner, Window, open_listener
 from models.errors import GenerationError
 
 LARGEST = 25 << 20  # bytes of a body, as OpenAI has it
@@ -28,10 +30,9 @@ class Speech:
     """A model of speech behind the API."""
 
     name: str
-    transcriber: Listener
-    batcher: Batcher[Window, Heard]
+    listener: Listener
+    computing: Computing[Window, Heard]
     metrics: BatchMetrics
-    created: int  # Unix time of the start
 
 
 class Segment(NamedTuple):
@@ -81,23 +82,23 @@ class Transcription(WholeAnswer):
         temperature = body.number("temperature", 0.0)
         if not 0 <= temperature <= 1:
             raise body.fail("temperature", "a number from 0 to 1")
-        known = speech.transcriber.tasks
+        known = speech.listener.tasks
         requested = None if task == TRANSCRIBE and task not in known else task
         language = body.text("language", None)
         manner = Manner(language, requested, temperature, body.integer("seed", 0))
         try:
-            speech.transcriber.check(manner)
+            speech.listener.check(manner)
         except GenerationError as error:
             raise RequestError(str(error), "language") from error
         return cls(speech, _sound(speech, body), manner, form)
 
     async def whole(self) -> dict[str, Any] | str:
         """The text, in the format that was asked for."""
-        transcriber = self.speech.transcriber
-        windows = [Window(features, self.manner) for features in transcriber.windows(self.sound)]
+        listener = self.speech.listener
+        windows = [Window(features, self.manner) for features in listener.windows(self.sound)]
         with self.speech.metrics.measured():
-            heard = await self.speech.batcher.compute(windows)
-        settings = transcriber.settings
+            heard = await self.speech.computing.compute(windows)
+        settings = listener.settings
         duration = len(self.sound) / settings.sampling_rate
         step = settings.num_samples / settings.sampling_rate
         segments = [
@@ -105,7 +106,7 @@ class Transcription(WholeAnswer):
                 number,
                 number * step,
                 min((number + 1) * step, duration),
-                transcriber.text(entry.tokens),
+                listener.text(entry.tokens),
                 entry.tokens,
             )
             for number, entry in enumerate(heard)
@@ -116,23 +117,40 @@ class Transcription(WholeAnswer):
         )
 
 
-def speech_site(speech: Speech) -> Site:
-    """What is shown of a model of speech."""
+@dataclass(frozen=True)
+class SpeechModel:
+    """See `Recipe`."""
 
-    def endpoint(task: str) -> Endpoint:
-        return Endpoint(partial(Transcription.read, speech, task), parse_form, LARGEST)
+    name: str
+    files: Path
+    context: int  # longest text, in tokens
+    created: int  # Unix time of the start
 
-    tasks = {TRANSCRIBE: "/v1/audio/transcriptions"}
-    if TRANSLATE in speech.transcriber.tasks:
-        tasks[TRANSLATE] = "/v1/audio/translations"
-    return Site(
-        name=speech.name,
-        worker=speech.batcher,
-        endpoints={path: endpoint(task) for task, path in tasks.items()},
-        models=lambda: [model_entry(speech.name, speech.created)],
-        metrics=speech.metrics.text,
-        load=lambda: {"facts": "texts of sound", **speech.batcher.load()._asdict()},
-    )
+    def open(self, link: Link) -> Site:
+        """What is shown of a model of speech."""
+        listener, metrics = open_listener(self.files, self.context), BatchMetrics(self.name)
+        speech = Speech(self.name, listener, Computing(link), metrics)
+
+        def endpoint(task: str) -> Endpoint:
+            return Endpoint(partial(Transcription.read, speech, task), parse_form, LARGEST)
+
+        async def load() -> dict[str, Any]:
+            return {"facts": "texts of sound", **(await speech.computing.load())._asdict()}
+
+        async def text() -> bytes:
+            return metrics.text(await speech.computing.load())
+
+        tasks = {TRANSCRIBE: "/v1/audio/transcriptions"}
+        if TRANSLATE in listener.tasks:
+            tasks[TRANSLATE] = "/v1/audio/translations"
+        return Site(
+            name=self.name,
+            worker=link,
+            endpoints={path: endpoint(task) for task, path in tasks.items()},
+            models=lambda: [model_entry(self.name, self.created)],
+            metrics=text,
+            load=load,
+        )
 
 
 TRANSCRIBE, TRANSLATE = "transcribe", "translate"
@@ -142,7 +160,7 @@ def _sound(speech: Speech, body: Body) -> np.ndarray:
     file = body.values.get("file")
     if not isinstance(file, File):
         raise RequestError("file is missing; a file of sound is needed", "file")
-    rate = speech.transcriber.settings.sampling_rate
+    rate = speech.listener.settings.sampling_rate
     try:
         return read_sound(io.BytesIO(file.data), rate, file.name)
     except DataError as error:

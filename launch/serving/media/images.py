@@ -8,15 +8,15 @@ from contextlib import contextmanager
 import numpy as np
 
 from launch.errors import ModelError
-from launch.loading import progress
 from launch.meshes import make_mesh, parse_mesh
 from launch.painter import Painter
 from launch.picture import Picture
+from launch.progress import progress
+from launch.serving.backend import Backend
 from launch.serving.batcher import Batcher
+from launch.serving.desk import BatchDesk
 from launch.serving.errors import ServingError
-from launch.serving.http.batch_metrics import BatchMetrics
-from launch.serving.http.images import Painting, Size, image_site
-from launch.serving.http.site import Site
+from launch.serving.http.images import ImageModel, Size
 from launch.serving.model_choice import ModelChoice
 
 STEPS = 50  # of an image, unless a request says otherwise
@@ -39,7 +39,7 @@ class PaintingWork:
 
 
 @contextmanager
-def image_model(choice: ModelChoice) -> Iterator[Site]:
+def image_model(choice: ModelChoice) -> Iterator[Backend]:
     """Images of prompts, with everything compiled."""
     if choice.model is None:
         raise ModelError("a model of images is served from its directory: give --model")
@@ -54,16 +54,8 @@ def image_model(choice: ModelChoice) -> Iterator[Site]:
             work.compute([Picture("", None, size.height, size.width, 1, None, 0)])
             bar.update()
     with Batcher[Picture, np.ndarray](work, max_waiting=choice.engine.max_num_waiting) as batcher:
-        yield image_site(
-            Painting(
-                name=choice.name,
-                batcher=batcher,
-                metrics=BatchMetrics(batcher.load, choice.name),
-                sizes=sizes,
-                steps=STEPS,
-                created=int(time.time()),
-            )
-        )
+        recipe = ImageModel(choice.name, sizes, STEPS, created=int(time.time()))
+        yield Backend(recipe, BatchDesk(batcher))
 
 
 def read_sizes(text: str | None, side: int, multiple: int) -> list[Size]:

@@ -7,14 +7,15 @@ from contextlib import contextmanager
 import numpy as np
 
 from launch.errors import ModelError
-from launch.loading import load_with_progress, progress
+from launch.loading import load_with_progress
 from launch.meshes import make_mesh, parse_mesh
 from launch.program import say
+from launch.progress import progress
+from launch.serving.backend import Backend
 from launch.serving.batcher import Batcher
 from launch.serving.config import sizes
-from launch.serving.http.batch_metrics import BatchMetrics
-from launch.serving.http.site import Site
-from launch.serving.http.transcriptions import Speech, speech_site
+from launch.serving.desk import BatchDesk
+from launch.serving.http.transcriptions import SpeechModel
 from launch.serving.model_choice import ModelChoice
 from launch.serving.scheduler.buckets import powers
 from launch.speech import Heard, Manner, Window
@@ -47,7 +48,7 @@ class SpeechWork:
 
 
 @contextmanager
-def speech_model(choice: ModelChoice) -> Iterator[Site]:
+def speech_model(choice: ModelChoice) -> Iterator[Backend]:
     """Texts of sound, with everything compiled."""
     model = choice.model
     if model is None:
@@ -60,18 +61,16 @@ def speech_model(choice: ModelChoice) -> Iterator[Site]:
         sizes("num_seqs_buckets", given) if given else powers(1, choice.engine.max_num_seqs, FACTOR)
     )
     work = SpeechWork(transcriber, rows)
-    silence = next(iter(transcriber.windows(np.zeros(1))))
+    silence = next(iter(transcriber.listener.windows(np.zeros(1))))
     with progress("programs", total=len(rows)) as bar:
         for count in rows:
             work.compute([Window(silence, Manner())] * count)
             bar.update()
     with Batcher[Window, Heard](work, max_waiting=choice.engine.max_num_waiting) as batcher:
-        yield speech_site(
-            Speech(
-                name=choice.name,
-                transcriber=transcriber,
-                batcher=batcher,
-                metrics=BatchMetrics(batcher.load, choice.name),
-                created=int(time.time()),
-            )
+        recipe = SpeechModel(
+            name=choice.name,
+            files=model,
+            context=transcriber.listener.context,
+            created=int(time.time()),
         )
+        yield Backend(recipe, BatchDesk(batcher))

@@ -9,14 +9,14 @@ import numpy as np
 
 from launch.errors import ModelError
 from launch.generator import load_run
-from launch.loading import load_with_progress, progress
+from launch.loading import load_with_progress
 from launch.meshes import make_mesh, parse_mesh
 from launch.program import say
+from launch.progress import progress
+from launch.serving.backend import Backend
 from launch.serving.batcher import Batcher
-from launch.serving.http.batch_metrics import BatchMetrics
-from launch.serving.http.pooled import Pooled
-from launch.serving.http.pooling import pooling_site
-from launch.serving.http.site import Site
+from launch.serving.desk import BatchDesk
+from launch.serving.http.pooling import PoolingModel
 from launch.serving.model_choice import ModelChoice
 from launch.serving.pooling.buckets import choose_text_buckets
 from launch.serving.pooling.heads import HEADS, TaskHead
@@ -24,14 +24,13 @@ from launch.serving.pooling.runner import PoolingRunner
 from launch.serving.pooling.settings import PoolingSettings, read_pooling
 from launch.serving.pooling.text import Text
 from launch.tasks.media_reader import labels_of
-from launch.text import find_tokenizer
 from models.pretrained import Pretrained
 
 LONGEST = 2048  # tokens of a text, unless a longer one is asked for
 
 
 @contextmanager
-def pooled_model(choice: ModelChoice) -> Iterator[Site]:
+def pooled_model(choice: ModelChoice) -> Iterator[Backend]:
     """Vectors or classes of texts, with everything compiled."""
     model = _load(choice)
     head = _head(model)
@@ -51,20 +50,17 @@ def pooled_model(choice: ModelChoice) -> Iterator[Site]:
         runner.warm_up(lambda shape: bar.update())
     width = _width(runner)
     with Batcher[Text, np.ndarray](runner, max_waiting=engine.max_num_waiting) as batcher:
-        yield pooling_site(
-            Pooled(
-                name=choice.name,
-                batcher=batcher,
-                metrics=BatchMetrics(batcher.load, choice.name),
-                tokenizer=find_tokenizer(choice.files, model.config.vocab_size),
-                vocab_size=model.config.vocab_size,
-                longest=buckets.longest,
-                created=int(time.time()),
-                labels=labels_of(model, width) if head.classifies else (),
-                independent=model.fields.text("problem_type", "") == "multi_label_classification",
-            ),
-            width,
+        recipe = PoolingModel(
+            name=choice.name,
+            files=choice.files,
+            vocab_size=model.config.vocab_size,
+            longest=buckets.longest,
+            width=width,
+            created=int(time.time()),
+            labels=tuple(labels_of(model, width)) if head.classifies else (),
+            independent=model.fields.text("problem_type", "") == "multi_label_classification",
         )
+        yield Backend(recipe, BatchDesk(batcher))
 
 
 def _load(choice: ModelChoice) -> Pretrained:

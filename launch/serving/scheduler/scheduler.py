@@ -58,6 +58,21 @@ class SchedulerLimits:
         """The longest text that context and cache hold, in tokens."""
         return min(self.context, self.blocks * self.block_size)
 
+    def check(self, prompt_length: int, max_tokens: int) -> None:
+        """Raises RequestError for a request that could never be computed."""
+        longest = self.longest
+        if prompt_length < 1:
+            raise RequestError("the prompt is empty: give at least one token", "prompt")
+        if max_tokens < 1:
+            raise RequestError(f"max_tokens={max_tokens}: it must be at least 1", "max_tokens")
+        if prompt_length + max_tokens > longest:
+            raise RequestError(
+                f"a prompt of {prompt_length} tokens and an answer of {max_tokens} are "
+                f"{prompt_length + max_tokens} together, but the maximum context length is "
+                f"{longest} tokens. Shorten the prompt or ask for fewer tokens.",
+                "max_tokens" if prompt_length < longest else "prompt",
+            )
+
 
 class Scheduler:
     """See the module."""
@@ -93,24 +108,10 @@ class Scheduler:
         """Whether there is nothing left to do."""
         return not self.waiting and not self.running
 
-    def check(self, prompt_length: int, max_tokens: int) -> None:
-        """Raises RequestError for a request that could never be computed."""
-        longest = self.limits.longest
-        if prompt_length < 1:
-            raise RequestError("the prompt is empty: give at least one token", "prompt")
-        if max_tokens < 1:
-            raise RequestError(f"max_tokens={max_tokens}: it must be at least 1", "max_tokens")
-        if prompt_length + max_tokens > longest:
-            raise RequestError(
-                f"a prompt of {prompt_length} tokens and an answer of {max_tokens} are "
-                f"{prompt_length + max_tokens} together, but the maximum context length is "
-                f"{longest} tokens. Shorten the prompt or ask for fewer tokens.",
-                "max_tokens" if prompt_length < longest else "prompt",
-            )
-
     def submit(self, sequence: Sequence) -> None:
-        """Queues a new sequence. Raises RequestError as `check` does."""
-        self.check(len(sequence.tokens), sequence.limit - len(sequence.tokens))
+        """Queues a new sequence. Raises RequestError for one that could never be
+        computed."""
+        self.limits.check(len(sequence.tokens), sequence.limit - len(sequence.tokens))
         sequence.number = self._arrivals
         self._arrivals += 1
         self.counters.prompt_tokens += len(sequence.tokens)

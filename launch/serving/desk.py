@@ -1,0 +1,155 @@
+"""Does what the process with the clients asks for, and tells it what becomes of that."""
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from launch.errors import LaunchError
+from launch.serving.adapters.host import AdapterHost
+from launch.serving.answering import Answering, Deliver
+from launch.serving.batcher import Batcher
+from launch.serving.channel import Channel
+from launch.serving.errors import ComputingError
+from launch.serving.grammar import Grammars
+from launch.serving.messages import (
+    AskLoad,
+    Call,
+    Cancel,
+    CheckAdapter,
+    Compute,
+    Outputs,
+    PutAdapter,
+    Raised,
+    Refused,
+    Report,
+    Returned,
+    Stopped,
+    Submit,
+    Withdraw,
+)
+from launch.serving.requests import Output
+
+Action = Callable[[Any], Any]  # a Future is waited for
+
+
+class Desk:
+    """Acts on commands by their types, and on what calls want by its."""
+
+    def __init__(self, commands: Mapping[type, Action], calls: Mapping[type, Action]) -> None:
+        self._commands: Mapping[type, Action] = {
+            Call: self._call,
+            Withdraw: self._withdraw,
+            **commands,
+        }
+        self._calls = calls
+        self._channel: Channel | None = None
+        self._under_way: dict[int, Future[Any]] = {}
+
+    def work(self, channel: Channel) -> None:
+        """Does everything that comes through a channel, until its other end has gone."""
+        self._channel = channel
+        for command in channel.messages():
+            self._commands[type(command)](command)
+        self._channel = None
+
+    def tell(self, report: Report) -> None:
+        """From any thread; nobody may listen."""
+        channel = self._channel
+        if channel is not None:
+            channel.send(report)
+
+    def _call(self, call: Call) -> None:
+        try:
+            result = self._calls[type(call.wanted)](call.wanted)
+        except Exception as error:
+            self.tell(Raised(call.number, _told(error)))
+            return
+        if not isinstance(result, Future):
+            self.tell(Returned(call.number, result))
+            return
+        self._under_way[call.number] = result
+        result.add_done_callback(lambda done: self._done(call.number, done))
+
+    def _done(self, number: int, future: "Future[Any]") -> None:
+        self._under_way.pop(number, None)
+        try:
+            self.tell(Returned(number, future.result()))
+        except CancelledError:
+            pass  # nobody waits
+        except Exception as error:
+            self.tell(Raised(number, _told(error)))
+
+    def _withdraw(self, command: Withdraw) -> None:
+        future = self._under_way.get(command.number)
+        if future is not None:
+            future.cancel()
+
+
+class EngineDesk(Desk):
+    """Before an engine, which lives until the end of the block."""
+
+    def __init__(
+        self,
+        make: Callable[[Deliver], Answering],
+        grammars: Grammars,
+        host_adapters: Callable[[Answering], AdapterHost] | None = None,
+    ) -> None:
+        commands: dict[type, Action] = {Submit: self._submit, Cancel: self._cancel}
+        calls: dict[type, Action] = {AskLoad: lambda _: self.engine.load()}
+        super().__init__(commands, calls)
+        self._grammars = grammars
+        self._reader = ThreadPoolExecutor(1)  # files take their time
+        self.engine = make(self._deliver)
+        if host_adapters is not None:
+            host, run = host_adapters(self.engine), self._reader.submit
+            calls[CheckAdapter] = lambda wanted: run(host.check, wanted.path)
+            calls[PutAdapter] = lambda wanted: run(host.put, wanted.path, wanted.place)
+
+    def __enter__(self) -> "EngineDesk":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
+        self._reader.shutdown()
+
+    def _submit(self, command: Submit) -> None:
+        request = command.request
+        try:
+            if request.form is not None:
+                request = replace(request, grammar=self._grammars.start(request.form))
+            self.engine.submit(request)
+        except LaunchError as error:
+            self.tell(Refused(request.id, error))
+
+    def _cancel(self, command: Cancel) -> None:
+        self.engine.cancel(command.request_id, command.reason)
+
+    def _deliver(self, outputs: Sequence[Output]) -> None:
+        self.tell(Outputs(outputs))
+        is_error = not outputs or outputs[0].finished == "error"
+        if is_error and self.engine.failure is not None:
+            self.tell(Stopped(str(self.engine.failure)))
+
+
+class BatchDesk(Desk):
+    """Before what computes in groups."""
+
+    def __init__(self, batcher: Batcher[Any, Any]) -> None:
+        super().__init__(
+            {},
+            {
+                AskLoad: lambda _: batcher.load(),
+                Compute: lambda wanted: batcher.submit(wanted.items),
+            },
+        )
+
+
+def _told(error: Exception) -> LaunchError:
+    """An error as it is told to another process, which may not know its type; it stands in the log
+    then."""
+    if isinstance(error, LaunchError):
+        return error
+    traceback.print_exception(error)
+    return ComputingError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,71 @@
+"""What the process with the clients is there for: to serve them, or to answer a file."""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from launch.errors import LaunchError
+from launch.program import say
+from launch.progress import progress
+from launch.serving.batch import Line, answer_all
+from launch.serving.config import ServerConfig
+from launch.serving.http.app import make_app
+from launch.serving.http.link import Link
+from launch.serving.http.server import Server
+from launch.serving.http.site import Recipe, Site
+
+
+class Task(Protocol):
+    """It can be pickled."""
+
+    async def run(self, site: Site, link: Link) -> None:
+        """Until it is done. Raises LaunchError if it cannot be."""
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Answers clients until it is told to end."""
+
+    listener: int  # number of the file that this process was started with
+    config: ServerConfig
+    platform: str
+
+    async def run(self, site: Site, link: Link) -> None:
+        """See Task."""
+        with socket.socket(fileno=self.listener) as listener:
+            server = Server(make_app(site, self.config), link, grace=self.config.grace_period)
+            host, port = listener.getsockname()[:2]
+            say(f"{site.name} at http://{host}:{port}/v1 on {self.platform}; Ctrl-C ends it")
+            await server.serve([listener])
+
+
+@dataclass(frozen=True)
+class AnswerFile:
+    """Answers the requests of a file."""
+
+    lines: Sequence[Line]
+    output: Path
+    concurrency: int
+
+    async def run(self, site: Site, link: Link) -> None:
+        """See Task."""
+        with progress("answers", total=len(self.lines)) as bar:
+            try:
+                await answer_all(
+                    site,
+                    self.lines,
+                    self.output,
+                    concurrency=self.concurrency,
+                    on_answer=lambda: bar.update(),
+                )
+            except* LaunchError as errors:
+                raise errors.exceptions[0] from None
+
+
+class Job(NamedTuple):
+    """The first message of the process with the device."""
+
+    recipe: Recipe
+    task: Task

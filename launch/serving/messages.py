@@ -1,0 +1,110 @@
+"""What the process with the device and the one with its clients tell each other.
+
+Commands go to the device's process; each that is a `Call` is answered by one `Returned` or
+`Raised`. Everything is pickled, and both processes are of one program.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from launch.errors import LaunchError
+from launch.serving.requests import FinishReason, Output, Request
+
+
+class Submit(NamedTuple):
+    """Queue a request. Its tokens come in `Outputs`, or it is `Refused`."""
+
+    request: Request
+
+
+class Cancel(NamedTuple):
+    """End a request early, if it is under way; nothing more is told of it."""
+
+    request_id: str
+    reason: FinishReason
+
+
+class Call(NamedTuple):
+    """Do something of which the result is wanted."""
+
+    number: int  # no other call has it
+    wanted: "Compute | AskLoad | CheckAdapter | PutAdapter"
+
+
+class Withdraw(NamedTuple):
+    """Nobody waits for a call's result any more; what has not begun is left out."""
+
+    number: int
+
+
+class Compute(NamedTuple):
+    """The results of items that are computed in groups, in their order."""
+
+    items: Sequence[Any]
+
+
+class AskLoad(NamedTuple):
+    """How busy the device's process is."""
+
+
+class CheckAdapter(NamedTuple):
+    """Read an adapter, which raises RequestError if it cannot be used."""
+
+    path: Path
+
+
+class PutAdapter(NamedTuple):
+    """Lay an adapter into a place of the stacks."""
+
+    path: Path
+    place: int
+
+
+Command = Submit | Cancel | Call | Withdraw
+
+
+class Outputs(NamedTuple):
+    """What a step brought, for all requests together."""
+
+    outputs: Sequence[Output]
+
+
+class Refused(NamedTuple):
+    """A request was not queued."""
+
+    request_id: str
+    error: LaunchError
+
+
+class Returned(NamedTuple):
+    """The result of a call."""
+
+    number: int
+    value: Any
+
+
+class Raised(NamedTuple):
+    """A call failed."""
+
+    number: int
+    error: LaunchError
+
+
+class Stopped(NamedTuple):
+    """Nothing is answered any more."""
+
+    reason: str
+
+
+class Drain(NamedTuple):
+    """Take no new requests, and end when those under way are answered."""
+
+    why: str
+
+
+class Halt(NamedTuple):
+    """End at once."""
+
+
+Report = Outputs | Refused | Returned | Raised | Stopped | Drain | Halt
