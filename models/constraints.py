@@ -73,7 +73,7 @@ def constrained(
     do not look back."""
     logits = logits.astype(jnp.float32)
     if text is not None and rules.repetition_penalty != 1:
-        logits = penalised(logits, text, rules.repetition_penalty)
+        logits = penalised(logits, held(text, logits.shape[1]), rules.repetition_penalty)
     if text is not None and rules.no_repeat_ngram:
         logits = without_repeats(logits, text, rules.no_repeat_ngram)
     is_first = jnp.asarray(number.made) == 0
@@ -87,10 +87,18 @@ def constrained(
     return without(logits, rules.first_suppressed, is_first)
 
 
-def penalised(logits: jax.Array, text: Text, penalty: float) -> jax.Array:
-    """Keskar et al., "CTRL", 2019: tokens that the text holds are less likely."""
-    rows = jnp.arange(len(logits))[:, None]
-    seen = jnp.zeros(logits.shape, bool).at[rows, text.tokens].max(text.is_text())
+def held(text: Text, vocab_size: int) -> jax.Array:
+    """Which tokens each row holds, bool [B, V]."""
+    count = len(text.tokens)
+    rows = jnp.arange(count)[:, None]
+    return jnp.zeros((count, vocab_size), bool).at[rows, text.tokens].max(text.is_text())
+
+
+def penalised(logits: jax.Array, seen: jax.Array, penalty: ArrayLike) -> jax.Array:
+    """Keskar et al., "CTRL", 2019: tokens that a text holds, bool [B, V], are less likely.
+
+    penalty: one for all rows, or of each [B, 1].
+    """
     return jnp.where(seen, jnp.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 

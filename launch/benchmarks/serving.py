@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 
 from launch.benchmarks.paired import Measurement, Thunk, compare, summary, time_pairs
 from launch.benchmarks.platforms import Settings, devices
+from launch.serving.answering import Deliver
 from launch.serving.backend import Backend
 from launch.serving.config import ServerConfig
 from launch.serving.desk import EngineDesk
@@ -92,8 +93,11 @@ def served_answers(settings: Settings, repetitions: int) -> Measurement:
     one handed over while the one before runs."""
     (device,) = devices(settings.platform, 1)
     runner, limits = _bundled(device)
-    steps = _steps(runner, limits)
-    with _server(runner, limits) as port, _clients(port) as ask:
+    made: list[Bucket] = []
+    engine = partial(Engine, runner, limits, on_step=lambda record: made.append(record.step.bucket))
+    with _server(engine, limits) as port, _clients(port) as ask:
+        ask()
+        steps = _steps(runner, tuple(made))
         return compare(*time_pairs(ask, steps, repetitions, warmup=1), how="ratio")
 
 
@@ -113,21 +117,20 @@ def _bundled(device: jax.Device) -> tuple[Runner, SchedulerLimits]:
     return runner, limits
 
 
-def _steps(runner: Runner, limits: SchedulerLimits) -> Thunk:
-    """The programs of all steps of decoding, without anything about them."""
-    bucket = Bucket(ROWS, 1, limits.buckets.blocks[-1])
-    forward, draw = runner.programs.get(bucket), runner.programs.get((0, ROWS))
-    inputs = np.zeros((ROWS, HEADER + 1 + bucket.blocks), np.int32)
-    inputs[:, 1] = 1
-    inputs[:, 2] = np.arange(ROWS)
-    inputs[:, HEADER + 1 :] = 1 + np.arange(ROWS * bucket.blocks).reshape(ROWS, -1)
+def _steps(runner: Runner, buckets: Sequence[Bucket]) -> Thunk:
+    """The programs of steps of these shapes, without anything about them."""
+    programs = {
+        bucket: (runner.programs.get(bucket), runner.programs.get((0, bucket.rows)))
+        for bucket in set(buckets)
+    }
+    inputs = {bucket: _inputs(bucket) for bucket in programs}
     rows = runner.settings_of_slots(np.arange(ROWS))
 
     def run() -> None:
         before: Any = None
-        for position in range(len(_PROMPT), len(_PROMPT) + NEW - 1):
-            inputs[:, 0] = position
-            drawn = runner.run_programs(forward, draw, inputs, rows)
+        for number, bucket in enumerate(buckets):
+            inputs[bucket][:, 0] = number if bucket.tokens == 1 else 0
+            drawn = runner.run_programs(*programs[bucket], inputs[bucket], rows)
             if before is not None:
                 np.asarray(before)
             before = drawn
@@ -136,8 +139,18 @@ def _steps(runner: Runner, limits: SchedulerLimits) -> Thunk:
     return run
 
 
+def _inputs(bucket: Bucket) -> np.ndarray:
+    """Of a step in which every row has all tokens that it can."""
+    inputs = np.zeros((bucket.rows, HEADER + bucket.tokens + bucket.blocks), np.int32)
+    inputs[:, 1] = bucket.tokens
+    inputs[:, 2] = np.arange(bucket.rows)
+    blocks = 1 + np.arange(bucket.rows * bucket.blocks)
+    inputs[:, HEADER + bucket.tokens :] = blocks.reshape(bucket.rows, -1)
+    return inputs
+
+
 @contextmanager
-def _server(runner: Runner, limits: SchedulerLimits) -> Iterator[int]:
+def _server(engine: Callable[[Deliver], Engine], limits: SchedulerLimits) -> Iterator[int]:
     """The port of a server as `launch.serve` starts it, with the engine in this process."""
     recipe = LanguageModel(
         name=NAME,
@@ -152,7 +165,7 @@ def _server(runner: Runner, limits: SchedulerLimits) -> Iterator[int]:
     with (
         bind(config.host, config.port) as listener,
         Front([listener]) as front,
-        EngineDesk(partial(Engine, runner, limits), Grammars(None, 256)) as desk,
+        EngineDesk(engine, Grammars(None, 256)) as desk,
     ):
         front.start(Backend(recipe, desk), Serve(listener.fileno(), config, NAME))
         yield int(listener.getsockname()[1])

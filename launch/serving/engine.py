@@ -234,7 +234,8 @@ class Engine:
         progress = self._scheduler.complete(step, np.asarray(drawn.tokens))
         outputs = []
         for index, sequence in enumerate(progress.sequences):
-            finished = progress.finished.get(index) or self._end_of_grammar(sequence)
+            # A grammar sees the last token too: another engine may go on with the text.
+            finished = self._end_of_grammar(sequence) or progress.finished.get(index)
             if sequence.id in self._sequences:
                 new, row = progress.tokens[index], int(progress.rows[index])
                 outputs.append(_output(sequence, new, drawn, row, finished))

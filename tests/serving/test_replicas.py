@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from launch.serving.disaggregated import Disaggregated
@@ -62,6 +63,31 @@ def test_answers_are_those_of_one_engine(model: Model, runners: list[Any], make:
     assert [each.tokens for each in got[len(greedy) :]] == expected
     assert engine.is_idle
     assert (load.slots, load.blocks) == (8, 80)
+
+
+class Spelled:
+    """A grammar of one text."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        self._left = tokens
+
+    def mask(self) -> np.ndarray:
+        return np.array([1 << self._left[0]], np.uint32)
+
+    def accept(self, token: int) -> bool:
+        assert token == self._left[0]
+        self._left = self._left[1:]
+        return bool(self._left)
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("spelled", [[7], [3, 1, 4, 1, 5]], ids=["a token", "several"])
+def test_grammars_go_with_their_answers(runners: list[Any], make: Make, spelled: list[int]) -> None:
+    clients = Clients()
+    with make(runners, SMALL, clients.deliver) as engine:
+        request = Request("a", [1, 2], 9, GREEDY, grammar=Spelled(spelled))
+        (answer,) = ask(engine, clients, [request])
+    assert (answer.tokens, answer.finished) == (spelled, "stop")
 
 
 def test_a_request_goes_where_its_beginning_lies(runners: list[Any]) -> None:

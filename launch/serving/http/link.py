@@ -94,11 +94,6 @@ class Link(asyncio.Protocol):
         """Whether nobody waits for anything."""
         return not self._mailboxes and not self._calls
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether the other process has gone."""
-        return self._transport is None
-
     def send(self, command: Command) -> None:
         """Never waits. Raises ServingError if the other process has gone."""
         if self._transport is None:

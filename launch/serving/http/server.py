@@ -30,13 +30,14 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._link, self._grace = link, grace
         self._drain: asyncio.Task[None] | None = None
+        self._has_lost = False
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Raises ServingError if the device's process has gone."""
         self._link.on_drain, self._link.on_halt = self._start_to_drain, self._halt
-        self._link.on_loss = self._end
+        self._link.on_loss = self._lose
         await super().serve(sockets)
-        if self._link.is_lost:
+        if self._has_lost:
             raise ServingError(f"{self._link.failure}: nothing can be answered any more")
 
     @contextmanager
@@ -53,6 +54,10 @@ class Server(uvicorn.Server):
         end = time.monotonic() + self._grace
         while not self._link.is_idle and time.monotonic() < end:
             await asyncio.sleep(0.02)
+        self._end()
+
+    def _lose(self) -> None:
+        self._has_lost = not self.should_exit  # whoever tells it to end may go first
         self._end()
 
     def _end(self) -> None:

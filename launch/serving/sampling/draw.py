@@ -12,6 +12,7 @@ from launch.serving.requests import MOST_LOGPROBS
 from launch.serving.sampling.noise import gumbel
 from launch.serving.sampling.state import SamplerState
 from launch.serving.sampling.variants import Variant
+from models.constraints import penalised
 
 FLOATS = (
     "temperature",
@@ -106,10 +107,9 @@ def _biased(logits: jax.Array, state: SamplerState, settings: Settings) -> jax.A
 
 
 def _penalised(logits: jax.Array, state: SamplerState, settings: Settings) -> jax.Array:
-    """Repetition as in Keskar et al., "CTRL", 2019; the others as OpenAI describes them."""
+    """Repetition first, then the others as OpenAI describes them."""
     repetition = settings.column("repetition_penalty")
-    scaled = jnp.where(logits > 0, logits / repetition, logits * repetition)
-    logits = jnp.where(state.seen[settings.slots], scaled, logits)
+    logits = penalised(logits, state.seen[settings.slots], repetition)
     counts = state.counts[settings.slots]
     logits = logits - settings.column("frequency_penalty") * counts
     return logits - settings.column("presence_penalty") * (counts > 0)
