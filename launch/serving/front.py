@@ -27,7 +27,7 @@ class Front:
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._desk: threading.Thread | None = None
-        files = (theirs.fileno(), *(each.fileno() for each in sockets))
+        files = (theirs.fileno(), *(entry.fileno() for entry in sockets))
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "launch.serving.http", str(theirs.fileno())],

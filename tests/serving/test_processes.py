@@ -124,6 +124,7 @@ def test_the_end_of_the_process_with_the_clients(directory: Path) -> None:
         assert "the process with the clients was ended by SIGKILL" in server.ended()
 
 
+@pytest.mark.slow
 def test_sigterm(directory: Path) -> None:
     """Answers under way are completed, new requests refused."""
     with started(directory) as server:
