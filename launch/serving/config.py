@@ -115,9 +115,9 @@ class ModelNames:
     )
     pooling: str | None = setting(
         None,
-        "Vectors of texts are those of the first token, the mean, or those of the last token; "
-        "default: as the model's modules.json has it, else cls (decoders: last).",
-        choices=("cls", "mean", "last"),
+        "How vectors of tokens become that of a text: the first, the last, the largest numbers "
+        "or a mean; default: as the model's modules.json has it, else cls (decoders: lasttoken).",
+        choices=("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"),
     )
     image_sizes: str | None = setting(
         None, "Sizes of images, such as 512x512,768x512; default: the model's own."

@@ -17,11 +17,11 @@ from launch.serving.listener import bind
 from launch.serving.media.images import image_model
 from launch.serving.media.speech import speech_model
 from launch.serving.model_choice import ModelChoice
-from launch.serving.pooling.settings import MODULES_FILE
 from launch.serving.pooling.site import pooled_model
 from launch.serving.server import language_model
 from launch.tasks.table import made_for
 from models.diffusion import pipeline as diffusion
+from models.sentences.config import is_sentence_directory
 
 Open = Callable[[ModelChoice], AbstractContextManager[Backend]]
 
@@ -79,7 +79,7 @@ def _runner(choice: ModelChoice) -> str:
         return choice.names.runner
     if choice.model is None:
         return "generate"
-    if (choice.model / MODULES_FILE).is_file():  # of sentence-transformers
+    if is_sentence_directory(choice.model):
         return "pooling"
     made = made_for(choice.model)
     if made.task not in KINDS:

@@ -8,6 +8,7 @@ from launch.errors import ModelError
 from launch.tasks import (
     image_places,
     media_understanding,
+    sentences,
     sounds,
     text_generation,
     text_to_image,
@@ -17,6 +18,7 @@ from launch.tasks import (
 from launch.tasks.task import Request, Task
 from models.diffusion import pipeline as diffusion
 from models.pretrained import describe
+from models.sentences.config import is_sentence_directory
 
 TASKS: Mapping[str, Task] = {
     task.name: task
@@ -27,11 +29,15 @@ TASKS: Mapping[str, Task] = {
         *media_understanding.TASKS,
         *image_places.TASKS,
         *sounds.TASKS,
+        sentences.TASK,
         text_to_image.TASK,
     )
 }
 
-ALIASES: Mapping[str, str] = dict.fromkeys(("summarization", "translation"), text_to_text.TASK.name)
+ALIASES: Mapping[str, str] = {
+    **dict.fromkeys(("summarization", "translation"), text_to_text.TASK.name),
+    "embed": sentences.NAME,
+}
 """What transformers calls a task when its input says more."""
 
 
@@ -57,6 +63,8 @@ def made_for(directory: Path) -> Made:
     """What the checkpoint of a directory is."""
     if (directory / diffusion.INDEX_FILE).is_file():
         return diffusion.kind_of(directory)
+    if is_sentence_directory(directory):
+        return sentences.SentenceDirectory()
     return describe(directory).architecture
 
 

@@ -1,6 +1,7 @@
 """Vectors, scores and classes of texts over HTTP, against the model on JAX's cpu platform."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,14 +15,16 @@ from openai import BadRequestError, OpenAI
 from scipy.special import expit, softmax
 
 from launch.errors import LaunchError
+from launch.meshes import make_mesh
+from launch.pooling.encoder import SentenceEncoder
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.kinds import open_model
 from launch.serving.model_choice import ModelChoice
-from launch.serving.pooling.settings import PoolingSettings, read_pooling
 from models import pretrained
 from models.parameters import merge
 from models.pretrained import Pretrained
 from tests.launch.checkpoint_files import write_directory
+from tests.launch.sentence_files import write_modules
 from tests.launch.test_text_tasks import LABELS, WORDS, write
 from tests.serving.http_server import Listening, listening
 from tests.serving.page_examples import examples, run_example
@@ -31,7 +34,10 @@ ENGINE = EngineConfig(
     num_seqs_buckets="4", prefill_buckets="16", max_num_batched_tokens=64, max_num_waiting=8
 )
 # Two lengths, which are computed apart.
-BUCKETS = {"vectors": replace(ENGINE, prefill_buckets="6,16")}
+BUCKETS = {
+    "vectors": replace(ENGINE, prefill_buckets="6,16"),
+    "sentences": replace(ENGINE, prefill_buckets="9"),
+}
 MODELS = {
     "vectors": ("BertModel", {}),
     "classes": ("BertForSequenceClassification", {}),
@@ -221,29 +227,15 @@ def test_metrics(servers: dict[str, Listening]) -> None:
         assert f"vllm:{name}" in text
 
 
-@pytest.mark.parametrize(
-    ("modes", "expected"),
-    [
-        ({"pooling_mode_mean_tokens": True}, PoolingSettings("mean", True, 9)),
-        ({"pooling_mode": "last"}, PoolingSettings("last", True, 9)),
-        ({"pooling_mode_max_tokens": True}, None),
-    ],
-    ids=["mean", "last", "max"],
-)
-def test_settings_of_sentence_transformers(
-    tmp_path: Path, modes: dict[str, Any], expected: PoolingSettings | None
-) -> None:
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [{"path": path, "type": f"sentence.{kind}"} for path, kind in kinds.items()]
-    (tmp_path / "1_Pooling").mkdir()
-    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(modes))
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
-    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
-    if expected is not None:
-        assert read_pooling(tmp_path, "cls") == expected
-        return
-    with pytest.raises(LaunchError, match="max_tokens; one of cls, mean, last"):
-        read_pooling(tmp_path, "cls")
+def test_a_directory_of_sentence_transformers(directories: dict[str, Path], tmp_path: Path) -> None:
+    """Its modules are what is served; `tests/models/parity/test_sentences.py` has their results."""
+    directory = tmp_path / "sentences"
+    shutil.copytree(directories["vectors"], directory)
+    write_modules(directory, {"pooling_mode": ["max", "cls"]})
+    expected = SentenceEncoder.open(directory, make_mesh({"model": 1})).encode(TEXTS)
+    with open_site(choose(directory)) as site, listening(site) as server:
+        _, made = server.ask("/v1/embeddings", {"input": TEXTS})
+    np.testing.assert_allclose([e["embedding"] for e in made["data"]], expected, atol=1e-5)
 
 
 def test_a_model_that_is_not_served(tmp_path: Path) -> None:

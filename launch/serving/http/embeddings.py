@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from launch.pooling.text import Text
 from launch.serving.http.bodies import Body
 from launch.serving.http.pooled import Pooled, usage_of
 from launch.serving.http.site import WholeAnswer
-from launch.serving.pooling.text import Text
 
 # How a vector FP32 [D] is written.
 _FORMATS: Mapping[str, Callable[[np.ndarray], Any]] = {

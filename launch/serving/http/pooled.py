@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from launch.pooling.text import Text
 from launch.serving.errors import RequestError
 from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.bodies import Body
 from launch.serving.http.computing import Computing
 from launch.serving.http.errors import check_model
-from launch.serving.pooling.text import Text
 from launch.text import Tokenizer
 
 MOST_TEXTS = 2048  # of one body, as OpenAI has it

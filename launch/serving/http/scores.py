@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from launch.pooling.text import Text
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
 from launch.serving.http.pooled import Pooled, check_count, usage_of
 from launch.serving.http.site import WholeAnswer
-from launch.serving.pooling.text import Text
 
 
 @dataclass(frozen=True)

@@ -1,2 +1,1 @@
-"""Vectors and classes of whole texts: `heads` says what a model makes of a text, `runner` computes
-it for batches of static shapes, `buckets` chooses them."""
+"""Serving whole texts: `buckets` chooses static shapes, `site` puts a model behind the API."""

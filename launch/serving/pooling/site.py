@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from launch.errors import ModelError
 from launch.generator import load_run
 from launch.loading import load_with_progress
 from launch.meshes import make_mesh, parse_mesh
+from launch.pooling.heads import TaskHead, task_head
+from launch.pooling.runner import PoolingRunner
+from launch.pooling.text import Text
 from launch.program import say
 from launch.progress import progress
 from launch.serving.backend import Backend
@@ -19,12 +21,15 @@ from launch.serving.desk import BatchDesk
 from launch.serving.http.pooling import PoolingModel
 from launch.serving.model_choice import ModelChoice
 from launch.serving.pooling.buckets import choose_text_buckets
-from launch.serving.pooling.heads import HEADS, TaskHead
-from launch.serving.pooling.runner import PoolingRunner
-from launch.serving.pooling.settings import PoolingSettings, read_pooling
-from launch.serving.pooling.text import Text
 from launch.tasks.media_reader import labels_of
 from models.pretrained import Pretrained
+from models.sentences.config import (
+    SentenceConfig,
+    read_sentence_config,
+    transformer_folder,
+    with_pooling,
+)
+from models.sentences.model import load_head
 
 LONGEST = 2048  # tokens of a text, unless a longer one is asked for
 
@@ -33,7 +38,7 @@ LONGEST = 2048  # tokens of a text, unless a longer one is asked for
 def pooled_model(choice: ModelChoice) -> Iterator[Backend]:
     """Vectors or classes of texts, with everything compiled."""
     model = _load(choice)
-    head = _head(model)
+    head = task_head(model)
     settings = _settings(choice, head)
     context = min(model.config.max_seq_len, settings.longest or model.config.max_seq_len)
     engine = choice.engine
@@ -45,14 +50,15 @@ def pooled_model(choice: ModelChoice) -> Iterator[Backend]:
         f"buckets: {list(buckets.rows)} rows of {list(buckets.tokens)} tokens, "
         f"{buckets.batched_tokens} tokens at most"
     )
-    runner = PoolingRunner(model, mesh, buckets, head, settings)
+    sentence = load_head(choice.files, settings.modules, model.config.param_dtype, mesh)
+    runner = PoolingRunner(model, mesh, buckets, head, sentence)
     with progress("programs", total=len(list(buckets))) as bar:
         runner.warm_up(lambda shape: bar.update())
     width = _width(runner)
     with Batcher[Text, np.ndarray](runner, max_waiting=engine.max_num_waiting) as batcher:
         recipe = PoolingModel(
             name=choice.name,
-            files=choice.files,
+            files=transformer_folder(choice.files),
             vocab_size=model.config.vocab_size,
             longest=buckets.longest,
             width=width,
@@ -71,20 +77,10 @@ def _load(choice: ModelChoice) -> Pretrained:
     return load_with_progress(choice.model, mesh)
 
 
-def _head(model: Pretrained) -> TaskHead:
-    task = model.architecture.task
-    if task not in HEADS:
-        raise ModelError(
-            f"{model.architecture.name} is made for {task}: it has no vectors or classes of whole "
-            f"texts. Those for {', '.join(HEADS)} have."
-        )
-    return HEADS[task]
-
-
-def _settings(choice: ModelChoice, head: TaskHead) -> PoolingSettings:
-    settings = read_pooling(choice.files, head.pooling)
+def _settings(choice: ModelChoice, head: TaskHead) -> SentenceConfig:
+    settings = read_sentence_config(choice.files, head.pooling)
     pooling = choice.names.pooling
-    return settings if pooling is None else replace(settings, pooling=pooling)
+    return settings if pooling is None else with_pooling(settings, pooling)
 
 
 def _width(runner: PoolingRunner) -> int:

@@ -1,6 +1,6 @@
 """Batches of whole texts on the device."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,12 +9,12 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from launch.serving.pooling.buckets import Shape, TextBuckets
-from launch.serving.pooling.heads import TaskHead, Texts
-from launch.serving.pooling.settings import PoolingSettings
-from launch.serving.pooling.text import Text
-from models.parameters import merge
+from launch.pooling.buckets import Shape, TextBuckets
+from launch.pooling.heads import TaskHead, Texts
+from launch.pooling.text import Text
+from models.parameters import Parameters, merge
 from models.pretrained import Pretrained
+from models.sentences.model import LoadedHead
 
 
 class PoolingRunner:
@@ -26,17 +26,17 @@ class PoolingRunner:
         mesh: Mesh,
         buckets: TextBuckets,
         head: TaskHead,
-        settings: PoolingSettings,
+        sentence: LoadedHead,
     ) -> None:
         self.buckets = buckets
-        self._model, self._replicated = model, NamedSharding(mesh, PartitionSpec())
+        self._parameters = model.parameters, sentence.parameters
+        self._replicated = NamedSharding(mesh, PartitionSpec())
         # RoBERTa tells padding by its token, too.
         self._pad = model.fields.integer("pad_token_id", 0)
         self._forward = partial(
             _forward,
-            model.graph,
+            (model.graph, sentence.graph),
             head,
-            settings,
             getattr(model.config, "type_vocab_size", 0) > 1,
         )
         self._compiled: dict[Shape, Any] = {}
@@ -59,12 +59,12 @@ class PoolingRunner:
         shape = self.buckets.shape(len(items), width)
         tokens = np.full(shape, self._pad, np.int32)
         types = np.zeros(shape, np.int32)
-        counts = np.zeros(shape.rows, np.int32)
+        counts = np.ones(shape.rows, np.int32)  # no row is empty
         for row, text in enumerate(items):
             counts[row] = len(text.tokens)
             tokens[row, : len(text.tokens)] = text.tokens
             types[row, : len(text.tokens)] = text.types
-        made = self._program(shape)(self._model.parameters, Texts(tokens, types, counts))
+        made = self._program(shape)(self._parameters, Texts(tokens, types, counts))
         return list(np.asarray(made)[: len(items)])
 
     def _program(self, shape: Shape) -> Any:
@@ -79,19 +79,19 @@ class PoolingRunner:
 
         texts = Texts(array(*shape), array(*shape), array(shape.rows))
         program = jax.jit(self._forward, out_shardings=self._replicated)
-        parameters = {
-            name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
-            for name, leaf in self._model.parameters.items()
-        }
+        parameters = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding),
+            self._parameters,
+        )
         return program.lower(parameters, texts).compile()
 
 
 def _forward(
-    graph: nnx.GraphDef[Any],
+    graphs: tuple[nnx.GraphDef[Any], nnx.GraphDef[Any]],
     head: TaskHead,
-    settings: PoolingSettings,
     has_types: bool,
-    parameters: Mapping[str, jax.Array],
+    parameters: tuple[Parameters, Parameters],
     texts: Texts,
 ) -> jax.Array:
-    return head.compute(merge(graph, parameters), texts, settings, has_types)
+    model, sentence = map(merge, graphs, parameters)
+    return head.compute(model, texts, sentence, has_types)

@@ -1,0 +1,39 @@
+"""Vectors of texts by a directory of sentence-transformers, and how near they are to each other."""
+
+import json
+import sys
+from dataclasses import dataclass
+
+from launch.pooling.encoder import SentenceEncoder
+from launch.program import say
+from launch.tasks.media_reader import mesh_of
+from launch.tasks.task import Request, Task
+from launch.tasks.text_reader import parts_of
+from launch.tasks.text_understanding import write_rows
+
+NAME = "sentence-similarity"
+
+
+@dataclass(frozen=True)
+class SentenceDirectory:
+    """What such a directory is, and which task it is made for."""
+
+    name: str = "SentenceTransformer"
+    task: str = NAME
+
+
+def _run(request: Request) -> None:
+    text, *others = parts_of(request, "a text, or several", count=1)
+    mesh = mesh_of(request)
+    say(f"{request.directory} on mesh {dict(mesh.shape)}")
+    encoder = SentenceEncoder.open(request.directory, mesh, request.dtype)
+    vectors = encoder.encode([text, *others])
+    if not others:
+        sys.stdout.write(json.dumps(vectors[0].tolist()) + "\n")
+        return
+    write_rows(zip(others, encoder.similarity(vectors[:1], vectors[1:])[0], strict=True))
+
+
+TASK = Task(
+    NAME, "a text, whose vector is written; or a text | another | …, compared with it", _run
+)

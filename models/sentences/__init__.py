@@ -1,0 +1,1 @@
+"""Vectors of whole texts, as directories of sentence-transformers say."""
