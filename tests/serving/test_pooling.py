@@ -233,7 +233,7 @@ def test_a_directory_of_sentence_transformers(directories: dict[str, Path], tmp_
     shutil.copytree(directories["vectors"], directory)
     write_modules(directory, {"pooling_mode": ["max", "cls"]})
     expected = SentenceEncoder.open(directory, make_mesh({"model": 1})).encode(TEXTS)
-    with open_site(choose(directory)) as site, listening(site) as server:
+    with open_model(choose(directory)) as model, listening(model) as server:
         _, made = server.ask("/v1/embeddings", {"input": TEXTS})
     np.testing.assert_allclose([e["embedding"] for e in made["data"]], expected, atol=1e-5)
 
