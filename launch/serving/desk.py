@@ -120,8 +120,8 @@ class EngineDesk(Desk):
             if request.form is not None:
                 request = replace(request, grammar=self._grammars.start(request.form))
             self.engine.submit(request)
-        except LaunchError as error:
-            self.tell(Refused(request.id, error))
+        except Exception as error:  # others' commands go on
+            self.tell(Refused(request.id, _told(error)))
 
     def _cancel(self, command: Cancel) -> None:
         self.engine.cancel(command.request_id, command.reason)
