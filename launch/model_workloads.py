@@ -211,6 +211,24 @@ def _encode_sound(model: Model, config: Any, size: Size) -> Step:
     return Step(run, (_array(*shape, dtype=jnp.float32),))
 
 
+def _read_images(model: Model, config: Any, size: Size) -> Step:
+    """A text with one image in it."""
+
+    def run(model: Model, tokens: jax.Array, pixels: jax.Array) -> Any:
+        cache = model.init_cache(size.batch, size.length, pixels=pixels[:, None])
+        logits, cache = model.extend(tokens, cache, 0, last=size.length - 1)
+        return cache, logits
+
+    inputs = (_array(*size), _pixels(config, size.batch))
+    return Step(run, inputs, tokens=size.length)
+
+
+def _decode_seen(model: Model, config: Any, size: Size) -> Step:
+    source = _read_images(model, config, size)
+    cache, _ = model.shape_of(source.run, *source.inputs)
+    return Step(_next_token, (cache, _array(size.batch, 1), _array()), tokens=1, kept=True)
+
+
 def _decode_after(
     encode: Callable[[Model, Any, Size], Step], model: Model, config: Any, size: Size
 ) -> Step:
@@ -304,6 +322,7 @@ STEPS: Mapping[str, Steps] = {
         "encode": _encode_text,
         "decode": partial(_decode_after, _encode_text),
     },
+    "image-text-to-text": {"prefill": _read_images, "decode": _decode_seen},
     "automatic-speech-recognition": {
         "encode": _encode_sound,
         "decode": partial(_decode_after, _encode_sound),

@@ -33,6 +33,7 @@ class Preprocessing:
     shortest_edge: int | None = None  # or the shorter of both; the shape stays
     longest_edge: int | None = None  # which the longer does not exceed
     multiple: int = 1  # of which both are, rounded down
+    longer_first: int | None = None  # what the longer edge is brought to before all that
     resample: int = Image.Resampling.BICUBIC  # a filter of Pillow
     crop: tuple[int, int] | None = None  # height and width of the middle that is kept
     scale: float | None = 1 / 255  # multiplies numbers from 0 to 255
@@ -62,6 +63,7 @@ class _Kind:
     multiple: int = 1  # of which both edges are
     normalizes: bool = True
     flips: bool = False  # blue stands first
+    tiles: bool = False  # images are squares of `max_image_size`; they are not cut here
     margin: float = 1.0  # by which a shortest edge is longer than the field says
 
 
@@ -83,6 +85,16 @@ _KINDS: Mapping[str, _Kind] = {
         True,
         normalizes=False,
         flips=True,
+    ),
+    "Siglip": _Kind(
+        {"height": 224, "width": 224}, Image.Resampling.BICUBIC, None, _STANDARD, False
+    ),
+    "Gemma3": _Kind(
+        {"height": 224, "width": 224}, Image.Resampling.BILINEAR, None, _STANDARD, False
+    ),
+    **dict.fromkeys(
+        ("Idefics3", "SmolVLM"),
+        _Kind({"longest_edge": 364}, Image.Resampling.LANCZOS, None, _STANDARD, False, tiles=True),
     ),
     "Yolos": _Kind(
         {"shortest_edge": 800},
@@ -108,7 +120,9 @@ def read_preprocessing(directory: Path) -> Preprocessing:
         kind_name = kind_name.removesuffix(suffix)
     if kind_name not in _KINDS:
         raise fields.fail(name, f"supported are the processors of {', '.join(_KINDS)}")
-    if kind_name != "Yolos":  # which pads images to the largest of them
+    if (
+        kind_name != "Yolos" and not _KINDS[kind_name].tiles
+    ):  # which pads images to the largest of them
         fields.refuse("do_pad", False, why="images are not padded")
     fields.refuse("keep_aspect_ratio", False, why="images get the size that the model takes")
     kind = _KINDS[kind_name]
@@ -134,6 +148,13 @@ def _fields(directory: Path) -> Fields:
 def _sizes(fields: Fields, kind: _Kind, kind_name: str) -> dict[str, Any]:
     """The settings of resizing and cropping."""
     settings: dict[str, Any] = {}
+    if kind.tiles:
+        edge = fields.object("max_image_size", Fields(kind.size, fields.where))
+        longer = fields.object("size", Fields({"longest_edge": 4 * 364}, fields.where))
+        return {
+            "size": (edge.positive("longest_edge"),) * 2,
+            "longer_first": longer.positive("longest_edge"),
+        }
     if fields.flag("do_resize", True):
         settings = _resized(fields, kind)
     if kind_name == "ConvNext" and settings:
@@ -205,10 +226,12 @@ def open_image(file: Path) -> Image.Image:
 def pixels_of(image: Image.Image, settings: Preprocessing) -> np.ndarray:
     """Pixels FP32 [H, W, 3] of an image."""
     size = settings.size if settings.shortest_edge is None else _scaled(image, settings)
-    image = image.convert("RGB")
+    image, resample = image.convert("RGB"), Image.Resampling(settings.resample)
+    if settings.longer_first is not None:
+        image = image.resize(_even(image, settings.longer_first), resample=resample)
     if size is not None:
         height, width = size
-        image = image.resize((width, height), resample=Image.Resampling(settings.resample))
+        image = image.resize((width, height), resample=resample)
     pixels = np.asarray(image)
     pixels = pixels if settings.crop is None else _middle(pixels, settings.crop)
     pixels = pixels.astype(np.float32)
@@ -218,6 +241,15 @@ def pixels_of(image: Image.Image, settings: Preprocessing) -> np.ndarray:
         mean, std = (np.array(statistic, np.float32) for statistic in (settings.mean, settings.std))
         pixels = (pixels - mean) / std
     return pixels[..., ::-1] if settings.flipped else pixels
+
+
+def _even(image: Image.Image, longer: int) -> tuple[int, int]:
+    """Width and height whose longer is as said and whose shorter is even."""
+    if image.width >= image.height:
+        shorter = int(longer / (image.width / image.height))
+        return longer, max(shorter + shorter % 2, 1)
+    shorter = int(longer * (image.width / image.height))
+    return max(shorter + shorter % 2, 1), longer
 
 
 def _scaled(image: Image.Image, settings: Preprocessing) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from models.modernbert import families as modernberts
 from models.resnet import families as resnets
 from models.swin import families as swins
 from models.t5 import families as t5s
+from models.vision_language import families as vision_languages
 from models.vit import families as vits
 from models.weights.fields import Fields
 from models.whisper import families as whispers
@@ -45,6 +46,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         *mobilevits.ARCHITECTURES,
         *mobilenets.ARCHITECTURES,
         *clips.ARCHITECTURES,
+        *vision_languages.ARCHITECTURES,
         *whispers.ARCHITECTURES,
         *diffusions.ARCHITECTURES,
     )

@@ -7,6 +7,7 @@ from typing import Protocol
 from launch.errors import ModelError
 from launch.tasks import (
     image_places,
+    image_text,
     media_understanding,
     sentences,
     sounds,
@@ -30,6 +31,7 @@ TASKS: Mapping[str, Task] = {
         *image_places.TASKS,
         *sounds.TASKS,
         sentences.TASK,
+        image_text.TASK,
         text_to_image.TASK,
     )
 }

@@ -6,7 +6,7 @@ from models.weights.transforms import CONV_2D, FLAT, KERNEL, OUTPUT_KERNEL
 
 _KEY, _BLOCK = "encoder.layers.{i}", "blocks.{i}"
 _HEADS = {"query": "q_proj", "key": "k_proj", "value": "v_proj"}
-_BLOCKS: tuple[Row, ...] = (
+BLOCKS: tuple[Row, ...] = (
     *(
         row(f"{_KEY}.self_attn.{theirs}.weight", f"{_BLOCK}.attention.{ours}.kernel", KERNEL)
         for ours, theirs in _HEADS.items()
@@ -29,7 +29,7 @@ _BLOCKS: tuple[Row, ...] = (
 _TEXT = (
     row("embeddings.token_embedding.weight", "embedding.table"),
     row("embeddings.position_embedding.weight", "positions"),
-    *_BLOCKS,
+    *BLOCKS,
     row("final_layer_norm.weight", "norm.scale"),
     row("final_layer_norm.bias", "norm.bias"),
 )
@@ -40,7 +40,7 @@ _VISION = (
     # The name in the files is misspelt.
     row("pre_layrnorm.weight", "in_norm.scale"),
     row("pre_layrnorm.bias", "in_norm.bias"),
-    *_BLOCKS,
+    *BLOCKS,
     row("post_layernorm.weight", "norm.scale"),
     row("post_layernorm.bias", "norm.bias"),
 )

@@ -236,9 +236,33 @@ class Decoder(nnx.Module):
         With `last`, the index in `tokens` of the last one that is text, only its logits
         [B, 1, V] are computed. start + T must not exceed the cache's length.
         """
-        end = start + (tokens.shape[1] if last is None else last + 1)
-        where = self._positions(tokens.shape[1], cache[0].keys.shape[1], start, pad, end)
-        x, extended = self._blocks(self.embed(tokens, where), cache, where, start)
+        where = self.cached_positions(tokens.shape[1], cache, start, pad=pad, last=last)
+        return self.extend_vectors(self.embed(tokens, where), cache, start, where, last=last)
+
+    def cached_positions(
+        self,
+        length: int,
+        cache: Sequence[KVCache],
+        start: ArrayLike,
+        *,
+        pad: jax.Array | None = None,
+        last: ArrayLike | None = None,
+    ) -> Positions:
+        """Of `length` tokens in the slots from `start` on, for `embed` and `extend_vectors`."""
+        end = start + (length if last is None else last + 1)
+        return self._positions(length, cache[0].keys.shape[1], start, pad, end)
+
+    def extend_vectors(
+        self,
+        x: jax.Array,
+        cache: Sequence[KVCache],
+        start: ArrayLike,
+        where: Positions,
+        *,
+        last: ArrayLike | None = None,
+    ) -> tuple[jax.Array, list[KVCache]]:
+        """As `extend`, of the residual stream [B, T, D] before the first block."""
+        x, extended = self._blocks(x, cache, where, start)
         if last is not None:
             x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
         return self.logits(x), extended

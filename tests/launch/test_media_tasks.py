@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.special import softmax
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from launch.clip_text import BEGIN, END, open_clip_text
 from launch.errors import LaunchError
@@ -28,6 +28,7 @@ from models.whisper.features import log_mel, read_spectrogram
 from models.whisper.instructions import read_instructions
 from models.whisper.transcription import transcribe
 from tests.launch.random_models import write_model
+from tests.models.parity.cases import GEMMA3
 from tests.models.parity.media_cases import (
     AST,
     AUTOENCODER,
@@ -123,6 +124,48 @@ def test_image_features(tmp_path: Path, image: Path, capsys: pytest.CaptureFixtu
     expected = call(model.graph, "features", model.parameters, pixels)
     np.testing.assert_allclose(vectors["hidden"], expected.hidden[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(vectors["pooled"], expected.pooled[0], rtol=1e-4, atol=1e-5)
+
+
+TEMPLATE = (
+    "{% for message in messages %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<start_of_image>{% else %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endfor %} answer"
+)
+
+
+@pytest.mark.parametrize("template", [None, TEMPLATE], ids=["plain", "template"])
+def test_image_text_to_text(
+    tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str], template: str | None
+) -> None:
+    size = {"height": 24, "width": 24}
+    settings = {"image_processor_type": "Gemma3ImageProcessor", "size": size}
+    directory = write(
+        tmp_path / "model",
+        "Gemma3ForConditionalGeneration",
+        GEMMA3,
+        preprocessor_config=settings,
+        tokenizer_config={} if template is None else {"chat_template": template},
+    )
+    marks = ["<start_of_image>", "<end_of_image>"]
+    words = ["<pad>", "<bos>", "<eos>", *marks, "what", "is", "it", "answer"]
+    vocabulary = {word: i for i, word in enumerate(words)}
+    vocabulary |= {f"word{i}": i for i in range(len(words), 96) if i != 90}
+    tokenizer = Tokenizer(
+        models.WordLevel({**vocabulary, "<image_soft_token>": 90}, unk_token="<pad>")
+    )
+    tokenizer.add_special_tokens([*marks, "<image_soft_token>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    text = output(directory, f"{image} | what is it", capsys)
+    model = pretrained.load(directory)
+    pixels = pixels_of(open_image(image), read_preprocessing(directory))[None, None]
+    tokens = [3, 90, 90, 90, 90, 4, 5, 6, 7, *([] if template is None else [8])]
+    begin = len(tokens)
+    for _ in range(6):
+        padded = np.array([tokens + [0] * (begin + 6 - len(tokens))])
+        logits = call(model.graph, "__call__", model.parameters, padded, pixels)
+        tokens.append(int(np.argmax(logits[0, len(tokens) - 1])))
+    assert text.split() == tokenizer.decode(tokens[begin:]).split()
 
 
 def test_segmentation(tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh, AxisType
 from launch.model_workloads import STEPS, layer_depths, phases
 from models.pretrained import describe
 from models.registry import ARCHITECTURES
+from tests.models.parity.cases import GEMMA3
 from tests.models.parity.media_cases import (
     AST,
     AUTOENCODER,
@@ -48,6 +49,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "token-classification": ("BertForTokenClassification", BERT, ["forward"]),
     "multiple-choice": ("BertForMultipleChoice", BERT, ["forward"]),
     "text2text-generation": ("T5ForConditionalGeneration", T5, ["encode", "decode"]),
+    "image-text-to-text": ("Gemma3ForConditionalGeneration", GEMMA3, ["prefill", "decode"]),
     "automatic-speech-recognition": (
         "WhisperForConditionalGeneration", WHISPER, ["encode", "decode"],
     ),

@@ -215,4 +215,40 @@ CLASSIFIERS = tuple(
     for head in ("Model", "ForSequenceClassification", "ForTokenClassification")
 )
 
-CASES = (*DECODERS, *CLASSIFIERS, *text_cases.CASES, *media_cases.CASES)
+SIGLIP = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 24,
+    "patch_size": 4,
+}
+GEMMA3 = {
+    "text_config": DECODER
+    | {
+        "head_dim": 16,
+        "sliding_window": 3,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "vision_config": SIGLIP | {"vision_use_head": False},
+    "mm_tokens_per_image": 4,
+    "image_token_index": 90,
+}
+SMOLVLM = {
+    "text_config": DECODER | {"model_type": "llama"},
+    "vision_config": SIGLIP,
+    "image_token_id": 90,
+}
+# Of so many patches in a row, some have the positions of others.
+IDEFICS3 = SMOLVLM | {
+    "text_config": DECODER | {"max_position_embeddings": 96},
+    "vision_config": SIGLIP | {"image_size": 100},
+    "scale_factor": 5,
+}
+VISION_LANGUAGE = (
+    Case("Gemma3ForConditionalGeneration", config=GEMMA3),
+    Case("SmolVLMForConditionalGeneration", config=SMOLVLM),
+    Case("Idefics3ForConditionalGeneration", "tied", IDEFICS3 | {"tie_word_embeddings": True}),
+)
+
+CASES = (*DECODERS, *CLASSIFIERS, *VISION_LANGUAGE, *text_cases.CASES, *media_cases.CASES)

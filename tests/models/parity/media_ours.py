@@ -53,6 +53,11 @@ def _prompt_encoding(model: Any, tokens: jax.Array) -> Outputs:
     return {**features._asdict(), "loss": squares(*features)}
 
 
+def _image_text_to_text(model: Any, tokens: jax.Array, pixels: jax.Array) -> Outputs:
+    logits = model(tokens, pixels)
+    return {"logits": logits, "loss": jnp.mean(cross_entropy(logits[:, :-1], tokens[:, 1:]))}
+
+
 def _speech_recognition(model: Any, features: jax.Array, tokens: jax.Array) -> Outputs:
     logits = model(features, tokens[:, :-1])
     return {"logits": logits, "loss": jnp.mean(cross_entropy(logits, tokens[:, 1:]))}
@@ -77,6 +82,7 @@ HEADS: Mapping[str, Callable[..., Outputs]] = {
     "audio-classification": _image_classification,
     "audio-feature-extraction": _image_features,
     "zero-shot-image-classification": _zero_shot,
+    "image-text-to-text": _image_text_to_text,
     "prompt-encoding": _prompt_encoding,
     "automatic-speech-recognition": _speech_recognition,
     "denoising": _denoising,

@@ -113,6 +113,45 @@ def _zero_shot(model: Any, case: Case) -> Made:
     return {"tokens": tokens, "pixels": pixels}, outputs, None
 
 
+def _image_text_to_text(model: Any, case: Case) -> Made:
+    """Texts with two images each; greedy generation after prompts of two lengths."""
+    rng, config = np.random.default_rng(0), model.config
+    pixels = np.stack([pixels_of(case), pixels_of(case)[::-1]], axis=1)
+    sides = case.config["vision_config"]["image_size"] // case.config["vision_config"]["patch_size"]
+    has_types = hasattr(config, "mm_tokens_per_image")  # and images that see themselves whole
+    count = config.mm_tokens_per_image if has_types else sides**2 // config.scale_factor**2
+    tokens = rng.integers(3, config.image_token_id, (ROWS, 2 * count + case.length))
+    for first in (3, count + 5):
+        tokens[:, first : first + count] = config.image_token_id
+
+    def inputs(rows: int, texts: np.ndarray) -> dict[str, torch.Tensor]:
+        images = torch.from_numpy(np.ascontiguousarray(np.moveaxis(pixels[:rows], -1, 2)))
+        given = {"pixel_values": images.flatten(0, 1) if has_types else images}
+        if has_types:
+            given["token_type_ids"] = torch.from_numpy((texts == config.image_token_id).astype(int))
+        return given | {"input_ids": torch.from_numpy(texts)}
+
+    done = model(**inputs(ROWS, tokens), labels=torch.from_numpy(tokens))
+    prompt, real = tokens[:2].copy(), np.ones_like(tokens[:2], bool)
+    prompt[1, :2], real[1, :2] = 0, False
+    made = model.generate(
+        **inputs(2, prompt),
+        attention_mask=torch.from_numpy(real.astype(int)),
+        max_new_tokens=NEW_TOKENS,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    generation = {
+        "prompt": prompt,
+        "real": real,
+        "inputs": {"pixels": pixels[:2]},
+        "tokens": made[:, prompt.shape[1] :].numpy(),
+    }
+    outputs = {"logits": done.logits, "loss": done.loss}
+    return {"tokens": tokens, "pixels": pixels}, outputs, generation
+
+
 def _prompt_encoding(model: Any, case: Case) -> Made:
     tokens = texts_of(case)
     done = model(torch.from_numpy(tokens), output_hidden_states=True)
@@ -210,6 +249,7 @@ HEADS: Mapping[str, Callable[[Any, Case], Made]] = {
     "audio-classification": _audio_classification,
     "audio-feature-extraction": _audio_features,
     "zero-shot-image-classification": _zero_shot,
+    "image-text-to-text": _image_text_to_text,
     "prompt-encoding": _prompt_encoding,
     "automatic-speech-recognition": _speech_recognition,
     "denoising": _denoising,

@@ -1,0 +1,1 @@
+"""Language models that see images: a vision tower, a connector and a decoder."""

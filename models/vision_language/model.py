@@ -1,0 +1,128 @@
+"""Language models that see images: Gemma 3 (Gemma team, 2025), and Idefics3 (Laurençon et al.,
+"Building and better understanding vision-language models", 2024) with SmolVLM.
+
+Axis names: B batch, T positions, S cache slots, I images of a text, H height, W width, C channels,
+N tokens of all its images, D model width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import ArrayLike
+
+from models.decoder.model import Decoder, Positions
+from models.layers.cache import KVCache
+from models.layers.masks import Reach, Visibility, causal_mask
+from models.vision_language.config import VisionLanguageConfig
+from models.vision_language.vision import Connector, VisionTower, nearest_places
+
+
+class SeenCache(NamedTuple):
+    """The cache of a text with images."""
+
+    layers: Sequence[KVCache]
+    images: jax.Array  # [B, N, D]
+    used: jax.Array  # int32 [B]: tokens of images that the text has had
+
+
+class VisionLanguage(nnx.Module):
+    """Tokens [B, T] and pixels [B, I, H, W, C] to next-token logits [B, T, V] in FP32."""
+
+    def __init__(self, config: VisionLanguageConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.vision = VisionTower(config.vision, config.dtype, config.param_dtype, rngs=rngs)
+        self.connector = Connector(config, rngs=rngs)
+        self.text = Decoder(config.decoder, rngs=rngs)
+
+    def __call__(self, tokens: jax.Array, pixels: jax.Array) -> jax.Array:
+        """Logits of whole texts; the tokens of images stand where `config.image_token` does."""
+        places = jnp.arange(tokens.shape[1])
+        is_image, vectors, _ = self._placed(tokens, self.encode(pixels), None)
+        where = self.text.positions(tokens.shape[1])
+        where = self._whole_images(where, is_image, places, len(places), None)
+        return self.text.logits(
+            self.text.run(self._merged(tokens, is_image, vectors, where), where)
+        )
+
+    def encode(self, pixels: jax.Array) -> jax.Array:
+        """The tokens [B, N, D] of images [B, I, H, W, C], one image after the other."""
+        batch, images = pixels.shape[:2]
+        places = None if self.config.pooled else nearest_places(self.config.vision.side)
+        tokens = self.connector(self.vision(pixels.reshape(-1, *pixels.shape[2:]), places))
+        return tokens.reshape(batch, images * tokens.shape[1], -1)
+
+    def init_cache(self, batch: int, length: int, *, pixels: jax.Array) -> SeenCache:
+        """A cache of `length` slots for texts that see pixels [B, I, H, W, C]."""
+        layers = self.text.init_cache(batch, length)
+        return SeenCache(layers, self.encode(pixels), jnp.zeros(batch, jnp.int32))
+
+    def extend(
+        self,
+        tokens: jax.Array,
+        cache: SeenCache,
+        start: ArrayLike,
+        *,
+        pad: jax.Array | None = None,
+        last: ArrayLike | None = None,
+    ) -> tuple[jax.Array, SeenCache]:
+        """As `Decoder.extend`; where a text has had all tokens of its images, the image token is a
+        token like any other."""
+        length = tokens.shape[1]
+        is_image, vectors, used = self._placed(tokens, cache.images, cache.used)
+        where = self.text.cached_positions(length, cache.layers, start, pad=pad, last=last)
+        if length > 1:
+            slots, num_keys = start + jnp.arange(length), cache.layers[0].keys.shape[1]
+            where = self._whole_images(where, is_image, slots, num_keys, pad)
+        x = self._merged(tokens, is_image, vectors, where)
+        logits, layers = self.text.extend_vectors(x, cache.layers, start, where, last=last)
+        return logits, SeenCache(layers, cache.images, used)
+
+    def _placed(
+        self, tokens: jax.Array, images: jax.Array, used: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Where tokens [B, T] are those of images [B, N, D], the vectors [B, T, D] of these, and
+        how many [B] have been used then."""
+        before = 0 if used is None else used[:, None]
+        is_image = tokens == self.config.image_token
+        numbers = before + jnp.cumsum(is_image, axis=1) - 1
+        is_image &= numbers < images.shape[1]
+        places = jnp.clip(numbers, 0, images.shape[1] - 1)
+        vectors = jnp.take_along_axis(images, places[..., None], axis=1)
+        return is_image, vectors, jnp.sum(is_image, axis=1, dtype=jnp.int32) + jnp.ravel(before)
+
+    def _merged(
+        self, tokens: jax.Array, is_image: jax.Array, vectors: jax.Array, where: Positions
+    ) -> jax.Array:
+        """The residual stream [B, T, D] before the first block."""
+        x = self.text.embed(jnp.where(is_image, 0, tokens), where)
+        return jnp.where(is_image[..., None], vectors.astype(x.dtype), x)
+
+    def _whole_images(
+        self,
+        where: Positions,
+        is_image: jax.Array,
+        slots: jax.Array,
+        num_keys: int,
+        pad: jax.Array | None,
+    ) -> Positions:
+        """With masks that let every token of an image see the whole of it, where models do so;
+        slots [T] are those of the tokens."""
+        if not self.config.pooled:
+            return where
+        first = is_image & ~jnp.pad(is_image, ((0, 0), (1, 0)))[:, :-1]
+        images = jnp.where(is_image, jnp.cumsum(first, axis=1), 0)  # numbers from 1 on
+        keys = jnp.zeros((len(images), num_keys), images.dtype)
+        keys = jax.lax.dynamic_update_slice_in_dim(keys, images, slots[0], axis=1)
+        same = (images[:, :, None] == keys[:, None, :]) & is_image[:, :, None]
+        key_slots = jnp.arange(num_keys)
+        seen = same | causal_mask(slots, key_slots, pad=pad)
+        masks: dict[Reach, jax.Array | Visibility] = {
+            window: seen & (key_slots > slots[:, None] - window)
+            if isinstance(window, int)
+            else seen
+            for window in where.masks
+        }
+        return where._replace(masks=masks)
