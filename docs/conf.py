@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,19 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 project = "neuronjax"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["generated"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["generated", "jupyter_execute"]
 html_theme = "furo"
 html_title = "neuronjax"
 myst_heading_anchors = 3
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+
+# Tutorials use `models/`, and run as in a shell without variables of the emulator.
+os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
 
 autodoc_typehints = "description"
 default_role = "code"

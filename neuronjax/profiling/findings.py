@@ -89,11 +89,11 @@ def _small_dmas(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
     if not waiting:
         return None
     size = ratio(nbytes, count)
-    why = "start-up" if size < SMALL_DMA_BYTES else "short contiguous runs"
+    why = ", which start-up costs" if size < SMALL_DMA_BYTES else ""
     return _Cost(
         taken - ideal,
-        f"{_kernels(len(waiting))} bound by DMA at {_percent(ideal, taken)} of its rate, which "
-        f"{why} costs: transfers are {size / 1024:.1f} KiB on average.",
+        f"{_kernels(len(waiting))} bound by DMA at {_percent(ideal, taken)} of its rate{why}: "
+        f"transfers are {size / 1024:.1f} KiB on average.",
         _costliest(waiting),
     )
 
