@@ -98,9 +98,9 @@ def _sliding_layers(
     if "layer_types" not in fields:
         return tuple(filter(otherwise, layers))
     types = fields.list("layer_types")
-    known = {"full_attention", kind}
-    if len(types) < len(layers) or not set(types) <= known:
-        raise fields.fail("layer_types", f"one of {sorted(known)} per layer is needed")
+    known = sorted(("full_attention", kind))
+    if len(types) < len(layers) or not all(name in known for name in types):
+        raise fields.fail("layer_types", f"one of {known} per layer is needed")
     return tuple(i for i in layers if types[i] == kind)
 
 

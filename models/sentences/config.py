@@ -107,7 +107,10 @@ def read_sentence_config(directory: Path, default: str) -> SentenceConfig:
     text, tokenizer = (_optional(folder / name) for name in (TEXT_FILE, TOKENIZER_SETTINGS))
     settings = _optional(directory / SETTINGS_FILE)
     prompts = settings.object("prompts", None)
-    longest = [text.positive("max_seq_length", None), tokenizer.number("model_max_length", None)]
+    longest = [
+        text.positive("max_seq_length", None),
+        tokenizer.positive_number("model_max_length", None),
+    ]
     return SentenceConfig(
         tuple(module for entry in others for module in _module(directory, entry)),
         min((int(limit) for limit in longest if limit is not None), default=None),

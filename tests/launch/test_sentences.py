@@ -49,6 +49,13 @@ def test_what_is_refused(
         read_sentence_config(tmp_path, "cls")
 
 
+def test_a_limit_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    write_modules(tmp_path, {})
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": Infinity}')
+    with pytest.raises(ConfigError, match="a number above zero is needed"):
+        read_sentence_config(tmp_path, "cls")
+
+
 def test_the_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = write(tmp_path / "model", "BertModel")
     write_modules(directory, {"pooling_mode": "cls"}, {"": "Transformer", "1_Pooling": "Pooling"})

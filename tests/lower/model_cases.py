@@ -36,6 +36,7 @@ from tests.lower.differential import (
     sent,
 )
 from tests.lower.ranks import per_core, shards
+from tests.models.parity.cases import GEMMA3, SMOLVLM
 from tests.models.parity.media_cases import (
     AST,
     CVT,
@@ -125,6 +126,14 @@ def encoder() -> Model:
     return _of(random_model(values), lambda m, t: m(tokens=t)["logits"], (TOKENS,))
 
 
+def _with_images(name: str, config: dict[str, Any]) -> Model:
+    """Logits of texts with an image in each."""
+    model = random_model({**config, "architectures": [name]})
+    tokens = TOKENS.copy() % model.config.image_token
+    tokens[:, 3 : 3 + model.config.image_tokens] = model.config.image_token
+    return _of(model, lambda m, t, i: m(t, i), (tokens, IMAGES[:, None]))
+
+
 def _media(name: str, config: dict[str, Any], inputs: np.ndarray = IMAGES) -> Model:
     _, graph, parameters = build_media(name, config)
 
@@ -154,6 +163,8 @@ MEDIA: dict[str, Callable[[], Model]] = {
     "YOLOS": lambda: _media("YolosForObjectDetection", YOLOS),
     "MobileViT": lambda: _media("MobileViTForSemanticSegmentation", MOBILEVIT),
     "AST": lambda: _media("ASTForAudioClassification", AST, SOUNDS),
+    "Gemma 3": lambda: _with_images("Gemma3ForConditionalGeneration", GEMMA3),
+    "SmolVLM": lambda: _with_images("SmolVLMForConditionalGeneration", SMOLVLM),
 }
 """More, for `python -m tests.conformance.engine_models`."""
 

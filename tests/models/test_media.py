@@ -16,6 +16,7 @@ from models.parameters import Parameters, axis_names_of, merge, split
 from models.pretrained import describe_fields
 from models.sharding import parameter_shardings
 from models.weights.fields import Fields
+from tests.models.parity.cases import GEMMA3, SMOLVLM
 from tests.models.parity.media_cases import (
     AST,
     AUTOENCODER,
@@ -46,6 +47,7 @@ CONTEXT = RNG.normal(size=(4, 7, 24)).astype(np.float32)
 POOLED = RNG.normal(size=(4, 24)).astype(np.float32)
 IDS = np.tile(np.array([16, 16, 0, 4, 16, 16], np.float32), (4, 1))
 PICTURES = RNG.normal(size=(4, 16, 16, 3)).astype(np.float32)
+GEMMA, SMOL = "Gemma3ForConditionalGeneration", "SmolVLMForConditionalGeneration"
 STDDEV = 0.15  # of weights: far larger than in training, so that every part of a model matters
 
 
@@ -265,6 +267,10 @@ def test_pixels_that_do_not_suit_are_refused(
     ("name", "config", "message"),
     [
         ("ViTModel", VISION | {"num_attention_heads": 5}, "dim=32 is not a multiple"),
+        (GEMMA, GEMMA3 | {"mm_tokens_per_image": 5}, "6 x 6 patches cannot become 5 tokens"),
+        (GEMMA, GEMMA3 | {"text_config": {"layer_types": [{}] * 26}}, "per layer is needed"),
+        (SMOL, SMOLVLM | {"scale_factor": 4}, "tokens of 4 patches do not fill"),
+        (SMOL, SMOLVLM | {"text_config": {"model_type": "phi"}}, "only llama is supported"),
         ("ViTModel", VISION | {"patch_size": 48}, "holds no patch"),
         ("ResNetModel", RESNET | {"depths": [1]}, "channels for 2 stages, but depths for 1"),
         ("SwinModel", SWIN | {"image_size": 25}, "not whole patches"),
