@@ -15,7 +15,7 @@ from neuronjax.legalize.report import Finding, logger
 from neuronjax.legalize.rules.rule import Severity
 from neuronjax.machine.machine import Machine
 
-CLEAN, FOUND, RAISED = 0, 1, 2
+CLEAN, FOUND, NOT_CHECKED = 0, 1, 2
 """Exit codes."""
 
 _SEVERITIES = {severity.label: severity for severity in reversed(Severity)}
@@ -33,8 +33,8 @@ partitioned, but not executed: their results are zeros of the right type. Theref
 
 The standard output of the script goes to standard error.
 
-Exit codes: 0 nothing found, 1 findings, 2 the script raised, was stopped, or could not be run (what
-was found until then is reported).
+Exit codes: 0 nothing found, 1 findings, 2 the script raised, was stopped, compiled no program, or
+could not be run (what was found until then is reported).
 """
 
 
@@ -100,8 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         out.write(lint_report.FORMATS[arguments.format](report))
         out.flush()
-    if outcome.error is not None:
-        return RAISED
+    if outcome.error is not None or not collector.programs:
+        return NOT_CHECKED
     return FOUND if findings else CLEAN
 
 

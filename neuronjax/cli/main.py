@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from neuronjax import __version__
 from neuronjax.cli import (
+    completion,
     doctor,
     estimate,
     fit,
@@ -28,6 +29,7 @@ from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 
 COMMANDS: dict[str, Command] = {
+    "completion": completion.COMMAND,
     "doctor": doctor.COMMAND,
     "estimate": estimate.COMMAND,
     "fit": fit.COMMAND,
@@ -66,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(subparser)
-        subparser.set_defaults(command=command)
+        subparser.set_defaults(command=command, commands=words.choices)
     return whole
 
 

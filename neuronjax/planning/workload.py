@@ -137,7 +137,7 @@ def load(spec: str, settings: Mapping[str, Any] | None = None) -> Factory:
 
 
 def reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A function whose exceptions become a line that names it and where they were raised."""
+    """A function whose exceptions become a line that name it and the last line of its own file."""
 
     @functools.wraps(make)
     def reporting(*arguments: Any, **keywords: Any) -> Any:
@@ -146,10 +146,12 @@ def reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
         except NeuronError:
             raise
         except Exception as error:
-            innermost = traceback.extract_tb(error.__traceback__)[-1]
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [frame for frame in frames if frame.filename == inspect.getsourcefile(make)]
+            last = (own or frames)[-1]
             raise WorkloadError(
                 f"{name} cannot be made with what it was given: {type(error).__name__}: {error} "
-                f"(raised at {innermost.filename}:{innermost.lineno})."
+                f"(at {last.filename}:{last.lineno})."
             ) from error
 
     return reporting

@@ -205,3 +205,10 @@ def test_json(report: Report, tmp_path: Path) -> None:
         "document": "Neuron compiler error codes, NCC_EVRF001 and NCC_EUOC002",
     }
     assert (last["file"], last["line"]) == (None, None)
+
+
+def test_a_script_without_programs_was_not_checked(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("print('hello')\n")
+    done = lint(tmp_path, "plain.py")
+    assert done.returncode == 2
+    assert "No program was compiled for platform neuron" in done.stdout

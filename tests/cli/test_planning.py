@@ -189,3 +189,17 @@ def test_ls_json(out) -> None:  # type: ignore[no-untyped-def]
         "neuroncore_ids": [20, 21, 22, 23],
         "neuron_processes": [],
     }
+
+
+def test_what_jax_refuses_is_told_at_the_line_of_the_workload(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "refused_mesh.py").write_text(
+        "import jax\n\n\ndef make(mesh):\n"
+        "    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('model'))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cli.main(["estimate", "refused_mesh:make", "--mesh=foo=4"]) == 2
+    message = capsys.readouterr().err
+    assert "model" in message
+    assert f"(at {tmp_path / 'refused_mesh.py'}:5)" in message
