@@ -232,9 +232,11 @@ def test_a_directory_of_sentence_transformers(directories: dict[str, Path], tmp_
     directory = tmp_path / "sentences"
     shutil.copytree(directories["vectors"], directory)
     write_modules(directory, {"pooling_mode": ["max", "cls"]})
+    settings = {"max_seq_length": 9, "do_lower_case": True}
+    (directory / "sentence_bert_config.json").write_text(json.dumps(settings))
     expected = SentenceEncoder.open(directory, make_mesh({"model": 1})).encode(TEXTS)
     with open_model(choose(directory)) as model, listening(model) as server:
-        _, made = server.ask("/v1/embeddings", {"input": TEXTS})
+        _, made = server.ask("/v1/embeddings", {"input": [text.upper() for text in TEXTS]})
     np.testing.assert_allclose([e["embedding"] for e in made["data"]], expected, atol=1e-5)
 
 

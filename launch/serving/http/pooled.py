@@ -30,6 +30,7 @@ class Pooled:
     longest: int  # text, in tokens
     created: int  # Unix time of the start
     labels: Sequence[str] = ()  # of classes
+    lower: bool = False  # texts are brought to lower case
     independent: bool = False  # classes do not exclude each other
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
@@ -41,7 +42,10 @@ class Pooled:
         """A text, two that belong together, or tokens. Raises RequestError for what is none, is
         empty or too long."""
         if entry and isinstance(entry, str):
-            spans = self.tokenizer.spans(entry, other, marks=True)
+            parts = (entry, other)
+            if self.lower:
+                parts = (entry.lower(), None if other is None else other.lower())
+            spans = self.tokenizer.spans(*parts, marks=True)
             text = Text(spans.tokens.tolist(), spans.types.tolist())
         else:
             text = Text(list(entry), [0] * len(entry))

@@ -30,6 +30,7 @@ class PoolingModel:
     width: int  # dimensions of a vector, or classes
     created: int  # Unix time of the start
     labels: Sequence[str]  # of classes, if it has any
+    lower: bool  # texts are brought to lower case
     independent: bool  # classes do not exclude each other
 
     def open(self, link: Link) -> Site:
@@ -43,6 +44,7 @@ class PoolingModel:
             longest=self.longest,
             created=self.created,
             labels=self.labels,
+            lower=self.lower,
             independent=self.independent,
         )
         entry = model_entry(self.name, self.created, max_model_len=self.longest)

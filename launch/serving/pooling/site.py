@@ -64,6 +64,7 @@ def pooled_model(choice: ModelChoice) -> Iterator[Backend]:
             width=width,
             created=int(time.time()),
             labels=tuple(labels_of(model, width)) if head.classifies else (),
+            lower=settings.lower,
             independent=model.fields.text("problem_type", "") == "multi_label_classification",
         )
         yield Backend(recipe, BatchDesk(batcher))
