@@ -29,6 +29,7 @@ from neuronjax.lower.prices import Prices
 from neuronjax.lower.rewrite.composed import COMPOSED
 from neuronjax.lower.rewrite.empty import EMPTY
 from neuronjax.lower.rewrite.expansions import REWRITES
+from neuronjax.lower.rewrite.narrow import rounded_early
 from neuronjax.lower.rewrite.native import (
     CANONICAL,
     LATER,
@@ -37,6 +38,7 @@ from neuronjax.lower.rewrite.native import (
     with_written_broadcasts,
     without_unused,
 )
+from neuronjax.lower.rewrite.rearranged import rearranged_late
 from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
 from neuronjax.lower.rewriter import Rewrite, rewrite
 from neuronjax.lower.rules import RULES
@@ -165,7 +167,13 @@ GRAPH_PASSES = (
     _rewrite("compose", "erfc is one operation again", COMPOSED),
     _change("used", "every value has a user", without_unused),
     _rewrite("native", "what engines do by themselves is one operation", NATIVE),
+    _change("round", "what all readers round is rounded where it is made", rounded_early),
     _rewrite("dilate", "no convolution has zeros between elements of its input", TRANSPOSED),
+    _change(
+        "rearrange",
+        "convolutions are rearranged after what is done element by element",
+        rearranged_late,
+    ),
     _change("widen", "every user widens a narrow value itself", with_own_widenings),
     _change("used_again", "every value has a user", without_unused),
     _rewrite("later", "what no activation took is expanded", LATER),

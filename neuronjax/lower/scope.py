@@ -40,6 +40,7 @@ from neuronjax.lower.plan.frames import Frame, frames
 from neuronjax.lower.plan.homes import Home, settled
 from neuronjax.lower.plan.layouts import orders
 from neuronjax.lower.plan.order import ordered
+from neuronjax.lower.plan.parts import Part, parts, within
 from neuronjax.lower.values.storage import storage_of, stored
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder
@@ -157,6 +158,8 @@ class Scope:
     unfilled: list[tuple[View, float]] = field(default_factory=list)
     #: Values with the order of dimensions in which a copy of them lies.
     turned: dict[tuple[Value, tuple[int, ...]], View] = field(default_factory=dict)
+    #: Values that are made within a concatenation.
+    parts: dict[Value, Part] = field(default_factory=dict)
     _groups: list[Group] = field(default_factory=list)
     #: Number of the group that is being lowered.
     current: int = -1
@@ -168,6 +171,7 @@ class Scope:
         groups = widened_late(absorbed(groups, fusion), fusion, self.graph)
         groups = self._groups = ordered(groups, fusion, self.homes, self.graph.results)
         needed = self._needed(groups, fusion)
+        self.parts = self._parts()
         self.preferred |= settled(self.homes, self.graph, fusion, self._last_use)
         for group in groups:
             self._group(group, needed, fusion)
@@ -346,6 +350,32 @@ class Scope:
             self.framed[value] = whole
             self.unfilled.append((whole, frame.number))
         return buffer
+
+    def _parts(self) -> dict[Value, Part]:
+        """Values that are made within a concatenation, whose memory lives as long as theirs."""
+        at_home = {home.result for home in self.homes}
+        fixed = {*self.preferred, *at_home, *map(root_of, at_home)}
+        ordered = {*self.frames, *self.orders}
+        placed = parts(self.graph, self._groups, fixed, ordered)
+        for value, part in placed.items():
+            whole = part.concatenation.result
+            self._last_use[whole] = max(self._last_use.get(whole, -1), self._last_use[value])
+        return placed
+
+    def concatenation(self, op: Op) -> View:
+        """Where a concatenation lies; it is given memory with the first of its parts."""
+        if op.result not in self.views:
+            self.ordered(op.result)
+        return self.views[op.result]
+
+    def place(self, value: Value, *, in_any_order: bool) -> Buffer:
+        """The buffer in which a kernel with strided results makes a value; `views` says where."""
+        part = self.parts.get(value)
+        view = None if part is None else within(self.concatenation(part.concatenation), part)
+        if view is None:
+            return self.ordered(value) if in_any_order else self.result(value)
+        self.views[value] = view
+        return view.buffer
 
     @functools.cached_property
     def frames(self) -> dict[Value, Frame]:
@@ -545,7 +575,7 @@ class _Chain:
         outputs: list[Output] = []
         results: list[Buffer] = []
         for value in values:
-            buffer = self.scope.ordered(value) if self.given else self.scope.result(value)
+            buffer = self.scope.place(value, in_any_order=bool(self.given))
             results.append(buffer)
             reference = self.references[value]
             assert isinstance(reference, Reference)

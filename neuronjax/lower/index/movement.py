@@ -10,6 +10,7 @@ from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.filling import filled
 from neuronjax.lower.index import addresses
 from neuronjax.lower.operations import root_of
+from neuronjax.lower.plan.parts import Part, before, part_of
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
@@ -28,17 +29,29 @@ def iota(scope: Scope, op: Op) -> None:
 
 
 def concatenate(scope: Scope, op: Op) -> None:
-    """One transfer for each operand, into its part of the result."""
-    axis = op.attributes["dimension"]
-    target = whole_view(scope.result(op.result), op.result.shape)
-    start = 0
-    for operand in op.operands:
-        size = operand.shape[axis]
-        if not operand.is_empty:
-            starts = [start if d == axis else 0 for d in range(len(operand.shape))]
-            limits = [s + n for s, n in zip(starts, operand.shape, strict=True)]
-            scope.copy(scope.view(operand), target.sliced(starts, limits, [1] * len(starts)), op)
-        start += size
+    """One transfer for each operand into its part of the result, unless it was made there."""
+    whole = scope.concatenation(op)
+    for number, operand in enumerate(op.operands):
+        made = scope.parts.get(root_of(operand))
+        is_there = made is not None and (made.concatenation, made.number) == (op, number)
+        if not operand.is_empty and not is_there:
+            scope.copy(*_met(scope, operand, part_of(whole, Part(op, number))), op)
+
+
+def _met(scope: Scope, value: Value, target: View) -> tuple[View, View]:
+    """Where a value lies, and where it is to be: both as they are in front of reshapes that no
+    strides express, which would be made by copies."""
+    seen, there = value, target
+    while seen.producer is not None and seen.producer.name in ("reshape", "transpose"):
+        earlier = before(seen.producer, there)
+        if earlier is None:
+            break
+        if seen.producer.name == "reshape":
+            source = scope.view(seen.producer.operands[0])
+            if source.reshaped(seen.shape) is None:
+                return source, earlier
+        seen, there = seen.producer.operands[0], earlier
+    return scope.view(value), target
 
 
 def pad(scope: Scope, op: Op) -> None:

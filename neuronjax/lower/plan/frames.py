@@ -21,7 +21,8 @@ class Frame:
 
 
 def frames(graph: Graph, groups: Sequence[Group], products: frozenset[str]) -> dict[Value, Frame]:
-    """Values of single products that one operation alone reads, with the padding that it wants."""
+    """Values of single products, and concatenations, that one operation alone reads, with the
+    padding that it wants."""
     readers: defaultdict[Value, list[Op | None]] = defaultdict(list)
     for op in graph.operations:
         captured = [value for region in op.regions for value in region.captured()]
@@ -41,7 +42,7 @@ def frames(graph: Graph, groups: Sequence[Group], products: frozenset[str]) -> d
 def _made(groups: Sequence[Group], products: frozenset[str]) -> Iterator[Value]:
     for group in groups:
         is_single = group.domain is not None and group.inner is None and group.other is None
-        if is_single and group.root.name in products:
+        if (is_single and group.root.name in products) or group.root.name == "concatenate":
             yield from (value for op in group.operations for value in op.results)
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.hlo.module import TensorSpec
-from neuronjax.lower.operations import number_of
 from neuronjax.lower.rewriter import Rewrite, Writer
 
 
@@ -212,36 +211,5 @@ def _interleaved(
     )  # fmt: skip
 
 
-_LAYOUT = ("reshape", "transpose", "slice", "pad")
-
-
-def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """To fewer bytes before the result of a convolution is rearranged, not after it."""
-    value = op.operands[0]
-    if op.result.dtype.itemsize >= value.dtype.itemsize:
-        return None
-    passed: list[Op] = []
-    while value.producer is not None and value.producer.name in _LAYOUT:
-        passed.append(value.producer)
-        value = value.producer.operands[0]
-    made = value.producer
-    if made is None or made.name != "convolution" or not passed:
-        return None
-    if any(later.name == "pad" and number_of(later.operands[1]) != 0 for later in passed):
-        return None
-    value = writer.convert(value, op.result.dtype)
-    for later in reversed(passed):
-        zero = [writer.constant(0, Value(TensorSpec((), value.dtype)))] * (later.name == "pad")
-        value = writer.add(
-            later.name,
-            value,
-            *zero,
-            shape=later.result.shape,
-            dtype=value.dtype,
-            **later.attributes,
-        )
-    return [value]
-
-
-REWRITES: Mapping[str, Rewrite] = {"convolution": convolution, "convert": convert}
+REWRITES: Mapping[str, Rewrite] = {"convolution": convolution}
 """Operation -> what is done instead."""
