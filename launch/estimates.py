@@ -1,24 +1,76 @@
 """What a step of a run would take on its target, without running it."""
 
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from absl import flags
 from jax.sharding import AbstractMesh
 
 from launch import checkpoints
 from launch.config import TrainConfig
 from launch.emulation import Estimate, estimate_factory, target_in_use
-from launch.job import row_length
+from launch.job import Job, row_length
 from launch.presets.recipe import Recipe
-from launch.training.objectives import text_batch
+from launch.training.objectives import Batch, LanguageModelling, Objective, text_batch
 from launch.training.optimizers import make_optimizer
 from launch.training.schedules import make_schedule
 from launch.training.step import make_training
 from models.pretrained import Described
 
+Trained = tuple[Described, Collection[str] | None]
+"""A model, and the paths of what the optimizer changes; None: all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a step does, whatever is in its rows.
+
+    Attributes:
+      at_depth: the model with so many blocks.
+      config: that of the whole model.
+      batch: shapes and dtypes, as jax.ShapeDtypeStruct.
+      tokens: positions of a batch.
+    """
+
+    at_depth: Callable[[int], Trained]
+    config: Any
+    batch: Batch
+    tokens: int
+    objective: Objective
+
+
+def language_work(model: Described, config: TrainConfig) -> Work:
+    """A decoder that learns text."""
+    seq_len = row_length(config.seq_len, model.config.max_seq_len)
+    precision = config.precision.resolve()
+
+    def at_depth(layers: int) -> Trained:
+        settings = replace(model.config, num_layers=layers)
+        return model._replace(config=precision.configure(settings)), None
+
+    return Work(
+        at_depth=at_depth,
+        config=model.config,
+        batch=text_batch(config.batch_size, seq_len),
+        tokens=config.batch_size * seq_len,
+        objective=LanguageModelling(),
+    )
+
+
+def tuning_work(job: Job, at_depth: Callable[[int], Trained], config: TrainConfig) -> Work:
+    """A model that is tuned for a task."""
+    return Work(
+        at_depth=at_depth,
+        config=job.model.config,
+        batch=job.data.shapes(config.batch_size),
+        tokens=config.batch_size * job.texts * job.row_length,
+        objective=job.objective,
+    )
+
 
 def estimate(
-    model: Described, config: TrainConfig, recipe: Recipe | None, price: float | None
+    work: Work, config: TrainConfig, recipe: Recipe | None, price: float | None
 ) -> Estimate:
     """Time, memory, traffic and price (US dollars of an instance and hour) of one step on the
     recipe's instances, or on the cores of the platform in use.
@@ -28,22 +80,22 @@ def estimate(
     target, cores = target_in_use()
     if recipe is not None and not recipe.is_tiny:
         target, cores = recipe.target, recipe.cores
-    depth: int = model.config.num_layers
-    seq_len = row_length(config.seq_len, model.config.max_seq_len)
-    parallelism = config.parallelism.on(config.mesh, cores, model.config, config.batch_size)
+    depth: int = work.config.num_layers
+    parallelism = config.parallelism.on(config.mesh, cores, work.config, config.batch_size)
     precision = config.precision.resolve()
 
     def make(mesh: AbstractMesh, layers: int | None = None) -> dict[str, Any]:
-        settings = replace(model.config, num_layers=layers or depth)
-        shallow = model._replace(config=precision.configure(settings))
+        model, trained = work.at_depth(layers or depth)
         schedule = make_schedule(config.schedule, config.steps)
         training = make_training(
-            shallow,
-            make_optimizer(config.optimizer, schedule, shallow.axis_names()),
+            model,
+            make_optimizer(config.optimizer, schedule, model.axis_names()),
             parallelism,
             precision,
             mesh=mesh,
-            batch=text_batch(config.batch_size, seq_len),
+            batch=work.batch,
+            objective=work.objective,
+            trained=trained,
             clip_norm=config.clip_norm,
             ema_decay=config.optimizer.ema_decay,
             seed=config.seed,
@@ -53,7 +105,7 @@ def estimate(
         return {
             "fn": training.step,
             "arguments": (state, batch),
-            "tokens": config.batch_size * seq_len,
+            "tokens": work.tokens,
             "samples": config.batch_size,
             "layers": depth,
         }
@@ -61,3 +113,23 @@ def estimate(
     stages = parallelism.pipeline_parallel_size
     depths = (3, 4) if stages == 1 else (2 * stages, 3 * stages)
     return estimate_factory(make, parallelism.abstract_mesh(), target, depths, price)
+
+
+def define_estimate_flags() -> None:
+    """Defines what `print_estimate` reads."""
+    flags.DEFINE_bool("estimate", False, "Print a step's time, memory and price; run nothing.")
+    flags.DEFINE_bool(
+        "explain_mesh",
+        False,
+        "Print what each axis of the mesh sends over which links; run nothing.",
+    )
+    flags.DEFINE_float("price", None, "US dollars of an instance and hour, for --estimate.")
+
+
+def print_estimate(
+    work: Work, config: TrainConfig, recipe: Recipe | None, values: Mapping[str, Any]
+) -> int:
+    """Prints what the flags ask for; returns the exit code, 1 if the step does not fit."""
+    estimated = estimate(work, config, recipe, values["price"])
+    print(estimated if values["estimate"] else estimated.mesh_text())
+    return 0 if estimated.fits else 1

@@ -11,16 +11,19 @@ records hold:
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from absl import flags
 
 from launch.config import TrainConfig
 from launch.errors import SettingsError
-from launch.finetuning.jobs import tuning_job
+from launch.estimates import define_estimate_flags, print_estimate, tuning_work
+from launch.finetuning.jobs import tuned_at_depth, tuning_job
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.tasks import TASKS
 from launch.job import Job
@@ -53,6 +56,7 @@ def _define_flags() -> None:
         "preset's model, with random weights.",
     )
     define_preset_flags()
+    define_estimate_flags()
     define_flags(TuningSettings())
     define_run_flags(_RUN)
 
@@ -67,8 +71,13 @@ def main() -> int:
     if values["task"] is None or (values["model"] is None and fields is None):
         raise SettingsError("give a --task and a --model, or a --preset; --preset=help lists them.")
     settings, config = from_flags(TuningSettings, values), run_of_flags(_RUN, values)
+    if values["estimate"] or values["explain_mesh"]:
+        with _model(values, fields) as path:
+            job = tuning_job(values["task"], path, settings, config)
+            at_depth = partial(tuned_at_depth, values["task"], path, settings, config)
+            return print_estimate(tuning_work(job, at_depth, config), config, choice.recipe, values)
 
-    def job() -> Job:
+    def job_of_run() -> Job:
         path = _model_file(config, fields) if fields is not None else Path(values["model"])
         return tuning_job(values["task"], path, settings, config)
 
@@ -79,7 +88,19 @@ def main() -> int:
         model=fields,
         environment=choice.environment,
     )
-    return run_job(job, config, started)
+    return run_job(job_of_run, config, started)
+
+
+@contextmanager
+def _model(values: Mapping[str, Any], fields: Mapping[str, Any] | None) -> Iterator[Path]:
+    """The model where nothing is to be written to the run directory."""
+    if fields is None:
+        yield Path(values["model"])
+        return
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / CONFIG_FILE
+        write_json(file, fields)
+        yield file
 
 
 def _model_file(config: TrainConfig, fields: Mapping[str, Any]) -> Path:

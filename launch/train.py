@@ -16,7 +16,7 @@ from absl import flags
 
 from launch.config import TrainConfig
 from launch.errors import ModelError
-from launch.estimates import estimate
+from launch.estimates import define_estimate_flags, language_work, print_estimate
 from launch.presets.choice import HELP, listing
 from launch.presets.flags import chosen, define_preset_flags
 from launch.program import run
@@ -53,13 +53,7 @@ def _define_flags() -> None:
     )
     flags.DEFINE_bool("tie_embeddings", _MODEL.tie_embeddings, "Head = transposed embedding.")
     define_preset_flags()
-    flags.DEFINE_bool("estimate", False, "Print a step's time, memory and price; run nothing.")
-    flags.DEFINE_bool(
-        "explain_mesh",
-        False,
-        "Print what each axis of the mesh sends over which links; run nothing.",
-    )
-    flags.DEFINE_float("price", None, "US dollars of an instance and hour, for --estimate.")
+    define_estimate_flags()
 
 
 def main() -> int:
@@ -71,9 +65,7 @@ def main() -> int:
     source = _source(values, fields)
     config = run_of_flags(_RUN, values)
     if values["estimate"] or values["explain_mesh"]:
-        estimated = estimate(source.model, config, choice.recipe, values["price"])
-        print(estimated if values["estimate"] else estimated.mesh_text())
-        return 0 if estimated.fits else 1
+        return print_estimate(language_work(source.model, config), config, choice.recipe, values)
     names = {*setting_names(_RUN), *_MODEL_INTEGERS, "tie_embeddings", "model"}
     settings = {name: values[name] for name in sorted(names)}
     started = partial(

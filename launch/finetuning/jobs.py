@@ -1,6 +1,7 @@
 """From a task, a model and settings to a job."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,21 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
             config.checkpoint_dir, config.steps, parameters, merge=settings.merge_lora, source=path
         ),
     )
+
+
+def tuned_at_depth(
+    name: str, path: Path, settings: TuningSettings, config: TrainConfig, layers: int
+) -> tuple[Described, Collection[str] | None]:
+    """The job's model with so many blocks, and the paths of what its optimizer changes; None: all.
+
+    Raises what `tuning_job` raises.
+    """
+    task = TASKS[name]
+    records = [] if task.read is None else read_records(config.data, Counts())
+    base = _base(task, path, records, config)
+    base = base._replace(config=replace(base.config, num_layers=layers))
+    tuned = TunedModel.of(base, settings, reference=task.reference)
+    return tuned.model, tuned.trained
 
 
 def _check_mesh(name: str, task: Task, settings: TuningSettings, config: TrainConfig) -> None:

@@ -4,6 +4,7 @@
 does it once in each way.
 """
 
+import contextlib
 import random
 import resource
 import signal
@@ -83,7 +84,8 @@ def _fill_the_disk(process: Process, directory: Path) -> None:
     """No file gets longer than the metrics are, which is what a full disk looks like in the end."""
     _let_it_begin(process, directory)
     length = (directory / "metrics.jsonl").stat().st_size
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (length, resource.RLIM_INFINITY))
+    with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (length, resource.RLIM_INFINITY))
 
 
 def _let_it_begin(process: Process, directory: Path) -> None:
