@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from neuronjax.hlo import graph as hlo_graph
+from neuronjax.lower.filling import spread
 from neuronjax.lower.moves import move
 from neuronjax.lower.plan.homes import Home
 from neuronjax.lower.rules import EPILOGUES, RULES
@@ -36,7 +37,7 @@ def written(
     donations: Mapping[int, int | None],
 ) -> Program:
     """The program of a graph: a kernel for each of its groups, in an order that can be run."""
-    unit = Unit(target, rules=RULES, epilogues=EPILOGUES, ranks=ranks)
+    unit = Unit(target, rules=RULES, epilogues=EPILOGUES, fill=spread, ranks=ranks)
     scope = Scope(unit, graph)
     for index, value in enumerate(graph.parameters):
         if not value.is_empty:

@@ -67,6 +67,7 @@ class Unit:
     names: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     rules: Mapping[str, Callable[[Scope, Op], None]] = field(default_factory=dict)
     epilogues: Mapping[str, Callable[[Scope, Op, Epilogue], None]] = field(default_factory=dict)
+    fill: Callable[[Scope, View, float, Op], None] = lambda scope, whole, number, op: None
     ranks: int = 1
 
     def name(self, stem: str) -> str:
@@ -155,7 +156,7 @@ class Scope:
     homes: list[Home] = field(default_factory=list)
     #: Values that lie within their padding -> both; what has no padding yet, with its number.
     framed: dict[Value, View] = field(default_factory=dict)
-    unfilled: list[tuple[View, float]] = field(default_factory=list)
+    unfilled: list[tuple[View, float, Op]] = field(default_factory=list)
     #: Values with the order of dimensions in which a copy of them lies.
     turned: dict[tuple[Value, tuple[int, ...]], View] = field(default_factory=dict)
     #: Values that are made within a concatenation.
@@ -348,14 +349,16 @@ class Scope:
         self.views[value] = whole.sliced(low, limits, [1] * len(low))
         if frame is not None:
             self.framed[value] = whole
-            self.unfilled.append((whole, frame.number))
+            assert value.producer is not None
+            self.unfilled.append((whole, frame.number, value.producer))
         return buffer
 
     def _parts(self) -> dict[Value, Part]:
         """Values that are made within a concatenation, whose memory lives as long as theirs."""
         at_home = {home.result for home in self.homes}
-        fixed = {*self.preferred, *at_home, *map(root_of, at_home)}
-        ordered = {*self.frames, *self.orders}
+        at_home |= {v for v, buffer in self.preferred.items() if buffer.kind is not Kind.RESULT}
+        fixed = {*at_home, *map(root_of, at_home)}
+        ordered = {*self.preferred, *self.frames, *self.orders}
         placed = parts(self.graph, self._groups, fixed, ordered)
         for value, part in placed.items():
             whole = part.concatenation.result
@@ -419,6 +422,7 @@ class Scope:
     ) -> None:
         """Adds a kernel. `key` says what `write` does beyond the views' strides and types; `scope`
         is for kernels whose operations have none."""
+        self._fill()
         distinct = list(dict.fromkeys([*(view.buffer for view in views), *buffers]))
         number = {buffer: index for index, buffer in enumerate(distinct)}
         sources = tuple(dict.fromkeys(op.source for op in operations))
@@ -461,7 +465,13 @@ class Scope:
 
     def inline(self, kernel: Kernel) -> None:
         """Adds a kernel that is written for this place alone."""
+        self._fill()
         self.nodes.append(kernel)
+
+    def _fill(self) -> None:
+        """Fills values that will lie within padding, before anything is written there."""
+        while self.unfilled:
+            self.unit.fill(self, *self.unfilled.pop())
 
     # Chains
 

@@ -18,6 +18,8 @@ from neuronjax.program.operand import Buffer, Memory
 
 _RUN_BYTES = 512
 """Shorter runs take transfers as long as this. Other readers of a value should not meet them."""
+_SHORT_BYTES = 64
+"""Runs from which on a kernel writes them; shorter ones a copy may turn in blocks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,31 +34,32 @@ def parts(
     graph: Graph,
     groups: Sequence[Group],
     fixed: AbstractSet[Value],
-    ordered: AbstractSet[Value],
+    placed: AbstractSet[Value],
 ) -> dict[Value, Part]:
     """Values that can be made within a concatenation.
 
-    `fixed` values have places of their own, `ordered` ones an order or a padding that their readers
-    want.
+    `fixed` values lie where others lay before them; `placed` ones have a place of their own, or an
+    order or a padding that their readers want.
     """
     readers = Counter(root_of(v) for op in graph.operations for v in op.operands)
     captured = (v for op in graph.operations for region in op.regions for v in region.captured())
     readers.update(root_of(value) for value in captured)
     readers.update(root_of(value) for value in graph.results)
-    made = set(_made(groups)) - fixed - ordered
+    made = set(_made(groups)) - fixed - placed
     alone = [group.root for group in groups if group.domain is None]
-    placed: dict[Value, Part] = {}
+    within_others: dict[Value, Part] = {}
     for op in alone:
         if op.name != "concatenate" or op.result in fixed or op.result.is_empty:
             continue
         for number, operand in enumerate(op.operands):
             root = root_of(operand)
-            if root not in made or root in placed or storage_of(root.dtype).words != 1:
+            if root not in made or root in within_others or storage_of(root.dtype).words != 1:
                 continue
             view = within(_stand_in(op.result), Part(op, number))
-            if view is not None and (readers[root] == 1 or _run(view) >= _RUN_BYTES):
-                placed[root] = Part(op, number)
-    return placed
+            least = _SHORT_BYTES if readers[root] == 1 else _RUN_BYTES
+            if view is not None and _run(view) >= least:
+                within_others[root] = Part(op, number)
+    return within_others
 
 
 def within(whole: View, part: Part) -> View | None:

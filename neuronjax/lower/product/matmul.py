@@ -15,7 +15,6 @@ from neuronjax.formats import BFLOAT16, FLOAT32, FORMATS, Format
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import Axis, Box, TileEmitter
-from neuronjax.lower.filling import spread
 from neuronjax.lower.product.blocking import MOVING
 from neuronjax.lower.product.panels import Operand, Position, blocks, shifted
 from neuronjax.lower.product.product import ProductWriter
@@ -112,10 +111,6 @@ def write_product(
     depth = sides.product.count(sides.product.contracted)
     version = scope.unit.target.core.version
     types = multiplied(dtypes, op.result.dtype, depth, version)
-
-    for whole, number in scope.unfilled:
-        spread(scope, whole, number, op)
-    scope.unfilled.clear()
 
     def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
         buffers = [*(view.buffer for view in seen[2:]), *made]

@@ -28,55 +28,80 @@ def rounded_early(graph: Graph) -> None:
     for op in graph.operations:
         for region in op.regions:
             rounded_early(region)
-    demands = _demands(graph)
-    narrow: dict[Value, Value] = {}
-    operations = [
-        _converted(value, demands[value], narrow) for value in graph.parameters if value in demands
-    ]
-    named = {*graph.results, *_captured(graph)}
-    same: dict[Value, Value] = {}
-    for op in graph.operations:
-        op.operands = tuple(same.get(value, value) for value in op.operands)
-        wanted = demands.get(op.results[0]) if op.results else None
-        if op.name == "convert" and op.operands[0] in narrow and op.result not in named:
-            same[op.result] = narrow[op.operands[0]]
-        elif op.name == "convert" and op.operands[0] in narrow:
-            operations.append(_renamed(op, narrow[op.operands[0]]))
-        elif wanted is None:
-            operations.append(op)
-        elif _moves(op) and all(value in narrow for value in _sources(op)):
-            operations += _moved(op, wanted, narrow)
-        else:
-            operations += [op, _converted(op.result, wanted, narrow)]
-    graph.operations[:] = operations
+    _Change(graph).make()
 
 
-def _converted(value: Value, dtype: np.dtype, narrow: dict[Value, Value]) -> Op:
-    """The conversion that makes the narrow version of a value."""
-    made = value.producer
-    writer = Writer(made.source, made.scope) if made else Writer("", "")
-    narrow[value] = writer.convert(value, dtype)
-    return writer.operations[0]
+class _Change:
+    """A graph while conversions move."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._demands = _demands(graph)
+        self._named = {*graph.results, *_captured(graph)}
+        converted = [op for op in graph.operations if op.name == "convert"]
+        self._names = {
+            op.operands[0]: op.result for op in reversed(converted) if op.result in self._named
+        }
+        self._narrow: dict[Value, Value] = {}
+
+    def make(self) -> None:
+        graph, demands, narrow = self._graph, self._demands, self._narrow
+        operations = [
+            self._converted(value, demands[value]) for value in graph.parameters if value in demands
+        ]
+        same: dict[Value, Value] = {}
+        for op in graph.operations:
+            op.operands = tuple(same.get(value, value) for value in op.operands)
+            wanted = demands.get(op.results[0]) if op.results else None
+            if op.name == "convert" and op.operands[0] in narrow:
+                made = narrow[op.operands[0]]
+                if op.result not in self._named:
+                    same[op.result] = made
+                elif op.result is not made:
+                    operations.append(_renamed(op, made))
+            elif wanted is None:
+                operations.append(op)
+            elif _moves(op) and all(value in narrow for value in _sources(op)):
+                operations += self._moved(op, wanted)
+            else:
+                operations += [op, self._converted(op.result, wanted)]
+        graph.operations[:] = operations
+
+    def _converted(self, value: Value, dtype: np.dtype) -> Op:
+        """The conversion that makes the narrow version of a value."""
+        made = value.producer
+        writer = Writer(made.source, made.scope) if made else Writer("", "")
+        self._enter(value, writer.convert(value, dtype))
+        return writer.operations[0]
+
+    def _moved(self, op: Op, dtype: np.dtype) -> list[Op]:
+        """An operation on numbers that are rounded already."""
+        writer = Writer(op.source, op.scope)
+        operands = []
+        for value in op.operands:
+            if value in self._narrow:
+                operands.append(self._narrow[value])
+            else:  # one number everywhere
+                operands.append(writer.constant(number_of(value), value, dtype))
+        shape = op.result.shape
+        made = writer.add(op.name, *operands, shape=shape, dtype=dtype, **op.attributes)
+        self._enter(op.result, made)
+        return writer.operations
+
+    def _enter(self, value: Value, made: Value) -> None:
+        """Takes note of the narrow version of a value, under the name by which others know it."""
+        name = self._names.get(value, made)
+        if name is not made:
+            assert made.producer is not None
+            made.producer.results, name.producer = (name,), made.producer
+        self._narrow[value] = name
 
 
 def _renamed(op: Op, value: Value) -> Op:
     """A conversion whose result was made before."""
-    return Op("reshape", (value,), op.results, {}, (), op.source, None, op.scope)
-
-
-def _moved(op: Op, dtype: np.dtype, narrow: dict[Value, Value]) -> list[Op]:
-    """An operation on numbers that are rounded already."""
-    writer = Writer(op.source, op.scope)
-    operands = []
-    for value in op.operands:
-        if value in narrow:
-            operands.append(narrow[value])
-        else:  # one number everywhere
-            operands.append(writer.constant(number_of(value), value, dtype))
-    narrow[op.result] = writer.add(
-        op.name, *operands, shape=op.result.shape, dtype=dtype, **op.attributes
-    )
-    return writer.operations
+    made = Op("reshape", (value,), op.results, {}, (), op.source, None, op.scope)
+    op.result.producer = made
+    return made
 
 
 def _demands(graph: Graph) -> dict[Value, np.dtype]:
