@@ -1,5 +1,6 @@
 """What every binary does around its one call: plain messages and exit codes."""
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ from launch import INTERRUPTED
 from launch.errors import LaunchError
 from models.errors import ModelsError
 
+FAILED = 1
 _NO_PLATFORM = "Unable to initialize backend"  # what JAX says of a platform that cannot start
 
 
@@ -24,7 +26,10 @@ def run(main: Callable[[], int]) -> None:
         # What libraries log they raise as well; this project's messages are not logs.
         logging.set_verbosity(logging.FATAL)
         sys.unraisablehook = _report
-        return guarded(main)
+        code = guarded(main)
+        if code == FAILED:
+            _end_quietly()
+        return code
 
     app.run(parsed)
 
@@ -36,15 +41,22 @@ def guarded(main: Callable[[], int]) -> int:
         return main()
     except (LaunchError, ModelsError) as error:
         say(f"error: {error}")
-        return 1
+        return FAILED
     except RuntimeError as error:
         if _NO_PLATFORM not in str(error):
             raise
         say(f"error: {error}")
-        return 1
+        return FAILED
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
+
+
+def _end_quietly() -> None:
+    """Drops what is said after the message: writes that orbax gave up are thrown away while the
+    interpreter ends, in the middle of their work, and each would print a traceback about that."""
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
 
 
 def _report(unraisable: "sys.UnraisableHookArgs") -> None:

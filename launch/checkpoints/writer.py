@@ -7,6 +7,7 @@ or not at all.
 
 import re
 import shutil
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,8 @@ from launch.checkpoints.reader import RECORD, steps
 from launch.errors import CheckpointError
 
 _UNFINISHED = f"*{ocp.utils.TMP_DIR_SUFFIX}*"
+_LATE_WRITES_SECONDS = 5.0
+"""How long writes of a failed save are waited for."""
 
 
 class CheckpointWriter:
@@ -101,9 +104,21 @@ class CheckpointWriter:
 
     def _clear(self) -> None:
         """Removes what a killed process left in the middle of writing or deleting."""
-        for pattern in (_UNFINISHED, f"*{retention.GOING}"):
-            for leftover in self._directory.glob(pattern):
-                shutil.rmtree(leftover)
+        for leftover in self._leftovers():
+            shutil.rmtree(leftover)
+
+    def _clear_after_failure(self) -> None:
+        """Removes what a failed save left: its other writes end a little later than it does. What
+        is still there then goes when the run is started again."""
+        end = time.monotonic() + _LATE_WRITES_SECONDS
+        while (leftovers := self._leftovers()) and time.monotonic() < end:
+            for leftover in leftovers:
+                shutil.rmtree(leftover, ignore_errors=True)
+            time.sleep(0.05)
+
+    def _leftovers(self) -> list[Path]:
+        patterns = (_UNFINISHED, f"*{retention.GOING}")
+        return [path for pattern in patterns for path in self._directory.glob(pattern)]
 
     def _check_space(self, trees: Mapping[str, Any]) -> None:
         arrays = sum(array.nbytes for array in jax.tree.leaves(dict(trees)))
@@ -116,7 +131,7 @@ class CheckpointWriter:
 
     def _failure(self, error: Exception) -> CheckpointError:
         if self._is_first:
-            self._clear()
+            self._clear_after_failure()
         return CheckpointError(
             f"cannot save a checkpoint in {self._directory}: {_reason(error)}. Earlier checkpoints "
             "are untouched. Free some space or give another --checkpoint_dir, then start again."
