@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from launch.run_flags import setting_names
 from launch.settings import names_of
 from launch.source import from_fields
 from launch.training.parallelism import Parallelism
-from tests.launch.programs import environment
+from tests.launch.programs import ROOT, environment
 from tests.training import presets
 
 # Cores of RECIPES' rows, tp/pp/cp, and sequences of a step, as the publishers list them.
@@ -115,6 +117,20 @@ def test_refusals(preset: str | None, scale: str, file: str | None, message: str
 def test_presets_of_text_are_not_for_tuning() -> None:
     with pytest.raises(LaunchError, match=r"on plain text: python -m launch\.train --preset=hf_ll"):
         choose("hf_llama_7B", FULL, None, tunes=True)
+
+
+@pytest.mark.parametrize("name", ["megatron_gpt", "hf_llama3_8B_DPO"])
+def test_estimates_run_nothing(name: str, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    arguments = [*presets.command(name, "tiny", directory), "--estimate", "--price=20"]
+    variables = {**os.environ, "JAX_PLATFORMS": "neuron"}
+    done = subprocess.run(
+        arguments, cwd=ROOT, env=variables, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for line in ("step time", "HBM of a core", "Sent by a core, by mesh axis", "a step "):
+        assert line in done.stdout, done.stdout
+    assert not directory.exists()
 
 
 @pytest.mark.slow
