@@ -62,7 +62,7 @@ class _Change:
             elif wanted is None:
                 operations.append(op)
             elif _moves(op) and all(value in narrow for value in _sources(op)):
-                operations += self._moved(op, wanted)
+                operations += self._rounded(op, wanted)
             else:
                 operations += [op, self._converted(op.result, wanted)]
         graph.operations[:] = operations
@@ -74,7 +74,7 @@ class _Change:
         self._enter(value, writer.convert(value, dtype))
         return writer.operations[0]
 
-    def _moved(self, op: Op, dtype: np.dtype) -> list[Op]:
+    def _rounded(self, op: Op, dtype: np.dtype) -> list[Op]:
         """An operation on numbers that are rounded already."""
         writer = Writer(op.source, op.scope)
         operands = []
@@ -114,10 +114,10 @@ def _demands(graph: Graph) -> dict[Value, np.dtype]:
     stay: set[Op] = set()
     while True:
         wanted = _wanted(graph, users, stay)
-        moved = [op for op in graph.operations if _is_moved(op, wanted, stay)]
-        whole = [op for op in moved if any(value not in wanted for value in _sources(op))]
+        movements = [op for op in graph.operations if _is_movement(op, wanted, stay)]
+        whole = [op for op in movements if any(value not in wanted for value in _sources(op))]
         if not whole:
-            return _worthwhile(moved, wanted)
+            return _worthwhile(movements, wanted)
         stay.update(whole)
 
 
@@ -154,7 +154,7 @@ def _wanted(
     return wanted
 
 
-def _is_moved(op: Op, wanted: Mapping[Value, np.dtype], stay: set[Op]) -> bool:
+def _is_movement(op: Op, wanted: Mapping[Value, np.dtype], stay: set[Op]) -> bool:
     return op not in stay and _moves(op) and op.result in wanted
 
 
@@ -195,7 +195,7 @@ def _moves(op: Op) -> bool:
     return op.name == "concatenate" or op.name in _VIEWS
 
 
-def _worthwhile(moved: Iterable[Op], wanted: Mapping[Value, np.dtype]) -> dict[Value, np.dtype]:
+def _worthwhile(movements: Iterable[Op], wanted: Mapping[Value, np.dtype]) -> dict[Value, np.dtype]:
     """The values that are connected with an operation which is more than a view."""
     first: dict[Value, Value] = {value: value for value in wanted}
 
@@ -205,7 +205,7 @@ def _worthwhile(moved: Iterable[Op], wanted: Mapping[Value, np.dtype]) -> dict[V
         return value
 
     gaining: list[Value] = []
-    for op in moved:
+    for op in movements:
         for value in _sources(op):
             first[leader(value)] = leader(op.result)
         if op.name not in _VIEWS:
