@@ -34,6 +34,8 @@ def Plugin_Attributes(plugin: Plugin, args: Any) -> None:
 
 
 def Client_Create(plugin: Plugin, args: Any) -> None:
+    if plugin.going_on is not None:
+        plugin.going_on()
     chosen = options.load()
     given = plugin.read_named_values(args.create_options, args.num_options)
     for name, value in given.items():

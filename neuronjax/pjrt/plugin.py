@@ -61,10 +61,28 @@ def start() -> Table:
             if not _hold_interrupts():
                 table.plugin.first_run = _hold_interrupts
             os.register_at_fork(after_in_child=partial(refuse_work, table))
-            # After every run that is pending: its waiter is joined before.
-            atexit.register(table.close)
-            atexit.register(_part_from_processes, table.plugin)
+            _prepare_end(table)
         return _tables[0]
+
+
+def _prepare_end(table: Table) -> None:
+    """Has the end of the process prepared after every run that is pending: its waiter is joined
+    before."""
+    table.plugin.going_on = None
+    atexit.register(_end, table)
+
+
+def _end(table: Table) -> None:
+    """Parts from other processes, and lets nobody but the main thread into Python any more.
+
+    Some run the exit functions by themselves, such as tests of what a library does in them, and go
+    on: then JAX makes a new client, and the end is yet to come.
+    """
+    if threading.main_thread().is_alive():
+        table.plugin.going_on = partial(_prepare_end, table)
+        return
+    _part_from_processes(table.plugin)
+    table.close()
 
 
 def _hold_interrupts() -> bool:

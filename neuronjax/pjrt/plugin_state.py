@@ -67,6 +67,8 @@ class Plugin:
         self._orders: dict[Order, Any] = {}
         self.first_run: Callable[[], object] | None = None
         """What is left to do when a program runs for the first time."""
+        self.going_on: Callable[[], None] | None = None
+        """What is left to do when a client is made after the exit functions were run."""
         self.deleter = 0
         """Address of the C function that takes back what was lent; the table sets it."""
         self.nothing = 0

@@ -87,3 +87,24 @@ def test_collectives_of_many_threads_do_not_wait_for_each_other(run_python: RunP
         timeout=300,
     )
     assert (done.returncode, done.stdout.split()) == (0, ["True"] * 12)
+
+
+def test_exit_functions_may_be_run_by_hand(run_python: RunPython) -> None:
+    """As tests of chex do; after that JAX makes new clients, on all platforms."""
+    done = run_python("""
+        import atexit, threading
+        import jax, jax.numpy as jnp
+        add_one = jax.jit(lambda x: x + 1)
+        print(add_one(1.0))
+        for _ in range(2):
+            atexit._run_exitfuncs()
+            print(add_one(2.0))
+        thread = threading.Thread(target=lambda: print(add_one(jnp.ones(2)).sum()))
+        thread.start()
+        thread.join()
+    """)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (
+        0,
+        ["2.0", "3.0", "3.0", "4.0"],
+        "",
+    )
