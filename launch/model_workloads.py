@@ -25,6 +25,7 @@ _TOKENS_OF_ENCODERS = 512
 _CHOICES = 4
 _IMAGE_SIZE = 224
 _PAINTED_SIZE = 512
+_SAMPLES = 160_000  # ten seconds of speech
 _PROMPT_TOKENS = 77  # of CLIP, which all diffusion models of the registry read
 _IDS = 6  # of SDXL: sizes and places of a picture
 _ALIKE = (3, 4)
@@ -270,16 +271,18 @@ def _features_of_image(model: Model, config: Any, size: Size) -> Step:
     return Step(lambda model, pixels: model.features(pixels), (_pixels(config, size.batch),))
 
 
-def _spectrogram(config: Any, batch: int) -> jax.ShapeDtypeStruct:
-    return _array(batch, *config.spectrogram, dtype=jnp.float32)
+def _heard(config: Any, batch: int) -> jax.ShapeDtypeStruct:
+    """Spectrograms of the model's size, or samples."""
+    size = getattr(config, "spectrogram", (_SAMPLES,))
+    return _array(batch, *size, dtype=jnp.float32)
 
 
 def _of_sound(model: Model, config: Any, size: Size) -> Step:
-    return Step(lambda model, sounds: model(sounds), (_spectrogram(config, size.batch),))
+    return Step(lambda model, sounds: model(sounds), (_heard(config, size.batch),))
 
 
 def _features_of_sound(model: Model, config: Any, size: Size) -> Step:
-    return Step(lambda model, sounds: model.features(sounds), (_spectrogram(config, size.batch),))
+    return Step(lambda model, sounds: model.features(sounds), (_heard(config, size.batch),))
 
 
 def _prompts(config: Any, batch: int) -> jax.ShapeDtypeStruct:
@@ -339,6 +342,9 @@ STEPS: Mapping[str, Steps] = {
     "object-detection": {"forward": _of_image},
     "audio-classification": {"forward": _of_sound},
     "audio-feature-extraction": {"forward": _features_of_sound},
+    "audio-frame-classification": {"forward": _of_sound},
+    "audio-xvector": {"forward": _of_sound},
+    "ctc-speech-recognition": {"forward": _of_sound},
     "image-feature-extraction": {"forward": _features_of_image},
     "zero-shot-image-classification": {"forward": _of_prompt_and_image},
     "prompt-encoding": {"forward": _of_prompt},

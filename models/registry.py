@@ -22,6 +22,7 @@ from models.swin import families as swins
 from models.t5 import families as t5s
 from models.vision_language import families as vision_languages
 from models.vit import families as vits
+from models.wav2vec2 import families as wav2vec2s
 from models.weights.fields import Fields
 from models.whisper import families as whispers
 from models.yolos import families as yoloses
@@ -42,6 +43,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         *dpts.ARCHITECTURES,
         *yoloses.ARCHITECTURES,
         *asts.ARCHITECTURES,
+        *wav2vec2s.ARCHITECTURES,
         *levits.ARCHITECTURES,
         *mobilevits.ARCHITECTURES,
         *mobilenets.ARCHITECTURES,

@@ -1,7 +1,8 @@
-"""The tasks of models that hear what kind a sound is. Results as those of images."""
+"""The tasks of models that hear. Results are lines of columns separated by tabs, or JSON."""
 
 import json
 import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,18 @@ from launch.tasks.media_reader import labels_of, open_model
 from launch.tasks.task import Request, Task
 from launch.tasks.text_understanding import softmax, write_rows
 from models.ast.features import log_mel, read_spectrogram
+from models.errors import ConfigError
 from models.parameters import merge
+from models.pretrained import describe
+from models.wav2vec2.letters import read_letters
+from models.wav2vec2.samples import heard, read_samples
 
 SHOWN = 5  # classes of a sound
 
 
 def classify_sound(request: Request) -> None:
     """The likeliest classes and their probabilities."""
-    sound = _spectrogram(request)
+    sound = _sound(request)
     model = open_model(request)
     probabilities = softmax(np.asarray(_logits(model.graph, model.parameters, sound))[0])
     names = labels_of(model, len(probabilities))
@@ -30,21 +35,71 @@ def classify_sound(request: Request) -> None:
 
 def extract_sound_features(request: Request) -> None:
     """JSON: the vector of every place (`hidden`) and that of the sound (`pooled`)."""
-    sound = _spectrogram(request)
+    sound = _sound(request)
     model = open_model(request)
     features = _features(model.graph, model.parameters, sound)._asdict()
     vectors = {name: np.asarray(value)[0].tolist() for name, value in features.items()}
     sys.stdout.write(json.dumps(vectors) + "\n")
 
 
+def recognize_letters(request: Request) -> None:
+    """What is said, as one line."""
+    letters = read_letters(request.directory)
+    sound = _sound(request)
+    model = open_model(request)
+    logits = _logits(model.graph, model.parameters, sound)
+    sys.stdout.write(letters.text(np.argmax(np.asarray(logits)[0], axis=-1).tolist()) + "\n")
+
+
+def classify_frames(request: Request) -> None:
+    """Of every frame the second at which it begins, and the probability of each class by itself."""
+    sound = _sound(request)
+    model = open_model(request)
+    logits = np.asarray(_logits(model.graph, model.parameters, sound))[0]
+    seconds = model.config.stride / read_samples(request.directory).sampling_rate
+    names = labels_of(model, logits.shape[-1])
+    write_rows([("second", *names)])
+    for number, row in enumerate(1 / (1 + np.exp(-logits.astype(np.float64)))):
+        write_rows([(number * seconds, *row)])
+
+
+def extract_speaker(request: Request) -> None:
+    """JSON: the x-vector of whoever speaks (`embedding`)."""
+    sound = _sound(request)
+    model = open_model(request)
+    vector = _logits(model.graph, model.parameters, sound).embedding
+    sys.stdout.write(json.dumps({"embedding": np.asarray(vector)[0].tolist()}) + "\n")
+
+
+def _sound(request: Request) -> np.ndarray:
+    """What the model of the request hears, a batch of one."""
+    architecture = describe(request.directory).architecture
+    if architecture.family not in _EARS:
+        raise ConfigError(f"{architecture.name} hears no sound by itself")
+    return _EARS[architecture.family](request)[None]
+
+
 def _spectrogram(request: Request) -> np.ndarray:
-    """That of the sound [1, frames, mel bands]."""
+    """That of the sound [frames, mel bands]."""
     settings = read_spectrogram(request.directory)
-    return log_mel(read_sound(Path(request.input), settings.sampling_rate), settings)[None]
+    return log_mel(read_sound(Path(request.input), settings.sampling_rate), settings)
+
+
+def _samples(request: Request) -> np.ndarray:
+    """Those of the sound [N]."""
+    settings = read_samples(request.directory)
+    return heard(read_sound(Path(request.input), settings.sampling_rate), settings)
+
+
+_EARS: Mapping[str, Callable[[Request], np.ndarray]] = {
+    "ast": _spectrogram,
+    "wav2vec2": _samples,
+}
+"""Family -> what its models hear."""
 
 
 @partial(jax.jit, static_argnums=0)
-def _logits(graph: Any, parameters: Any, sound: jax.Array) -> jax.Array:
+def _logits(graph: Any, parameters: Any, sound: jax.Array) -> Any:
     return merge(graph, parameters)(sound)
 
 
@@ -56,4 +111,7 @@ def _features(graph: Any, parameters: Any, sound: jax.Array) -> Any:
 TASKS = (
     Task("audio-classification", "a file of sound", classify_sound),
     Task("audio-feature-extraction", "a file of sound", extract_sound_features),
+    Task("audio-frame-classification", "a file of sound", classify_frames),
+    Task("audio-xvector", "a file of sound", extract_speaker),
+    Task("ctc-speech-recognition", "a file of sound", recognize_letters),
 )

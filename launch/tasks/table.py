@@ -42,6 +42,9 @@ ALIASES: Mapping[str, str] = {
 }
 """What transformers calls a task when its input says more."""
 
+KINDS: Mapping[str, str] = {"ctc-speech-recognition": "automatic-speech-recognition"}
+"""Task of an architecture -> another task, whose name users may give for both."""
+
 
 def run_checkpoint(request: Request, task: str | None) -> None:
     """Does the task, or what the checkpoint's architecture is made for.
@@ -76,6 +79,8 @@ def task_for(architecture: Made, requested: str | None, tasks: Mapping[str, Task
     Raises ModelError if there is no such task, or the architecture is made for another.
     """
     name = ALIASES.get(requested, requested) if requested else architecture.task
+    if name == KINDS.get(architecture.task):
+        name = architecture.task
     if name not in tasks:
         raise ModelError(
             f"{architecture.name} is supported, but the task {name!r} is not; there are "

@@ -21,7 +21,7 @@ class Kind(Enum):
 
 
 KINDS: Mapping[str, Kind] = {
-    r"(.*_)?bias|sinks": Kind.BIAS,
+    r"(.*_)?bias|sinks|layer_scores": Kind.BIAS,
     r"(layer_|logit_|attention_|mlp_)?scale|mean|variance": Kind.SCALE,
     r"table|(mid_)?positions|(class|distillation)_token|detection_tokens": Kind.EMBEDDING,
     r"sinusoids": Kind.CONSTANT,

@@ -2,6 +2,7 @@
 
 import json
 import wave
+from itertools import groupby
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -10,13 +11,13 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from launch.clip_text import BEGIN, END, open_clip_text
 from launch.errors import LaunchError
 from launch.sound import read_sound
-from launch.tasks.table import run_checkpoint
+from launch.tasks.table import run_checkpoint, task_for
 from launch.tasks.task import Request
 from models import pretrained
 from models.ast import features as kaldi
@@ -35,10 +36,14 @@ from tests.models.parity.media_cases import (
     BOTH,
     DPT,
     SDXL,
+    SPEECH,
+    STABLE,
     TEXT,
     UNET,
     VISION,
+    WAVLM,
     WHISPER,
+    XVECTOR,
     YOLOS,
 )
 
@@ -303,6 +308,68 @@ def test_audio_classification(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     expected = softmax(call(model.graph, "__call__", model.parameters, features[None])[0])
     got = [chances[name] for name in LABELS.values()]
     np.testing.assert_allclose(got, expected, atol=6e-5)
+
+
+SPOKEN = np.random.default_rng(0).integers(-9000, 9000, (200, 1)).astype("<i2")
+
+
+def speech(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str], **changes: Any
+) -> tuple[str, Any]:
+    """What a task writes of a sound, and what its model makes of the sound."""
+    files = {"preprocessor_config": {"sampling_rate": 16_000, "do_normalize": True}}
+    config = SPEECH | {"id2label": LABELS} | changes
+    directory = write(tmp_path / "model", name, config, **files)
+    letters = {letter: i for i, letter in enumerate(["<pad>", "|", *ascii_lowercase[:10]])}
+    (directory / "vocab.json").write_text(json.dumps(letters))
+    write_sound(tmp_path / "sound.wav", SPOKEN, 16_000)
+    text = output(directory, str(tmp_path / "sound.wav"), capsys)
+    model = pretrained.load(directory)
+    samples = SPOKEN[:, 0] / 2**15
+    normed = ((samples - samples.mean()) / samples.std()).astype(np.float32)
+    method = "features" if name.endswith("Model") else "__call__"
+    return text, call(model.graph, method, model.parameters, normed[None])
+
+
+def test_letters_of_speech(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, logits = speech(tmp_path, "WavLMForCTC", capsys, **WAVLM, **STABLE)
+    letters = ["", " ", *ascii_lowercase[:10]]
+    tokens = [token for token, _ in groupby(np.argmax(logits[0], axis=-1).tolist())]
+    assert len(set(tokens)) > 2
+    assert text == "".join(letters[token] for token in tokens).strip() + "\n"
+
+
+def test_either_name_of_speech_recognition(tmp_path: Path) -> None:
+    architecture = pretrained.describe(write(tmp_path, "Wav2Vec2ForCTC", SPEECH)).architecture
+    for name in (None, "automatic-speech-recognition", "ctc-speech-recognition"):
+        assert task_for(architecture, name).name == "ctc-speech-recognition"
+
+
+def test_classes_of_speech(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, logits = speech(tmp_path, "HubertForSequenceClassification", capsys)
+    chances = dict(line.split("\t") for line in text.splitlines())
+    got = [float(chances[name]) for name in LABELS.values()]
+    np.testing.assert_allclose(got, softmax(logits[0]), atol=6e-5)
+
+
+def test_classes_of_frames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, logits = speech(tmp_path, "WavLMForAudioFrameClassification", capsys)
+    head, *lines = [line.split("\t") for line in text.splitlines()]
+    assert head == ["second", *LABELS.values()]
+    rows = np.array(lines, np.float64)
+    np.testing.assert_allclose(rows[:, 0], np.arange(len(rows)) * 6 / 16_000, atol=6e-5)
+    np.testing.assert_allclose(rows[:, 1:], expit(logits[0]), atol=6e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("WavLMForXVector", "embedding"), ("UniSpeechModel", "hidden")]
+)
+def test_vectors_of_speech(
+    name: str, field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, features = speech(tmp_path, name, capsys, **(XVECTOR | {"num_labels": 3}))
+    expected = getattr(features, field)[0]
+    np.testing.assert_allclose(json.loads(text)[field], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,12 @@ from tests.models.parity.media_cases import (
     DPT,
     RESNET,
     SDXL,
+    SPEECH,
     TEXT,
     UNET,
     VISION,
     WHISPER,
+    XVECTOR,
     YOLOS,
 )
 
@@ -59,6 +61,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "object-detection": ("YolosForObjectDetection", YOLOS, ["forward"]),
     "audio-classification": ("ASTForAudioClassification", AST, ["forward"]),
     "audio-feature-extraction": ("ASTModel", AST, ["forward"]),
+    "audio-frame-classification": ("Wav2Vec2ForAudioFrameClassification", SPEECH, ["forward"]),
+    "audio-xvector": ("WavLMForXVector", SPEECH | XVECTOR, ["forward"]),
+    "ctc-speech-recognition": ("HubertForCTC", SPEECH, ["forward"]),
     "image-feature-extraction": ("ViTModel", VISION, ["forward"]),
     "zero-shot-image-classification": ("CLIPModel", BOTH, ["forward"]),
     "prompt-encoding": ("CLIPTextModel", TEXT, ["forward"]),

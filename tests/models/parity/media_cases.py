@@ -72,6 +72,25 @@ AST = TOWER | {
     "max_length": 11,
     "num_mel_bins": 8,
 }
+SPEECH = TOWER | {
+    "num_hidden_layers": 1,
+    "conv_dim": [6, 8],
+    "conv_kernel": [5, 3],
+    "conv_stride": [3, 2],
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+    "vocab_size": 12,
+    "classifier_proj_size": 10,
+}
+STABLE = {"do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True}
+XVECTOR = {
+    "tdnn_dim": [10, 12],
+    "tdnn_kernel": [3, 2],
+    "tdnn_dilation": [1, 2],
+    "xvector_output_dim": 14,
+    "num_labels": 5,
+}
+WAVLM = {"num_hidden_layers": 2, "num_buckets": 8, "max_bucket_distance": 6}
 MOBILEVIT = {
     "image_size": 40,
     "hidden_sizes": [8, 12, 16],
@@ -149,7 +168,36 @@ def _cvt(architecture: str, variant: str = "", **changes: Any) -> Case:
     return Case(architecture, variant, CVT | changes, unsharded_only=DOUBLED)
 
 
+def _speech(architecture: str, variant: str = "", **changes: Any) -> Case:
+    return Case(architecture, variant, SPEECH | changes)
+
+
+SPEECH_CASES = (
+    _speech("Wav2Vec2Model"),
+    _speech("Wav2Vec2Model", "norms first", **STABLE),
+    _speech("Wav2Vec2ForCTC"),
+    _speech("Wav2Vec2ForSequenceClassification", num_labels=5, use_weighted_layer_sum=True),
+    _speech("Wav2Vec2ForAudioFrameClassification", num_labels=5),
+    _speech("Wav2Vec2ForXVector", **XVECTOR),
+    _speech("HubertModel", feat_proj_layer_norm=False, num_conv_pos_embeddings=5),
+    _speech("HubertForCTC", conv_pos_batch_norm=True),
+    _speech("HubertForSequenceClassification", **STABLE, num_labels=5),
+    _speech("UniSpeechModel", **STABLE),
+    _speech("UniSpeechForCTC"),
+    _speech("UniSpeechForSequenceClassification", num_labels=5),
+    _speech("UniSpeechSatModel"),
+    _speech("UniSpeechSatForCTC", **STABLE),
+    _speech("UniSpeechSatForSequenceClassification", num_labels=5),
+    _speech("UniSpeechSatForAudioFrameClassification", num_labels=5),
+    _speech("UniSpeechSatForXVector", **XVECTOR),
+    _speech("WavLMModel", **WAVLM, **STABLE),
+    _speech("WavLMForCTC", **WAVLM),
+    _speech("WavLMForSequenceClassification", **WAVLM, num_labels=5),
+    _speech("WavLMForAudioFrameClassification", **WAVLM, num_labels=5),
+    _speech("WavLMForXVector", **WAVLM, **XVECTOR, use_weighted_layer_sum=True, **STABLE),
+)
 CASES = (
+    *SPEECH_CASES,
     _vit("ViTModel"),
     _vit("ViTForImageClassification", num_labels=5, qkv_bias=False, image_size=[16, 24]),
     _vit("DeiTModel"),

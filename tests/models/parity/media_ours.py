@@ -41,6 +41,16 @@ def _object_detection(model: Any, pixels: jax.Array) -> Outputs:
     return {"logits": logits, "boxes": boxes, "loss": squares(logits, boxes)}
 
 
+def _sound_logits(model: Any, pixels: jax.Array) -> Outputs:
+    logits = model(pixels)
+    return {"logits": logits, "loss": squares(logits)}
+
+
+def _xvector(model: Any, pixels: jax.Array, labels: jax.Array) -> Outputs:
+    features = model(pixels)
+    return {**features._asdict(), "loss": model.loss(features.logits, labels)}
+
+
 def _zero_shot(model: Any, tokens: jax.Array, pixels: jax.Array) -> Outputs:
     logits = model(tokens, pixels)
     pairs = jnp.arange(len(logits))
@@ -81,6 +91,9 @@ HEADS: Mapping[str, Callable[..., Outputs]] = {
     "object-detection": _object_detection,
     "audio-classification": _image_classification,
     "audio-feature-extraction": _image_features,
+    "ctc-speech-recognition": _sound_logits,
+    "audio-frame-classification": _sound_logits,
+    "audio-xvector": _xvector,
     "zero-shot-image-classification": _zero_shot,
     "image-text-to-text": _image_text_to_text,
     "prompt-encoding": _prompt_encoding,

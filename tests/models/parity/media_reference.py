@@ -14,6 +14,7 @@ Made = tuple[Arrays, dict[str, torch.Tensor], dict[str, Any] | None]
 
 ROWS = 4
 RESNET_SIZE = 24  # of images that may have any size
+SAMPLES = 50  # of a sound
 NEW_TOKENS = 10
 
 
@@ -87,23 +88,41 @@ def _object_detection(model: Any, case: Case) -> Made:
     return {"pixels": pixels}, outputs | {"loss": squares(*outputs.values())}, None
 
 
-def _spectrograms_of(case: Case) -> np.ndarray:
-    shape = (ROWS, case.config["max_length"], case.config["num_mel_bins"])
+def _sounds_of(case: Case) -> np.ndarray:
+    """Spectrograms [B, F, M], or samples [B, N]."""
+    has_bands = "num_mel_bins" in case.config
+    size = (case.config["max_length"], case.config["num_mel_bins"]) if has_bands else (SAMPLES,)
+    shape = (ROWS, *size)
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
 def _audio_classification(model: Any, case: Case) -> Made:
-    sounds, labels = _spectrograms_of(case), np.arange(ROWS)
+    sounds, labels = _sounds_of(case), np.arange(ROWS)
     logits = model(torch.from_numpy(sounds)).logits
     loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels))
     return {"pixels": sounds, "labels": labels}, {"logits": logits, "loss": loss}, None
 
 
 def _audio_features(model: Any, case: Case) -> Made:
-    sounds = _spectrograms_of(case)
+    sounds = _sounds_of(case)
     done = model(torch.from_numpy(sounds))
-    outputs = {"hidden": done.last_hidden_state, "pooled": done.pooler_output}
+    outputs = {"hidden": done.last_hidden_state}
+    if "pooler_output" in done:
+        outputs["pooled"] = done.pooler_output
     return {"pixels": sounds}, outputs | {"loss": squares(*outputs.values())}, None
+
+
+def _sound_logits(model: Any, case: Case) -> Made:
+    sounds = _sounds_of(case)
+    logits = model(torch.from_numpy(sounds)).logits
+    return {"pixels": sounds}, {"logits": logits, "loss": squares(logits)}, None
+
+
+def _xvector(model: Any, case: Case) -> Made:
+    sounds, labels = _sounds_of(case), np.arange(ROWS)
+    done = model(torch.from_numpy(sounds), labels=torch.from_numpy(labels))
+    outputs = {"embedding": done.embeddings, "logits": done.logits, "loss": done.loss}
+    return {"pixels": sounds, "labels": labels}, outputs, None
 
 
 def _zero_shot(model: Any, case: Case) -> Made:
@@ -248,6 +267,9 @@ HEADS: Mapping[str, Callable[[Any, Case], Made]] = {
     "object-detection": _object_detection,
     "audio-classification": _audio_classification,
     "audio-feature-extraction": _audio_features,
+    "ctc-speech-recognition": _sound_logits,
+    "audio-frame-classification": _sound_logits,
+    "audio-xvector": _xvector,
     "zero-shot-image-classification": _zero_shot,
     "image-text-to-text": _image_text_to_text,
     "prompt-encoding": _prompt_encoding,

@@ -20,7 +20,7 @@ ROWS = {
     case.architecture: case for case in reversed(CASES) if hasattr(transformers, case.architecture)
 }
 NO_FIELD = "every field"
-REFUSED = 2  # at most so many of a class's fields contradict the others once one is left out
+REFUSED = 3  # at most so many of a class's fields contradict the others once one is left out
 
 
 def config_class(case: Case) -> Any:

@@ -1,5 +1,6 @@
-"""Spectrograms against the feature extractor of transformers."""
+"""What models hear, and the letters of what they heard, against transformers."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from models.ast.features import log_mel, read_spectrogram
 from models.errors import ConfigError, InputError
+from models.wav2vec2.letters import read_letters
+from models.wav2vec2.samples import heard, read_samples
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: the reference needs the extra `parity`"
@@ -36,3 +39,56 @@ def test_what_does_not_suit_is_refused(tmp_path: Path) -> None:
     file.write_text("{}")
     with pytest.raises(InputError, match=r"at least 400 samples"):
         log_mel(SOUND[:399], read_spectrogram(tmp_path))
+
+
+@pytest.mark.parametrize("settings", [{}, {"do_normalize": False}], ids=["default", "as they are"])
+def test_samples_are_those_of_the_extractor(settings: dict[str, object], tmp_path: Path) -> None:
+    extractor = transformers.Wav2Vec2FeatureExtractor(**settings)
+    extractor.save_pretrained(tmp_path)
+    sound = 3 * SOUND + 1
+    expected = extractor(sound, sampling_rate=16_000, return_tensors="np")["input_values"][0]
+    np.testing.assert_allclose(heard(sound, read_samples(tmp_path)), expected, atol=1e-5)
+
+
+LETTERS = ["<pad>", "<s>", "</s>", "<unk>", "|", "a", "b", "c", "'"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"do_lower_case": True, "replace_word_delimiter_char": "_"},
+        {"pad_token": "a", "word_delimiter_token": "b"},
+        {"target_lang": "eng"},
+    ],
+    ids=["default", "lower case", "other marks", "languages"],
+)
+def test_letters_are_those_of_the_tokenizer(settings: dict[str, object], tmp_path: Path) -> None:
+    letters = {letter: i for i, letter in enumerate([*LETTERS, "A", "B", "C"])}
+    vocabulary = {"eng": letters, "deu": {}} if "target_lang" in settings else letters
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    tokenizer = transformers.Wav2Vec2CTCTokenizer(tmp_path / "vocab.json", **settings)
+    tokenizer.save_pretrained(tmp_path)
+    ours = read_letters(tmp_path)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        tokens = np.repeat(rng.integers(0, len(letters) + 1, 12), rng.integers(1, 4, 12)).tolist()
+        assert ours.text(tokens) == tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("vocab.json", '{"a": 0, "b": 0}', "number of its own"),
+        ("vocab.json", '{"eng": {"a": 0}}', "several languages"),
+        ("vocab.json", "[]", "a JSON object is needed"),
+        ("tokenizer_config.json", '{"target_lang": "eng"}', "no field 'eng'"),
+    ],
+)
+def test_letters_that_do_not_suit_are_refused(
+    file: str, text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "vocab.json").write_text('{"a": 0}')
+    (tmp_path / file).write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_letters(tmp_path)

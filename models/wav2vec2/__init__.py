@@ -1,0 +1,1 @@
+"""Transformers over the samples of speech: Wav2Vec2, HuBERT, UniSpeech, UniSpeech-SAT, WavLM."""

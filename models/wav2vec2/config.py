@@ -1,0 +1,149 @@
+"""Dimensions and constants of Wav2Vec2 and its relatives, and of their heads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.errors import ConfigError
+from models.layers.activations import activation
+from models.layers.blocks import BlockShape
+from models.settings import DEVIATION, EPS, LAYERS, WIDTH, check_settings, setting
+
+CONV_NORMS = ("group", "layer")
+
+
+@dataclass(frozen=True)
+class SpeechConfig:
+    """Every dimension and constant; the default is Wav2Vec2-Base without a head.
+
+    Raises ConfigError if the dimensions do not fit together.
+    """
+
+    conv_channels: tuple[int, ...] = setting(
+        "conv_dim", "channels of each convolution", WIDTH, default=(512,) * 7
+    )
+    conv_windows: tuple[int, ...] = setting(
+        "conv_kernel", "of each convolution", WIDTH, default=(10, 3, 3, 3, 3, 2, 2)
+    )
+    conv_strides: tuple[int, ...] = setting(
+        "conv_stride", "of each convolution", WIDTH, default=(5, 2, 2, 2, 2, 2, 2)
+    )
+    conv_bias: bool = setting(
+        "conv_bias", "of all convolutions but that of positions", default=False
+    )
+    conv_norm: str = setting(
+        "feat_extract_norm",
+        "'group': each channel of the first convolution over time; 'layer': channels of all",
+        default="group",
+    )
+    conv_act: str = setting("feat_extract_activation", "of all convolutions", default="gelu")
+    feature_norm: bool = setting(
+        "feat_proj_layer_norm", "of what the convolutions put out", default=True
+    )
+    position_window: int = setting(
+        "num_conv_pos_embeddings", "frames of the convolution for positions", WIDTH, default=128
+    )
+    position_groups: int = setting(
+        "num_conv_pos_embedding_groups", "of the convolution for positions", WIDTH, default=16
+    )
+    position_batch_norm: bool = setting(
+        "conv_pos_batch_norm", "before the convolution for positions", default=False
+    )
+    dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=768)
+    hidden_dim: int = setting("intermediate_size", "of feed-forward blocks", WIDTH, default=3072)
+    num_layers: int = setting("num_hidden_layers", "transformer blocks", LAYERS, default=12)
+    num_heads: int = setting("num_attention_heads", "of attention", WIDTH, default=12)
+    act: str = setting("hidden_act", "of feed-forward blocks", default="gelu")
+    norm_eps: float = setting("layer_norm_eps", "added to the variance in norms", EPS, default=1e-5)
+    pre_norm: bool = setting(
+        "do_stable_layer_norm", "norms stand before the parts of a block", default=False
+    )
+    num_buckets: int | None = setting(
+        "num_buckets", "of distances that bias the scores; None = no bias", WIDTH, default=None
+    )
+    max_distance: int = setting(
+        "max_bucket_distance", "in frames; farther ones share a bucket", WIDTH, default=800
+    )
+    initializer_range: float = setting(
+        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
+    weighted_layers: bool = setting(
+        "use_weighted_layer_sum", "a head hears a learnt mean of all layers", default=False
+    )
+    vocab_size: int | None = setting("vocab_size", "letters to hear", WIDTH, default=None)
+    num_labels: int | None = None  # of sounds, frames or speakers
+    classifier_dim: int | None = setting(
+        "classifier_proj_size", "of what a classifier of sounds averages", WIDTH, default=None
+    )
+    tdnn_channels: tuple[int, ...] = setting(
+        "tdnn_dim", "of each convolution of an x-vector", WIDTH, default=()
+    )
+    tdnn_windows: tuple[int, ...] = setting(
+        "tdnn_kernel", "of each convolution of an x-vector", WIDTH, default=()
+    )
+    tdnn_dilations: tuple[int, ...] = setting(
+        "tdnn_dilation", "of each convolution of an x-vector", WIDTH, default=()
+    )
+    xvector_dim: int | None = setting(
+        "xvector_output_dim", "numbers of an x-vector", WIDTH, default=None
+    )
+    dtype: str = "float32"  # of activations and operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        _check_lengths("conv", self.conv_channels, self.conv_windows, self.conv_strides)
+        _check_lengths("tdnn", self.tdnn_channels, self.tdnn_windows, self.tdnn_dilations)
+        if not self.conv_channels or self.conv_norm not in CONV_NORMS:
+            raise ConfigError(
+                f"conv_norm={self.conv_norm!r} with {len(self.conv_channels)} convolutions; one of "
+                f"{', '.join(CONV_NORMS)} and at least one convolution are needed"
+            )
+        for name, parts in (("num_heads", self.num_heads), ("groups", self.position_groups)):
+            if self.dim % parts:
+                raise ConfigError(f"dim={self.dim} does not divide into {name}={parts}")
+        if self.num_buckets is not None and not 4 <= self.num_buckets <= 2 * self.max_distance:
+            raise ConfigError(
+                f"num_buckets={self.num_buckets} for distances up to {self.max_distance}; from 4 "
+                "to twice as many as distances are needed"
+            )
+        for act in (self.act, self.conv_act):
+            activation(act)
+
+    @property
+    def block(self) -> BlockShape:
+        """One transformer block."""
+        return BlockShape(
+            dim=self.dim,
+            hidden_dim=self.hidden_dim,
+            num_heads=self.num_heads,
+            act=self.act,
+            norm_eps=self.norm_eps,
+            initializer_range=self.initializer_range,
+            param_dtype=self.param_dtype,
+        )
+
+    @property
+    def stride(self) -> int:
+        """Samples from one frame to the next."""
+        samples = 1
+        for stride in self.conv_strides:
+            samples *= stride
+        return samples
+
+    @property
+    def shortest(self) -> int:
+        """Samples of the shortest sound, from which there is a frame; two for an x-vector."""
+        frames = 1 if self.xvector_dim is None else 2
+        for window, dilation in zip(self.tdnn_windows, self.tdnn_dilations, strict=True):
+            frames += dilation * (window - 1)
+        for window, stride in zip(self.conv_windows[::-1], self.conv_strides[::-1], strict=True):
+            frames = (frames - 1) * stride + window
+        return frames
+
+
+def _check_lengths(name: str, *lists: Sequence[int]) -> None:
+    lengths = [len(values) for values in lists]
+    if len(set(lengths)) > 1:
+        raise ConfigError(
+            f"the lists of {name} layers have the lengths {lengths}: equal ones are needed"
+        )

@@ -1,0 +1,77 @@
+"""From the letter of every frame to text: Graves et al., "Connectionist Temporal Classification",
+2006, as the files of a Wav2Vec2CTCTokenizer say."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from models.errors import ConfigError
+from models.weights.fields import Fields, read_fields
+
+VOCABULARY_FILE = "vocab.json"
+TOKENIZER_FILE = "tokenizer_config.json"
+
+
+@dataclass(frozen=True)
+class Letters:
+    """What the tokens of frames stand for."""
+
+    texts: Mapping[int, str]  # of tokens
+    unknown: str = "<unk>"  # what other tokens stand for
+    blank: str = "<pad>"  # no letter; it stands between two of a kind
+    between_words: str = "|"
+    space: str = " "  # what stands between words in a text
+    lower_case: bool = False
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Of the likeliest token of each frame."""
+        frames = [self.texts.get(token, self.unknown) for token in tokens]
+        letters = [letter for letter, _ in groupby(frames) if letter != self.blank]
+        spelled = [self.space if letter == self.between_words else letter for letter in letters]
+        text = "".join(spelled).strip()
+        return text.lower() if self.lower_case else text
+
+
+def read_letters(directory: Path) -> Letters:
+    """Those of a checkpoint's directory.
+
+    Raises ConfigError if vocab.json or tokenizer_config.json cannot be used.
+    """
+    file = directory / TOKENIZER_FILE
+    fields = read_fields(file) if file.is_file() else Fields({}, str(file))
+    vocabulary = read_fields(directory / VOCABULARY_FILE)
+    language = fields.text("target_lang", None)
+    if language is not None:
+        vocabulary = vocabulary.object(language)
+    return Letters(
+        texts=_texts(vocabulary),
+        unknown=_token(fields, "unk_token", Letters.unknown),
+        blank=_token(fields, "pad_token", Letters.blank),
+        between_words=_token(fields, "word_delimiter_token", Letters.between_words),
+        space=fields.text("replace_word_delimiter_char", Letters.space),
+        lower_case=fields.flag("do_lower_case", False),
+    )
+
+
+def _texts(vocabulary: Fields) -> dict[int, str]:
+    texts = {number: text for text, number in vocabulary.values.items() if type(number) is int}
+    if len(texts) != len(vocabulary.values):
+        raise ConfigError(
+            f"{vocabulary.where} must give every letter a number of its own: "
+            f"{json.dumps(vocabulary.values)[:80]}. With letters of several languages, "
+            f"`target_lang` of {TOKENIZER_FILE} says which."
+        )
+    return texts
+
+
+def _token(fields: Fields, name: str, default: str) -> str:
+    """A token that is written as a text, or as an object with its `content`."""
+    value: Any = fields.values.get(name)
+    return (
+        fields.object(name).text("content")
+        if isinstance(value, dict)
+        else fields.text(name, default)
+    )

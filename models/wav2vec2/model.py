@@ -1,0 +1,189 @@
+"""Models of speech: a backbone, and what hears letters, classes or speakers in its frames.
+
+Axis names: B batch, N samples, T frames, D model width, V letters, L labels, X numbers of a vector.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.errors import ConfigError
+from models.layers.convolution import Conv
+from models.layers.linear import Linear
+from models.wav2vec2.backbone import SpeechBackbone
+from models.wav2vec2.config import SpeechConfig
+
+_MARGIN, _SCALE = 0.4, 30.0  # Wang et al., "Additive Margin Softmax", 2018
+
+
+class SpeechFeatures(NamedTuple):
+    """What a backbone puts out."""
+
+    hidden: jax.Array  # [B, T, D]
+
+
+class SpeakerFeatures(NamedTuple):
+    """What a model of speakers puts out."""
+
+    embedding: jax.Array  # [B, X], the x-vector, FP32
+    logits: jax.Array  # [B, X], from which training tells speakers, FP32
+
+
+class SpeechModel(nnx.Module):
+    """Sounds to the features of their frames."""
+
+    def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.backbone = SpeechBackbone(config, rngs=rngs)
+
+    def features(self, sounds: jax.Array) -> SpeechFeatures:
+        """Those of sounds [B, N]."""
+        return SpeechFeatures(self.backbone(sounds))
+
+    def _linear(self, in_dim: int, out_axes: dict[str, int], rngs: nnx.Rngs) -> Linear:
+        return Linear(
+            {"dim": in_dim},
+            out_axes,
+            bias=True,
+            stddev=self.config.initializer_range,
+            param_dtype=self.config.param_dtype,
+            rngs=rngs,
+        )
+
+
+class SpeechRecognizer(SpeechModel):
+    """A letter, or none, for every frame. Graves et al., "Connectionist Temporal Classification",
+    2006."""
+
+    def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
+        super().__init__(config, rngs=rngs)
+        self.letters = self._linear(config.dim, {"vocab": _needed(config.vocab_size)}, rngs)
+
+    def __call__(self, sounds: jax.Array) -> jax.Array:
+        """Logits FP32 [B, T, V] of sounds [B, N]."""
+        return self.letters(self.backbone(sounds)).astype(jnp.float32)
+
+
+class _Heard(SpeechModel):
+    """The frames of the last layer, or a learnt mean of all layers."""
+
+    def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
+        super().__init__(config, rngs=rngs)
+        count = config.num_layers + 1
+        self.layer_scores = (
+            nnx.Param(jnp.full((count,), 1 / count, config.param_dtype), axes=("states",))
+            if config.weighted_layers
+            else None
+        )
+
+    def _frames(self, sounds: jax.Array) -> jax.Array:
+        if self.layer_scores is None:
+            return self.backbone(sounds)
+        states = jnp.stack(self.backbone.layers(sounds))  # [layers + 1, B, T, D]
+        weights = jax.nn.softmax(self.layer_scores[...].astype(jnp.float32))
+        return jnp.tensordot(weights.astype(states.dtype), states, axes=1)
+
+
+class SoundClassifier(_Heard):
+    """The class of a sound, from the mean of its frames."""
+
+    def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
+        super().__init__(config, rngs=rngs)
+        inside = _needed(config.classifier_dim)
+        self.projector = self._linear(config.dim, {"features": inside}, rngs)
+        self.classifier = self._linear(inside, {"label": _needed(config.num_labels)}, rngs)
+
+    def __call__(self, sounds: jax.Array) -> jax.Array:
+        """Logits FP32 [B, L] of sounds [B, N]."""
+        projected = self.projector(self._frames(sounds))
+        mean = jnp.mean(projected.astype(jnp.float32), axis=1).astype(projected.dtype)
+        return self.classifier(mean).astype(jnp.float32)
+
+
+class FrameClassifier(_Heard):
+    """The classes of every frame, such as who speaks."""
+
+    def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
+        super().__init__(config, rngs=rngs)
+        self.classifier = self._linear(config.dim, {"label": _needed(config.num_labels)}, rngs)
+
+    def __call__(self, sounds: jax.Array) -> jax.Array:
+        """Logits FP32 [B, T, L] of sounds [B, N]."""
+        return self.classifier(self._frames(sounds)).astype(jnp.float32)
+
+
+class SpeakerModel(_Heard):
+    """A vector that is the same for all that a speaker says. Snyder et al., "X-Vectors", 2018."""
+
+    def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
+        super().__init__(config, rngs=rngs)
+        size, channels = _needed(config.xvector_dim), config.tdnn_channels
+        self.projector = self._linear(config.dim, {"features": channels[0]}, rngs)
+        self.tdnn = nnx.List(
+            [
+                Conv(
+                    before,
+                    width,
+                    (window,),
+                    dilation=dilation,
+                    axes=("channels", "residual"),
+                    stddev=config.initializer_range,
+                    param_dtype=config.param_dtype,
+                    rngs=rngs,
+                )
+                for before, width, window, dilation in zip(
+                    (channels[0], *channels),
+                    channels,
+                    config.tdnn_windows,
+                    config.tdnn_dilations,
+                    strict=False,
+                )
+            ]
+        )
+        self.embedding = self._linear(2 * channels[-1], {"features": size}, rngs)
+        self.classifier = self._linear(size, {"features": size}, rngs)
+        self.speakers = Linear(
+            {"features": size},
+            {"label": _needed(config.num_labels)},
+            stddev=1.0,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
+
+    def __call__(self, sounds: jax.Array) -> SpeakerFeatures:
+        """Of sounds [B, N]."""
+        x = self.projector(self._frames(sounds))
+        for layer in self.tdnn:
+            x = jax.nn.relu(layer(x))
+        x32 = x.astype(jnp.float32)
+        mean = jnp.mean(x32, axis=1, keepdims=True)
+        variance = jnp.sum(jnp.square(x32 - mean), axis=1) / (x.shape[1] - 1)
+        # The root has no derivative at 0, where ReLU leaves channels that are silent throughout.
+        varies = variance > 0
+        deviation = jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0)
+        pooled = jnp.concatenate([mean[:, 0], deviation], axis=-1).astype(x.dtype)
+        embedding = self.embedding(pooled)
+        logits = self.classifier(embedding)
+        return SpeakerFeatures(embedding.astype(jnp.float32), logits.astype(jnp.float32))
+
+    def loss(self, logits: jax.Array, labels: jax.Array) -> jax.Array:
+        """The mean loss of the speakers `labels` [B], from `logits` [B, X]: cross entropy of scaled
+        cosines, that of the right speaker less a margin."""
+        kernel = self.speakers.kernel[...].astype(jnp.float32)
+        cosines = _unit(logits, -1) @ _unit(kernel, 0)
+        right = jax.nn.one_hot(labels, cosines.shape[-1])
+        scores = jax.nn.log_softmax(_SCALE * (cosines - _MARGIN * right))
+        return -jnp.mean(jnp.sum(right * scores, axis=-1))
+
+
+def _unit(x: jax.Array, axis: int) -> jax.Array:
+    """Vectors of length 1 along the axis."""
+    return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=axis, keepdims=True), 1e-24))
+
+
+def _needed(size: int | None) -> int:
+    if size is None:
+        raise ConfigError("the config says nothing of the sizes of this head; give them all")
+    return size

@@ -1,0 +1,44 @@
+"""The samples that models of speech hear, by a preprocessor_config.json."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from models.weights.fields import read_fields
+
+PREPROCESSOR_FILE = "preprocessor_config.json"
+_FLOOR = 1e-7  # added to the variance
+
+
+@dataclass(frozen=True)
+class Samples:
+    """How sound becomes what the model hears."""
+
+    sampling_rate: int = 16_000  # samples per second
+    normalized: bool = True  # to mean 0 and variance 1
+
+
+def read_samples(directory: Path) -> Samples:
+    """The settings of a checkpoint's preprocessor_config.json.
+
+    Raises ConfigError if it cannot be read or asks for something that is not supported.
+    """
+    fields = read_fields(directory / PREPROCESSOR_FILE)
+    fields.refuse(
+        "feature_extractor_type",
+        "Wav2Vec2FeatureExtractor",
+        why="models of speech take the samples of Wav2Vec2FeatureExtractor",
+    )
+    fields.refuse("feature_size", 1, why="sounds have one channel here")
+    return Samples(
+        sampling_rate=fields.positive("sampling_rate", 16_000),
+        normalized=fields.flag("do_normalize", True),
+    )
+
+
+def heard(sound: np.ndarray, settings: Samples) -> np.ndarray:
+    """What the model hears, FP32 [N], of sound [N] at the settings' rate."""
+    if settings.normalized:
+        sound = (sound - sound.mean()) / np.sqrt(sound.var() + _FLOOR)
+    return sound.astype(np.float32)
