@@ -45,8 +45,12 @@ from tests.models.parity.media_cases import (
     MOBILENET,
     MOBILEVIT,
     RESNET,
+    SPEECH,
+    STABLE,
     SWIN,
     VISION,
+    WAVLM,
+    XVECTOR,
     YOLOS,
 )
 from tests.models.test_decoder_families import CASES
@@ -59,6 +63,7 @@ TOKENS = RNG.integers(3, 96, (4, 16)).astype(np.int32)
 IMAGES = RNG.normal(size=(4, 24, 24, 3)).astype(np.float32)
 MESH = {"data": 4, "model": 2}
 LARGE = RNG.normal(size=(4, 48, 48, 3)).astype(np.float32)
+SAMPLES = RNG.normal(size=(4, 50)).astype(np.float32)
 SOUNDS = RNG.normal(size=(4, 11, 8)).astype(np.float32)
 # A training step divides by the root of second moments near zero, so gradients' last digits show.
 STEP = Tolerance(relative=1e-3)
@@ -163,6 +168,9 @@ MEDIA: dict[str, Callable[[], Model]] = {
     "YOLOS": lambda: _media("YolosForObjectDetection", YOLOS),
     "MobileViT": lambda: _media("MobileViTForSemanticSegmentation", MOBILEVIT),
     "AST": lambda: _media("ASTForAudioClassification", AST, SOUNDS),
+    "Wav2Vec2": lambda: _media("Wav2Vec2ForCTC", SPEECH, SAMPLES),
+    "HuBERT": lambda: _media("HubertForSequenceClassification", SPEECH | STABLE, SAMPLES),
+    "WavLM": lambda: _media("WavLMForXVector", SPEECH | WAVLM | XVECTOR, SAMPLES),
     "Gemma 3": lambda: _with_images("Gemma3ForConditionalGeneration", GEMMA3),
     "SmolVLM": lambda: _with_images("SmolVLMForConditionalGeneration", SMOLVLM),
 }
