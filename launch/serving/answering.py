@@ -50,3 +50,4 @@ class Load(NamedTuple):
     blocks: int
     counters: Counters
     lengths: Sequence[int] = ()  # of the texts in the slots, in tokens; 0 = nobody has it
+    device_seconds: float = 0.0  # of the device's clock, if its time is simulated

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from launch.serving.requests import FinishReason, Logprobs, Output
+from launch.serving.requests import FinishReason, Logprobs, Output, Times
 from launch.text import Tokenizer
 
 
@@ -24,6 +24,7 @@ class Piece(NamedTuple):
     finished: FinishReason | None
     cached_tokens: int = 0
     error: str = ""
+    times: Times | None = None
 
 
 class StopFinder:
@@ -84,7 +85,14 @@ class Answer:
             self._named(token, entry)
             for token, entry in zip(output.tokens, output.logprobs, strict=bool(output.logprobs))
         ]
-        return Piece(text, len(output.tokens), logprobs, finished, output.cached_tokens)
+        return Piece(
+            text,
+            len(output.tokens),
+            logprobs,
+            finished,
+            output.cached_tokens,
+            times=output.times,
+        )
 
     def _named(self, token: int, entry: Logprobs) -> TokenLogprob:
         top = zip(entry.tokens, entry.values, strict=True)

@@ -66,6 +66,12 @@ class EngineConfig:
     async_scheduling: bool = setting(
         True, "The host plans a step while the device is at the one before."
     )
+    clock: str = setting(
+        "host",
+        "Whose seconds metrics and usage tell: this machine's (host), or those of the steps on the "
+        "emulated device (device).",
+        choices=("host", "device"),
+    )
     prefills_per_decode: int = setting(
         4, "Steps of prompts in a row while others could decode.", lowest=1
     )

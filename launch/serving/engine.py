@@ -12,13 +12,14 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from launch.serving.answering import Deliver, Load
+from launch.serving.device_clock import DeviceClock
 from launch.serving.errors import OverloadedError, RequestError, ServingError
-from launch.serving.requests import FinishReason, Logprobs, Output, Request
+from launch.serving.requests import FinishReason, Logprobs, Output, Request, Times
 from launch.serving.sampling.draw import Drawn
 from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence, root_of
@@ -28,6 +29,10 @@ from launch.serving.scheduler.steps import Step
 
 class Result(Protocol):
     """A step on its way."""
+
+    @property
+    def seconds(self) -> float | None:
+        """What it takes on the device; None if that is not simulated."""
 
     def wait(self) -> Drawn:
         """NumPy arrays of its rows, once the device is done."""
@@ -55,6 +60,16 @@ class StepRecord:
     planning_seconds: float  # of them: until it was handed to the device
 
 
+class UnderWay(NamedTuple):
+    """A step that the device has."""
+
+    step: Step
+    result: Result
+    began: float  # seconds of this machine's clock
+    planning_seconds: float
+    ends: float | None  # seconds of the device's clock, if its time is simulated
+
+
 class Engine:
     """Runs until `close`; usable as a context manager."""
 
@@ -73,6 +88,7 @@ class Engine:
         self._max_waiting, self._depth = max_waiting, 1 + steps_ahead
         runner.reset()
         self._scheduler = Scheduler(limits, runner.worth_guessing)
+        self._clock = DeviceClock()
         self._sequences: dict[str, Sequence] = {}
         self._inbox: deque[Callable[[], None]] = deque()
         self._change = threading.Condition()
@@ -107,7 +123,7 @@ class Engine:
                 raise RequestError(f"the request {request.id!r} is under way already")
             speculation = self.limits.guesses > 0
             sequence = self._sequences[request.id] = Sequence.of(request, speculation=speculation)
-            self._inbox.append(lambda: self._scheduler.submit(sequence))
+            self._inbox.append(lambda: self._admit(sequence))
             self._change.notify()
 
     def check(self, request: Request) -> None:
@@ -172,6 +188,7 @@ class Engine:
             blocks=self.limits.blocks,
             counters=scheduler.counters,
             lengths=scheduler.slots.length.tolist(),
+            device_seconds=self._clock.now,
         )
 
     @property
@@ -204,8 +221,12 @@ class Engine:
         message = str(self.failure) if self.failure else "the server has ended"
         self._deliver([_error(sequence, message) for sequence in left])
 
+    def _admit(self, sequence: Sequence) -> None:
+        sequence.arrived = self._clock.now
+        self._scheduler.submit(sequence)
+
     def _run(self) -> None:
-        under_way: deque[tuple[Step, Result, float, float]] = deque()
+        under_way: deque[UnderWay] = deque()
         while True:
             self._take_inbox(wait=not under_way and self._scheduler.is_idle)
             if self._closing:
@@ -215,10 +236,12 @@ class Engine:
                 step = self._scheduler.plan()
                 if step is not None:
                     result = self._runner.run(step, self._scheduler.slots)
-                    under_way.append((step, result, began, time.perf_counter() - began))
+                    planning = time.perf_counter() - began
+                    ends = None if result.seconds is None else self._clock.begin(result.seconds)
+                    under_way.append(UnderWay(step, result, began, planning, ends))
                     continue
             if under_way:
-                self._finish(*under_way.popleft())
+                self._finish(under_way.popleft())
 
     def _take_inbox(self, wait: bool) -> None:
         with self._change:
@@ -229,8 +252,10 @@ class Engine:
             for command in commands:
                 command()
 
-    def _finish(self, step: Step, result: Result, began: float, planning: float) -> None:
-        drawn = result.wait()
+    def _finish(self, done: UnderWay) -> None:
+        step, drawn = done.step, done.result.wait()
+        if done.ends is not None:
+            self._clock.reach(done.ends)
         progress = self._scheduler.complete(step, np.asarray(drawn.tokens))
         outputs = []
         for index, sequence in enumerate(progress.sequences):
@@ -238,10 +263,11 @@ class Engine:
             finished = self._end_of_grammar(sequence) or progress.finished.get(index)
             if sequence.id in self._sequences:
                 new, row = progress.tokens[index], int(progress.rows[index])
-                outputs.append(_output(sequence, new, drawn, row, finished))
+                times = None if done.ends is None else Times(sequence.arrived, done.ends)
+                outputs.append(_output(sequence, new, drawn, row, finished, times))
             if finished is not None:
                 self._sequences.pop(sequence.id, None)
-        self._on_step(StepRecord(step, time.perf_counter() - began, planning))
+        self._on_step(StepRecord(step, time.perf_counter() - done.began, done.planning_seconds))
         if outputs:
             self._deliver(outputs)
 
@@ -262,6 +288,7 @@ def _output(
     drawn: Drawn,
     row: int,
     finished: FinishReason | None,
+    times: Times | None,
 ) -> Output:
     request = sequence.request
     logprobs: list[Logprobs] = []
@@ -283,6 +310,7 @@ def _output(
         logprobs,
         finished,
         sequence.cached_tokens,
+        times=times,
     )
 
 

@@ -127,4 +127,5 @@ def total_load(loads: Sequence[Load]) -> Load:
         blocks_held=sum(load.blocks_held for load in loads),
         blocks=sum(load.blocks for load in loads),
         counters=Counters.total([load.counters for load in loads]),
+        device_seconds=max(load.device_seconds for load in loads),
     )

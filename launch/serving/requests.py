@@ -133,6 +133,13 @@ class Logprobs(NamedTuple):
     values: Sequence[float]
 
 
+class Times(NamedTuple):
+    """Of a request, in seconds of a simulated device's clock."""
+
+    arrived: float
+    ended: float  # the step that brought its newest token
+
+
 class Output(NamedTuple):
     """What a step, or several, brought for a request."""
 
@@ -142,6 +149,7 @@ class Output(NamedTuple):
     finished: FinishReason | None
     cached_tokens: int  # of the prompt, found in the cache
     error: str = ""
+    times: Times | None = None  # if the device's time is simulated
 
     def extended(self, later: "Output") -> "Output":
         """This one and the next of the same request, as if one step had brought both."""

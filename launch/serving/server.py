@@ -53,6 +53,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     mesh_text, count = split_mesh(mesh_text)
     mesh_text = with_split_positions(mesh_text, config)
     check_copies(config, count)
+    check_clock(config)
     writer = (
         load_run(checkpoint_dir, mesh_text)
         if model is None
@@ -78,6 +79,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
             cache_dtype=dtype,
             proposer=make_proposer(config, writer, mesh_text, limits),
             cache_split=cache_split(own_mesh),
+            timed=config.clock == "device",
         )
         for own_mesh, parameters in copies(served.parameters, count)
     ]
@@ -86,6 +88,8 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     with progress("programs", total=len(keys) * count) as bar:
         for runner in runners:
             runner.warm_up(keys, lambda key: bar.update())
+    if config.clock == "device":
+        programs.seconds(keys[0])  # a platform that does not simulate is told now
     return Loaded(
         writer, stacks, adapters, runners, limits, checkpoint_dir if model is None else model
     )
@@ -123,6 +127,8 @@ def language_model(choice: ModelChoice) -> Iterator[Backend]:
         for runner in loaded.runners:
             programs = runner.programs
             left = [key for key in programs.keys if not programs.compiled.is_ready(key)]
+            if choice.engine.clock == "device":
+                left = []  # no other program may stand in: each is compiled when it is needed
             if left:
                 say(f"{len(left)} more programs are compiled while the first answers are made")
             beside = programs.compiled.beside(left, lambda: say("programs: all are compiled"))
@@ -160,6 +166,16 @@ def check_copies(config: EngineConfig, count: int) -> None:
             f"{count} copies of the model can guess by ngram alone, not by {wanted.method}: use "
             "--mesh=data=1"
         )
+
+
+def check_clock(config: EngineConfig) -> None:
+    """Raises ServingError for what the device's clock does not count."""
+    if config.clock == "device":
+        for name in ("speculative_config", "disaggregated_prefill"):
+            if getattr(config, name):
+                raise ServingError(
+                    f"--clock=device does not count what --{name} costs: leave one of them out"
+                )
 
 
 def _adapters_of(loaded: Loaded) -> Callable[[Answering], AdapterHost] | None:

@@ -37,7 +37,13 @@ class Model:
     parameters: Parameters
     mesh: Mesh
 
-    def runner(self, limits: SchedulerLimits = LIMITS, proposer: Proposer | None = None) -> Runner:
+    def runner(
+        self,
+        limits: SchedulerLimits = LIMITS,
+        proposer: Proposer | None = None,
+        *,
+        timed: bool = False,
+    ) -> Runner:
         return Runner(
             self.graph,
             self.parameters,
@@ -45,6 +51,7 @@ class Model:
             limits,
             vocab_size=self.config.vocab_size,
             proposer=proposer,
+            timed=timed,
         )
 
 

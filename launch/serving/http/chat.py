@@ -60,8 +60,7 @@ class Chat:
             texts[index] += piece.text
             logprobs[index].extend(piece.logprobs)
             reasons[index] = piece.finished or reasons[index]
-            usage.answer += piece.tokens
-            usage.cached = max(usage.cached, piece.cached_tokens)
+            usage.add(piece)
         choices = [
             self._choice(index, texts[index], logprobs[index], reasons[index])
             for index in range(len(self.requests))
@@ -81,8 +80,7 @@ class Chat:
         pieces = self.served.pieces(self.requests, self.wanted.stops)
         try:
             async for index, piece in pieces:
-                usage.answer += piece.tokens
-                usage.cached = max(usage.cached, piece.cached_tokens)
+                usage.add(piece)
                 text = held[index].feed(piece.text)
                 if text or piece.logprobs:
                     yield self._event(index, {"content": text}, piece.logprobs)

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.serving.answers import Piece, TokenLogprob
+from launch.serving.answers import TokenLogprob
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
 from launch.serving.http.context import Choice, Served, Usage
@@ -67,7 +67,7 @@ class Completion:
             texts[index] += piece.text
             logprobs[index].extend(piece.logprobs)
             reasons[index] = piece.finished or reasons[index]
-            _count(usage, piece)
+            usage.add(piece)
         choices = [
             self._choice(index, texts[index], logprobs[index], reasons[index], 0)
             for index in range(len(self.requests))
@@ -86,7 +86,7 @@ class Completion:
         pieces = self.served.pieces(self.requests, self.wanted.stops)
         try:
             async for index, piece in pieces:
-                _count(usage, piece)
+                usage.add(piece)
                 text, echoes[index] = echoes[index] + piece.text, ""
                 if text or piece.logprobs or piece.finished:
                     choice = self._choice(
@@ -175,9 +175,3 @@ def _logprobs(entries: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
         "top_logprobs": [dict(entry.top) for entry in entries],
         "text_offset": offsets,
     }
-
-
-def _count(usage: Usage, piece: Piece) -> None:
-    usage.answer += piece.tokens
-    if piece.finished is not None:
-        usage.cached = max(usage.cached, piece.cached_tokens)

@@ -75,10 +75,23 @@ class Usage:
     prompt: int = 0
     answer: int = 0
     cached: int = 0
+    to_first: float | None = None  # seconds on a simulated device
+    to_last: float = 0.0
+
+    def add(self, piece: Piece) -> None:
+        """Counts a piece of an answer."""
+        self.answer += piece.tokens
+        self.cached = max(self.cached, piece.cached_tokens)
+        if piece.times is not None:
+            passed = piece.times.ended - piece.times.arrived
+            self.to_first = passed if self.to_first is None else min(self.to_first, passed)
+            self.to_last = max(self.to_last, passed)
 
     def json(self) -> dict[str, object]:
-        """OpenAI's object."""
+        """OpenAI's object; with the device's seconds, if they are simulated."""
+        seconds = {"first_token": self.to_first, "whole": self.to_last}
         return {
+            **({} if self.to_first is None else {"device_seconds": seconds}),
             "prompt_tokens": self.prompt,
             "completion_tokens": self.answer,
             "total_tokens": self.prompt + self.answer,

@@ -98,6 +98,7 @@ async def _load(served: Served) -> dict[str, Any]:
         "blocks_held": load.blocks_held,
         "blocks": load.blocks,
         "generation_tokens": load.counters.generation_tokens,
+        "device_seconds": load.device_seconds,
         "prefix_hits": load.counters.prefix_hits,
         "preemptions": load.counters.preemptions,
     }

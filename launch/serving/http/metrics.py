@@ -175,7 +175,12 @@ class Timer:
 
     def piece(self, piece: Piece) -> None:
         """A piece has come. The time since the one before is shared among its tokens."""
+        self.finished = piece.finished
+        if piece.finished == "error":
+            return
         now = time.perf_counter()
+        if piece.times is not None:
+            self.began, now = piece.times
         if self.last is None:
             self.first = now
             self.metrics.first_token.observe(now - self.began)
@@ -184,7 +189,6 @@ class Timer:
             self.metrics.between_tokens.observe((now - self.last) / piece.tokens, piece.tokens)
         self.last = now
         self.tokens += piece.tokens
-        self.finished = piece.finished
 
     def close(self) -> None:
         """Nothing more comes."""

@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from launch.serving.errors import ServingError
 from launch.serving.requests import MOST_BIASES
 from launch.serving.runner.arrays import (
     HEADER,
@@ -26,6 +27,7 @@ from launch.serving.sampling.draw import draw, settings_shapes
 from launch.serving.sampling.state import SamplerState, enter
 from launch.serving.sampling.variants import PLAIN, STATELESS, VARIANTS, Variant
 from launch.serving.scheduler.buckets import Bucket, Buckets
+from launch.simulated import device_time
 from models.layers.paged_cache import Pages
 
 
@@ -62,6 +64,7 @@ class Programs:
         self._pages, self._state = shapes_of(pages), shapes_of(state)
         self._replicated = NamedSharding(mesh, PartitionSpec())
         self.compiled: Compiled[Any] = Compiled(self._compile)
+        self._seconds: dict[Any, float] = {}
 
     @property
     def keys(self) -> list[Any]:
@@ -96,6 +99,20 @@ class Programs:
     def get(self, key: Any) -> Any:
         """The compiled program of a key."""
         return self.compiled.get(key)
+
+    def seconds(self, key: Any) -> float:
+        """What the program of a key takes on the device. Raises ServingError if the platform does
+        not simulate it."""
+        seconds = self._seconds.get(key)
+        if seconds is None:
+            time = device_time(self.get(key))
+            if time is None:
+                raise ServingError(
+                    f"--clock=device: the platform does not say what the program {key} takes on a "
+                    "device. Use JAX_PLATFORMS=neuron with NEURONJAX_SIMULATE=1, or --clock=host"
+                )
+            seconds = self._seconds[key] = time.seconds
+        return seconds
 
     def _compile(self, key: Any) -> Any:
         if isinstance(key, Bucket):

@@ -28,8 +28,9 @@ from models.parallel.cache_split import CacheSplit, with_split_cache
 class Result:
     """What a step drew; the device may still be at it."""
 
-    def __init__(self, drawn: Drawn | None, rows: int) -> None:
+    def __init__(self, drawn: Drawn | None, rows: int, seconds: float | None = None) -> None:
         self._drawn, self._rows = drawn, rows
+        self.seconds = seconds
         if drawn is not None:
             for leaf in jax.tree.leaves(drawn):
                 leaf.copy_to_host_async()
@@ -44,6 +45,8 @@ class Result:
 
 class CheckedResult:
     """What a step with guesses drew."""
+
+    seconds = None  # who guesses is not timed
 
     def __init__(self, step: Step, guesses: Any, drawn: Drawn) -> None:
         self._step, self._guesses, self._tokens = step, guesses, drawn.tokens
@@ -71,10 +74,13 @@ class Runner:
         cache_dtype: str | None = None,
         proposer: Proposer | None = None,
         cache_split: CacheSplit | None = None,
+        timed: bool = False,
     ) -> None:
+        """With `timed`, results say what steps take on the device."""
         if cache_split is not None:
             graph = with_split_cache(graph, parameters, cache_split)
         self._proposer = proposer
+        self._seconds = 0.0 if timed else None  # of the step that is handed over
         self._parameters, self._limits = parameters, limits
         self._settings = SlotSettings(limits.slots)
         self._pages = make_pages(
@@ -144,19 +150,27 @@ class Runner:
 
     def run(self, step: Step, slots: Slots) -> Result | CheckedResult:
         """Hands a step to the device. Steps must come in the order in which they were planned."""
+        if self._seconds is not None:
+            self._seconds = 0.0
         self._enter_new(step)
         if step.speculative:
             return self._check(step, slots)
         step = replace(step, bucket=self.programs.ready(step.bucket))
         inputs = self._inputs(step, slots)
-        logits, outputs, self._pages = self.programs.get(step.bucket)(
+        logits, outputs, self._pages = self._program(step.bucket)(
             self._parameters, self._pages, self._state.last, inputs
         )
         if self._proposer is not None:
             self._proposer.observe(step, inputs, self._state.last, outputs)
         if not step.samples.any():
-            return Result(None, len(step.slots))
+            return Result(None, len(step.slots), self._seconds)
         return self._draw(step, logits)
+
+    def _program(self, key: Any) -> Any:
+        """A program of this step."""
+        if self._seconds is not None:
+            self._seconds += self.programs.seconds(key)
+        return self.programs.get(key)
 
     def settings_of_slots(self, slots: np.ndarray) -> Settings:
         """How tokens of these slots are drawn, for answers that begin."""
@@ -181,7 +195,7 @@ class Runner:
                 place = [slot, sequence.prompt_length, len(sequence.tokens)]
                 text = np.zeros(self._limits.context, np.int32)
                 text[: len(sequence.tokens)] = sequence.tokens
-                self._state = self.programs.get("enter")(
+                self._state = self._program("enter")(
                     self._state, np.array(place, np.int32), text, *biases(sequence.request)
                 )
 
@@ -240,10 +254,10 @@ class Runner:
     def _draw(self, step: Step, logits: jax.Array) -> Result:
         settings, variant = self._settings_of(step)
         mask = self._mask(step) if VARIANTS[variant].masks else None
-        drawn, self._state = self.programs.get((variant, step.bucket.rows))(
+        drawn, self._state = self._program((variant, step.bucket.rows))(
             logits, self._state, settings, mask
         )
-        return Result(drawn, len(step.slots))
+        return Result(drawn, len(step.slots), self._seconds)
 
     def _mask(self, step: Step) -> np.ndarray:
         words = -(-self._vocab_size // 32)

@@ -34,6 +34,7 @@ class Sequence:
     cached_tokens: int = 0  # found in the cache when it first got a slot
     preemptions: int = 0
     finished: FinishReason | None = None
+    arrived: float = 0.0  # seconds of the device's clock, if its time is simulated
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.tokens)

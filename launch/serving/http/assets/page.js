@@ -198,6 +198,8 @@ function showLoad(load) {
   for (const id of ["blocks", "rate"]) {
     at(id).hidden = at(id).previousElementSibling.hidden = !load.slots;
   }
+  const rate = at("device_rate");
+  rate.hidden = rate.previousElementSibling.hidden = !load.device_seconds;
   at("cache").hidden = at("slots").hidden = !load.slots;
   if (!load.slots) return;
   at("blocks").textContent = `${load.blocks_held} of ${load.blocks}`;
@@ -211,6 +213,8 @@ function showLoad(load) {
     const seconds = load.seconds - before.seconds;
     const tokens = load.generation_tokens - before.generation_tokens;
     at("rate").textContent = (tokens / seconds).toFixed(tokens ? 1 : 0);
+    const simulated = load.device_seconds - before.device_seconds;
+    if (simulated > 0) at("device_rate").textContent = (tokens / simulated).toFixed(0);
   }
 }
 

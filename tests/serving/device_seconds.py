@@ -1,0 +1,101 @@
+"""What engines and servers say of a simulated device's seconds: `python -m` prints it as JSON."""
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+
+from launch.serving.engine import Engine
+from launch.serving.requests import Output, Request
+from launch.serving.runner.runner import Runner
+from launch.serving.scheduler.buckets import Bucket
+from launch.serving.virtual.simulation import simulate
+from launch.serving.virtual.traffic import Arrival
+from tests.serving import http_server
+from tests.serving.engines import GREEDY, LIMITS, Clients, tiny_model
+from tests.serving.test_http import COMPLETIONS, GatedRunner
+
+TEXTS, COUNT = 12, 5
+CHAT = "/v1/chat/completions"
+
+
+def greedy_step(runner: Runner, bucket: Bucket) -> float:
+    """What JAX's cost analysis says of the programs of a step whose rows all draw."""
+    keys = bucket, (0, bucket.rows)
+    costs = (runner.programs.get(key).cost_analysis() for key in keys)
+    return sum(float(cost["optimal_seconds"]) for cost in costs)
+
+
+class TimedClients(Clients):
+    """Keeps when each token came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+
+    def deliver(self, outputs: Sequence[Output]) -> None:
+        for output in outputs:
+            if output.times is not None:
+                passed = output.times.ended - output.times.arrived
+                self.seconds[output.id] += [passed] * len(output.tokens)
+        super().deliver(outputs)
+
+
+def engine_beside_simulation(ahead: int) -> dict[str, Any]:
+    """When the first and the last token of each answer came, here and in the simulation of
+    traffic; there are more requests than slots."""
+    runner = tiny_model(jax.devices("neuron")[:1]).runner(timed=True)
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(0, 60, 1 + index % 8).tolist() for index in range(TEXTS)]
+    lengths = [1 + 5 * index % 13 for index in range(TEXTS)]
+    clients, gated = TimedClients(), GatedRunner(runner)
+    with Engine(gated, LIMITS, clients.deliver, steps_ahead=ahead) as engine:
+        for index, (prompt, length) in enumerate(zip(prompts, lengths, strict=True)):
+            engine.submit(Request(str(index), prompt, length, GREEDY))
+        gated.gate.set()  # the first step is that of the first prompt alone in any case
+        answers = clients.wait(map(str, range(TEXTS)))
+        assert not any(answer.error for answer in answers), answers
+    arrivals = [Arrival(0.0, prompt, n) for prompt, n in zip(prompts, lengths, strict=True)]
+    outcome = simulate(
+        LIMITS, lambda bucket: greedy_step(runner, bucket), arrivals, steps_ahead=ahead
+    )
+    times = [clients.seconds[str(index)] for index in range(TEXTS)]
+    return {
+        "first": [seconds[0] for seconds in times],
+        "last": [seconds[-1] for seconds in times],
+        "simulated_first": outcome.first_token.tolist(),
+        "simulated_last": outcome.finished.tolist(),
+    }
+
+
+def server() -> dict[str, Any]:
+    """What it tells in answers, one after the other, and on its other pages."""
+    runner = http_server.byte_model().runner(http_server.LIMITS, timed=True)
+    buckets = {bucket.tokens: bucket for bucket in http_server.LIMITS.buckets}
+    body = {"max_tokens": COUNT, "temperature": 0, "ignore_eos": True}
+    with http_server.running(runner) as asked:
+        texts = [asked.ask(COMPLETIONS, {**body, "prompt": text})[1] for text in ("abcd", "efgh")]
+        message = {"role": "user", "content": "a"}
+        chat = asked.ask(CHAT, {**body, "messages": [message], "n": 2})[1]
+        load = asked.ask("/load")[1]
+        page = asked.ask("/metrics")[1]
+    samples = (entry for family in text_string_to_metric_families(page) for entry in family.samples)
+    return {
+        "prefill": greedy_step(runner, buckets[32]),
+        "decode": greedy_step(runner, buckets[1]),
+        "texts": [answer["usage"]["device_seconds"] for answer in texts],
+        "chat": chat["usage"]["device_seconds"],
+        "load": load["device_seconds"],
+        "metrics": {entry.name: entry.value for entry in samples},
+    }
+
+
+if __name__ == "__main__":
+    os.environ["NEURONJAX_SIMULATE"] = "1"  # tests are without; the platform is not made yet
+    engines = [engine_beside_simulation(ahead) for ahead in (0, 1)]
+    print(json.dumps({"engines": engines, "server": server()}))
