@@ -285,6 +285,11 @@ def _features_of_sound(model: Model, config: Any, size: Size) -> Step:
     return Step(lambda model, sounds: model.features(sounds), (_heard(config, size.batch),))
 
 
+def _of_series(model: Model, config: Any, size: Size) -> Step:
+    known = _array(size.batch, config.context, config.num_channels, dtype=jnp.float32)
+    return Step(lambda model, values: model(values), (known,))
+
+
 def _prompts(config: Any, batch: int) -> jax.ShapeDtypeStruct:
     return _array(batch, config.text.max_seq_len)
 
@@ -345,6 +350,7 @@ STEPS: Mapping[str, Steps] = {
     "audio-frame-classification": {"forward": _of_sound},
     "audio-xvector": {"forward": _of_sound},
     "ctc-speech-recognition": {"forward": _of_sound},
+    "time-series-forecasting": {"forward": _of_series},
     "image-feature-extraction": {"forward": _features_of_image},
     "zero-shot-image-classification": {"forward": _of_prompt_and_image},
     "prompt-encoding": {"forward": _of_prompt},

@@ -17,6 +17,7 @@ from models.levit import families as levits
 from models.mobilenet import families as mobilenets
 from models.mobilevit import families as mobilevits
 from models.modernbert import families as modernberts
+from models.patchtst import families as patchtsts
 from models.resnet import families as resnets
 from models.swin import families as swins
 from models.t5 import families as t5s
@@ -47,6 +48,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         *levits.ARCHITECTURES,
         *mobilevits.ARCHITECTURES,
         *mobilenets.ARCHITECTURES,
+        *patchtsts.ARCHITECTURES,
         *clips.ARCHITECTURES,
         *vision_languages.ARCHITECTURES,
         *whispers.ARCHITECTURES,

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from launch.clip_text import BEGIN, END, open_clip_text
 from launch.errors import LaunchError
 from launch.sound import read_sound
+from launch.tasks.series import read_series
 from launch.tasks.table import run_checkpoint, task_for
 from launch.tasks.task import Request
 from models import pretrained
@@ -35,6 +36,7 @@ from tests.models.parity.media_cases import (
     AUTOENCODER,
     BOTH,
     DPT,
+    PATCHTST,
     SDXL,
     SPEECH,
     STABLE,
@@ -337,6 +339,39 @@ def test_letters_of_speech(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     tokens = [token for token, _ in groupby(np.argmax(logits[0], axis=-1).tolist())]
     assert len(set(tokens)) > 2
     assert text == "".join(letters[token] for token in tokens).strip() + "\n"
+
+
+HEADING = "north,south,east\n"
+
+
+def test_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = write(tmp_path / "model", "PatchTSTForPrediction", PATCHTST)
+    known = np.random.default_rng(0).normal(5, 2, (30, 3)).round(3)
+    rows = [",".join(map(str, row)) for row in known.tolist()]
+    (tmp_path / "series.csv").write_text(HEADING + "\n".join(rows) + "\n")
+    text = output(directory, str(tmp_path / "series.csv"), capsys)
+    got = np.array([line.split("\t") for line in text.splitlines()], np.float64)
+    model = pretrained.load(directory)
+    last = known[None, -21:].astype(np.float32)
+    expected = call(model.graph, "__call__", model.parameters, last)[0]
+    assert got.shape == (5, 3)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=6e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1,2,3\n" * 20, "20 rows of numbers, but the model needs 21"),
+        ("1,2,3\n" * 20 + "1,2\n" + "1,2,3\n", "row 21 of .* needs 3"),
+        (HEADING + "1,2,3\n" * 20 + "1,nan,3\n", "row 21 of .* finite numbers"),
+        ("", "0 rows"),
+    ],
+    ids=["short", "narrow", "not a number", "empty"],
+)
+def test_series_that_do_not_suit_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "series.csv").write_text(text)
+    with pytest.raises(LaunchError, match=message):
+        read_series(tmp_path / "series.csv", 21, 3)
 
 
 def test_either_name_of_speech_recognition(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from tests.models.parity.media_cases import (
     LEVIT,
     MOBILENET,
     MOBILEVIT,
+    PATCHTST,
     RESNET,
     SPEECH,
     STABLE,
@@ -63,6 +64,7 @@ TOKENS = RNG.integers(3, 96, (4, 16)).astype(np.int32)
 IMAGES = RNG.normal(size=(4, 24, 24, 3)).astype(np.float32)
 MESH = {"data": 4, "model": 2}
 LARGE = RNG.normal(size=(4, 48, 48, 3)).astype(np.float32)
+SERIES = RNG.normal(size=(4, 21, 3)).astype(np.float32)
 SAMPLES = RNG.normal(size=(4, 50)).astype(np.float32)
 SOUNDS = RNG.normal(size=(4, 11, 8)).astype(np.float32)
 # A training step divides by the root of second moments near zero, so gradients' last digits show.
@@ -171,6 +173,7 @@ MEDIA: dict[str, Callable[[], Model]] = {
     "Wav2Vec2": lambda: _media("Wav2Vec2ForCTC", SPEECH, SAMPLES),
     "HuBERT": lambda: _media("HubertForSequenceClassification", SPEECH | STABLE, SAMPLES),
     "WavLM": lambda: _media("WavLMForXVector", SPEECH | WAVLM | XVECTOR, SAMPLES),
+    "PatchTST": lambda: _media("PatchTSTForPrediction", PATCHTST, SERIES),
     "Gemma 3": lambda: _with_images("Gemma3ForConditionalGeneration", GEMMA3),
     "SmolVLM": lambda: _with_images("SmolVLMForConditionalGeneration", SMOLVLM),
 }

@@ -90,7 +90,18 @@ XVECTOR = {
     "xvector_output_dim": 14,
     "num_labels": 5,
 }
-WAVLM = {"num_hidden_layers": 2, "num_buckets": 8, "max_bucket_distance": 6}
+WAVLM = {"num_buckets": 8, "max_bucket_distance": 6}
+PATCHTST = {
+    "num_input_channels": 3,
+    "context_length": 21,
+    "prediction_length": 5,
+    "patch_length": 6,
+    "patch_stride": 4,
+    "d_model": 32,
+    "ffn_dim": 48,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 1,
+}
 MOBILEVIT = {
     "image_size": 40,
     "hidden_sizes": [8, 12, 16],
@@ -190,7 +201,7 @@ SPEECH_CASES = (
     _speech("UniSpeechSatForSequenceClassification", num_labels=5),
     _speech("UniSpeechSatForAudioFrameClassification", num_labels=5),
     _speech("UniSpeechSatForXVector", **XVECTOR),
-    _speech("WavLMModel", **WAVLM, **STABLE),
+    _speech("WavLMModel", **WAVLM, num_hidden_layers=2, **STABLE),
     _speech("WavLMForCTC", **WAVLM),
     _speech("WavLMForSequenceClassification", **WAVLM, num_labels=5),
     _speech("WavLMForAudioFrameClassification", **WAVLM, num_labels=5),
@@ -198,6 +209,24 @@ SPEECH_CASES = (
 )
 CASES = (
     *SPEECH_CASES,
+    Case("PatchTSTForPrediction", "", PATCHTST),
+    Case(
+        "PatchTSTForPrediction",
+        "norms behind",
+        PATCHTST
+        | {
+            "norm_type": "layernorm",
+            "pre_norm": False,
+            "bias": False,
+            "positional_encoding_type": "random",
+            "pooling_type": None,
+            "scaling": "mean",
+            "channel_attention": True,
+        },
+    ),
+    Case(
+        "PatchTSTForPrediction", "class token", PATCHTST | {"use_cls_token": True, "scaling": None}
+    ),
     _vit("ViTModel"),
     _vit("ViTForImageClassification", num_labels=5, qkv_bias=False, image_size=[16, 24]),
     _vit("DeiTModel"),

@@ -51,6 +51,11 @@ def _xvector(model: Any, pixels: jax.Array, labels: jax.Array) -> Outputs:
     return {**features._asdict(), "loss": model.loss(features.logits, labels)}
 
 
+def _forecasting(model: Any, values: jax.Array) -> Outputs:
+    forecast = model(values)
+    return {"forecast": forecast, "loss": squares(forecast)}
+
+
 def _zero_shot(model: Any, tokens: jax.Array, pixels: jax.Array) -> Outputs:
     logits = model(tokens, pixels)
     pairs = jnp.arange(len(logits))
@@ -94,6 +99,7 @@ HEADS: Mapping[str, Callable[..., Outputs]] = {
     "ctc-speech-recognition": _sound_logits,
     "audio-frame-classification": _sound_logits,
     "audio-xvector": _xvector,
+    "time-series-forecasting": _forecasting,
     "zero-shot-image-classification": _zero_shot,
     "image-text-to-text": _image_text_to_text,
     "prompt-encoding": _prompt_encoding,

@@ -125,6 +125,13 @@ def _xvector(model: Any, case: Case) -> Made:
     return {"pixels": sounds, "labels": labels}, outputs, None
 
 
+def _forecasting(model: Any, case: Case) -> Made:
+    shape = (ROWS, case.config["context_length"], case.config["num_input_channels"])
+    values = np.random.default_rng(0).normal(1, 3, shape).astype(np.float32)
+    forecast = model(torch.from_numpy(values)).prediction_outputs
+    return {"values": values}, {"forecast": forecast, "loss": squares(forecast)}, None
+
+
 def _zero_shot(model: Any, case: Case) -> Made:
     tokens, pixels = texts_of(case), pixels_of(case)
     done = model(torch.from_numpy(tokens), channels_first(pixels), return_loss=True)
@@ -270,6 +277,7 @@ HEADS: Mapping[str, Callable[[Any, Case], Made]] = {
     "ctc-speech-recognition": _sound_logits,
     "audio-frame-classification": _sound_logits,
     "audio-xvector": _xvector,
+    "time-series-forecasting": _forecasting,
     "zero-shot-image-classification": _zero_shot,
     "image-text-to-text": _image_text_to_text,
     "prompt-encoding": _prompt_encoding,
