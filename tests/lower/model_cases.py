@@ -15,9 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from models.parameters import Parameters, axis_names_of, merge
+from models.parameters import Parameters, axis_names_of, merge, split
+from models.recurrent.model import CELLS, Forecaster, ForecasterConfig
 from models.sharding import parameter_shardings
 from neuronjax.emulate.core import Order
 from neuronjax.engine_compiler import lower_program
@@ -150,6 +152,16 @@ def _media(name: str, config: dict[str, Any], inputs: np.ndarray = IMAGES) -> Mo
     return Model(function, parameters, (inputs,), axis_names_of(graph, parameters))
 
 
+def _recurrent(cell: str) -> Model:
+    config = ForecasterConfig(cell, num_channels=3, dim=16, num_layers=2, horizon=2)
+    graph, parameters = split(Forecaster(config, rngs=nnx.Rngs(0)))
+
+    def function(parameters: Parameters, series: jax.Array) -> Any:
+        return merge(graph, parameters)(series)
+
+    return Model(function, parameters, (SERIES,), axis_names_of(graph, parameters))
+
+
 MODELS: dict[str, Callable[[], Model]] = {
     "decoder": decoder,
     "decoder training step": training_step,
@@ -174,6 +186,7 @@ MEDIA: dict[str, Callable[[], Model]] = {
     "HuBERT": lambda: _media("HubertForSequenceClassification", SPEECH | STABLE, SAMPLES),
     "WavLM": lambda: _media("WavLMForXVector", SPEECH | WAVLM | XVECTOR, SAMPLES),
     "PatchTST": lambda: _media("PatchTSTForPrediction", PATCHTST, SERIES),
+    **{name.upper(): functools.partial(_recurrent, name) for name in CELLS},
     "Gemma 3": lambda: _with_images("Gemma3ForConditionalGeneration", GEMMA3),
     "SmolVLM": lambda: _with_images("SmolVLMForConditionalGeneration", SMOLVLM),
 }

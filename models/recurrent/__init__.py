@@ -1,0 +1,1 @@
+"""Recurrent networks over time series: LSTM and GRU."""
