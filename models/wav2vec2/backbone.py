@@ -125,9 +125,7 @@ class DistanceGate(nnx.Module):
             param_dtype=config.param_dtype,
             rngs=rngs,
         )
-        self.scale = nnx.Param(
-            jnp.ones((config.num_heads, 1, 1), config.param_dtype), axes=("heads", "query", "key")
-        )
+        self.scale = nnx.Param(jnp.ones((config.num_heads,), config.param_dtype), axes=("heads",))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """x [B, T, D] -> factors FP32 [B, K, T, 1]."""
@@ -136,7 +134,8 @@ class DistanceGate(nnx.Module):
         sums = products.reshape(*products.shape[:-1], _GATES, _OF_EACH).sum(-1)
         gates = jax.nn.sigmoid(sums).transpose(0, 2, 1, 3)  # [B, K, T, 2]
         update, reset = gates[..., :1], gates[..., 1:]
-        return update * (reset * self.scale[...].astype(jnp.float32) - 1) + 2
+        scale = self.scale[...].astype(jnp.float32)[:, None, None]
+        return update * (reset * scale - 1) + 2
 
 
 class SpeechBlock(Block):

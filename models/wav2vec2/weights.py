@@ -25,7 +25,7 @@ _BODY = (
     row(f"{_POSITIONS}.conv.bias", "position_conv.bias"),
     *norm_rows("encoder.layer_norm", "norm"),
     *block_rows(_LAYER, _BLOCK, _NAMES),
-    row(f"{_LAYER}.attention.gru_rel_pos_const", f"{_BLOCK}.gate.scale", Leading(1)),
+    row(f"{_LAYER}.attention.gru_rel_pos_const", f"{_BLOCK}.gate.scale", Leading(1, behind=2)),
     *dense_rows(f"{_LAYER}.attention.gru_rel_pos_linear", f"{_BLOCK}.gate.linear"),
     row("encoder.layers.0.attention.rel_attn_embed.weight", "relative.table"),
 )

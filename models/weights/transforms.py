@@ -217,18 +217,22 @@ class Alternating:
 
 @dataclass(frozen=True)
 class Leading:
-    """One tensor that has axes of size 1 in front of the parameter's."""
+    """One tensor that has axes of size 1 in front of the parameter's, and `behind` them."""
 
     axes: int
+    behind: int = 0
 
     def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
-        return [(*(1,) * self.axes, *shapes[0])]
+        return [self._around(shapes[0])]
 
     def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
         return [tensors[0].reshape(shapes[0])]
 
     def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return [parameters[0].reshape((1,) * self.axes + parameters[0].shape)]
+        return [parameters[0].reshape(self._around(parameters[0].shape))]
+
+    def _around(self, shape: Shape) -> Shape:
+        return (*(1,) * self.axes, *shape, *(1,) * self.behind)
 
 
 SAME, FLAT, KERNEL, OUTPUT_KERNEL = Same(), Flat(), Kernel(), Kernel(in_axes=2)
