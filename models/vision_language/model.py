@@ -17,7 +17,7 @@ from models.decoder.model import Decoder, Positions
 from models.layers.cache import KVCache
 from models.layers.masks import Reach, Visibility, causal_mask
 from models.vision_language.config import VisionLanguageConfig
-from models.vision_language.vision import Connector, VisionTower, nearest_places
+from models.vision_language.vision import Connector, VisionTower
 
 
 class SeenCache(NamedTuple):
@@ -50,8 +50,7 @@ class VisionLanguage(nnx.Module):
     def encode(self, pixels: jax.Array) -> jax.Array:
         """The tokens [B, N, D] of images [B, I, H, W, C], one image after the other."""
         batch, images = pixels.shape[:2]
-        places = None if self.config.pooled else nearest_places(self.config.vision.side)
-        tokens = self.connector(self.vision(pixels.reshape(-1, *pixels.shape[2:]), places))
+        tokens = self.connector(self.vision(pixels.reshape(-1, *pixels.shape[2:])))
         return tokens.reshape(batch, images * tokens.shape[1], -1)
 
     def init_cache(self, batch: int, length: int, *, pixels: jax.Array) -> SeenCache:

@@ -5,7 +5,6 @@ Axis names: N images, H height, W width, C channels, P patches, V width of the t
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from models.layers.blocks import Block
@@ -39,15 +38,15 @@ class VisionTower(nnx.Module):
         self.blocks = nnx.List([Block(shape, rngs=rngs) for _ in range(tower.num_layers)])
         self.norm = shape.norm()
 
-    def __call__(self, pixels: jax.Array, places: np.ndarray | None = None) -> jax.Array:
-        """Normed vectors [N, P, V] of pixels [N, H, W, C], which have the config's size; places [P]
-        are the rows of the table of positions, if not one after the other."""
+    def __call__(self, pixels: jax.Array) -> jax.Array:
+        """Normed vectors [N, P, V] of pixels [N, H, W, C], which have the config's size. Each patch
+        has its own position; transformers' Idefics3 looks it up by the patch's fraction of the
+        image in FP32, which at some odd sizes gives a neighbour's, depending on the machine."""
         size = self.config.image_size
         check_pixels(pixels, (size, size), self.config.num_channels)
         x = self.patches(pixels.astype(self.dtype))
         x = x.reshape(len(x), -1, x.shape[-1])
-        table = self.positions[...].astype(x.dtype)
-        x = x + (table if places is None else table[places])
+        x = x + self.positions[...].astype(x.dtype)
         for block in self.blocks:
             x = block(x)
         return self.norm(x)
@@ -82,13 +81,3 @@ class Connector(nnx.Module):
             mean = jnp.mean(x.astype(jnp.float32), axis=(2, 4)).astype(x.dtype)
             return self.projection(self.norm(mean.reshape(len(x), side * side, -1)))
         return self.projection(x.swapaxes(2, 3).reshape(len(x), side * side, -1))
-
-
-def nearest_places(side: int) -> np.ndarray | None:
-    """Which positions the patches of a whole image have in Idefics3, [side²], which looks for the
-    cell of each patch's fraction of the image in FP32; None if that is the patch's own."""
-    cells = np.arange(1 / side, 1.0, 1 / side).astype(np.float32)
-    fractions = np.arange(side, dtype=np.float32) * (np.float32(1) / np.float32(side))
-    nearest = np.searchsorted(cells, np.minimum(fractions, np.float32(1 - 1e-6)), side="right")
-    places = (nearest[:, None] * side + nearest).reshape(-1)
-    return None if np.array_equal(places, np.arange(side * side)) else places

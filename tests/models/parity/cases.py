@@ -239,10 +239,9 @@ SMOLVLM = {
     "vision_config": SIGLIP,
     "image_token_id": 90,
 }
-# Of so many patches in a row, some have the positions of others.
 IDEFICS3 = SMOLVLM | {
     "text_config": DECODER | {"max_position_embeddings": 96},
-    "vision_config": SIGLIP | {"image_size": 100},
+    "vision_config": SIGLIP | {"image_size": 80},
     "scale_factor": 5,
 }
 VISION_LANGUAGE = (
