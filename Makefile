@@ -22,12 +22,12 @@ serve: $(STAMP)
 	JAX_PLATFORMS=neuron $(BIN)/python -m launch.serve --checkpoint_dir=runs/main
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 # The models against transformers: needs torch, which nothing else here does.
 parity: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[dev,parity]"
-	$(BIN)/python -m pytest -q -n 2 tests/models/parity
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/models/parity
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -51,8 +51,6 @@ TOKENS = np.random.default_rng(0).integers(0, 32, (STEPS, ROWS, LENGTH + 1)).ast
 
 AR, AG, RS = "all-reduce", "all-gather", "reduce-scatter"
 A2A, CP = "all-to-all", "collective-permute"
-# Compiling takes most of the time, and half of it are these emitters.
-FAST_COMPILE = QUICK_COMPILE | {"xla_cpu_use_fusion_emitters": False}
 
 KINDS = (AR, AG, RS, A2A, CP, "collective-broadcast")
 
@@ -185,7 +183,7 @@ def make(config: DecoderConfig, parallelism: Parallelism, devices: list[jax.Devi
 
 def compiled(training: Training) -> Any:
     lowered = training.step.lower(training.state, training.batch)
-    return lowered.compile(compiler_options=FAST_COMPILE)
+    return lowered.compile(compiler_options=QUICK_COMPILE)
 
 
 def curve(training: Training, first: TrainState, step: Any = None) -> np.ndarray:

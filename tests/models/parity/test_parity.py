@@ -1,7 +1,6 @@
 """Every supported architecture against transformers, with tiny random checkpoints, in FP32."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,11 +32,6 @@ from tests.models.parity.reference import (
 )
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
-# The programs run once, for milliseconds: half of the time would go into optimising them.
-QUICK_COMPILE = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-}
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
@@ -87,7 +81,7 @@ def run(
 ) -> tuple[Mapping[str, jax.Array], Parameters]:
     """The head's outputs, and the gradients of its loss."""
 
-    @partial(jax.jit, compiler_options=QUICK_COMPILE)
+    @jax.jit
     def both(parameters: Parameters, inputs: Mapping[str, jax.Array]):
         def head(parameters: Parameters):
             outputs = ours.HEADS[task](merge(graph, parameters), **inputs)
