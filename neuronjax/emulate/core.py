@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 from neuronjax.emulate.checks import NO_CHECKS, Checks
 from neuronjax.emulate.code import Builder, Code, Step
 from neuronjax.emulate.dataflow import DataflowRunner
-from neuronjax.emulate.element_types import PLAIN, Rounding
+from neuronjax.emulate.element_types import PLAIN, RandomBits, Rounding
 from neuronjax.emulate.fabric import Fabric, Running
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.hooks import Hooks, hooks_of
@@ -135,7 +136,8 @@ class Emulation:
     def _core(self, rank: int, arguments: Arguments) -> Core:
         memories = Memories(self.program)
         memories.load(arguments)
-        state = CoreState(rank, rounding=self._rounding)
+        rounding = self._rounding
+        state = CoreState(rank, rounding=rounding, rounding_bits=RandomBits(rounding.seed))
         has_races = isinstance(self.order, DataflowOrder)
         hooks = hooks_of(self.program, rank, self._checks, has_races=has_races)
         builder = Builder(self.program, memories, state, self._host, hooks.watcher)
@@ -198,20 +200,23 @@ class Emulation:
         choice = Late(chance) if self.order.adversarial else Favourites(chance)
         return DataflowRunner(fabric, core.rank, choice, core.hooks).running(core.code, core.values)
 
-    def reload(self, arguments: Sequence[Arguments]) -> None:
+    def reload(self, arguments: Sequence[Arguments], rounding_seed: int = 0) -> None:
         """Prepares another run with new arguments, which is cheaper than a new `Emulation`.
+
+        Stochastic rounding draws the bits of `rounding_seed`.
 
         Raises:
           ArgumentMismatchError: arguments are missing or have the wrong shape or dtype.
         """
         self._check_ranks(arguments)
+        self._rounding = dataclasses.replace(self._rounding, seed=rounding_seed)
         self._arguments, self.executed = arguments, 0
         if self._checks != NO_CHECKS:
             self._cores = None
         for core in self._cores or ():
             core.memories.clear()
             core.memories.load(arguments[core.rank])
-            core.state.reset()
+            core.state.reset(rounding_seed)
             core.values[:] = [0] * len(core.values)
 
     def results(self) -> list[Results]:

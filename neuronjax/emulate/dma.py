@@ -57,7 +57,7 @@ class _Rows:
         self._watcher = unit.watcher
         self._path = unit.place.path
         self._decode = decoder(access.element_type)
-        self._encode = encoder(access.element_type, unit.core.rounding, unit.core.rounded)
+        self._encode = encoder(access.element_type, unit.core.rounding, unit.core.rounding_bits)
         self.count = access.dims[0].size
         self.size = access.free_elements // self.count
 

@@ -83,7 +83,7 @@ def _rounded_tfloat32(view: Array) -> Array:
     return nearest(NUMPY, view, TFLOAT32)
 
 
-def encoder(dtype: ElementType, rounding: Rounding, counter: Counter) -> Encode:
+def encoder(dtype: ElementType, rounding: Rounding, random: RandomBits) -> Encode:
     """The function that writes float32 values or integers as elements of the type."""
     if isinstance(dtype, Integer):
         return _write_integers
@@ -91,19 +91,25 @@ def encoder(dtype: ElementType, rounding: Rounding, counter: Counter) -> Encode:
         return _write
     if rounding.is_plain and dtype.dtype is not None:
         return _write
-    return _rounding_encoder(dtype, rounding, counter)
+    return _rounding_encoder(dtype, rounding, random)
 
 
-class Counter:
-    """Numbers the random bits that stochastic rounding has used."""
+class RandomBits:
+    """The random bits of stochastic rounding, 32 per value; `seed` names the sequence."""
 
-    def __init__(self) -> None:
-        self.value = 0
+    def __init__(self, seed: int = 0) -> None:
+        self.restart(seed)
+
+    def restart(self, seed: int) -> None:
+        """Begins the sequence of a seed."""
+        self._seed = np.array([seed], np.uint32)
+        self._taken = 0
 
     def take(self, count: int) -> Array:
-        """The next `count` numbers, modulo 2**32."""
-        first, self.value = self.value, self.value + count
-        return (first + np.arange(count, dtype=np.uint64)).astype(np.uint32)
+        """The bits of the next `count` values."""
+        first, self._taken = self._taken, self._taken + count
+        numbers = (first + np.arange(count, dtype=np.uint64)).astype(np.uint32)
+        return random_bits(NUMPY, numbers, self._seed)
 
 
 def _write(view: Array, values: Array) -> None:
@@ -114,23 +120,22 @@ def _write_integers(view: Array, values: Array) -> None:
     view[...] = values if values.dtype.kind in "iub" else saturated(values, view.dtype)
 
 
-def _rounding_encoder(form: Format, rounding: Rounding, counter: Counter) -> Encode:
+def _rounding_encoder(form: Format, rounding: Rounding, random: RandomBits) -> Encode:
     def write(view: Array, values: Array) -> None:
         values = np.ascontiguousarray(values, np.float32)
-        view[...] = _rounded(values.reshape(-1), form, rounding, counter).reshape(values.shape)
+        view[...] = _rounded(values.reshape(-1), form, rounding, random).reshape(values.shape)
 
     return write
 
 
-def _rounded(values: Array, form: Format, rounding: Rounding, counter: Counter) -> Array:
+def _rounded(values: Array, form: Format, rounding: Rounding, random: RandomBits) -> Array:
     if rounding.mode == "nearest":
         return nearest(
             NUMPY, values, form,
             overflow=rounding.overflow, flush_subnormals=rounding.flush_subnormals,
         )  # fmt: skip
-    bits = random_bits(NUMPY, counter.take(values.size), np.array([rounding.seed], np.uint32))
     return stochastic(
-        NUMPY, values, bits, form,
+        NUMPY, values, random.take(values.size), form,
         overflow=rounding.overflow, flush_subnormals=rounding.flush_subnormals,
     )  # fmt: skip
 

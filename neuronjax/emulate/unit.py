@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from neuronjax.emulate.element_types import PLAIN, Counter, Rounding, decoder, encoder, numpy_dtype
+from neuronjax.emulate.element_types import (
+    PLAIN,
+    RandomBits,
+    Rounding,
+    decoder,
+    encoder,
+    numpy_dtype,
+)
 from neuronjax.emulate.frame import Frame, Values
 from neuronjax.emulate.memory import Locations
 from neuronjax.emulate.window import Watcher, Window
@@ -55,12 +62,12 @@ class CoreState:
     accumulators: dict[Engine, Array] = field(default_factory=_accumulators)
     random: dict[Engine, Array] = field(default_factory=_random_state)
     rounding: Rounding = PLAIN
-    #: Counts the values that were rounded stochastically.
-    rounded: Counter = field(default_factory=Counter)
+    #: Of stochastic rounding.
+    rounding_bits: RandomBits = field(default_factory=RandomBits)
 
-    def reset(self) -> None:
-        """Restores the initial state, in place."""
-        self.rounded.value = 0
+    def reset(self, rounding_seed: int) -> None:
+        """Restores the initial state, in place; stochastic rounding begins with a seed."""
+        self.rounding_bits.restart(rounding_seed)
         for accumulator in self.accumulators.values():
             accumulator[...] = 0
         for engine, state in _random_state().items():
@@ -127,7 +134,7 @@ class Unit:
         element = np.empty((1, 1), self.dtype(access))
         is_float = isinstance(value.value, float)
         number = np.full((1, 1), value.value, np.float32 if is_float else None)
-        encoder(access.element_type, PLAIN, Counter())(element, number)
+        encoder(access.element_type, PLAIN, RandomBits())(element, number)
         return element
 
     def integers(self, operand: Scalar, dtype: np.dtype) -> Read:
@@ -141,7 +148,7 @@ class Unit:
     def output(self, access: Access) -> Write:
         """Writes all elements: float32 numbers are rounded, integers wrap."""
         window, watcher = self.window(access), self.watcher
-        encode = encoder(access.element_type, self.core.rounding, self.core.rounded)
+        encode = encoder(access.element_type, self.core.rounding, self.core.rounding_bits)
         view, shape = window.view, window.shape
         if watcher is None:
             return lambda values, result: encode(view(values), result.reshape(shape))
@@ -181,7 +188,7 @@ class Part:
         self._watcher = unit.watcher
         element_type = window.access.element_type
         self._decode = decoder(element_type)
-        self._encode = encoder(element_type, unit.core.rounding, unit.core.rounded)
+        self._encode = encoder(element_type, unit.core.rounding, unit.core.rounding_bits)
 
     def bits(self, values: Values, where: Array | None = None) -> Array:
         """All elements, unconverted, [partitions, free elements]; only masked ones are needed."""

@@ -148,7 +148,7 @@ class _Reader:
             if operation.name in _CALLS:
                 called = self.functions[attribute_value(operation.attributes["callee"])]
                 if CONVERSION in called.owner.attributes:
-                    op = self.operation(operation, operands, known)
+                    op = self.operation(operation, operands[:1], known)
                     op.name, op.attributes, op.mlir = "convert", {}, None
                     known.update(zip(operation.results, op.results, strict=True))
                     into.append(op)

@@ -556,7 +556,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "FP32 is cast to narrower floats stochastically",
         "NEURON_RT_STOCHASTIC_ROUNDING_EN, NEURON_RT_STOCHASTIC_ROUNDING_SEED",
         "Neuron docs, rounding modes",
-        lambda policy: policy.stochastic_rounding and policy.core_version >= 2,
+        lambda policy: policy.rounds_stochastically,
         rounding_sites.make_stochastic,
     ),
 )

@@ -56,6 +56,11 @@ class Policy:
     fail_on_nan: bool = False
     fail_on_out_of_bounds: bool = False
 
+    @property
+    def rounds_stochastically(self) -> bool:
+        """Whether FP32 is cast to narrower floats stochastically, which NeuronCore-v2 began."""
+        return self.numerics == "chip" and self.stochastic_rounding and self.core_version >= 2
+
     def digest(self) -> str:
         """A short text that differs between policies, the same in every process."""
         fields = {

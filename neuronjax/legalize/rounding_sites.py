@@ -10,6 +10,9 @@ the program: ``main`` takes the number of the run, and functions and loops deriv
 The bits of an op are a hash of the seed, the state, the number of the op and the number of the
 element. They do not depend on the core, so that replicas with equal values stay equal, as they do
 on devices whose generators have the same seed.
+
+Engines round whatever they write, stochastically while that is their mode. Conversions between
+types that they have are therefore functions, which only XLA looks into.
 """
 
 from __future__ import annotations
@@ -62,6 +65,8 @@ _FOLDED = (formats.FLOAT16,)
 """Formats whose conversion back to FP32 XLA:CPU's code generator folds with the rounding before it
 (it allows contraction), so that the rounding would be lost. They are functions of their own, which
 engines read as the conversions that they are."""
+_ON_ENGINES = frozenset({"bf16", "f16", "f8E4M3", "f8E5M2"})
+"""Element types that engines round to when they write, in whatever mode is set."""
 
 
 def cast(value: Any, form: Format) -> Any:
@@ -137,9 +142,9 @@ def finish(module: ir.Module, policy: Policy) -> bool:
     roundings = _roundings(module)
     to_nearest = [op for op in roundings if not _is_stochastic(op)]
     has_state = len(to_nearest) < len(roundings)
-    if has_state:
-        _Threading(module, policy.seed).run()
     apart = _Conversions(module)
+    if has_state:
+        _Threading(module, policy.seed, apart).run()
     for op in to_nearest:
         if _CAST in op.attributes or _FLUSH in op.attributes:
             _write(op, None)
@@ -160,44 +165,51 @@ def _write(op: Any, seed: Any | None) -> None:
     assert form is not None
     flush = _FLUSH in op.attributes
     with at(op):
-        value = Tensor(op.operands[0])
-        if seed is None:
-            rounded = nearest(LANES, value, form, flush_subnormals=flush)
-        else:
-            numbers = Tensor(counter(value.value))
-            random = random_bits(LANES, numbers, Tensor(broadcast(seed, value.value)))
-            rounded = stochastic(LANES, value, random, form, flush_subnormals=flush)
+        rounded = _rounded(Tensor(op.operands[0]), form, seed, flush_subnormals=flush)
         new = convert(rounded.value, element_type(op.results[0]))
     op.results[0].replace_all_uses_with(new)
     op.erase()
 
 
+def _rounded(
+    value: Tensor, form: Format, seed: Any | None, *, flush_subnormals: bool = False
+) -> Tensor:
+    if seed is None:
+        return nearest(LANES, value, form, flush_subnormals=flush_subnormals)
+    numbers = Tensor(counter(value.value))
+    random = random_bits(LANES, numbers, Tensor(broadcast(seed, value.value)))
+    return stochastic(LANES, value, random, form, flush_subnormals=flush_subnormals)
+
+
 class _Conversions:
-    """Functions that convert by bit operations, one per type."""
+    """Functions that convert by bit operations, one per type and mode."""
 
     def __init__(self, module: ir.Module) -> None:
         self._module = module
         self._functions: dict[str, Any] = {}
 
-    def replace(self, op: Any) -> None:
-        """Replaces a conversion by a call."""
+    def replace(self, op: Any, seed: Any | None = None) -> None:
+        """Replaces a conversion by a call; `seed` is a ui32 scalar for a stochastic one."""
         result = op.results[0].type
-        key = f"{op.operands[0].type} to {result}"
+        mode = "to" if seed is None else "stochastically to"
+        key = f"{op.operands[0].type} {mode} {result}"
+        operands = [op.operands[0], *([] if seed is None else [seed])]
         if key not in self._functions:
-            self._functions[key] = self._write(op)
+            self._functions[key] = self._write(op, [operand.type for operand in operands])
         name = ir.FlatSymbolRefAttr.get(ir.StringAttr(self._functions[key].name).value)
         with at(op):
-            call = func.CallOp([result], name, [op.operands[0]])
+            call = func.CallOp([result], name, operands)
         _replace(op, call.operation)
 
-    def _write(self, op: Any) -> Any:
+    def _write(self, op: Any, operands: list[ir.Type]) -> Any:
         form, result = _target(op), op.results[0].type
         assert form is not None
         name = f"neuronjax_to_{form.name}_{len(self._functions)}"
         with ir.InsertionPoint(self._module.body), ir.Location.unknown():
-            function = func.FuncOp(name, ([op.operands[0].type], [result]), visibility="private")
+            function = func.FuncOp(name, (operands, [result]), visibility="private")
             with ir.InsertionPoint(function.add_entry_block()):
-                rounded = nearest(LANES, Tensor(function.arguments[0]), form)
+                value, *seeds = function.arguments
+                rounded = _rounded(Tensor(value), form, seeds[0] if seeds else None)
                 func.ReturnOp([convert(rounded.value, element_type(result))])
         function.attributes[CONVERSION] = ir.UnitAttr.get()
         return function
@@ -206,8 +218,9 @@ class _Conversions:
 class _Threading:
     """Passes the rounding state through the functions and loops of a module."""
 
-    def __init__(self, module: ir.Module, seed: int) -> None:
+    def __init__(self, module: ir.Module, seed: int, apart: _Conversions) -> None:
         self._seed = seed
+        self._apart = apart
         self._numbers: Iterator[int] = itertools.count(1)
         self._functions = {
             op.name.value: op for op in module.body.operations if op.operation.name == "func.func"
@@ -236,7 +249,7 @@ class _Threading:
     def _run_block(self, block: Any, state: Any) -> None:
         for op in [inner.operation for inner in block.operations]:
             if _is_stochastic(op):
-                _write(op, self._seed_of(op, state))
+                self._round(op, self._seed_of(op, state))
             elif op.name == "func.call":
                 self._run_call(op, state)
             elif op.name == "stablehlo.while":
@@ -245,6 +258,13 @@ class _Threading:
                 for region in op.regions:
                     for inner in region.blocks:
                         self._run_block(inner, state)
+
+    def _round(self, op: Any, seed: Any) -> None:
+        marked = _CAST in op.attributes or _FLUSH in op.attributes
+        if marked or element_type(op.results[0]) not in _ON_ENGINES:
+            _write(op, seed)
+        else:
+            self._apart.replace(op, seed)
 
     def _number(self, state: Any) -> Any:
         number = next(self._numbers) * _SITE_STRIDE % (1 << 32)

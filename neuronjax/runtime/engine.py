@@ -6,8 +6,9 @@ cores of the program, and puts the results back; it ends before ``execute`` retu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -24,18 +25,21 @@ from neuronjax.emulate.core import (
     ProgramOrder,
     Results,
 )
+from neuronjax.emulate.element_types import Rounding
 from neuronjax.emulate.record import record
 from neuronjax.engine_compiler import lower_program
 from neuronjax.errors import ConfigurationError, SerializationError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
+from neuronjax.legalize.policy import policy_of
 from neuronjax.lower.memory.account import account
 from neuronjax.lower.values.storage import restored, stored
 from neuronjax.options import Options
 from neuronjax.program.control import Host
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program, Target
+from neuronjax.rounding import NUMPY, Mode, random_bits
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ class EngineExecutable(HostExecutable):
         order, host = self._runs.order, self._host
         emulation = Emulation(
             self.program, given, order=order, host=host, checks=NO_CHECKS,
+            rounding=self._runs.rounding,
             observe=lambda executed: disturb(emulation, executed),
         )  # fmt: skip
         emulation.run()
@@ -212,10 +217,12 @@ Run = Callable[[list[dict[str, np.ndarray]]], list[Results]]
 class Runs:
     """Runs programs as configured by the options, which may ask to record the runs."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, rounding: Rounding) -> None:
+        self.rounding = rounding
         self.order = ORDERS[options.engine_order](options.engine_seed)
         self._folder = Path(options.record_to) if options.record_to else None
         self._checks = Checks() if options.engine_order != "program" else NO_CHECKS
+        self._first_run = options.first_run
         self._count = 0
 
     def of(self, program: Program, host: HostWork) -> Run:
@@ -226,14 +233,21 @@ class Runs:
           RaceError, DeadlockError, UninitialisedError, OutOfBoundsError: detected by the emulator.
         """
         if self._folder is None:
-            return _Repeated(program, self.order, self._checks, host)
-        return partial(self._recorded, self._folder, program, host)
+            return _Repeated(program, self.order, self._checks, host, self.rounding, self.seeds())
+        return partial(self._recorded, self._folder, program, host, self.seeds())
+
+    def seeds(self) -> Iterator[int]:
+        """For each run of a program, the seed with which it rounds stochastically."""
+        seed = np.array([self.rounding.seed], np.uint32)
+        for number in itertools.count(self._first_run):
+            yield int(random_bits(NUMPY, np.array([number % (1 << 32)], np.uint32), seed)[0])
 
     def _recorded(
         self,
         folder: Path,
         program: Program,
         host: HostWork,
+        seeds: Iterator[int],
         arguments: list[dict[str, np.ndarray]],
     ) -> list[Results]:
         self._count += 1
@@ -246,7 +260,10 @@ class Runs:
                 f"NEURONJAX_RECORD_TO={str(folder)!r} cannot be written to: {error.strerror}. "
                 "Name a folder of yours, or unset it."
             ) from None
-        return record(path, program, arguments, order=self.order, host=host, checks=self._checks)
+        return record(
+            path, program, arguments, order=self.order, host=host, checks=self._checks,
+            rounding=replace(self.rounding, seed=next(seeds)),
+        )  # fmt: skip
 
 
 @dataclass
@@ -257,16 +274,21 @@ class _Repeated:
     order: Order
     checks: Checks
     host: HostWork
+    rounding: Rounding
+    #: Of each run's stochastic rounding.
+    seeds: Iterator[int]
     _ready: Emulation | None = None
 
     def __call__(self, arguments: list[dict[str, np.ndarray]]) -> list[Results]:
+        seed = next(self.seeds)
         if self._ready is None:
             emulation = Emulation(
-                self.program, arguments, order=self.order, checks=self.checks, host=self.host
-            )
+                self.program, arguments, order=self.order, checks=self.checks, host=self.host,
+                rounding=replace(self.rounding, seed=seed),
+            )  # fmt: skip
         else:
             emulation, self._ready = self._ready, None
-            emulation.reload(arguments)
+            emulation.reload(arguments, rounding_seed=seed)
         emulation.run()
         results = emulation.results()
         if sum(buffer.extent for buffer in self.program.buffers) <= KEPT_BYTES:
@@ -286,7 +308,9 @@ class EngineClient(HostClient):
                 "NEURONJAX_TARGET, or the executor host."
             )
         self._target = target
-        self._runs = Runs(options)
+        policy = policy_of(options, target.chip_spec)
+        mode: Mode = "stochastic" if policy.rounds_stochastically else "nearest"
+        self._runs = Runs(options, Rounding(mode=mode, seed=policy.seed))
         self._verify_passes = options.verify_passes
 
     def compile(

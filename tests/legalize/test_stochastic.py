@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from tests.legalize.chip import client, execute, lowered, run_text
 from tests.runtime.conftest import compile_options
 
 SIZE = 4096
+EXECUTORS = ("host", "engine")
 FRACTIONS = (0.25, 0.5, 0.8)
 ULP = 2.0**-7
 """Of bf16 between 1 and 2."""
@@ -25,12 +27,14 @@ def runs(
     count: int = 1,
     seed: int = 0,
     first: int = 0,
+    executor: str = "host",
 ) -> list[np.ndarray]:
     """The first results of a program's first runs."""
     machine = client(
         NEURON_RT_STOCHASTIC_ROUNDING_EN="1",
         NEURON_RT_STOCHASTIC_ROUNDING_SEED=str(seed),
         NEURONJAX_FIRST_RUN=str(first),
+        NEURONJAX_EXECUTOR=executor,
     )
     program = machine.compile(lowered(function, *arguments), compile_options())
     return [np.asarray(execute(machine, program, *arguments)[0], np.float64) for _ in range(count)]
@@ -52,17 +56,20 @@ def assert_mean(value: np.ndarray, fraction: float) -> None:
     assert abs((value == 1 + ULP).mean() - fraction) < 5 * deviation
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("fraction", FRACTIONS)
-def test_unbiased(fraction: float) -> None:
-    assert_mean(runs(cast, between(fraction))[0], fraction)
+def test_unbiased(fraction: float, executor: str) -> None:
+    assert_mean(runs(cast, between(fraction), executor=executor)[0], fraction)
 
 
-def test_same_seed_same_values_and_runs_differ() -> None:
-    first, second = runs(cast, between(0.5), count=2, seed=3)
-    again, _ = runs(cast, between(0.5), count=2, seed=3)
-    other, _ = runs(cast, between(0.5), count=2, seed=4)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_same_seed_same_values_and_runs_differ(executor: str) -> None:
+    draw = partial(runs, cast, between(0.5), executor=executor)
+    first, second = draw(count=2, seed=3)
+    again, _ = draw(count=2, seed=3)
+    other, _ = draw(count=2, seed=4)
     np.testing.assert_array_equal(first, again)
-    (resumed,) = runs(cast, between(0.5), seed=3, first=1)
+    (resumed,) = draw(seed=3, first=1)
     np.testing.assert_array_equal(second, resumed)
     for different in (second, other):
         assert_mean(different, 0.5)
@@ -109,9 +116,10 @@ PLACES = {
 }
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("place", PLACES)
-def test_every_rounding_has_numbers_of_its_own(place: str) -> None:
-    rows = runs(PLACES[place], between(0.5))[0]
+def test_every_rounding_has_numbers_of_its_own(place: str, executor: str) -> None:
+    rows = runs(PLACES[place], between(0.5), executor=executor)[0]
     for row in rows:
         assert_mean(row, 0.5)
     correlations = np.corrcoef(rows)[np.triu_indices(len(rows), 1)]

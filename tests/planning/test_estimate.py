@@ -77,6 +77,22 @@ def test_memory_by_kind(found: Estimate) -> None:
     assert found.headroom_bytes == 24 * GIB - sum(found.memory.values())
 
 
+def test_stochastic_rounding_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines round what they write in either mode. The programs differ in the runs' number."""
+
+    def normalised(x: jax.Array, weight: jax.Array) -> jax.Array:
+        wide = x.astype(jnp.float32)
+        narrow = (wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True))).astype(x.dtype)
+        return jnp.tanh(narrow @ weight)
+
+    arguments = bf16(512, 4096), bf16(4096, 1024)
+    monkeypatch.setenv("NEURONJAX_NUMERICS", "chip")
+    to_nearest = neuronjax.estimate(normalised, *arguments, target="trn1.2xlarge")
+    monkeypatch.setenv("NEURON_RT_STOCHASTIC_ROUNDING_EN", "1")
+    stochastic = neuronjax.estimate(normalised, *arguments, target="trn1.2xlarge")
+    assert stochastic.step_ns == pytest.approx(to_nearest.step_ns, rel=0.01)
+
+
 def test_rates_and_prices(found: Estimate) -> None:
     assert found.tokens_per_second == pytest.approx(512 / found.step_seconds)
     assert found.usd_per_step == pytest.approx(36 / 3600 * found.step_seconds)
