@@ -315,6 +315,8 @@ def _denoise(model: Model, config: Any, size: Size) -> Step:
     if config.time_ids is not None:
         pooled = config.time_ids.input_dim - _IDS * config.time_ids.dim
         inputs |= {"pooled": floats(pooled), "ids": floats(_IDS)}
+    if config.guidance_dim is not None:
+        inputs["guidance"] = floats()
     return Step(_call_with_names, (inputs,))
 
 

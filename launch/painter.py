@@ -1,9 +1,10 @@
-"""Text to image: a diffusion pipeline, and the tokenizers of its prompts."""
+"""A diffusion pipeline, and the tokenizers of its prompts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 
@@ -13,23 +14,26 @@ from launch.loading import load_with_progress
 from launch.picture import Picture
 from launch.program import say
 from models.diffusion import pipeline as diffusion
+from models.diffusion.kinds import IMAGE_TO_IMAGE, INPAINTING, kind_of
+from models.diffusion.parts import Pipeline, load
+from models.diffusion.sources import Source, make_source
 
 
 @dataclass(frozen=True)
 class Painter:
     """A pipeline that is ready to run."""
 
-    pipeline: diffusion.Pipeline
+    pipeline: Pipeline
     tokenizers: Sequence[ClipText]
 
     @classmethod
     def open(cls, directory: Path, mesh: Mesh, dtype: str | None = None) -> "Painter":
         """Of a directory of diffusers. Raises DataError or ModelsError for files that cannot be
         used."""
-        kind = diffusion.kind_of(directory)
+        kind = kind_of(directory)
         tokenizers = [open_clip_text(directory / folder) for folder in kind.tokenizers]
         say(f"{kind.name} of {directory} on mesh {dict(mesh.shape)}")
-        pipeline = diffusion.load(directory, mesh, dtype=dtype, load_part=load_with_progress)
+        pipeline = load(directory, mesh, dtype=dtype, load_part=load_with_progress)
         return cls(pipeline, tokenizers)
 
     def paint(
@@ -38,16 +42,41 @@ class Painter:
         """Pixels uint8 [H, W, 3]. Raises InputError for a size that does not suit the model."""
         pipeline, kind = self.pipeline, self.pipeline.kind
         guidance = kind.guidance if picture.guidance is None else picture.guidance
-        made = diffusion.Request(picture.height, picture.width, picture.steps, guidance)
-        noise = diffusion.first_noise(pipeline, made, 1, draws.key(picture.seed))
+        steps = picture.steps or kind.steps
+        made = diffusion.Request(picture.height, picture.width, steps, guidance)
+        key = draws.key(picture.seed)
+        noise = diffusion.first_noise(pipeline, made, 1, key)
+
+        def fresh(i: int) -> jax.Array:
+            return jax.random.normal(jax.random.fold_in(key, i + 1), noise.shape)
+
         positive = self._encoded(picture.prompt)
         negative = (
             diffusion.without_prompt(positive)
             if picture.negative is None and pipeline.zeros_without_prompt
             else self._encoded(picture.negative or "")
         )
-        [pixels] = diffusion.make_images(pipeline, positive, negative, noise, made, on_step=on_step)
+        [pixels] = diffusion.make_images(
+            pipeline,
+            positive,
+            negative,
+            noise,
+            made,
+            source=self._source(picture, fresh(-1)),
+            fresh=fresh,
+            on_step=on_step,
+        )
         return np.round(np.asarray(pixels) * 255).astype(np.uint8)
+
+    def _source(self, picture: Picture, noise: jax.Array) -> Source | None:
+        if picture.image is None:
+            return None
+        mask = None if picture.mask is None else picture.mask[None] / np.float32(255)
+        task = IMAGE_TO_IMAGE if mask is None else INPAINTING
+        strength = self.pipeline.kind.strength[task]
+        strength = strength if picture.strength is None else picture.strength
+        pixels = picture.image[None] / np.float32(127.5) - 1
+        return make_source(self.pipeline, pixels, noise, strength, mask)
 
     def _encoded(self, prompt: str) -> diffusion.Prompt:
         lengths = [encoder.config.text.max_seq_len for encoder in self.pipeline.encoders]

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Picture(NamedTuple):
     """What is to be painted."""
@@ -10,6 +12,9 @@ class Picture(NamedTuple):
     negative: str | None  # what is not wanted
     height: int  # in pixels
     width: int  # in pixels
-    steps: int  # in which noise becomes an image
+    steps: int | None  # in which noise becomes an image; None = as many as the model usually takes
     guidance: float | None  # how far it follows the prompt; None = the model's default
     seed: int
+    image: np.ndarray | None = None  # what it starts from, uint8 [height, width, 3]
+    mask: np.ndarray | None = None  # of the image, uint8 [height, width]: white is painted anew
+    strength: float | None = None  # how much of the image is made anew; None = the model's default

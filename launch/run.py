@@ -33,7 +33,12 @@ _MESH = flags.DEFINE_string(
 _DTYPE = flags.DEFINE_enum(
     "dtype", None, DTYPES, "Of weights and activations; default: that of the checkpoint."
 )
-_STEPS = flags.DEFINE_integer("steps", 50, "Steps in which noise becomes an image.", lower_bound=1)
+_STEPS = flags.DEFINE_integer(
+    "steps", None, "Steps in which noise becomes an image; default: the model's.", lower_bound=1
+)
+_STRENGTH = flags.DEFINE_float(
+    "strength", None, "How much of an image is made anew, up to 1; default: the model's."
+)
 _GUIDANCE = flags.DEFINE_float(
     "guidance", None, "How far an image follows its prompt; default: the model's."
 )
@@ -50,6 +55,7 @@ def main() -> int:
         seed=flags.FLAGS.seed,
         steps=_STEPS.value,
         guidance=_GUIDANCE.value,
+        strength=_STRENGTH.value,
     )
     run_checkpoint(request, _TASK.value)
     return 0

@@ -146,12 +146,18 @@ def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BY
     Raises WeightsError if a file exists already or cannot be written.
     """
     architecture = pretrained.architecture
-    named = {"architectures": [architecture.name], "model_type": architecture.model_type}
-    if architecture.library == "diffusers":
-        named = {"_class_name": architecture.name}
+    fields = {
+        **pretrained.fields.values,
+        "architectures": [architecture.name],
+        "model_type": architecture.model_type,
+        "dtype": pretrained.config.param_dtype,
+    }
+    if architecture.library == "diffusers":  # which takes no other fields than its own
+        fields = {**pretrained.fields.values, "_class_name": architecture.name}
+        fields.pop("dtype", None)
     save_checkpoint(
         directory,
-        {**pretrained.fields.values, **named, "dtype": pretrained.config.param_dtype},
+        fields,
         with_narrow_rows(
             pretrained.architecture.keys(pretrained.config), scale_suffix(pretrained.fields)
         ),

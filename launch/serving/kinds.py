@@ -20,7 +20,7 @@ from launch.serving.model_choice import ModelChoice
 from launch.serving.pooling.site import pooled_model
 from launch.serving.server import language_model
 from launch.tasks.table import made_for
-from models.diffusion import pipeline as diffusion
+from models.diffusion.kinds import TEXT_TO_IMAGE
 from models.sentences.config import is_sentence_directory
 
 Open = Callable[[ModelChoice], AbstractContextManager[Backend]]
@@ -38,7 +38,7 @@ KINDS: Mapping[str, str] = {
     "feature-extraction": "pooling",
     "text-classification": "pooling",
     "automatic-speech-recognition": "transcription",
-    diffusion.TASK: "images",
+    TEXT_TO_IMAGE: "images",
 }
 
 

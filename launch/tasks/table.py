@@ -9,16 +9,16 @@ from launch.tasks import (
     image_places,
     image_text,
     media_understanding,
+    painting,
     sentences,
     series,
     sounds,
     text_generation,
-    text_to_image,
     text_to_text,
     text_understanding,
 )
 from launch.tasks.task import Request, Task
-from models.diffusion import pipeline as diffusion
+from models.diffusion.kinds import IMAGE_TO_IMAGE, INDEX_FILE, INPAINTING, TEXT_TO_IMAGE, kind_of
 from models.pretrained import describe
 from models.sentences.config import is_sentence_directory
 
@@ -34,7 +34,7 @@ TASKS: Mapping[str, Task] = {
         series.TASK,
         sentences.TASK,
         image_text.TASK,
-        text_to_image.TASK,
+        *painting.TASKS,
     )
 }
 
@@ -46,6 +46,12 @@ ALIASES: Mapping[str, str] = {
 
 KINDS: Mapping[str, str] = {"ctc-speech-recognition": "automatic-speech-recognition"}
 """Task of an architecture -> another task, whose name users may give for both."""
+
+ALSO: Mapping[str, tuple[str, ...]] = {
+    TEXT_TO_IMAGE: (IMAGE_TO_IMAGE, INPAINTING),
+    IMAGE_TO_IMAGE: (INPAINTING,),
+}
+"""Task of a pipeline -> others that the same models do."""
 
 
 def run_checkpoint(request: Request, task: str | None) -> None:
@@ -68,8 +74,8 @@ class Made(Protocol):
 
 def made_for(directory: Path) -> Made:
     """What the checkpoint of a directory is."""
-    if (directory / diffusion.INDEX_FILE).is_file():
-        return diffusion.kind_of(directory)
+    if (directory / INDEX_FILE).is_file():
+        return kind_of(directory)
     if is_sentence_directory(directory):
         return sentences.SentenceDirectory()
     return describe(directory).architecture
@@ -88,7 +94,7 @@ def task_for(architecture: Made, requested: str | None, tasks: Mapping[str, Task
             f"{architecture.name} is supported, but the task {name!r} is not; there are "
             f"{', '.join(sorted(tasks)) or 'none'}"
         )
-    if name != architecture.task:
+    if name not in (architecture.task, *ALSO.get(architecture.task, ())):
         raise ModelError(
             f"{architecture.name} is made for {architecture.task}, not for {name}. Leave --task "
             "out, or give a checkpoint with another head."

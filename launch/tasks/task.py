@@ -20,8 +20,9 @@ class Request:
       generation, seed: of tasks that make text; the seed also of images.
       given: what the user says of generation, by the names of generation_config.json; it wins over
         the checkpoint, and that over `generation`.
-      steps: in which noise becomes an image.
+      steps: in which noise becomes an image; None = as many as the model usually takes.
       guidance: how far an image follows its prompt; None = the model's default.
+      strength: how much of an image is made anew, up to 1; None = the model's default.
     """
 
     directory: Path
@@ -30,8 +31,9 @@ class Request:
     dtype: str | None
     generation: Generation
     seed: int
-    steps: int = 50
+    steps: int | None = None
     guidance: float | None = None
+    strength: float | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -48,11 +48,16 @@ class UNetConfig:
     frequency_shift: float = 0.0  # in the embedding of time
     linear_projections: bool = True  # how the file stores the maps around attention
     time_ids: TimeIds | None = None
+    guidance_dim: int | None = None  # width of the guidance's embedding; None = it is not told
     dtype: str = "float32"  # of activations and operands
     param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.guidance_dim is not None and self.guidance_dim < 4:
+            raise ConfigError(
+                f"the guidance's embedding has {self.guidance_dim} places, but 4 are needed"
+            )
         per_level = (self.heads, self.depths, self.down_attention, self.up_attention)
         if any(len(values) != len(self.channels) for values in per_level):
             raise ConfigError(

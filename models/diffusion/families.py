@@ -36,7 +36,6 @@ _UNET_FIXED: Mapping[str, Any] = {
     "resnet_skip_time_act": False,
     "resnet_time_scale_shift": "default",
     "reverse_transformer_layers_per_block": None,
-    "time_cond_proj_dim": None,
     "time_embedding_act_fn": None,
     "time_embedding_dim": None,
     "time_embedding_type": "positional",
@@ -101,6 +100,7 @@ def _unet(fields: Fields) -> UNetConfig:
         frequency_shift=fields.number("freq_shift", 0.0),
         linear_projections=fields.flag("use_linear_projection", False),
         time_ids=_time_ids(fields),
+        guidance_dim=fields.positive("time_cond_proj_dim", None),
         dtype=dtype,
         param_dtype=dtype,
     )

@@ -1,87 +1,25 @@
-"""Text to image: encode the prompt, denoise latents step by step, decode them.
+"""Images of prompts: encode the prompt, denoise latents step by step, decode them.
 
 Axis names: B images, T tokens, H height and W width in pixels, h and w of the latents, C channels.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from models import pretrained
-from models.diffusion.samplers import State, Steps, begin, plan, step
-from models.diffusion.schedule import Schedule, read_schedule
+from models.diffusion.parts import Pipeline
+from models.diffusion.samplers import State, Steps, begin, noisy, plan, step
+from models.diffusion.sources import Source
 from models.diffusion.unet import UNet, check_latents
-from models.errors import ConfigError, InputError
+from models.errors import InputError
 from models.parameters import Parameters, merge
-from models.pretrained import Pretrained
-from models.weights.fields import read_fields
 
-INDEX_FILE = "model_index.json"
-TASK = "text-to-image"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """The differences between the pipelines of diffusers.
-
-    Attributes:
-      name: of diffusers' class.
-      encoders, tokenizers: folders of those of the prompt, in order.
-      penultimate: the denoiser sees the encoders' states before their last block, side by side,
-        and the pooled prompt of the last encoder; otherwise the states after the last norm.
-      guidance: how far predictions go beyond the one without the prompt, by default.
-    """
-
-    name: str
-    encoders: tuple[str, ...]
-    tokenizers: tuple[str, ...]
-    penultimate: bool
-    guidance: float
-    task: str = TASK
-
-
-KINDS: Mapping[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        Kind(
-            "StableDiffusionPipeline",
-            ("text_encoder",),
-            ("tokenizer",),
-            penultimate=False,
-            guidance=7.5,
-        ),
-        Kind(
-            "StableDiffusionXLPipeline",
-            ("text_encoder", "text_encoder_2"),
-            ("tokenizer", "tokenizer_2"),
-            penultimate=True,
-            guidance=5.0,
-        ),
-    )
-}
-
-
-class Pipeline(NamedTuple):
-    """All parts of a diffusion model."""
-
-    kind: Kind
-    encoders: tuple[Pretrained, ...]
-    unet: Pretrained
-    autoencoder: Pretrained
-    schedule: Schedule
-    zeros_without_prompt: bool  # an absent negative prompt is zeros, not the empty text
-
-    @property
-    def image_size(self) -> int:
-        """Height and width that the model was made for, in pixels."""
-        return self.unet.config.sample_size * self.autoencoder.config.reduction
+_SCORE, _NEGATIVE_SCORE = 6.0, 2.5  # how beautiful images are to be, as in diffusers
 
 
 class Prompt(NamedTuple):
@@ -98,65 +36,6 @@ class Request(NamedTuple):
     width: int  # in pixels
     num_steps: int = 50  # PNDM takes one more
     guidance: float = 7.5  # 1 or less: the negative prompt does not matter
-
-
-def kind_of(directory: Path) -> Kind:
-    """The kind of pipeline in the model_index.json of a directory.
-
-    Raises ConfigError if it cannot be read or its pipeline is not supported.
-    """
-    fields = read_fields(directory / INDEX_FILE)
-    name = fields.text("_class_name")
-    if name not in KINDS:
-        raise fields.fail("_class_name", f"supported are {', '.join(KINDS)}")
-    return KINDS[name]
-
-
-class LoadPart(Protocol):
-    """Loads one part; None as dtype is that of the file."""
-
-    def __call__(
-        self, directory: Path, mesh: Mesh | None, *, dtype: str | None = None
-    ) -> Pretrained: ...
-
-
-def _load_part(directory: Path, mesh: Mesh | None, *, dtype: str | None = None) -> Pretrained:
-    return pretrained.load(directory, mesh, dtype=dtype, param_dtype=dtype)
-
-
-def load(
-    directory: Path,
-    mesh: Mesh | None = None,
-    *,
-    dtype: str | None = None,
-    load_part: LoadPart = _load_part,
-) -> Pipeline:
-    """The pipeline of a directory of diffusers, its weights sharded over the mesh.
-
-    `dtype` is that of weights and activations of all parts but the autoencoder, which keeps that
-    of its file. Raises ConfigError, ShardingError or WeightsError; see `models.pretrained.load`.
-    """
-    kind = kind_of(directory)
-    fields = read_fields(directory / INDEX_FILE)
-
-    def part(folder: str, architectures: Sequence[str], dtype: str | None) -> Pretrained:
-        architecture = pretrained.describe(directory / folder).architecture.name
-        if architecture not in architectures:
-            raise ConfigError(
-                f"{directory / folder} holds a {architecture}; it must hold"
-                f" {' or '.join(architectures)}"
-            )
-        return load_part(directory / folder, mesh, dtype=dtype)
-
-    texts = ("CLIPTextModel", "CLIPTextModelWithProjection")
-    return Pipeline(
-        kind,
-        tuple(part(folder, texts, dtype) for folder in kind.encoders),
-        part("unet", ["UNet2DConditionModel"], dtype),
-        part("vae", ["AutoencoderKL"], None),
-        read_schedule(directory / "scheduler"),
-        fields.flag("force_zeros_for_empty_prompt", kind.penultimate),
-    )
 
 
 def encode(pipeline: Pipeline, tokens: Sequence[np.ndarray]) -> Prompt:
@@ -195,7 +74,7 @@ def first_noise(pipeline: Pipeline, request: Request, count: int, key: jax.Array
         pipeline.autoencoder.config.latent_channels,
     )
     noise = jax.random.normal(key, shape, jnp.float32)
-    check_latents(noise, pipeline.unet.config)
+    check_latents(noise, shape[-1], pipeline.unet.config)
     return noise
 
 
@@ -206,40 +85,96 @@ def make_images(
     noise: jax.Array,
     request: Request,
     *,
+    source: Source | None = None,
+    fresh: Callable[[int], jax.Array] | None = None,
     on_step: Callable[[int, int], None] = lambda done, all_steps: None,
 ) -> jax.Array:
     """Images [B, H, W, 3] with pixels from 0 to 1, FP32, from noise [B, h, w, C].
 
-    `on_step` is called after each step with how many are done, and of how many.
+    With a `source`, of its image. `fresh` gives the new noise [B, h, w, C] of a step, which some
+    samplers need. `on_step` is called after each step with how many are done, and of how many.
+    Raises InputError for what the model or the sampler needs and is not there.
 
     The prediction is negative + guidance · (positive - negative): Ho and Salimans, "Classifier-Free
     Diffusion Guidance", 2022.
     """
-    planned = plan(pipeline.schedule, request.num_steps)
-    ids = None
-    if pipeline.unet.config.time_ids is not None:
-        size = (request.height, request.width)
-        ids = jnp.tile(jnp.array([*size, 0, 0, *size], jnp.float32), (len(noise), 1))
+    if pipeline.sees_mask and (source is None or source.mask is None):
+        raise InputError("this denoiser is made for inpainting: it needs an image and a mask")
+    start = 0 if source is None else source.start(request.num_steps)
+    planned = plan(pipeline.schedule, request.num_steps, start)
+    if planned.steps.fresh.any() and fresh is None:
+        raise InputError(f"{pipeline.schedule.sampler} needs new noise for every step")
+    rows = [Steps(*(column[i] for column in planned.steps)) for i in range(len(planned.steps.time))]
+    model = pipeline.unet
+    guidance = None
+    if model.config.guidance_dim is not None:
+        guidance = jnp.full(len(noise), request.guidance - 1, jnp.float32)
+    ids, negative_ids = _ids(pipeline, request, len(noise))
+    told = Told(prompt, ids, guidance)
+    guided = request.guidance > 1 and guidance is None
+    without = Told(negative, negative_ids, guidance) if guided else None
     # Every step finds its state in the same place: one program serves them all.
-    place = _everywhere(pipeline.unet.parameters)
-    state = jax.device_put(_begin(planned, noise), place)
-    count = len(planned.steps.time)
-    for i in range(count):
+    place = _everywhere(model.parameters)
+    noise = jnp.asarray(noise)
+    sample = planned.noise * noise
+    if source is not None and not source.is_new:
+        sample = _noisy(rows[0], source.latents, noise)
+    state = jax.device_put(_begin(sample), place)
+    beside = None if source is None else source.beside
+    for i, row in enumerate(rows):
         made = _denoise(
-            pipeline.unet.graph,
-            pipeline.unet.parameters,
-            Steps(*(column[i] for column in planned.steps)),
-            (prompt, negative, ids),
+            model.graph,
+            model.parameters,
+            row,
+            (told, without, beside),
             state,
             np.float32(request.guidance),
-            request.guidance > 1,
         )
+        if fresh is not None and row.fresh:
+            made = _renewed(made, row.fresh, fresh(i))
+        if source is not None and source.mask is not None and not pipeline.sees_mask:
+            after = rows[i + 1] if i + 1 < len(rows) else _clean(row)
+            made = _kept(made, after, source.mask, source.latents, noise)
         state = jax.block_until_ready(jax.device_put(made, place))
-        on_step(i + 1, count)
+        on_step(i + 1, len(rows))
     return _decode(pipeline.autoencoder.graph, pipeline.autoencoder.parameters, state.sample)
 
 
-_begin = jax.jit(begin)
+def _ids(
+    pipeline: Pipeline, request: Request, count: int
+) -> tuple[jax.Array | None, jax.Array | None]:
+    """What the denoiser is told of the image with the prompt and without it, [B, N] each."""
+    if pipeline.unet.config.time_ids is None:
+        return None, None
+    size = (request.height, request.width)
+    ends = ((_SCORE,), (_NEGATIVE_SCORE,)) if pipeline.wants_score else (size, size)
+    with_prompt, without = (
+        jnp.tile(jnp.array([*size, 0, 0, *end], jnp.float32), (count, 1)) for end in ends
+    )
+    return with_prompt, without
+
+
+_begin, _noisy = jax.jit(begin), jax.jit(noisy)
+
+
+@jax.jit
+def _renewed(state: State, deviation: jax.Array, fresh: jax.Array) -> State:
+    """With new noise in its sample."""
+    return state._replace(sample=state.sample + deviation * fresh)
+
+
+@jax.jit
+def _kept(
+    state: State, after: Steps, mask: jax.Array, latents: jax.Array, noise: jax.Array
+) -> State:
+    """With the latents of the image where the mask is 0, as noisy as before the step `after`."""
+    known = noisy(after, latents, noise)
+    return state._replace(sample=jnp.where(mask > 0, state.sample, known))
+
+
+def _clean(row: Steps) -> Steps:
+    """The row of a step that starts without noise."""
+    return row._replace(signal=np.ones_like(row.signal), noise=np.zeros_like(row.noise))
 
 
 def _everywhere(parameters: Parameters) -> Sharding:
@@ -262,30 +197,39 @@ def _decode(graph: Any, parameters: Any, latents: jax.Array) -> jax.Array:
     return jnp.clip(pixels / 2 + 0.5, 0, 1)
 
 
-@partial(jax.jit, static_argnums=(0, 6))
+class Told(NamedTuple):
+    """The inputs of the denoiser that stay the same in all steps."""
+
+    prompt: Prompt
+    ids: jax.Array | None  # [B, N]
+    guidance: jax.Array | None  # [B]: of models that follow it by themselves, minus one
+
+
+@partial(jax.jit, static_argnums=0)
 def _denoise(
     graph: Any,
     parameters: Any,
     row: Steps,
-    told: tuple[Prompt, Prompt, jax.Array | None],
+    told: tuple[Told, Told | None, jax.Array | None],
     state: State,
     guidance: jax.Array,
-    guided: bool,
 ) -> State:
-    """The state after one step. `told`: prompt, negative prompt, ids of the image's size."""
+    """The state after one step. `told`: with the prompt, without it if that matters, and what the
+    denoiser sees beside latents."""
     unet: UNet = merge(graph, parameters)
-    prompt, negative, ids = told
-    # One run of the denoiser does both prompts.
-    both, both_ids = (prompt, ids)
+    both, without, beside = told
     sample = state.sample * row.scale
-    if guided:
+    if beside is not None:
+        sample = jnp.concatenate([sample, beside], axis=-1)
+    if without is not None:  # one run of the denoiser does both prompts
         sample = jnp.concatenate([sample, sample])
-        both, both_ids = jax.tree.map(
-            lambda no, yes: jnp.concatenate([no, yes]), (negative, ids), (prompt, ids)
-        )
+        both = jax.tree.map(lambda no, yes: jnp.concatenate([no, yes]), without, both)
     time = jnp.full(len(sample), row.time)
-    output = unet(sample, time, both.context, pooled=both.pooled, ids=both_ids)
-    if guided:
+    prompt = both.prompt
+    output = unet(
+        sample, time, prompt.context, pooled=prompt.pooled, ids=both.ids, guidance=both.guidance
+    )
+    if without is not None:
         plain, prompted = jnp.split(output, 2)
         output = plain + guidance * (prompted - plain)
     return step(state, row, output)

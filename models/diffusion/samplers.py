@@ -1,4 +1,5 @@
-"""From noise to latents: DDIM, PNDM, Euler and DPM-Solver++ 2M.
+"""From noise to latents: DDIM, PNDM, Euler, DPM-Solver++ 2M, and with new noise at every step
+ancestral Euler and LCM.
 
 All of them are linear multistep methods: what a step does to the sample, to the denoiser's output
 and to what earlier steps remember are numbers that depend on the schedule alone. So a sampler is a
@@ -31,6 +32,9 @@ class Steps(NamedTuple):
     move: np.ndarray  # [N] … + move · the weighted predictions
     remember: np.ndarray  # [N] bool: later steps may look at this prediction
     restart: np.ndarray  # [N] bool: the step starts from the first sample again
+    signal: np.ndarray  # [N] the sample before the step = signal · clean latents …
+    noise: np.ndarray  # [N] … + noise · noise
+    fresh: np.ndarray  # [N] standard deviation of new noise, added after the step
 
 
 class Plan(NamedTuple):
@@ -48,9 +52,10 @@ class State(NamedTuple):
     predictions: jax.Array  # [MEMORY, *sample], the latest first
 
 
-def begin(plan: Plan, noise: jax.Array) -> State:
-    """The state before the first step, from noise of standard deviation 1."""
-    sample = noise.astype(jnp.float32) * plan.noise
+def begin(sample: jax.Array) -> State:
+    """The state before the first step, from noise of the plan's standard deviation, or from what
+    `noisy` makes."""
+    sample = sample.astype(jnp.float32)
     return State(sample, sample, jnp.zeros((MEMORY, *sample.shape), jnp.float32))
 
 
@@ -65,17 +70,26 @@ def step(state: State, row: Steps, output: jax.Array) -> State:
     return State(row.keep * sample + row.move * mixed, state.first, predictions)
 
 
-def plan(schedule: Schedule, num_steps: int) -> Plan:
-    """The table of a sampler for that number of denoising steps.
+def noisy(row: Steps, latents: jax.Array, noise: jax.Array) -> jax.Array:
+    """The sample before the step of `row` that has these clean latents and this noise."""
+    return row.signal * latents + row.noise * noise
 
-    PNDM takes one more. Raises InputError if there are more steps than times.
+
+def plan(schedule: Schedule, num_steps: int, start: int = 0) -> Plan:
+    """The table of a sampler for that number of denoising steps, without the first `start`.
+
+    PNDM takes one more. Raises InputError if there are more steps than times, or none is left.
     """
-    if not 1 <= num_steps <= schedule.num_times:
+    if not 1 <= num_steps <= schedule.longest:
         raise InputError(
-            f"{num_steps} steps are asked for, but the schedule has {schedule.num_times} times: "
+            f"{num_steps} steps are asked for, but the schedule has {schedule.longest} times: "
             "choose a number from 1 to that"
         )
-    steps, noise = SAMPLERS[schedule.sampler](schedule, num_steps)
+    if start >= num_steps:
+        raise InputError(
+            f"of {num_steps} steps none is left to do: choose more steps, or a higher strength"
+        )
+    steps, noise = SAMPLERS[schedule.sampler](schedule, num_steps, start)
     return Plan(Steps(*(_as_array(column) for column in steps)), float(noise))
 
 
@@ -142,17 +156,24 @@ def _single(count: int) -> dict[str, np.ndarray]:
         "weights": weights,
         "remember": np.zeros(count, bool),
         "restart": np.zeros(count, bool),
+        "fresh": np.zeros(count),
     }
 
 
-def _ddim(schedule: Schedule, num_steps: int) -> tuple[Steps, float]:
+def _ddim(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, float]:
     """Song et al., "Denoising Diffusion Implicit Models", 2021, without added noise."""
-    times = np.round(_times(schedule, num_steps)).astype(int)
+    times = np.round(_times(schedule, num_steps)).astype(int)[start:]
     after = times - schedule.num_times // num_steps
     levels = Levels.of(_squared_at(schedule, times), _squared_at(schedule, after))
     from_output, from_sample = levels.towards_noise(schedule.prediction)
     keep, move = levels.keep_and_move()
-    columns = _single(len(times)) | {"time": times, "keep": keep, "move": move}
+    columns = _single(len(times)) | {
+        "time": times,
+        "keep": keep,
+        "move": move,
+        "signal": levels.alpha,
+        "noise": levels.sigma,
+    }
     return Steps(from_output=from_output, from_sample=from_sample, **columns), 1.0
 
 
@@ -165,11 +186,11 @@ _ADAMS_BASHFORTH = (
 )
 
 
-def _pndm(schedule: Schedule, num_steps: int) -> tuple[Steps, float]:
+def _pndm(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, float]:
     """Liu et al., "Pseudo Numerical Methods for Diffusion Models on Manifolds", 2022, with linear
     multisteps alone. The first step is taken twice: again with the mean of both predictions."""
     single = np.round(_times(schedule, num_steps)).astype(int)
-    times = np.concatenate([single[:1], single[1:2], single[1:]])
+    times = np.concatenate([single[:1], single[1:2], single[1:]])[start:]
     stride = schedule.num_times // num_steps
     begins, ends = times.copy(), times - stride
     count, again = len(times), np.arange(len(times)) == 1
@@ -178,6 +199,7 @@ def _pndm(schedule: Schedule, num_steps: int) -> tuple[Steps, float]:
     # The outputs are mixed before they become predictions, so that is part of keep and move.
     from_output, from_sample = levels.towards_noise(schedule.prediction)
     keep, move = levels.keep_and_move()
+    at_times = Levels.of(*[_squared_at(schedule, times)] * 2)
     order = np.arange(count) - (np.arange(count) > 1)
     weights = np.array([_ADAMS_BASHFORTH[min(n, MEMORY)] for n in order])
     weights[again] = (1 / 2, 1 / 2, 0, 0)
@@ -188,6 +210,8 @@ def _pndm(schedule: Schedule, num_steps: int) -> tuple[Steps, float]:
         "move": move * from_output,
         "remember": ~again,
         "restart": again,
+        "signal": at_times.alpha,
+        "noise": at_times.sigma,
     }
     return Steps(from_output=np.ones(count), from_sample=np.zeros(count), **columns), 1.0
 
@@ -200,31 +224,69 @@ def _ratios(schedule: Schedule, times: np.ndarray) -> np.ndarray:
     return np.append(np.interp(times, np.arange(len(ratios)), ratios), last)
 
 
-def _euler(schedule: Schedule, num_steps: int) -> tuple[Steps, float]:
+def _euler(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, float]:
     """Karras et al., "Elucidating the Design Space of Diffusion-Based Generative Models", 2022,
     algorithm 2 without churn. The sample is latents + sigma / alpha · noise."""
     times = _times(schedule, num_steps)
     ratios = _ratios(schedule, times)
+    largest = ratios.max()
+    noise = np.sqrt(largest**2 + 1) if schedule.spacing == "leading" else largest
+    times, ratios = times[start:], ratios[start:]
     now = ratios[:-1]
     alpha = 1 / np.sqrt(now**2 + 1)
     from_output, from_sample = np.ones_like(now), np.zeros_like(now)
     if schedule.prediction == "v_prediction":
         from_output, from_sample = alpha, now * alpha**2
-    largest = ratios.max()
-    noise = np.sqrt(largest**2 + 1) if schedule.spacing == "leading" else largest
     columns = _single(len(times)) | {
         "time": times,
         "scale": alpha,
         "keep": np.ones_like(now),
         "move": np.diff(ratios),
+        "signal": np.ones_like(now),
+        "noise": now,
     }
     return Steps(from_output=from_output, from_sample=from_sample, **columns), noise
+
+
+def _ancestral(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, float]:
+    """As Euler, but further down, and up again with new noise: Crowson, k-diffusion, 2022."""
+    steps, noise = _euler(schedule, num_steps, start)
+    after = np.append(steps.noise[1:], 0)
+    fresh = after * np.sqrt(steps.noise**2 - after**2) / steps.noise
+    down = np.sqrt(after**2 - fresh**2)
+    return steps._replace(move=down - steps.noise, fresh=fresh), noise
+
+
+_DATA_DEVIATION = 0.5  # of clean latents, as LCM assumes
+
+
+def _lcm(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, float]:
+    """Luo et al., "Latent Consistency Models", 2023: every step predicts the clean latents, which
+    get new noise."""
+    stride = schedule.num_times // schedule.distilled_steps
+    times = (np.arange(1, schedule.distilled_steps + 1) * stride - 1)[::-1]
+    chosen = np.linspace(0, len(times), num_steps, endpoint=False).astype(int)
+    times = times[chosen][start:]
+    squared = _squared_at(schedule, times)
+    levels = Levels.of(squared, np.append(squared[1:], 1.0))
+    from_output, from_sample = levels.towards_latents(schedule.prediction)
+    scaled = times * schedule.time_scale
+    length = np.hypot(scaled, _DATA_DEVIATION)
+    columns = _single(len(times)) | {
+        "time": times,
+        "keep": levels.next_alpha * (_DATA_DEVIATION / length) ** 2,
+        "move": levels.next_alpha * scaled / length,
+        "signal": levels.alpha,
+        "noise": levels.sigma,
+        "fresh": levels.next_sigma,
+    }
+    return Steps(from_output=from_output, from_sample=from_sample, **columns), 1.0
 
 
 _FEW_STEPS = 15  # below which DPM-Solver++ ends carefully
 
 
-def _dpm_solver(schedule: Schedule, num_steps: int) -> tuple[Steps, float]:
+def _dpm_solver(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, float]:
     """Lu et al., "DPM-Solver++", 2022: second-order multistep, midpoint."""
     times = _dpm_times(schedule, num_steps)
     ratios = _ratios(schedule, times)
@@ -242,14 +304,18 @@ def _dpm_solver(schedule: Schedule, num_steps: int) -> tuple[Steps, float]:
     second_order = slice(1, count - (careful or schedule.ends_clean))
     share = share[: second_order.stop - 1]
     weights[second_order, 0], weights[second_order, 1] = 1 + share, -share
+    weights[start] = np.eye(1 + MEMORY)[0]  # nothing is remembered yet
     columns = _single(count) | {
         "time": times,
         "weights": weights,
         "keep": levels.next_sigma / levels.sigma,
         "move": -levels.next_alpha * np.expm1(-widths),
         "remember": np.ones(count, bool),
+        "signal": levels.alpha,
+        "noise": levels.sigma,
     }
-    return Steps(from_output=from_output, from_sample=from_sample, **columns), 1.0
+    steps = Steps(from_output=from_output, from_sample=from_sample, **columns)
+    return Steps(*(column[start:] for column in steps)), 1.0
 
 
 def _dpm_times(schedule: Schedule, num_steps: int) -> np.ndarray:
@@ -263,9 +329,11 @@ def _dpm_times(schedule: Schedule, num_steps: int) -> np.ndarray:
     return _times(schedule, num_steps)
 
 
-SAMPLERS: Mapping[str, Callable[[Schedule, int], tuple[Steps, float]]] = {
+SAMPLERS: Mapping[str, Callable[[Schedule, int, int], tuple[Steps, float]]] = {
     "DDIMScheduler": _ddim,
     "PNDMScheduler": _pndm,
     "EulerDiscreteScheduler": _euler,
+    "EulerAncestralDiscreteScheduler": _ancestral,
+    "LCMScheduler": _lcm,
     "DPMSolverMultistepScheduler": _dpm_solver,
 }

@@ -60,6 +60,8 @@ class Schedule:
     offset: int = 1  # added to times that lead
     ends_clean: bool = False  # the last step leaves no noise, rather than that of time 0
     first_order_end: bool = True  # DPM-Solver++ ends with a first-order step if there are few
+    distilled_steps: int = 50  # of LCM's teacher: it takes some of their times
+    time_scale: float = 10.0  # of LCM: larger ones trust predictions more
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -72,6 +74,17 @@ class Schedule:
                     f"the schedule's {name} {getattr(self, name)!r} is not supported; there are "
                     f"{', '.join(known)}"
                 )
+
+        if self.distilled_steps > self.num_times:
+            raise ConfigError(
+                f"a teacher with {self.distilled_steps} steps needs as many times; the schedule "
+                f"has {self.num_times}"
+            )
+
+    @property
+    def longest(self) -> int:
+        """How many steps there can be."""
+        return self.distilled_steps if self.sampler == "LCMScheduler" else self.num_times
 
     def alphas_squared(self) -> np.ndarray:
         """alpha² at every time of training, FP64 [num_times]."""
@@ -91,23 +104,41 @@ def read_schedule(path: Path) -> Schedule:
     for name, allowed in _FIXED.items():
         fields.refuse(name, *allowed, why="this sampler is not supported")
     check(fields)
+    defaults = _BETAS_OF.get(sampler, _USUAL_BETAS)
     return Schedule(
         sampler=sampler,
         num_times=fields.positive("num_train_timesteps", 1000),
-        beta_start=fields.number("beta_start", 1e-4),
-        beta_end=fields.number("beta_end", 0.02),
-        betas=fields.text("beta_schedule", "linear"),
+        beta_start=fields.number("beta_start", defaults["beta_start"]),
+        beta_end=fields.number("beta_end", defaults["beta_end"]),
+        betas=fields.text("beta_schedule", defaults["beta_schedule"]),
         prediction=fields.text("prediction_type", "epsilon"),
         spacing=fields.text("timestep_spacing", spacing),
         offset=fields.integer("steps_offset", 0),
         ends_clean=ends_clean(fields),
         first_order_end=fields.flag("lower_order_final", True),
+        distilled_steps=fields.positive("original_inference_steps", 50),
+        time_scale=fields.positive_number("timestep_scaling", 10.0),
     )
+
+
+_USUAL_BETAS: Mapping[str, Any] = {
+    "beta_start": 1e-4,
+    "beta_end": 0.02,
+    "beta_schedule": "linear",
+}
+# Samplers of diffusers that assume other ones.
+_BETAS_OF: Mapping[str, Mapping[str, Any]] = {
+    "LCMScheduler": {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+}
 
 
 def _check_ddim(fields: Fields) -> None:
     if fields.flag("clip_sample", True):
         raise fields.fail("clip_sample", "latents are not clipped: it must be false")
+
+
+def _check_lcm(fields: Fields) -> None:
+    fields.refuse("clip_sample", False, why="latents are not clipped: it must be false")
 
 
 def _check_pndm(fields: Fields) -> None:
@@ -129,5 +160,7 @@ _KINDS: Mapping[str, tuple[Callable[[Fields], None], Callable[[Fields], bool], s
     "DDIMScheduler": (_check_ddim, lambda f: f.flag("set_alpha_to_one", True), "leading"),
     "PNDMScheduler": (_check_pndm, lambda f: f.flag("set_alpha_to_one", False), "leading"),
     "EulerDiscreteScheduler": (_check_sigmas, _ends_at_zero, "linspace"),
+    "EulerAncestralDiscreteScheduler": (_check_sigmas, lambda f: True, "linspace"),
+    "LCMScheduler": (_check_lcm, lambda f: True, "leading"),
     "DPMSolverMultistepScheduler": (_check_sigmas, _ends_at_zero, "linspace"),
 }

@@ -15,6 +15,7 @@ from models.diffusion.blocks import ENDS, STDDEV, ResidualBlock, conv, enlarged,
 from models.diffusion.config import UNetConfig
 from models.errors import InputError
 from models.layers.attention import Attention
+from models.layers.linear import Linear
 from models.layers.mlp import GatedMLP
 from models.layers.norms import GroupNorm, LayerNorm
 from models.layers.pixels import check_pixels
@@ -140,14 +141,35 @@ class Middle(nnx.Module):
 
 
 class Embedding(nnx.Module):
-    """Two linear maps with a SiLU between them."""
+    """Two linear maps with a SiLU between them, the first of them of x + a map of a condition."""
 
-    def __init__(self, in_dim: int, dim: int, param_dtype: str, *, rngs: nnx.Rngs) -> None:
+    def __init__(
+        self,
+        in_dim: int,
+        dim: int,
+        param_dtype: str,
+        *,
+        condition_dim: int | None = None,  # None = there is no condition
+        rngs: nnx.Rngs,
+    ) -> None:
         inside = {"hidden_dim": dim}
+        self.condition = (
+            None
+            if condition_dim is None
+            else Linear(
+                {"time": condition_dim},
+                {"dim": in_dim},
+                stddev=STDDEV,
+                param_dtype=param_dtype,
+                rngs=rngs,
+            )
+        )
         self.linear_1 = linear({"dim": in_dim}, inside, param_dtype, rngs)
         self.linear_2 = linear(inside, {"dim": dim}, param_dtype, rngs)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, condition: jax.Array | None = None) -> jax.Array:
+        if self.condition is not None and condition is not None:
+            x = x + self.condition(condition)
         return self.linear_2(jax.nn.silu(self.linear_1(x)))
 
 
@@ -157,7 +179,9 @@ class UNet(nnx.Module):
     def __init__(self, config: UNetConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
         widths, dtype = config.channels, config.param_dtype
-        self.time_embedding = Embedding(widths[0], config.time_dim, dtype, rngs=rngs)
+        self.time_embedding = Embedding(
+            widths[0], config.time_dim, dtype, condition_dim=config.guidance_dim, rngs=rngs
+        )
         self.ids_embedding = (
             None
             if config.time_ids is None
@@ -183,16 +207,18 @@ class UNet(nnx.Module):
         *,
         pooled: jax.Array | None = None,
         ids: jax.Array | None = None,
+        guidance: jax.Array | None = None,
     ) -> jax.Array:
         """The prediction [B, H, W, C] of latents [B, H, W, C] at times [B], FP32.
 
         context [B, T, context_dim] are the embeddings of the prompt. SDXL also needs the pooled
         prompt [B, P] and the ids [B, 6]: original height and width, top and left of the crop,
-        target height and width.
+        target height and width; its refiner a score instead of the latter two [B, 5]. LCM follows
+        guidance [B] (minus one) by itself.
         """
         config = self.config
-        check_latents(latents, config)
-        emb = self._embed(time, pooled, ids)
+        check_latents(latents, config.in_channels, config)
+        emb = self._embed(time, pooled, ids, guidance)
         x, context = self.conv_in(latents.astype(config.dtype)), context.astype(config.dtype)
         skips = [x]
         for level in self.down:
@@ -209,10 +235,21 @@ class UNet(nnx.Module):
             x = x if level.resize is None else level.resize(enlarged(x))
         return self.conv_out(jax.nn.silu(self.norm(x))).astype(jnp.float32)
 
-    def _embed(self, time: jax.Array, pooled: jax.Array | None, ids: jax.Array | None) -> jax.Array:
-        """The embedding of time, and of the ids if the model takes them [B, time_dim]."""
+    def _embed(
+        self,
+        time: jax.Array,
+        pooled: jax.Array | None,
+        ids: jax.Array | None,
+        guidance: jax.Array | None,
+    ) -> jax.Array:
+        """The embedding of time, and of what else the model takes [B, time_dim]."""
         config = self.config
-        embedded = self.time_embedding(self._waves(time, config.channels[0]))
+        condition = None
+        if config.guidance_dim is not None:
+            if guidance is None:
+                raise InputError("this denoiser needs to know the guidance")
+            condition = _guidance_waves(guidance, config.guidance_dim).astype(config.dtype)
+        embedded = self.time_embedding(self._waves(time, config.channels[0]), condition)
         if config.time_ids is None or self.ids_embedding is None:
             return embedded
         if pooled is None or ids is None:
@@ -235,9 +272,19 @@ class UNet(nnx.Module):
         return jnp.concatenate(ordered, axis=-1).astype(self.config.dtype)
 
 
-def check_latents(latents: jax.Array, config: UNetConfig) -> None:
-    """Raises InputError unless every level can halve the latents [B, H, W, in_channels]."""
-    check_pixels(latents, None, config.in_channels)
+def _guidance_waves(guidance: jax.Array, dim: int) -> jax.Array:
+    """Sines and cosines of guidance [B], FP32 [B, dim]: Kingma et al., "Variational Diffusion
+    Models", 2021, as LCM uses them."""
+    half = dim // 2
+    exponents = jnp.arange(half, dtype=jnp.float32) / (half - 1)
+    angles = 1000 * guidance[:, None] * jnp.exp(-math.log(_LONGEST_PERIOD) * exponents)
+    waves = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+    return jnp.pad(waves, ((0, 0), (0, dim % 2)))
+
+
+def check_latents(latents: jax.Array, channels: int, config: UNetConfig) -> None:
+    """Raises InputError unless every level can halve the latents [B, H, W, channels]."""
+    check_pixels(latents, None, channels)
     multiple = 2 ** (len(config.channels) - 1)
     if any(size % multiple for size in latents.shape[1:3]):
         raise InputError(

@@ -81,6 +81,7 @@ def unet_table(config: UNetConfig) -> KeyTable:
                     f"{theirs}_embedding.linear_{i}", f"{ours}_embedding.linear_{i}", KERNEL
                 )
             ),
+            row("time_embedding.cond_proj.weight", "time_embedding.condition.kernel", KERNEL),
             *(
                 row
                 for way, resize in (("down", "downsamplers"), ("up", "upsamplers"))

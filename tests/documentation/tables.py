@@ -12,6 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from launch.tasks.table import ALSO
+from models.diffusion.kinds import KINDS
 from models.registry import ARCHITECTURES
 from neuronjax import options
 from neuronjax.machine.chips import CHIPS
@@ -127,6 +129,13 @@ def support_rows() -> Iterable[Sequence[str]]:
         yield name, architecture.task, "; ".join(variants) or "not yet"
 
 
+def pipeline_rows() -> Iterable[Sequence[str]]:
+    """A row for each pipeline of diffusers."""
+    for name, kind in KINDS.items():
+        tasks = (kind.task, *ALSO.get(kind.task, ()))
+        yield name, ", ".join(tasks), str(kind.steps), str(kind.guidance)
+
+
 def language_rows() -> Iterable[Sequence[str]]:
     """A row for each kind of names of nki.language, and for each that is not built."""
     functions = [name for name, value in language.FUNCTIONS.items() if callable(value)]
@@ -168,6 +177,10 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "support": (
         "models.md",
         lambda: markdown(["architecture", "task", "compared with"], support_rows()),
+    ),
+    "pipelines": (
+        "models.md",
+        lambda: markdown(["pipeline", "`--task`", "`--steps`", "`--guidance`"], pipeline_rows()),
     ),
 }
 """Table -> its page, and its text."""

@@ -22,6 +22,7 @@ from launch.tasks.table import run_checkpoint, task_for
 from launch.tasks.task import Request
 from models import pretrained
 from models.ast import features as kaldi
+from models.errors import ModelsError
 from models.images import open_image, pixels_of, read_preprocessing
 from models.parameters import merge
 from models.sampling import Sampling
@@ -488,6 +489,60 @@ def test_text_to_image(tmp_path: Path, xl: bool) -> None:
     np.testing.assert_array_equal(paint("free2.png", "a cat", "an owl", guidance=1.0), unguided)
     with pytest.raises(LaunchError, match=r"give a new file whose name ends in \.png"):
         paint("cat.png", "a cat")
+
+
+def white(file: Path, width: int, height: int, left: int = 0) -> Path:
+    """A white image, black up to `left`."""
+    pixels = np.full((height, width, 3), 255, np.uint8)
+    pixels[:, :left] = 0
+    Image.fromarray(pixels).save(file)
+    return file
+
+
+@pytest.mark.slow
+def test_images_become_others(tmp_path: Path, image: Path) -> None:
+    directory = write_pipeline(tmp_path / "model", xl=False)
+    mask = white(tmp_path / "mask.png", 40, 30, left=12)
+
+    def paint(task: str, *parts: Any, **changes: Any) -> np.ndarray:
+        file = tmp_path / f"{len(list(tmp_path.iterdir()))}.png"
+        text = " | ".join(map(str, ["a cat", *parts, file]))
+        run_checkpoint(request(directory, text, steps=4, guidance=1.0, **changes), task)
+        with Image.open(file) as painted:
+            return np.asarray(painted)
+
+    near, far = (paint("image-to-image", image, strength=value) for value in (0.25, 1.0))
+    assert near.shape == (28, 40, 3)
+    assert not np.array_equal(near, far)
+    np.testing.assert_array_equal(paint("image-to-image", image, strength=0.25), near)
+    assert not np.array_equal(paint("inpainting", image, mask, strength=1.0), far)
+    with pytest.raises(ModelsError, match="of 4 steps none is left to do"):
+        paint("image-to-image", image, strength=0.2)
+    with pytest.raises(LaunchError, match="24 x 3 pixels, but this model needs at least 4 x 4"):
+        paint("image-to-image", white(tmp_path / "flat.png", 24, 3))
+
+
+@pytest.mark.parametrize(
+    ("task", "parts", "message"),
+    [
+        ("image-to-image", "a cat | {new}", "is not a prompt, an image's file and the PNG file"),
+        ("inpainting", "a cat | {image} | {new}", "its mask's file and the PNG file to write"),
+        ("inpainting", "a cat | {image} | {mask} | {new}", "has 8 x 6 pixels, but .* 40 x 30"),
+        ("image-to-image", "a cat | {image} | {image}", "cannot be written"),
+        ("image-to-image", "a cat | {none} | {new}", "cannot be read as an image"),
+        ("text-to-text", "a cat | {new}", "the task 'text-to-text' is not"),
+        ("fill-mask", "a cat | {new}", "is made for text-to-image, not for fill-mask"),
+    ],
+)
+def test_what_cannot_be_painted_is_refused(
+    task: str, parts: str, message: str, tmp_path: Path, image: Path
+) -> None:
+    (tmp_path / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
+    mask = white(tmp_path / "mask.png", 8, 6)
+    files = {"image": image, "mask": mask, "new": tmp_path / "new.png", "none": tmp_path / "n.png"}
+    with pytest.raises((LaunchError, ModelsError), match=message):
+        run_checkpoint(request(tmp_path, parts.format_map(files)), task)
+    assert not (tmp_path / "new.png").exists()
 
 
 @pytest.mark.parametrize("pad", [END, "!"])

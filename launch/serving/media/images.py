@@ -19,7 +19,6 @@ from launch.serving.errors import ServingError
 from launch.serving.http.images import ImageModel, Size
 from launch.serving.model_choice import ModelChoice
 
-STEPS = 50  # of an image, unless a request says otherwise
 _SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
 
 
@@ -54,7 +53,9 @@ def image_model(choice: ModelChoice) -> Iterator[Backend]:
             work.compute([Picture("", None, size.height, size.width, 1, None, 0)])
             bar.update()
     with Batcher[Picture, np.ndarray](work, max_waiting=choice.engine.max_num_waiting) as batcher:
-        recipe = ImageModel(choice.name, sizes, STEPS, created=int(time.time()))
+        recipe = ImageModel(
+            choice.name, sizes, painter.pipeline.kind.steps, created=int(time.time())
+        )
         yield Backend(recipe, BatchDesk(batcher))
 
 

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.diffusion.samplers import Steps, begin, plan, step
-from models.diffusion.schedule import SPACINGS, read_schedule
-from models.errors import ConfigError
+from models.diffusion.samplers import Steps, begin, noisy, plan, step
+from models.diffusion.schedule import SPACINGS, Schedule, read_schedule
+from models.errors import ConfigError, InputError
 
 diffusers = pytest.importorskip(
     "diffusers", reason="diffusers is not installed: the reference needs the extra `parity`"
@@ -27,6 +27,9 @@ SCHEDULERS = [
     ("PNDMScheduler", {"skip_prk_steps": True}),
     ("EulerDiscreteScheduler", {}),
     ("EulerDiscreteScheduler", {"final_sigmas_type": "sigma_min"}),
+    ("EulerAncestralDiscreteScheduler", {}),
+    ("LCMScheduler", {}),
+    ("LCMScheduler", {"original_inference_steps": 20, "timestep_scaling": 0.01}),
     ("DPMSolverMultistepScheduler", {}),
     (
         "DPMSolverMultistepScheduler",
@@ -34,12 +37,22 @@ SCHEDULERS = [
     ),
 ]
 COUPLING = 0.3 * np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
-NOISE = np.random.default_rng(1).normal(size=(2, 5)).astype(np.float32)
+NOISE, LATENTS = np.random.default_rng(1).normal(size=(2, 2, 5)).astype(np.float32)
+NEW = torch.from_numpy(NOISE[::-1].copy())
+DRAWING = {
+    "EulerAncestralDiscreteScheduler": "scheduling_euler_ancestral_discrete",
+    "LCMScheduler": "scheduling_lcm",
+}
 
 
 def denoiser(sample: np.ndarray, time: float) -> np.ndarray:
     """Not linear, and another one at every time."""
     return np.tanh(np.asarray(sample) @ COUPLING + float(time) / 1000).astype(np.float32)
+
+
+def drawn(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a scheduler of diffusers draw NEW wherever it draws."""
+    monkeypatch.setattr(f"diffusers.schedulers.{module}.randn_tensor", lambda *_, **__: NEW)
 
 
 # diffusers 0.42 converts tensors in a way that NumPy 2 warns of.
@@ -48,27 +61,52 @@ def denoiser(sample: np.ndarray, time: float) -> np.ndarray:
 @pytest.mark.parametrize("spacing", SPACINGS)
 @pytest.mark.parametrize(("name", "settings"), SCHEDULERS)
 def test_sampler_is_the_scheduler(
-    name: str, settings: dict[str, object], spacing: str, prediction: str, tmp_path: Path
+    name: str,
+    settings: dict[str, object],
+    spacing: str,
+    prediction: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scheduler = getattr(diffusers, name)(
         **BETAS | settings, prediction_type=prediction, timestep_spacing=spacing
     )
+    if name in DRAWING:
+        drawn(DRAWING[name], monkeypatch)
     scheduler.save_pretrained(tmp_path)
     schedule = read_schedule(tmp_path)
-    for num_steps in (1, 3, 16):
+    for num_steps, start in ((1, 0), (3, 0), (16, 0), (8, 1), (8, 3)):
         scheduler.set_timesteps(num_steps)
-        planned = plan(schedule, num_steps)
-        np.testing.assert_allclose(planned.steps.time, scheduler.timesteps.numpy(), rtol=1e-6)
+        planned = plan(schedule, num_steps, start)
+        times = scheduler.timesteps[start:]
+        np.testing.assert_allclose(planned.steps.time, times.numpy(), rtol=1e-6)
+        rows = [Steps(*(column[i] for column in planned.steps)) for i in range(len(times))]
         theirs = torch.from_numpy(NOISE) * scheduler.init_noise_sigma
-        ours = begin(planned, jnp.asarray(NOISE))
-        for i, time in enumerate(scheduler.timesteps):
+        ours = begin(planned.noise * jnp.asarray(NOISE))
+        if start:  # what the sampler begins with has something of known latents
+            if hasattr(scheduler, "set_begin_index"):
+                scheduler.set_begin_index(start)
+            theirs = scheduler.add_noise(
+                torch.from_numpy(LATENTS), torch.from_numpy(NOISE), times[:1]
+            )
+            ours = begin(noisy(rows[0], jnp.asarray(LATENTS), NOISE))
+        for time, row in zip(times, rows, strict=True):
             seen = scheduler.scale_model_input(theirs, time).numpy()
             output = torch.from_numpy(denoiser(seen, time))
             theirs = scheduler.step(output, time, theirs).prev_sample
-            row = Steps(*(column[i] for column in planned.steps))
             ours = step(ours, row, jnp.asarray(denoiser(row.scale * ours.sample, row.time)))
+            ours = ours._replace(sample=ours.sample + row.fresh * NEW.numpy())
             # FP32 on both sides; diffusers also accumulates alpha in FP32.
             np.testing.assert_allclose(ours.sample, theirs.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [((21, 0), "21 steps are asked for, but the schedule has 20"), ((4, 4), "none is left to do")],
+)
+def test_steps_that_there_are_not_are_refused(asked: tuple[int, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan(Schedule(sampler="LCMScheduler", distilled_steps=20), *asked)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +116,8 @@ def test_sampler_is_the_scheduler(
         ("PNDMScheduler", {}, "skip_prk_steps=False: Runge-Kutta steps"),
         ("EulerDiscreteScheduler", {"use_karras_sigmas": True}, "use_karras_sigmas=True"),
         ("EulerDiscreteScheduler", {"beta_schedule": "squaredcos_cap_v2"}, "betas.*not supported"),
+        ("LCMScheduler", {"clip_sample": True}, "clip_sample=True: latents are not clipped"),
+        ("LCMScheduler", {"num_train_timesteps": 40}, "needs as many times; the schedule has 40"),
         ("DDPMScheduler", {}, "_class_name='DDPMScheduler': supported are DDIM"),
     ],
 )

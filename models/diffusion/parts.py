@@ -1,0 +1,132 @@
+"""A directory of diffusers: the models of a pipeline, each in its folder."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from jax.sharding import Mesh
+
+from models import pretrained
+from models.diffusion.kinds import INDEX_FILE, Kind, kind_of
+from models.diffusion.schedule import Schedule, read_schedule
+from models.errors import ConfigError, WeightsError
+from models.pretrained import Pretrained
+from models.weights.fields import read_fields
+
+_TEXT_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection")
+
+
+class Pipeline(NamedTuple):
+    """All parts of a diffusion model."""
+
+    kind: Kind
+    encoders: tuple[Pretrained, ...]
+    unet: Pretrained
+    autoencoder: Pretrained
+    schedule: Schedule
+    zeros_without_prompt: bool  # an absent negative prompt is zeros, not the empty text
+    wants_score: bool  # the denoiser is told how beautiful the image is to be (SDXL's refiner)
+
+    @property
+    def image_size(self) -> int:
+        """Height and width that the model was made for, in pixels."""
+        size: int = self.unet.config.sample_size * self.autoencoder.config.reduction
+        return size
+
+    @property
+    def multiple(self) -> int:
+        """What divides height and width of every image, in pixels."""
+        levels = len(self.unet.config.channels)
+        multiple: int = self.autoencoder.config.reduction << (levels - 1)
+        return multiple
+
+    @property
+    def sees_mask(self) -> bool:
+        """The denoiser is made for inpainting: it sees the mask, and what the mask leaves."""
+        wide: int = self.unet.config.in_channels
+        latent: int = self.autoencoder.config.latent_channels
+        return wide == 2 * latent + 1
+
+    def folders(self) -> Iterator[tuple[str, Pretrained]]:
+        """Every model and the name of its folder."""
+        yield from zip(self.kind.encoders, self.encoders, strict=True)
+        yield "unet", self.unet
+        yield "vae", self.autoencoder
+
+
+class LoadPart(Protocol):
+    """Loads one part; None as dtype is that of the file."""
+
+    def __call__(
+        self, directory: Path, mesh: Mesh | None, *, dtype: str | None = None
+    ) -> Pretrained: ...
+
+
+def _load_part(directory: Path, mesh: Mesh | None, *, dtype: str | None = None) -> Pretrained:
+    return pretrained.load(directory, mesh, dtype=dtype, param_dtype=dtype)
+
+
+def load(
+    directory: Path,
+    mesh: Mesh | None = None,
+    *,
+    dtype: str | None = None,
+    load_part: LoadPart = _load_part,
+) -> Pipeline:
+    """The pipeline of a directory of diffusers, its weights sharded over the mesh.
+
+    `dtype` is that of weights and activations of all parts but the autoencoder, which keeps that
+    of its file. Raises ConfigError, ShardingError or WeightsError; see `models.pretrained.load`.
+    """
+    kind = kind_of(directory)
+    fields = read_fields(directory / INDEX_FILE)
+
+    def part(folder: str, architectures: Sequence[str], dtype: str | None) -> Pretrained:
+        architecture = pretrained.describe(directory / folder).architecture.name
+        if architecture not in architectures:
+            raise ConfigError(
+                f"{directory / folder} holds a {architecture}; it must hold"
+                f" {' or '.join(architectures)}"
+            )
+        return load_part(directory / folder, mesh, dtype=dtype)
+
+    pipeline = Pipeline(
+        kind,
+        tuple(part(folder, _TEXT_ENCODERS, dtype) for folder in kind.encoders),
+        part("unet", ["UNet2DConditionModel"], dtype),
+        part("vae", ["AutoencoderKL"], None),
+        read_schedule(directory / "scheduler"),
+        fields.flag("force_zeros_for_empty_prompt", kind.penultimate),
+        fields.flag("requires_aesthetics_score", False),
+    )
+    _check_channels(directory, pipeline)
+    return pipeline
+
+
+def _check_channels(directory: Path, pipeline: Pipeline) -> None:
+    wide, latent = pipeline.unet.config.in_channels, pipeline.autoencoder.config.latent_channels
+    if wide != latent and not pipeline.sees_mask:
+        raise ConfigError(
+            f"{directory}: the denoiser takes {wide} channels, but the autoencoder's latents have "
+            f"{latent}; there must be as many, or {2 * latent + 1} for inpainting"
+        )
+
+
+def save(directory: Path, pipeline: Pipeline, source: Path) -> None:
+    """Writes the pipeline as a directory of diffusers. What is no model of it, such as tokenizers,
+    is copied from `source`, the directory it was loaded from.
+
+    Raises WeightsError if the directory holds something already, or cannot be written.
+    """
+    if directory.exists() and any(directory.iterdir()):
+        raise WeightsError(f"{directory} is not empty, and nothing is overwritten: give another")
+    models = dict(pipeline.folders())
+    directory.mkdir(parents=True, exist_ok=True)
+    for folder, model in models.items():
+        pretrained.save(directory / folder, model)
+    others = set(read_fields(source / INDEX_FILE).values) - set(models)
+    for part in sorted(source.iterdir()):
+        if part.is_dir() and part.name in others:
+            shutil.copytree(part, directory / part.name)
+    shutil.copyfile(source / INDEX_FILE, directory / INDEX_FILE)
