@@ -55,7 +55,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "stacked": (stacked, (SQUARE[0], SQUARE)),
     "product": (
         lambda w, rows: lax.scan(lambda c, r: (jnp.tanh(c @ w + r), c.sum()), w, rows),
-        (SQUARE, np.stack([SQUARE] * 5)),
+        (SQUARE / 4, np.stack([SQUARE] * 5)),
     ),
     "gradient": (
         jax.grad(lambda w, r: lax.scan(lambda c, x: (jnp.tanh(c @ w + x), None), r[0], r)[0].sum()),
