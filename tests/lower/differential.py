@@ -141,7 +141,11 @@ def on_cpu(
     """A StableHLO program on XLA:CPU, which may leave out roundings with `excess_precision`."""
     device = jax.devices("cpu")[0]
     options = CompileOptions()
-    overrides = {**QUICK_COMPILE, "xla_allow_excess_precision": excess_precision}
+    overrides = {
+        **QUICK_COMPILE,
+        "xla_cpu_use_fusion_emitters": True,  # the older ones clamp no truth values
+        "xla_allow_excess_precision": excess_precision,
+    }
     options.env_option_overrides = list(overrides.items())
     executable = device.client.compile_and_load(code, xla_client.DeviceList((device,)), options)
     values = [jax.device_put(np.asarray(a), device) for a in arguments]
