@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from launch.training.objectives import Batch, Loss
+from models.hashed_random import HASHED
 from models.layers.dropout import set_dropout
 from models.losses import cross_entropy
 
@@ -136,4 +137,6 @@ _fold_masks = partial(jax.random.fold_in, data=0x6D61736B)  # apart from dropout
 
 def _key_of_row(tokens: jax.Array) -> jax.Array:
     places = jnp.arange(1, tokens.shape[0] + 1, dtype=jnp.uint32)
-    return jax.random.fold_in(jax.random.key(0), jnp.sum(tokens.astype(jnp.uint32) * places))
+    return jax.random.fold_in(
+        jax.random.key(0, impl=HASHED), jnp.sum(tokens.astype(jnp.uint32) * places)
+    )

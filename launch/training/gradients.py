@@ -17,6 +17,7 @@ from launch.training.pipeline import AXIS as STAGE
 from launch.training.pipeline import Pipeline
 from launch.training.precision import Precision
 from launch.training.stages import ModelStages
+from models.hashed_random import HASHED
 from models.parallel.varying import vary, varying_axes
 from models.parameters import Parameters, statistics
 
@@ -172,7 +173,7 @@ class CoreStep:
         """Of this core's rows, by their places in the global batch."""
         axes = tuple(axis for axis in self.layout.rows if axis != "context")
         first = jax.lax.axis_index(axes) * rows if axes else 0
-        key = jax.random.fold_in(jax.random.key(self.seed), step)
+        key = jax.random.fold_in(jax.random.key(self.seed, impl=HASHED), step)
         return jax.vmap(partial(jax.random.fold_in, key))(first + jnp.arange(rows))
 
     def _specs(self) -> dict[str, PartitionSpec]:

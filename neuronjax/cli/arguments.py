@@ -56,3 +56,16 @@ def amount(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number greater than 0")
     return value
+
+
+def percent(text: str) -> float:
+    """A part of a whole, given as a number above 0 and up to 100."""
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError(
+            f"{quoted(text)} is not a percentage above 0 and up to 100"
+        )
+    return value / 100

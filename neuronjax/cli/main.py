@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from neuronjax import __version__
 from neuronjax.cli import (
     completion,
+    cost,
     doctor,
     estimate,
     fit,
@@ -30,6 +31,7 @@ from neuronjax.errors import NeuronError
 
 COMMANDS: dict[str, Command] = {
     "completion": completion.COMMAND,
+    "cost": cost.COMMAND,
     "doctor": doctor.COMMAND,
     "estimate": estimate.COMMAND,
     "fit": fit.COMMAND,

@@ -31,7 +31,10 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
         "--depths", default=",".join(map(str, DEPTHS)), metavar="A,B",
         help="depths that are compiled instead of a deep model (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--price", type=amount, metavar="USD", help="of an instance and hour")
+    parser.add_argument(
+        "--price", type=amount, metavar="USD",
+        help="of an instance and hour (default: what AWS asks on demand in us-east-1)",
+    )  # fmt: skip
     parser.add_argument("--prices", metavar="FILE", help="TOML file of prices by target")
     parser.add_argument(
         "--while_trips", type=whole(0), default=1, metavar="N",

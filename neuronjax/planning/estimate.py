@@ -20,6 +20,7 @@ from neuronjax.planning import what_if
 from neuronjax.planning.depth import DEPTHS, at_depth
 from neuronjax.planning.measure import Measurement, Setting, measure
 from neuronjax.planning.memory import advice, memory_of
+from neuronjax.planning.prices import price_for
 from neuronjax.planning.record import Estimate, KernelShare, Price, Remark
 from neuronjax.planning.tracing import abstract_mesh, mesh_size, trace
 from neuronjax.planning.traffic import CORES, traffic_of
@@ -61,7 +62,7 @@ def estimate(
       lnc: physical cores per logical one; default: the chip's.
       machine: a TOML file, or its contents, that changes the target's records (see `what_if`).
       tokens, samples: what one call processes over all cores.
-      price: US dollars for an instance and hour.
+      price: US dollars for an instance and hour; what AWS asks on demand, unless it is given.
       while_trips: trips of loops whose number depends on data.
       faults: slow cores and links, as ``"slow_core core=3 factor=2"`` (see `neuronjax.faults`).
       flags: of the compiler, as ``"--auto-cast=matmult"``; default: NEURON_CC_FLAGS.
@@ -226,6 +227,7 @@ def _estimate(
         ranks=measurement.ranks,
         mesh=sizes,
         instances=max(1, -(-measurement.ranks // machine.core_count)),
+        instance_cores=machine.core_count,
         step_ns=numbers["total_ns"],
         launch_ns=numbers["launch_ns"],
         busy_ns=_part(numbers, "busy."),
@@ -243,7 +245,7 @@ def _estimate(
         kernels=_costliest(measurement),
         tokens=workload.tokens,
         samples=workload.samples,
-        price=Price(usd_per_hour=price) if isinstance(price, int | float) else price,
+        price=price_for(machine.target, price, {}),
         advice=tuple(advice(memory, machine.core_hbm_bytes)),
         assumed=(*measurement.assumed, *([assumed] if assumed else [])),
         remarks=tuple(map(_remark, measurement.findings)),

@@ -98,7 +98,8 @@ def fit(
       factory: makes the workload. Where it takes a mesh, the cores are split between the axes
         `data` and `model`, and `batch` counts for each part of `data`.
       meshes: what to try instead.
-      price: of an instance; without it points are compared by the time of instances.
+      price: of an instance; what AWS asks on demand, unless it is given. Without any, points are
+        compared by the time of instances.
 
     Raises:
       UnknownTargetError, LogicalCoreError, ConfigurationError: no such machine or workload.

@@ -1,4 +1,5 @@
-"""What machines cost: a file of the user's, because prices differ by region, contract and day.
+"""What machines cost. Prices differ by region, contract and day: a file of the user's goes before
+the prices on demand that `on_demand.toml` keeps, in the same form.
 
 ["trn1.32xlarge"]
 usd_per_hour = 21.5
@@ -8,6 +9,7 @@ source = "https://aws.amazon.com/ec2/pricing/on-demand/, us-east-1"
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,8 +48,16 @@ def _is_price(number: Any) -> bool:
     return is_number and 0 < number < math.inf
 
 
-def price_for(target: str, given: float | None, prices: Mapping[str, Price]) -> Price | None:
-    """The price of a target: the number that was given, or that of a file."""
-    if given is not None:
+@functools.cache
+def prices_on_demand() -> Mapping[str, Price]:
+    """Target -> what AWS asks on demand, where it does."""
+    return read_prices(Path(__file__).with_name("on_demand.toml"))
+
+
+def price_for(
+    target: str, given: float | Price | None, prices: Mapping[str, Price]
+) -> Price | None:
+    """The price of a target: the given one, else that of the user's file, else that on demand."""
+    if isinstance(given, int | float):
         return Price(usd_per_hour=given)
-    return prices.get(target)
+    return given or prices.get(target) or prices_on_demand().get(target)

@@ -59,6 +59,8 @@ class Estimate(Displayed):
     mesh: Mapping[str, int]
     instances: int
     """Machines of that kind that the ranks fill."""
+    instance_cores: int
+    """Logical cores of one machine."""
     step_ns: float
     launch_ns: float
     """Part of the step before its first and after its last kernel, with the host's call."""

@@ -64,7 +64,7 @@ def test_costs(found: Sweep) -> None:
 
 
 def test_without_prices() -> None:
-    grid = Grid(targets=["trn1.2xlarge"], batches=[64])
+    grid = Grid(targets=["trn2.3xlarge"], batches=[64])
     alone = sweep(load("tests.planning.programs:whole"), grid)
     assert alone.cost_unit == "instance seconds per step"
     assert alone.points[0].cost == pytest.approx(alone.points[0].time_ns * 1e-9)
