@@ -10,11 +10,13 @@ from jax.sharding import Mesh
 
 from launch import draws
 from launch.clip_text import ClipText, open_clip_text
+from launch.errors import DataError
 from launch.loading import load_with_progress
 from launch.picture import Picture
 from launch.program import say
 from models.diffusion import pipeline as diffusion
 from models.diffusion.kinds import IMAGE_TO_IMAGE, INPAINTING, kind_of
+from models.diffusion.lora import fuse
 from models.diffusion.parts import Pipeline, load
 from models.diffusion.sources import Source, make_source
 
@@ -27,14 +29,18 @@ class Painter:
     tokenizers: Sequence[ClipText]
 
     @classmethod
-    def open(cls, directory: Path, mesh: Mesh, dtype: str | None = None) -> "Painter":
-        """Of a directory of diffusers. Raises DataError or ModelsError for files that cannot be
-        used."""
+    def open(
+        cls, directory: Path, mesh: Mesh, dtype: str | None = None, *, loras: Sequence[str] = ()
+    ) -> "Painter":
+        """Of a directory of diffusers, with every LoRA `FILE` or `FILE:SCALE` in its weights.
+
+        Raises DataError or ModelsError for files that cannot be used.
+        """
         kind = kind_of(directory)
         tokenizers = [open_clip_text(directory / folder) for folder in kind.tokenizers]
         say(f"{kind.name} of {directory} on mesh {dict(mesh.shape)}")
         pipeline = load(directory, mesh, dtype=dtype, load_part=load_with_progress)
-        return cls(pipeline, tokenizers)
+        return cls(with_loras(pipeline, loras), tokenizers)
 
     def paint(
         self, picture: Picture, *, on_step: Callable[[int, int], None] = lambda done, count: None
@@ -82,3 +88,20 @@ class Painter:
         lengths = [encoder.config.text.max_seq_len for encoder in self.pipeline.encoders]
         rows = [text.rows([prompt], n) for text, n in zip(self.tokenizers, lengths, strict=True)]
         return diffusion.encode(self.pipeline, rows)
+
+
+def with_loras(pipeline: Pipeline, loras: Sequence[str]) -> Pipeline:
+    """The pipeline with every LoRA `FILE` or `FILE:SCALE` in its weights.
+
+    Raises DataError for a scale that is no number, WeightsError for files that do not suit.
+    """
+    for text in loras:
+        file, separator, scale = text.rpartition(":")
+        try:
+            factor = float(scale) if separator else 1.0
+        except ValueError as error:
+            raise DataError(
+                f"--lora={text}: {scale!r} is not a number; write FILE or FILE:SCALE"
+            ) from error
+        pipeline = fuse(pipeline, Path(file if separator else text), factor)
+    return pipeline

@@ -42,6 +42,9 @@ _STRENGTH = flags.DEFINE_float(
 _GUIDANCE = flags.DEFINE_float(
     "guidance", None, "How far an image follows its prompt; default: the model's."
 )
+_LORA = flags.DEFINE_list(
+    "lora", [], "LoRA for a pipeline: files of diffusers or kohya, with FILE:SCALE by a number."
+)
 
 
 def main() -> int:
@@ -56,6 +59,7 @@ def main() -> int:
         steps=_STEPS.value,
         guidance=_GUIDANCE.value,
         strength=_STRENGTH.value,
+        loras=_LORA.value,
     )
     run_checkpoint(request, _TASK.value)
     return 0

@@ -75,7 +75,7 @@ def _new_file(name: str) -> Path:
 
 
 def _painter(request: Request) -> Painter:
-    return Painter.open(request.directory, mesh_of(request), request.dtype)
+    return Painter.open(request.directory, mesh_of(request), request.dtype, loras=request.loras)
 
 
 def _picture(request: Request, prompt: str, negatives: list[str], size: tuple[int, int]) -> Picture:

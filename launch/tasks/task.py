@@ -1,6 +1,6 @@
 """The form of a task."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ class Request:
         the checkpoint, and that over `generation`.
       steps: in which noise becomes an image; None = as many as the model usually takes.
       guidance: how far an image follows its prompt; None = the model's default.
+      loras: files of LoRA for a pipeline, each with `:SCALE` behind it or not.
       strength: how much of an image is made anew, up to 1; None = the model's default.
     """
 
@@ -34,6 +35,7 @@ class Request:
     steps: int | None = None
     guidance: float | None = None
     strength: float | None = None
+    loras: Sequence[str] = ()
     given: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -1,7 +1,7 @@
 """A directory of diffusers: the models of a pipeline, each in its folder."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -53,6 +53,14 @@ class Pipeline(NamedTuple):
         yield from zip(self.kind.encoders, self.encoders, strict=True)
         yield "unet", self.unet
         yield "vae", self.autoencoder
+
+    def with_models(self, models: Mapping[str, Pretrained]) -> "Pipeline":
+        """With other models, by folder as in `folders`."""
+        return self._replace(
+            encoders=tuple(models[folder] for folder in self.kind.encoders),
+            unet=models["unet"],
+            autoencoder=models["vae"],
+        )
 
 
 class LoadPart(Protocol):

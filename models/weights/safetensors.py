@@ -85,6 +85,31 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
 
     Raises WeightsError if it is missing, truncated or no safetensors file.
     """
+    header, length, size = _read_json(file)
+    header.pop("__metadata__", None)
+    try:
+        tensors = {name: _tensor(file, name, row, length) for name, row in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(f"the header of {file} cannot be used: {error!r}") from error
+    _check_extent(file, size, _LENGTH_BYTES + length, tensors)
+    return tensors
+
+
+def read_metadata(file: Path) -> dict[str, str]:
+    """The texts that a file says of itself by name.
+
+    Raises WeightsError if it is missing, truncated or no safetensors file.
+    """
+    metadata = _read_json(file)[0].get("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise WeightsError(f"the metadata of {file} are not texts by name")
+    return metadata
+
+
+def _read_json(file: Path) -> tuple[dict[str, Any], int, int]:
+    """The header, its length, and the size of the file in bytes."""
     try:
         size = file.stat().st_size
         with file.open("rb") as stream:
@@ -98,15 +123,10 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
             "Download it again, or convert the checkpoint to safetensors."
         )
     try:
-        header = json.loads(raw)
-        header.pop("__metadata__", None)
-        tensors = {name: _tensor(file, name, row, length) for name, row in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, WeightsError):
-            raise
+        header: dict[str, Any] = json.loads(raw)
+    except (ValueError, RecursionError) as error:
         raise WeightsError(f"the header of {file} cannot be used: {error!r}") from error
-    _check_extent(file, size, _LENGTH_BYTES + length, tensors)
-    return tensors
+    return header, length, size
 
 
 def _tensor(file: Path, name: str, row: Mapping[str, Any], header_length: int) -> StoredTensor:

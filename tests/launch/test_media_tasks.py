@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import save_file
 from scipy.special import expit, softmax
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -30,6 +31,7 @@ from models.weights.generation import Generation
 from models.whisper.features import log_mel, read_spectrogram
 from models.whisper.instructions import read_instructions
 from models.whisper.transcription import transcribe
+from tests.conftest import RunPython
 from tests.launch.random_models import write_model
 from tests.models.parity.cases import GEMMA3
 from tests.models.parity.media_cases import (
@@ -500,14 +502,14 @@ def white(file: Path, width: int, height: int, left: int = 0) -> Path:
 
 
 @pytest.mark.slow
-def test_images_become_others(tmp_path: Path, image: Path) -> None:
+def test_images_become_others(tmp_path: Path, image: Path, run_python: RunPython) -> None:
     directory = write_pipeline(tmp_path / "model", xl=False)
     mask = white(tmp_path / "mask.png", 40, 30, left=12)
 
-    def paint(task: str, *parts: Any, **changes: Any) -> np.ndarray:
+    def paint(task: str, *parts: Any, model: Path = directory, **changes: Any) -> np.ndarray:
         file = tmp_path / f"{len(list(tmp_path.iterdir()))}.png"
         text = " | ".join(map(str, ["a cat", *parts, file]))
-        run_checkpoint(request(directory, text, steps=4, guidance=1.0, **changes), task)
+        run_checkpoint(request(model, text, steps=4, guidance=1.0, **changes), task)
         with Image.open(file) as painted:
             return np.asarray(painted)
 
@@ -516,6 +518,26 @@ def test_images_become_others(tmp_path: Path, image: Path) -> None:
     assert not np.array_equal(near, far)
     np.testing.assert_array_equal(paint("image-to-image", image, strength=0.25), near)
     assert not np.array_equal(paint("inpainting", image, mask, strength=1.0), far)
+    lora = tmp_path / "lora.safetensors"
+    down, up = np.ones((2, 4), np.float32), np.ones((16, 2), np.float32)
+    down, up = np.tile(down[..., None, None], (3, 3)), up[..., None, None]
+    save_file(
+        {"lora_unet_conv_in.lora_down.weight": down, "lora_unet_conv_in.lora_up.weight": up}, lora
+    )
+    changed, same = (
+        paint("image-to-image", image, strength=0.25, loras=[f"{lora}:{scale}"])
+        for scale in (0.5, 0)
+    )
+    assert not np.array_equal(changed, near)
+    np.testing.assert_array_equal(same, near)
+    fused = tmp_path / "fused"
+    flags = [f"--model={directory}", f"--lora={lora}:0.5", f"--target={fused}"]
+    run = "runpy.run_module('launch.fuse', run_name='__main__', alter_sys=True)"
+    run_python(f"import runpy, sys; sys.argv[1:] = {flags}; {run}")
+    again = paint("image-to-image", image, strength=0.25, model=fused)
+    np.testing.assert_array_equal(again, changed)
+    with pytest.raises(LaunchError, match=r"--lora=.*:a: 'a' is not a number; write FILE or"):
+        paint("image-to-image", image, loras=[f"{lora}:a"])
     with pytest.raises(ModelsError, match="of 4 steps none is left to do"):
         paint("image-to-image", image, strength=0.2)
     with pytest.raises(LaunchError, match="24 x 3 pixels, but this model needs at least 4 x 4"):
