@@ -133,8 +133,7 @@ def save(directory: Path, pipeline: Pipeline, source: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for folder, model in models.items():
         pretrained.save(directory / folder, model)
-    others = set(read_fields(source / INDEX_FILE).values) - set(models)
     for part in sorted(source.iterdir()):
-        if part.is_dir() and part.name in others:
+        if part.is_dir() and part.name not in models and not part.name.startswith("."):
             shutil.copytree(part, directory / part.name)
     shutil.copyfile(source / INDEX_FILE, directory / INDEX_FILE)
