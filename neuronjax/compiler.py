@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,13 +18,14 @@ from neuronjax.dump import Dump, ProgramDump
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo import chlo
 from neuronjax.hlo import module as hlo
-from neuronjax.hlo.custom_calls import custom_calls
+from neuronjax.hlo.custom_calls import NATIVE_KERNEL, custom_calls
 from neuronjax.hlo.module import Signature, TensorSpec
 from neuronjax.hlo.structure import without_last_result
 from neuronjax.host import callbacks
 from neuronjax.host.client import HostClient
 from neuronjax.jaxlib_api import compile_options
 from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.lazy import Lazy
 from neuronjax.legalize import numerics
 from neuronjax.legalize.checks import FLAGS, Checks
 from neuronjax.legalize.checks import insert as insert_checks
@@ -33,6 +34,11 @@ from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.report import Finding, Reporter, findings
 from neuronjax.legalize.rules.rule import Cores
 from neuronjax.partition.spmd import partition
+
+if TYPE_CHECKING:
+    from neuronjax import native_kernels
+else:
+    native_kernels = Lazy("neuronjax.native_kernels")
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,8 @@ def compile_program(
         if files:
             files.write("partition", str(module))
         (reporter or Reporter()).check(module, policy, cores)
+        is_used = bool(custom_calls(module, NATIVE_KERNEL.__eq__))
+        kernels = native_kernels.bind(module) if is_used else []
         expand_custom_calls(module, policy)
         checks = insert_checks(module, policy)
         if observer:
@@ -133,6 +141,7 @@ def compile_program(
         if observer:
             observer.after(module)
         functions = callbacks.bind(module)
+        del kernels  # The registry of callbacks is weak: they had to live until here.
         donated = _restore_donation(module, global_signature)
         local = hlo.signature(module)
         per_core = hlo.dump(module)

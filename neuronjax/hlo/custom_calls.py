@@ -17,6 +17,9 @@ CALLBACK_TARGETS = frozenset(
 )
 """Targets with which JAX calls Python functions from a program."""
 
+NATIVE_KERNEL = "AwsNeuronCustomNativeKernel"
+"""Target of calls of NKI kernels."""
+
 
 def custom_call_target(op: Any) -> str | None:
     """The target of a custom call; ``None`` for other ops."""

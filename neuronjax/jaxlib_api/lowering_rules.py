@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from jax import ffi
 from jax._src import buffer_callback as jax_buffer_callback
 from jax._src import callback as jax_callback
 from jax._src import debugging as jax_debugging
@@ -20,6 +21,9 @@ CALLBACKS = (
     jax_buffer_callback.buffer_callback_p,
 )
 """Primitives whose rules put a Python function into the module's list of host callbacks."""
+
+PURE_CALLBACK = jax_callback.pure_callback_p
+"""``jax.pure_callback``."""
 
 DOT_GENERAL = lax.dot_general_p
 SCALED_MATMUL = scaled_matmul_stablehlo._scaled_matmul_p
@@ -44,3 +48,18 @@ def common_rules() -> dict[Any, Any]:
 def rule_of(function: Rule) -> Any:
     """The rule that traces ``function`` of jax.numpy, of one result, in place of a primitive."""
     return mlir.LoweringRuleEntry(mlir.lower_fun(function, multiple_results=False), inline=True)
+
+
+def called_function(callback: Any) -> Any:
+    """The user's function of a call of ``jax.pure_callback``, whose parameter ``callback`` has it.
+
+    Relies on ``_FlatCallback.callback_func``.
+    """
+    return callback.callback_func
+
+
+def custom_call(target: str, version: int, configuration: str) -> Rule:
+    """The rule that lowers a primitive to a custom call with a string as configuration."""
+    return ffi.ffi_lowering(
+        target, api_version=version, backend_config=configuration, has_side_effect=False
+    )

@@ -105,3 +105,17 @@ def without_source_lines() -> AbstractContextManager[None]:
     ``jax.config.update`` around it, under a lock.
     """
     return jax_config.traceback_in_locations_limit(0)
+
+
+def varying_as(arguments: Sequence[Any], results: Any) -> Any:
+    """A tree of traced ``results`` that differ between the shards of ``shard_map`` wherever an
+    argument does, as JAX does not assume of callbacks.
+
+    Relies on ``mat`` of abstract values. Without it: see how ``jax.typeof`` of a value within
+    ``shard_map`` names the axes.
+    """
+    axes = frozenset[Any]().union(*(jax.typeof(value).mat.varying for value in arguments))
+    if not axes:
+        return results
+    names = tuple(sorted(axes, key=str))
+    return jax.tree.map(lambda value: jax.lax.pcast(value, names, to="varying"), results)

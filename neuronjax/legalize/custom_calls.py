@@ -1,8 +1,9 @@
 """Replaces custom calls of the Neuron compiler that are pure mathematics by their meaning.
 
-XLA knows none of them. A call with a meaning becomes a call of a private function, which all calls
-of the same types and configuration share; identities are removed; all others are refused with the
-reason. Source of the names: error page EVRF015, and EVRF036 to EVRF058 for the MX calls.
+XLA knows none of them; ``native_kernels`` has those of NKI. A call with a meaning becomes a call of
+a private function, which all calls of the same types and configuration share; identities are
+removed; all others are refused with the reason. Source of the names: error page EVRF015, and
+EVRF036 to EVRF058 for the MX calls.
 """
 
 from __future__ import annotations
@@ -59,10 +60,6 @@ IDENTITIES = frozenset({
 """Hints for placement and scheduling: each result is the operand of the same number."""
 
 REFUSED: Mapping[str, str] = {
-    "AwsNeuronCustomNativeKernel": (
-        "runs a compiled NKI kernel, which only the device can; compute the same in JAX on this "
-        "platform, for example behind a switch of your own"
-    ),
     "AwsNeuronCustomOp": (
         "runs a C++ operator compiled for GpSimdE, which only the device can; compute the same in "
         "JAX on this platform, for example behind a switch of your own"

@@ -93,7 +93,7 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
             f"{trace.line()}: nki.isa.{function} has no {parameter}=nl.{value.name}."
         )
     if isinstance(value, enum.Enum):
-        return value.value
+        return value if type(value) in kinds else value.value
     if Affine in kinds and isinstance(value, int):
         return affine(value)
     if Immediate in kinds and isinstance(value, int | float):

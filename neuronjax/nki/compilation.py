@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ import numpy as np
 
 from neuronjax.emulate import core
 from neuronjax.errors import (
-    ExecutionError,
     KernelError,
     OnChipMemoryError,
     UnknownFormatError,
@@ -25,6 +23,7 @@ from neuronjax.errors import (
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.machine.chips import CHIPS
+from neuronjax.native_kernels import NativeKernel, lines_by_path, with_lines
 from neuronjax.nki.building import closed_groups
 from neuronjax.nki.calls import Call, is_array
 from neuronjax.nki.loops import Rolling
@@ -35,7 +34,6 @@ from neuronjax.program.element_types import element_type_named
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
 from neuronjax.program.rules.cores import written_once
 from neuronjax.program.verify import Finding, verify
-from neuronjax.program.walk import instructions
 
 KERNEL_CHIPS = tuple(name for name, chip in CHIPS.items() if chip.core.is_published)
 """The chips that kernels are written for."""
@@ -56,12 +54,26 @@ class Compiled:
     written: Mapping[int, str]
     #: What a user may want to know: loops that are written out, and why.
     notes: tuple[str, ...] = ()
+    #: The programs that run beside each other, as in `Kernel.grid`.
+    grid: tuple[int, ...] = ()
 
     def unreturned(self) -> list[int]:
         """Positions of the arrays that it writes to and does not return."""
         tensors = {tensor.storage.name for tensor in jax.tree.leaves(self.returned)}
         inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
         return [position for position in self.written if inputs[position] not in tensors]
+
+    def native(self) -> NativeKernel:
+        """The kernel as a function of its arrays and nothing else."""
+        inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
+        written = {inputs[position]: name for position, name in self.written.items()}
+        names = [tensor.storage.name for tensor in jax.tree.leaves(self.returned)]
+        return NativeKernel(
+            program=self.program,
+            results=tuple(written.get(name, name) for name in names),
+            grid=self.grid,
+            declared=self.declared,
+        )
 
     def run(self, arrays: Sequence[np.ndarray], order: core.Order | None = None) -> Any:
         """Its results, as the kernel returned them, by the emulator.
@@ -77,18 +89,12 @@ class Compiled:
 
         Raises as `run` does.
         """
-        inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
-        arguments = dict(zip(inputs, arrays, strict=True))
-        try:
-            results = core.run(self.program, [arguments], order=order)[0]
-        except ExecutionError as error:
-            text = _with_lines(str(error), {**_by_path(self.program), **self.declared})
-            raise type(error)(text) from error
-        names = {inputs[position]: name for position, name in self.written.items()}
+        native = self.native()
+        results = native.run(arrays, order)
+        names = iter(native.results)
 
         def value(tensor: Tensor) -> np.ndarray:
-            name = tensor.storage.name
-            return results[names.get(name, name)].reshape(tensor.shape)
+            return results[next(names)].reshape(tensor.shape)
 
         returned = jax.tree.map(value, self.returned)
         return returned, {place: results[name] for place, name in self.written.items()}
@@ -133,7 +139,7 @@ def compiled(
     declared = {tensor: line for trace in traces for tensor, line in trace.declared.items()}
     finished, notes = _finished(_Grid(name, traces, tuple(buffers), aliases, declared))
     names = {position: _result_of(argument) for position, argument in written.items()}
-    return Compiled(finished, returned, declared, names, notes)
+    return Compiled(finished, returned, declared, names, notes, grid)
 
 
 def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:
@@ -313,8 +319,8 @@ def _check(name: str, written: program.Program, declared: Mapping[str, str]) -> 
     """Raises ``KernelError`` with what the chip would refuse, by the kernel's lines."""
     findings = _refused(verify(written))
     if findings:
-        lines = {**_by_path(written), **declared}
-        shown = [f"  {_with_lines(str(finding), lines)}" for finding in findings[:_MOST_FINDINGS]]
+        lines = {**lines_by_path(written), **declared}
+        shown = [f"  {with_lines(str(finding), lines)}" for finding in findings[:_MOST_FINDINGS]]
         raise KernelError(f"{name} is no program for {written.target.chip}:\n" + "\n".join(shown))
 
 
@@ -323,22 +329,4 @@ def _lines_in_errors(declared: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except OnChipMemoryError as error:
-        raise type(error)(_with_lines(str(error), declared)) from None
-
-
-def _by_path(written: program.Program) -> dict[str, str]:
-    """Path of an instruction -> `file:line`."""
-    return {
-        place.path: place.kernel.parts[instruction.part].sources[0]
-        for place, instruction in instructions(written)
-        if place.kernel is not None and instruction.part is not None and place.kernel.parts
-    }
-
-
-def _with_lines(text: str, lines: Mapping[str, str]) -> str:
-    """The text, with the line before every path and tensor that it names."""
-    return re.sub(
-        r"[^\s(]*\w",
-        lambda match: f"{lines[match[0]]}: {match[0]}" if match[0] in lines else match[0],
-        text,
-    )
+        raise type(error)(with_lines(str(error), declared)) from None

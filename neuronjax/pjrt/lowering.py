@@ -10,11 +10,18 @@ alone but the chip can do has its rule here.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neuronjax import mx
+from neuronjax.hlo.custom_calls import NATIVE_KERNEL
 from neuronjax.host import callbacks
 from neuronjax.jaxlib_api import lowering_rules
+from neuronjax.lazy import Lazy
+
+if TYPE_CHECKING:
+    from neuronjax import native_kernels
+else:
+    native_kernels = Lazy("neuronjax.native_kernels")
 
 FALLBACK = "cpu"
 
@@ -83,6 +90,20 @@ def _interpreted(entry: Any) -> Any:
     return dataclasses.replace(entry, rule=lower)
 
 
+def _native(entry: Any) -> Any:
+    """The rule of ``jax.pure_callback``, under which kernels of NKI become the compiler's calls."""
+
+    def lower(ctx: Any, *args: Any, callback: Any, **params: Any) -> Any:
+        kernel = lowering_rules.called_function(callback)
+        if not isinstance(kernel, native_kernels.NativeKernel):
+            return entry.rule(ctx, *args, callback=callback, **params)
+        return lowering_rules.custom_call(
+            NATIVE_KERNEL, native_kernels.API_VERSION, kernel.configuration()
+        )(ctx, *args)
+
+    return dataclasses.replace(entry, rule=lower)
+
+
 class NeuronRules(dict[Any, Any]):
     """Primitive -> rule; what is missing is taken from ``cpu``."""
 
@@ -92,6 +113,8 @@ class NeuronRules(dict[Any, Any]):
         self._common = common_rules
         for primitive in lowering_rules.CALLBACKS:
             self[primitive] = _entry_as_cpu(cpu_rules.get(primitive) or common_rules[primitive])
+        pure = lowering_rules.PURE_CALLBACK
+        self[pure] = _native(self[pure])
         for primitive, rule in CHIP_RULES.items():
             self[primitive] = rule
 

@@ -285,7 +285,7 @@ class Client:
         assignment = device_assignment(chosen, default=self.job.local_devices[0].id)
         self._check_assignment(assignment)
         ids = assignment.reshape(-1).tolist()
-        if self.job.local(ids) != ids:
+        if program.callbacks or self.job.local(ids) != ids:
             return self._loaded(program, self._on_cores(program, assignment), assignment)
         host = self.host.deserialize(host_bytes, self.host.placement(ids), program.results)
         return self._loaded(program, host, assignment)

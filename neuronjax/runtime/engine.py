@@ -28,7 +28,7 @@ from neuronjax.emulate.core import (
 from neuronjax.emulate.element_types import Rounding
 from neuronjax.emulate.record import record
 from neuronjax.engine_compiler import lower_program
-from neuronjax.errors import ConfigurationError, SerializationError
+from neuronjax.errors import ConfigurationError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
@@ -143,10 +143,6 @@ class EngineExecutable(HostExecutable):
 
     def serialize(self) -> bytes:
         """The per-core module, since lowering it again is the fastest way to load a program."""
-        if self._host.callbacks:
-            raise SerializationError(
-                "programs with host callbacks cannot be stored: their Python functions stay here."
-            )
         return self._module
 
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import numpy as np
@@ -23,14 +23,20 @@ from neuronjax.errors import (
 from neuronjax.hlo.layouts import Order
 from neuronjax.hlo.module import Argument, Result, Signature, TensorSpec
 from neuronjax.host.client import HostExecutable, Placement
+from neuronjax.lazy import Lazy
 from neuronjax.legalize.checks import Check, Checks
 from neuronjax.runtime import check_errors
 from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, LoadedBytes, protect_host
 from neuronjax.runtime.plain_run import PlainRun
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
+if TYPE_CHECKING:
+    from neuronjax import native_kernels
+else:
+    native_kernels = Lazy("neuronjax.native_kernels")
+
 _MAGIC = b"NEURONJX"
-_FORMAT = 5
+_FORMAT = 6
 
 
 @dataclass(frozen=True)
@@ -236,7 +242,11 @@ def program_memory(signature: Signature, host: HostExecutable) -> ProgramMemory:
 
 
 def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) -> bytes:
-    """Program, host executable and compile options as bytes that ``deserialize`` reads."""
+    """Program, host executable and compile options as bytes that ``deserialize`` reads.
+
+    Raises:
+      SerializationError: the program calls Python functions other than NKI kernels.
+    """
     header = {
         "format": _FORMAT,
         "name": program.signature.name,
@@ -254,15 +264,17 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
         "fingerprint": program.fingerprint,
         "takes_run_number": program.takes_run_number,
         "checks": dataclasses.asdict(program.checks) if program.checks else None,
+        "kernels": [_kernel_to_json(function) for function in program.callbacks],
     }
-    code = host.serialize() if host.part is None else host.part.serialize()
+    code = b"" if program.callbacks else _code(host)
     parts = (json.dumps(header).encode(), program.per_core, code, options)
     body = b"".join(struct.pack("<Q", len(part)) + part for part in parts)
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
 def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
-    """The program, the host executable's bytes and the compile options in ``data``.
+    """The program, the host executable's bytes and the compile options in ``data``; a program that
+    calls kernels has no bytes and is compiled again.
 
     Raises:
       SerializationError: the data is something else, damaged, or of another version.
@@ -301,6 +313,7 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             fingerprint=header["fingerprint"],
             takes_run_number=header["takes_run_number"],
             checks=_checks_from_json(header["checks"]),
+            callbacks=tuple(native_kernels.read(entry) for entry in header["kernels"]),
         )
     except Exception as error:  # a header can be wrong in any way
         raise SerializationError(
@@ -308,6 +321,18 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             "the program again (delete the cache entry they came from)."
         ) from None
     return program, parts[2], parts[3]
+
+
+def _code(host: HostExecutable) -> bytes:
+    return host.serialize() if host.part is None else host.part.serialize()
+
+
+def _kernel_to_json(function: Callable[..., Any]) -> str:
+    if not isinstance(function, native_kernels.NativeKernel):
+        raise SerializationError(
+            "programs with host callbacks cannot be stored: their Python functions stay here."
+        )
+    return function.configuration()
 
 
 def _spec_to_json(spec: TensorSpec) -> list[Any]:

@@ -1,0 +1,183 @@
+"""Kernels in programs for the platform: the compiler's custom call, with the emulator's values."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from neuronjax import nki
+from neuronjax.nki import isa as nisa
+from neuronjax.nki import language as nl
+from neuronjax.nki.tensor import Tensor
+from tests.conftest import RunPython
+from tests.nki.kernels import loaded, stored, tile
+
+TARGET = "AwsNeuronCustomNativeKernel"
+X = np.random.default_rng(0).standard_normal((256, 8), np.float32)
+
+
+@nki.jit
+def scaled(x: Tensor, factor: float = 2.0) -> Tensor:
+    result = tile(x.shape, x.dtype)
+    nisa.tensor_scalar(result, loaded(x), nl.multiply, factor)
+    return stored(result)
+
+
+@nki.jit
+def updated(cache: Tensor, x: Tensor) -> Tensor:
+    nisa.dma_copy(cache[nl.ds(128, 128)], loaded(x))
+    return cache
+
+
+@jax.custom_vjp
+def differentiable(x: jax.Array) -> Any:
+    return scaled(x)
+
+
+differentiable.defvjp(lambda x: (scaled(x), None), lambda _, g: (scaled(g, 3.0),))
+
+
+def rounds(x: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda carry, _: (scaled(carry), None), x, None, length=3)[0]
+
+
+HALF = X[:128]
+CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] = {
+    "jit": (lambda x: scaled(x + 1) - 1, (HALF,), 2 * (HALF + 1) - 1),
+    "vmap": (jax.vmap(scaled), (X.reshape(2, 128, 8),), 2 * X.reshape(2, 128, 8)),
+    "scan": (rounds, (HALF,), 8 * HALF),
+    "gradient": (
+        jax.grad(lambda x: differentiable(x).sum()),
+        (HALF,),
+        np.full_like(HALF, 3),
+    ),
+    "written argument": (updated, (np.zeros_like(X), HALF), np.concatenate([0 * HALF, HALF])),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_are_custom_calls_with_the_values_of_the_emulator(case: str) -> None:
+    function, arguments, expected = CASES[case]
+    jitted = jax.jit(function)
+    assert TARGET in jitted.lower(*arguments).as_text()
+    np.testing.assert_array_equal(jitted(*arguments), expected)
+
+
+MESH_CASES: dict[str, tuple[Callable[..., Any], P, np.ndarray]] = {
+    "kernel": (scaled, P("x", "y"), 2 * X),
+    "scan": (rounds, P("x", "y"), 8 * X),
+    "reduced": (
+        lambda x: jax.lax.psum(scaled(x), "y"),
+        P("x"),
+        2 * (X[:, :4] + X[:, 4:]),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MESH_CASES)
+def test_every_core_of_a_mesh_runs_its_own(case: str, neuron_devices: list[jax.Device]) -> None:
+    function, out_specs, expected = MESH_CASES[case]
+    mesh = jax.make_mesh((2, 2), ("x", "y"), (AxisType.Auto,) * 2, devices=neuron_devices[:4])
+    mapped = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P("x", "y"), out_specs=out_specs))
+    np.testing.assert_array_equal(mapped(X), expected)
+
+
+def test_donated_arrays_are_used_up() -> None:
+    cache = jnp.zeros(X.shape)
+    result = jax.jit(updated, donate_argnums=0)(cache, HALF)
+    np.testing.assert_array_equal(result[128:], HALF)
+    assert cache.is_deleted()
+
+
+def test_exported_programs_carry_their_kernels(tmp_path: Path, run_python: RunPython) -> None:
+    allowed = [export.DisabledSafetyCheck.custom_call(TARGET)]
+    exported = export.export(jax.jit(scaled), platforms=["neuron"], disabled_checks=allowed)(HALF)
+    (tmp_path / "program").write_bytes(exported.serialize())
+    (tmp_path / "cache").mkdir()
+    script = f"""
+        import jax, numpy as np
+        from pathlib import Path
+        jax.config.update("jax_compilation_cache_dir", "{tmp_path}/cache")
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        program = jax.export.deserialize(Path("{tmp_path}/program").read_bytes())
+        print(np.sum(jax.jit(program.call)(np.ones((128, 8), np.float32))))
+    """
+    for _ in ("compiled", "from the cache of compiled programs"):
+        assert float(run_python(script).stdout) == 2 * 128 * 8
+    assert any((tmp_path / "cache").iterdir())
+
+
+def _for_the_device() -> str:
+    config = {"func_name": "flash", "grid": [1], "has_collectives": False, "klir_binary": "/a.klir"}
+    return base64.b64encode(json.dumps(config).encode()).decode()
+
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "compiled for the device": (
+        _for_the_device(),
+        "runs the NKI kernel 'flash' as compiled for a device",
+    ),
+    "empty": ("", "needs an NKI kernel in backend_config"),
+    "not base64": ("kernel", "needs an NKI kernel in backend_config"),
+    "not JSON": (base64.b64encode(b"{").decode(), "needs an NKI kernel in backend_config"),
+    "not an object": (base64.b64encode(b"[]").decode(), "needs an NKI kernel in backend_config"),
+}
+
+
+def called(config: str, shape: tuple[int, ...]) -> Callable[..., Any]:
+    return jax.jit(
+        jax.ffi.ffi_call(
+            TARGET,
+            jax.ShapeDtypeStruct(shape, np.float32),
+            custom_call_api_version=2,
+            legacy_backend_config=config,
+        )
+    )
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_calls_without_a_kernel_are_refused(case: str) -> None:
+    config, message = REFUSED[case]
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        called(config, HALF.shape)(HALF)
+
+
+def test_calls_of_other_shapes_are_refused() -> None:
+    config = scaled.trace(HALF).native().configuration()
+    np.testing.assert_array_equal(called(config, HALF.shape)(HALF), 2 * HALF)
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match=r"has operands float32\[256, 8\] where scaled was comp"
+    ):
+        called(config, HALF.shape)(X)
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match=r"has results float32\[8\] where scaled was compiled for"
+    ):
+        called(config, (8,))(HALF)
+
+
+@nki.jit
+def picked(x: Tensor, row: Tensor) -> Tensor:
+    register = nisa.register_alloc()
+    nisa.register_load(register, loaded(row))
+    result = tile((1, x.shape[1]))
+    nisa.dma_copy(result, x[nl.ds(register, 1)])
+    return stored(result)
+
+
+def test_errors_of_runs_have_the_lines_of_the_kernel() -> None:
+    jitted = jax.jit(picked)
+    np.testing.assert_array_equal(jitted(X, np.full((1, 1), 7, np.int32)), X[7:8])
+    with pytest.raises(ValueError, match=r"test_in_programs\.py:\d+"):
+        jitted(X, np.full((1, 1), 256, np.int32)).block_until_ready()
