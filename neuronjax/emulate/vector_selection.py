@@ -147,7 +147,7 @@ def stream_shuffle(instruction: StreamShuffle, unit: Unit) -> Run:
     partition = np.arange(instruction.dst.partitions)
     lane = np.array(instruction.mask)[partition % _QUADRANT]
     moves = (lane != _STAYS)[:, None]
-    source = np.where(lane == _STAYS, partition, partition // _QUADRANT * _QUADRANT + lane)
+    source = np.where(lane == _STAYS, 0, partition // _QUADRANT * _QUADRANT + lane)
     wanted = np.zeros((instruction.src.partitions, 1), bool)
     wanted[source[moves[:, 0]]] = True
     return lambda values: dst.move(values, src.bits(values, wanted)[source], moves)

@@ -317,7 +317,9 @@ class MatchReplace8(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamShuffle(Instruction):
-    """dst[q + i] = src[q + mask[i]] in every quadrant q of 32 partitions; 255 leaves dst[q + i]."""
+    """dst[q + i] = src[q + mask[i]] in every quadrant q of 32 partitions; 255 leaves dst[q + i].
+
+    src has the partitions that the mask takes, such as 1 that all of dst take."""
 
     mnemonic: ClassVar[str] = "nc_stream_shuffle"
     engines: ClassVar[tuple[Engine, ...]] = _VECTOR

@@ -171,6 +171,14 @@ def shuffled(x: Tensor, y: Tensor) -> Tensor:
     return stored(result)
 
 
+def spread(x: Tensor, y: Tensor) -> Tensor:
+    """The first row in every place but the last, which stays."""
+    result = tile((32, x.shape[1]))
+    nisa.memset(result, 5)
+    nisa.nc_stream_shuffle(result, loaded(x)[0:1], [0] * 31 + [255])
+    return stored(result)
+
+
 def converted(x: Tensor, y: Tensor) -> Tensor:
     """The sum in BF16 of what `nl.load` converts, and of ones."""
     left = nl.load(x, dtype=nl.bfloat16)
@@ -216,6 +224,7 @@ KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
     positions: np.argsort(X, axis=1)[:, :-9:-1],
     without_greatest: _without_greatest(),
     shuffled: X.reshape(4, 32, 96)[:, ::-1].reshape(128, 96),
+    spread: np.concatenate([X[:1].repeat(31, axis=0), np.full((1, 96), 5)]),
     converted: X.astype(ml_dtypes.bfloat16).astype(np.float32) + 1,
     exponents: np.exp(X - 0.5) - np.exp(X - 0.5).sum(1, keepdims=True),
     chained: np.tanh(2 * X - 1),

@@ -33,6 +33,8 @@ _LINES: dict[str, list[str]] = {
     f"nc_stream_shuffle dst={A} src={B} mask={MASK}": [
         f"nc_stream_shuffle dst={A} src={B} mask={MASK.replace('31', '32')}",
         f"nc_stream_shuffle dst={A} src={B} mask=(0, 1)",
+        f"nc_stream_shuffle dst={A} src={T.format('b', 7)} mask={MASK}",
+        f"nc_stream_shuffle dst={A} src=%b<0, 64>[0; 1:512] mask={MASK}",
     ],
     f"iota dst={A} pattern=(1:512)": [
         f"iota dst={A} pattern=(1:511)", f"iota dst={A} pattern=(1:1, 1:1, 1:1, 1:1, 1:512)",

@@ -42,7 +42,6 @@ SHAPES: Mapping[str, Shapes] = {
     "reciprocal": _MAP,
     "exponential": Shapes(("dst", "src"), ("max_value", "reduce_init", *_REDUCED)),
     "nc_match_replace8": _MAP,
-    "nc_stream_shuffle": _COPY,
     "activation": Shapes(("dst", "data"), ("bias", "scale", *_REDUCED)),
     "activation_reduce": Shapes(("dst", "data"), ("bias", "scale", *_REDUCED)),
     "activate2": Shapes(("dst", "data"), ("imm0", "imm1", "relu_param", *_REDUCED)),
@@ -90,6 +89,17 @@ def _shuffle(instruction: Any) -> Iterator[tuple[str, bool]]:
     yield (
         "a mask of 0 to 31, or 255",
         all(0 <= lane < 32 or lane == 255 for lane in instruction.mask),
+    )
+    src, dst = instruction.src, instruction.dst
+    yield "as many elements in src as in dst", src.free_elements == dst.free_elements
+    taken = [
+        lane // 32 * 32 + instruction.mask[lane % 32]
+        for lane in range(dst.partitions)
+        if len(instruction.mask) == 32 and instruction.mask[lane % 32] != 255
+    ]
+    yield (
+        f"src with the {1 + max(taken, default=0)} partitions that its mask takes",
+        src.partitions > max(taken, default=0),
     )
 
 
