@@ -1,4 +1,4 @@
-"""``neuronjax nki``: checks, times or prints a kernel from a file."""
+"""``neuronjax nki``: checks, runs, times or prints a kernel from a file."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import jax
 import ml_dtypes
 import numpy as np
 
 from neuronjax import nki
 from neuronjax.cli.command import Command
+from neuronjax.emulate.core import DataflowOrder, ProgramOrder
 from neuronjax.errors import ConfigurationError
 from neuronjax.nki.kernel import KERNEL_CHIPS
 from neuronjax.profiling.text import table
 from neuronjax.program.text import format as text_of
 
 _DESCRIPTION = """\
-Traces a kernel of a file with the shapes given, and says what the chip would refuse (check), how
-long it takes and what works meanwhile (bench), or what its program is (print). No values are
-computed.
+Traces a kernel of a file with the shapes given, and says what the chip would refuse (check), what
+its results are and whether they depend on the order in which engines run (run), how long it takes
+and what works meanwhile (bench), or what its program is (print). The arguments of a run are
+normally distributed, always the same; integers are 0.
 
 A kernel is a function of the file that is marked by nki.jit; `import nki` works in it.
 
@@ -99,6 +102,49 @@ def _check(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
     return "\n".join([f"{traced.program.name}: nothing that {chip} would refuse", *traced.notes])
 
 
+def _run(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
+    values = _arguments(arrays)
+    orders = (ProgramOrder(), DataflowOrder(seed=0, adversarial=True))
+    results, others = (
+        jax.tree_util.tree_leaves_with_path(
+            nki.simulate(kernel, order, chip)(*(value.copy() for value in values))
+        )
+        for order in orders
+    )
+    rows = [
+        (
+            f"result{jax.tree_util.keystr(path)}",
+            f"{value.dtype.name}{list(value.shape)}",
+            *_statistics(value),
+            "no" if value.tobytes() == other.tobytes() else "yes",
+        )
+        for (path, value), (_, other) in zip(results, others, strict=True)
+    ]
+    titles = ["", "type", "least", "mean", "greatest", "not finite", "depends on the order"]
+    return table(titles, rows)
+
+
+def _arguments(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Normally distributed numbers in the arrays' types; integers are 0, which is an index, too."""
+    generator = np.random.default_rng(0)
+    return [
+        np.zeros(array.shape, array.dtype)
+        if np.issubdtype(array.dtype, np.integer)
+        else generator.standard_normal(array.shape, np.float32).astype(array.dtype)
+        for array in arrays
+    ]
+
+
+def _statistics(value: np.ndarray) -> tuple[str, ...]:
+    """Least, mean and greatest of the finite numbers, and how many are others."""
+    wide = value.astype(np.float64).reshape(-1)
+    finite = wide[np.isfinite(wide)]
+    if not finite.size:
+        return "", "", "", str(wide.size)
+    numbers = (finite.min(), finite.mean(), finite.max())
+    return (*(f"{number:.4g}" for number in numbers), str(wide.size - finite.size))
+
+
 def _bench(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
     time = nki.benchmark(kernel, chip)(*arrays)
     busy = [
@@ -120,13 +166,14 @@ def _print(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
 
 ACTIONS: Mapping[str, Callable[[nki.Kernel, list[np.ndarray], str], str]] = {
     "check": _check,
+    "run": _run,
     "bench": _bench,
     "print": _print,
 }
 """Name -> what it prints."""
 
 COMMAND = Command(
-    help="check, time or print a kernel written in NKI",
+    help="check, run, time or print a kernel written in NKI",
     description=_DESCRIPTION,
     add_arguments=add_arguments,
     run=run,

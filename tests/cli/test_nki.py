@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from neuronjax.cli.main import EXIT_ERROR, main
@@ -38,6 +40,16 @@ def file(tmp_path: Path) -> Path:
 def test_actions(action: str, words: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nki", action, f"{file}:doubled", "--shapes=128x64:bfloat16"]) == 0
     assert words in capsys.readouterr().out
+
+
+def test_run_computes_values(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nki", "run", f"{file}:doubled", "--shapes=128x64:bfloat16"]) == 0
+    row = capsys.readouterr().out.splitlines()[-1].split()
+    x = np.random.default_rng(0).standard_normal((128, 64), np.float32).astype(ml_dtypes.bfloat16)
+    expected = 2 * x.astype(np.float64)
+    assert "bfloat16[128," in row
+    numbers = [f"{value:.4g}" for value in (expected.min(), expected.mean(), expected.max())]
+    assert row[-5:] == [*numbers, "0", "no"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Their simulation harness imports a simulator as `nki_cpu_simulator`, and number 
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -149,5 +150,5 @@ def _with_plain_names(framework: Any) -> None:
 
 def pytest_collection_finish() -> None:
     """The harness asks for a kernel that only a compilation makes."""
-    _with_plain_names(sys.modules["test.utils.unit_test_framework"].UnitTestFramework)
-    sys.modules["test.utils.test_orchestrator"].Orchestrator._compiled_kernel = None  # type: ignore[attr-defined]
+    _with_plain_names(importlib.import_module("test.utils.unit_test_framework").UnitTestFramework)
+    importlib.import_module("test.utils.test_orchestrator").Orchestrator._compiled_kernel = None
