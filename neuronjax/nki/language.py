@@ -34,9 +34,9 @@ DTYPES: Mapping[str, ElementType] = {
     **{
         name: element_type_named(name)
         for name in (
-            *("int8", "int16", "int32", "uint8", "uint16", "uint32"),
+            *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
             *("float16", "float32", "bfloat16", "tfloat32"),
-            *("float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
+            *("float8_e3m4", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
             *("float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"),
         )
     },

@@ -5,15 +5,18 @@ from __future__ import annotations
 import inspect
 from types import ModuleType
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from neuronjax import nki
-from neuronjax.errors import UnsupportedProgramError
+from neuronjax.errors import KernelError, UnsupportedProgramError
 from neuronjax.nki import collectives, isa, language
 from neuronjax.nki.building import BUILDERS
 from neuronjax.nki.signatures import SIGNATURES
 from neuronjax.nki.tensor import Tensor
+from neuronjax.program.element_types import ElementType
+from tests.nki.kernels import loaded, stored
 
 NAMES: dict[ModuleType, str] = {
     isa: """
@@ -26,11 +29,12 @@ NAMES: dict[ModuleType, str] = {
     rand2 exponential reciprocal max8 sequence_bounds scalar_tensor_tensor tensor_scalar_reduce
     core_barrier dma_compute quantize_mx range_select select_reduce sendrecv register_alloc
     register_move register_load register_store nc_find_index8 nc_match_replace8 nonzero_with_count
-    topk tensor_engine vector_engine scalar_engine gpsimd_engine
+    topk sparse_matmul tensor_engine vector_engine scalar_engine gpsimd_engine
     """,
     language: """
-    bool_ int8 int16 int32 uint8 uint16 uint32 float16 float32 bfloat16 tfloat32 float8_e4m3
-    float8_e4m3fn float8_e5m2 float8_e5m2_x4 float8_e4m3fn_x4 float8_e8m0fnu float4_e2m1fn_x4
+    bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 bfloat16 tfloat32
+    float8_e3m4 float8_e4m3 float8_e4m3fn float8_e5m2 float8_e5m2_x4 float8_e4m3fn_x4
+    float8_e8m0fnu float4_e2m1fn_x4
     sbuf psum hbm private_hbm shared_hbm tile_size average prelu bypass MemoryRegion NKIObject
     NkiTensor is_hbm is_on_chip is_psum is_sbuf add subtract multiply divide maximum minimum
     abs_max abs_min abs square power equal not_equal less less_equal greater greater_equal
@@ -50,7 +54,7 @@ NAMES: dict[ModuleType, str] = {
     collective_permute_implicit_current_processing_rank_id rank_id
     """,
 }
-"""Module -> the names of the API reference, NKI 0.4."""
+"""Module -> the names of the API reference, NKI 0.6."""
 
 
 @pytest.mark.parametrize("module", NAMES, ids=lambda module: module.__name__.rpartition(".")[2])
@@ -76,3 +80,26 @@ def test_every_signature_has_a_builder_whose_fields_exist() -> None:
     for builder in BUILDERS.values():
         fields = inspect.signature(builder.instruction).parameters
         assert set(builder.renamed.values()) <= set(fields)
+
+
+@nki.jit
+def copied(x: Tensor) -> Tensor:
+    return stored(loaded(x))
+
+
+@nki.jit
+def cast(x: Tensor, dtype: ElementType) -> Tensor:
+    return stored(language.copy(loaded(x), dtype=dtype))
+
+
+def test_long_integers_are_copied_and_no_engine_takes_them() -> None:
+    x = np.arange(128 * 4).reshape(128, 4) << 40
+    np.testing.assert_array_equal(nki.simulate(copied)(x), x)
+    with pytest.raises(KernelError, match=r"int64 on NeuronCore-v3; allowed"):
+        nki.simulate(cast)(np.ones((128, 4), np.float32), language.int64)
+
+
+def test_fp8_with_four_digits() -> None:
+    x = np.random.default_rng(0).standard_normal((128, 64), np.float32)
+    expected = x.astype(ml_dtypes.float8_e3m4)
+    np.testing.assert_array_equal(nki.simulate(cast)(x, language.float8_e3m4), expected)
