@@ -60,6 +60,9 @@ class Format:
     #: Element type of StableHLO; None: as above.
     element_type: str | None
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def bits(self) -> int:
         """Bits of a code."""

@@ -6,7 +6,7 @@ Calls are replaced by the bodies of their functions, bound to the buffers that t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -115,6 +115,8 @@ class Builder:
     watcher: Watcher | None = None
     #: Places of the values that are taken.
     size: int = 0
+    #: Identity of a kernel in a split -> its core.
+    _split_cores: dict[int, int] = field(default_factory=dict)
 
     def build(self) -> tuple[Code, ...]:
         """The code of the whole program."""
@@ -137,7 +139,7 @@ class Builder:
     def _step(self, node: Instruction, place: Place, frame: Frame, locations: Locations) -> Step:
         unit = Unit(
             node, place, frame, locations, self.core, self.program.target.core,
-            self.program.ranks, self.host, self.watcher,
+            self.program.ranks, self.host, self.watcher, self._split_cores.get(id(place.kernel)),
         )  # fmt: skip
         made = RULES[type(node)](node, unit)
         run, exchange = (None, made) if isinstance(made, Exchange) else (made, None)
@@ -183,6 +185,8 @@ class Builder:
         )
 
     def _split(self, node: Split, place: Place, frame: Frame, locations: Locations) -> SplitCode:
+        if len(node.kernels) > 1:
+            self._split_cores |= {id(kernel): core for core, kernel in enumerate(node.kernels)}
         return SplitCode(
             tuple(
                 self._kernel(kernel, within(place, kernel, core), frame, locations, core)

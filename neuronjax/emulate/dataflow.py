@@ -27,7 +27,6 @@ from neuronjax.emulate.code import (
     KernelCode,
     LoopCode,
     SplitCode,
-    Step,
     WhileCode,
 )
 from neuronjax.emulate.fabric import Fabric, Running
@@ -36,8 +35,8 @@ from neuronjax.emulate.hooks import Hooks
 from neuronjax.emulate.instruction_reader import Entry, Reader
 from neuronjax.emulate.races import Clock, Event, Races, join
 from neuronjax.emulate.semaphore import Counter
+from neuronjax.emulate.streams import may_go, meets_on_engine, queue_of
 from neuronjax.errors import DeadlockError
-from neuronjax.program.dma import DmaInstruction
 
 LOOKAHEAD = 256
 """Reading ahead stops at this many waiting instructions, as long as any of them can run."""
@@ -62,6 +61,8 @@ class Kernel:
     rank: int
     hooks: Hooks
     core: str = ""
+    #: Whether its exchanges are with other cores, whose memory it sees.
+    meets_cores: bool = False
     engines: dict[str, deque[Entry]] = field(default_factory=dict)
     queues: dict[str, deque[Entry]] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
@@ -100,7 +101,7 @@ class Kernel:
         """Engines and queues that can advance."""
         self._post()
         engines = [name for name, entries in self.engines.items() if self._may_begin(entries)]
-        queues = [name for name, entries in self.queues.items() if _may_go(entries)]
+        queues = [name for name, entries in self.queues.items() if may_go(entries)]
         return engines, queues
 
     def advance(self, chosen: str) -> None:
@@ -114,6 +115,12 @@ class Kernel:
         if not entries:
             return False
         entry = entries[0]
+        if meets_on_engine(entry.step):
+            return entry.ticket is not None and entry.ticket.results is not None
+        return self._has_waited(entry)
+
+    def _has_waited(self, entry: Entry) -> bool:
+        """Whether registers and semaphores are where it waits for them to be."""
         return all(writer.is_done for writer in entry.writers.values()) and all(
             self._semaphore(name).value >= count(entry.values) for name, count in entry.step.waits
         )
@@ -124,14 +131,11 @@ class Kernel:
     def _begin(self, engine: str) -> None:
         """An engine executes its next instruction, or starts a transfer."""
         entry = self.engines[engine].popleft()
-        clock = self.clocks.setdefault(engine, {})
-        join(clock, entry.control)
-        for name, count in entry.step.waits:
-            join(clock, self._semaphore(name).seen(count(entry.values)))
-        for place, writer in entry.writers.items():
-            entry.values[place] = writer.values[place]
-        self._check_registers(entry, engine, clock)
-        queue = _queue(entry.step)
+        if entry.ticket is not None:
+            self._receive(entry, self.clocks[engine])
+            return
+        clock = self._clock_at(entry, engine)
+        queue = queue_of(entry.step)
         if queue is None:
             self._execute(entry, engine, clock)
         else:
@@ -140,6 +144,17 @@ class Kernel:
             entry.begun = dict(clock)
             queue = self.core + queue
             self.queues.setdefault(queue, deque()).append(entry)
+
+    def _clock_at(self, entry: Entry, engine: str) -> Clock:
+        """The clock of an engine that begins an instruction, whose registers get their values."""
+        clock = self.clocks.setdefault(engine, {})
+        join(clock, entry.control)
+        for name, count in entry.step.waits:
+            join(clock, self._semaphore(name).seen(count(entry.values)))
+        for place, writer in entry.writers.items():
+            entry.values[place] = writer.values[place]
+        self._check_registers(entry, engine, clock)
+        return clock
 
     def _check_registers(self, entry: Entry, stream: str, clock: Clock) -> None:
         """Checks that register reads are ordered with the writes they depend on."""
@@ -174,14 +189,22 @@ class Kernel:
             self._execute(entry, stream, clock)
             self._note(queue, entry)
             return
-        exchange, results = entry.step.exchange, entry.ticket.results
+        self._receive(entry, clock)
+        self._note(queue, entry)
+
+    def _receive(self, entry: Entry, clock: Clock) -> None:
+        """The end of an exchange that has taken place."""
+        exchange, ticket = entry.step.exchange, entry.ticket
         assert entry.event is not None
         assert exchange is not None
-        assert results is not None
+        assert ticket is not None
+        assert ticket.results is not None
+        if self.meets_cores:
+            join(entry.event.clock, ticket.seen)
+            join(clock, ticket.seen)
         self.races.resume(entry.event)
-        exchange.receive(entry.values, results)
+        exchange.receive(entry.values, ticket.results)
         self._end(entry, clock)
-        self._note(queue, entry)
 
     def _queue_clock(self, queue: str, entry: Entry) -> tuple[str, Clock]:
         """The stream of a transfer and its vector clock; see `races`."""
@@ -204,18 +227,27 @@ class Kernel:
         events.append(entry.event)
 
     def _post(self) -> None:
-        """Posts this rank's side of the exchanges that are next in their streams."""
+        """Posts this side of the exchanges that are next in their streams."""
+        for engine, entries in self.engines.items():
+            if entries and meets_on_engine(entries[0].step) and entries[0].ticket is None:
+                entry = entries[0]
+                if self._has_waited(entry):
+                    self._post_side(entry, engine, self._clock_at(entry, engine))
         for queue, entries in self.queues.items():
             if entries and entries[0].step.exchange is not None and entries[0].ticket is None:
-                entry = entries[0]
-                stream, clock = self._queue_clock(queue, entry)
-                entry.event = self.races.begin(stream, entry.step, entry.values, clock)
-                self.hooks.before(entry.step, entry.values)
-                entry.ticket = self.fabric.post(self.rank, entry.step, entry.values)
+                stream, clock = self._queue_clock(queue, entries[0])
+                self._post_side(entries[0], stream, clock)
 
-    def waits_for_ranks(self) -> bool:
+    def _post_side(self, entry: Entry, stream: str, clock: Clock) -> None:
+        entry.event = event = self.races.begin(stream, entry.step, entry.values, clock)
+        self.hooks.before(entry.step, entry.values)
+        seen = {**event.clock, stream: event.number}
+        entry.ticket = self.fabric.post(self.rank, entry.step, entry.values, seen)
+
+    def waits_for_others(self) -> bool:
         """Whether it has sent its side of an exchange."""
-        return any(entries and entries[0].ticket is not None for entries in self.queues.values())
+        streams = (*self.queues.values(), *self.engines.values())
+        return any(entries and entries[0].ticket is not None for entries in streams)
 
     def deadlock(self) -> None:
         """Raises ``DeadlockError``: all streams wait, and none of them for other ranks."""
@@ -225,8 +257,9 @@ class Kernel:
             if entries
         ]
         raise DeadlockError(
-            f"rank {self.rank}: {self.reader.code.path} cannot continue. {'; '.join(heads)}. Signal"
-            " what is waited for from an instruction that does not wait for it."
+            f"{self.fabric.member} {self.rank}: {self.reader.code.path} cannot continue. "
+            f"{'; '.join(heads)}. Signal what is waited for from an"
+            " instruction that does not wait for it."
         )
 
 
@@ -242,16 +275,20 @@ class ConcurrentKernels:
 
         Raises:
           DeadlockError: all streams wait, and none of them for other ranks.
+          CollectiveError: a core waits for another one that never comes.
         """
         while True:
             for kernel in self.kernels:
                 kernel.look_ahead()
             if self._advance() or any(kernel.read_on() for kernel in self.kernels):
                 continue
-            if any(kernel.waits_for_ranks() for kernel in self.kernels):
+            stuck = [kernel for kernel in self.kernels if not kernel.is_done]
+            waiting = [kernel for kernel in stuck if kernel.waits_for_others()]
+            if waiting and waiting[0].meets_cores:
+                waiting[0].fabric.fail({kernel.rank for kernel in stuck})
+            if waiting:
                 yield
                 continue
-            stuck = [kernel for kernel in self.kernels if not kernel.is_done]
             if not stuck:
                 break
             stuck[0].deadlock()
@@ -274,24 +311,6 @@ class ConcurrentKernels:
         chosen = self.choice.next(engines, queues)
         owners[chosen].advance(chosen)
         return True
-
-
-def _may_go(entries: deque[Entry]) -> bool:
-    """Whether a queue's next transfer can complete; an exchange needs the other ranks."""
-    if not entries:
-        return False
-    entry = entries[0]
-    return entry.step.exchange is None or (
-        entry.ticket is not None and entry.ticket.results is not None
-    )
-
-
-def _queue(step: Step) -> str | None:
-    """The queue or stream that executes an instruction; None: the engine itself."""
-    if step.exchange is not None:
-        return step.exchange.stream
-    instruction = step.instruction
-    return f"queue {instruction.queue}" if isinstance(instruction, DmaInstruction) else None
 
 
 def _describe(entry: Entry, kernel: Kernel) -> str:
@@ -349,10 +368,19 @@ class DataflowRunner:
 
     def _concurrently(self, codes: Sequence[KernelCode], values: Values) -> Running:
         kernels = []
+        cores = Fabric(len(codes), member="core") if len(codes) > 1 else None
         for core, code in enumerate(codes):
             self.hooks.begin(code)
-            name = f"core {core} " if core else ""
-            kernels.append(Kernel(Reader(code, values), self.fabric, self.rank, self.hooks, name))
+            kernels.append(
+                Kernel(
+                    Reader(code, values),
+                    cores or self.fabric,
+                    core if cores else self.rank,
+                    self.hooks,
+                    f"core {core} " if core else "",
+                    meets_cores=cores is not None,
+                )
+            )
         yield from ConcurrentKernels(kernels, self.choice).run()
 
 

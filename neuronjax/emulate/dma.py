@@ -231,9 +231,9 @@ def dma_compute(instruction: DmaCompute, unit: Unit) -> Run:
 
 
 def send_receive(instruction: SendReceive, unit: Unit) -> Exchange:
-    """Sends src to one rank while dst receives from another."""
+    """Sends src to one rank, or core of a split, while dst receives from another."""
     read, write = unit.bits(instruction.src), unit.mover(instruction.dst)
-    members = tuple(sorted({unit.core.rank, instruction.send_to_rank, instruction.recv_from_rank}))
+    members = tuple(sorted({unit.member, instruction.send_to_rank, instruction.recv_from_rank}))
 
     def combine(sent: Sent, rank: int) -> list[Array]:
         return sent[instruction.recv_from_rank]

@@ -1,9 +1,10 @@
-"""Exchanges between ranks: a rank posts its side and waits until all members of the group have."""
+"""Exchanges between ranks, or between the cores of a split: a member posts its side and waits until
+all members of the group have."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.emulate.code import Step
@@ -24,10 +25,14 @@ class Ticket:
     exchange: Exchange
     sent: list[Array]
     results: list[Array] | None = None
+    #: What its stream had seen; once the exchange has taken place, what any member had.
+    seen: dict[str, int] = field(default_factory=dict)
+    #: What a member is: a rank, or a core of a split.
+    member: str = "rank"
 
     def __str__(self) -> str:
         where = f"{self.step.path}{self.step.sources}"
-        return f"rank {self.rank} at {where}: {self.exchange.description}"
+        return f"{self.member} {self.rank} at {where}: {self.exchange.description}"
 
 
 @dataclass
@@ -35,24 +40,31 @@ class Fabric:
     """The sides that ranks have posted, in order, by rank and stream."""
 
     ranks: int
+    #: What a member is: a rank, or a core of a split.
+    member: str = "rank"
     _open: dict[tuple[int, str], deque[Ticket]] = field(default_factory=lambda: defaultdict(deque))
     #: How many exchanges have come to an end.
     done: int = 0
 
-    def post(self, rank: int, step: Step, values: Values) -> Ticket:
-        """Posts a rank's side; the last one to be posted makes the exchange take place.
+    def post(
+        self, rank: int, step: Step, values: Values, seen: Mapping[str, int] | None = None
+    ) -> Ticket:
+        """Posts a member's side; the last one to be posted makes the exchange take place.
+
+        `seen` are the events that the member's stream has seen, where members share memory.
 
         Raises:
           CollectiveError: another member posts something else, or a member does not exist.
         """
         exchange = step.exchange
         assert exchange is not None
-        ticket = Ticket(rank, step, exchange, exchange.send(values))
+        sent = exchange.send(values)
+        ticket = Ticket(rank, step, exchange, sent, seen=dict(seen or {}), member=self.member)
         missing = [member for member in exchange.members if not 0 <= member < self.ranks]
         if missing:
             raise CollectiveError(
-                f"{ticket} with ranks {exchange.members}; the program has {self.ranks}, so ranks"
-                f" {missing} never come. Change the groups."
+                f"{ticket} with {self.member}s {exchange.members}; the program has {self.ranks}, so"
+                f" {self.member}s {missing} never come. Change the groups."
             )
         self._open[rank, exchange.stream].append(ticket)
         self._meet(ticket)
@@ -73,7 +85,12 @@ class Fabric:
                 return
             sides.append(queue[0])
         sent = {side.rank: side.sent for side in sides}
+        seen: dict[str, int] = {}
         for side in sides:
+            for stream_seen, event in side.seen.items():
+                seen[stream_seen] = max(seen.get(stream_seen, 0), event)
+        for side in sides:
+            side.seen = seen
             side.results = side.exchange.combine(sent, side.rank)
             self._open[side.rank, stream].popleft()
         self.done += 1
@@ -88,8 +105,8 @@ class Fabric:
             return False
         if mine.description != theirs.description:
             raise CollectiveError(
-                f"ranks meet in different collectives on {mine.stream}: {ticket}; {other}. Let all"
-                " ranks of a group run the same collectives in the same order."
+                f"{self.member}s meet in different collectives on {mine.stream}: {ticket}; {other}."
+                f" Let all {self.member}s of a group run the same collectives in the same order."
             )
         return True
 
@@ -111,19 +128,20 @@ class Fabric:
             for rank in finished:
                 del active[rank]
             if active and not finished and self.done == before and self._stuck(active):
-                self._fail(set(active))
+                self.fail(set(active))
 
     def _stuck(self, active: dict[int, Running]) -> bool:
         """Whether every active rank has posted a side whose exchange has not taken place."""
         return all(any(ticket.rank == rank for ticket in self.waiting()) for rank in active)
 
-    def _fail(self, active: set[int]) -> None:
+    def fail(self, active: set[int]) -> None:
+        """Raises ``CollectiveError``: `active` members wait, and those that ended never come."""
         waiting = [str(ticket) for ticket in self.waiting() if ticket.rank in active]
         gone = sorted(set(range(self.ranks)) - active)
-        ended = f" Ranks {gone} have ended." if gone else ""
+        ended = f" {self.member.capitalize()}s {gone} have ended." if gone else ""
         raise CollectiveError(
-            f"ranks wait for ever: {'; '.join(waiting)}.{ended} Let all ranks of a group run the"
-            " same collectives in the same order."
+            f"{self.member}s wait for ever: {'; '.join(waiting)}.{ended} Let all {self.member}s of"
+            " a group run the same collectives in the same order."
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from neuronjax.emulate.arithmetic import ARITHMETIC
 from neuronjax.emulate.custom_functions import FLOAT, INTEGER, to_odd
 from neuronjax.emulate.element_types import truncated
+from neuronjax.emulate.exchange import Exchange
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.rule import Rules
 from neuronjax.emulate.unit import Array, Read, Run, Unit
@@ -316,9 +317,18 @@ def _bits(unit: Unit, operand: Access | Immediate, dtype: np.dtype) -> Read:
     return lambda _: constant
 
 
-def core_barrier(instruction: CoreBarrier, unit: Unit) -> Run:
-    """Does nothing: here the cores of a logical core run one program in one stream."""
-    return lambda values: None
+def core_barrier(instruction: CoreBarrier, unit: Unit) -> Run | Exchange:
+    """Waits for the other core in a split; outside of one there is none."""
+    if unit.split_core is None:
+        return lambda values: None
+    return Exchange(
+        stream=f"barrier of {instruction.engine.value}",
+        members=instruction.cores,
+        description=f"core_barrier of {instruction.data.buffer.name}",
+        send=lambda values: [],
+        combine=lambda sent, core: [],
+        receive=lambda values, results: None,
+    )
 
 
 RULES: Rules = {

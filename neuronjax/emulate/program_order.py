@@ -1,11 +1,13 @@
 """Execution in program order: one instruction after the other, as the program lists them.
 
 Code without exchanges becomes plain functions, called in turn. Code that exchanges data with other
-ranks becomes generators, which yield until the other ranks have posted their sides.
+ranks, or with other cores of a split, becomes generators, which yield until these have posted their
+sides.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
@@ -150,7 +152,19 @@ class ProgramRunner:
         return self.block(node.body)
 
     def _split(self, node: SplitCode) -> Runner:
-        return self.block(node.kernels)
+        """Kernels in turn, each up to where it waits for another core."""
+        fabric = Fabric(len(node.kernels), member="core")
+        runners = [
+            dataclasses.replace(self, fabric=fabric, rank=core).block((kernel,))
+            for core, kernel in enumerate(node.kernels)
+        ]
+
+        def run(values: Values) -> None:
+            own = [list(values) for _ in runners]
+            fabric.run([runner.running(mine) for runner, mine in zip(runners, own, strict=True)])
+            values[:] = own[-1]
+
+        return Runner(run)
 
 
 def _all_of(runs: list[Run]) -> Run:

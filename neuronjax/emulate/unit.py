@@ -87,6 +87,13 @@ class Unit:
     ranks: int
     host: HostFunction | None = None
     watcher: Watcher | None = None
+    #: The physical core, in a split; None: the instruction runs beside no other core.
+    split_core: int | None = None
+
+    @property
+    def member(self) -> int:
+        """Its number among those that it exchanges data with: cores in a split, else ranks."""
+        return self.core.rank if self.split_core is None else self.split_core
 
     def window(self, access: Access, *, merges: bool = True) -> Window:
         """The window of an access; `merges` joins adjacent dimensions where strides allow it."""

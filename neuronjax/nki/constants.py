@@ -93,7 +93,8 @@ class Operator:
 
 
 ENUMS: Mapping[str, type[enum.Enum]] = {
-    kind.__name__: kind for kind in (engine, reduce_cmd, matmul_perf_mode, oob_mode, dge_mode)
+    kind.__name__: kind
+    for kind in (engine, reduce_cmd, matmul_perf_mode, oob_mode, dge_mode, dma_engine)
 }
 OPERATORS: Mapping[str, Operator] = {
     name: Operator(name)

@@ -48,8 +48,6 @@ NkiValidationError = KernelError
 VirtualRegister = Register
 
 NOT_BUILT: Mapping[str, str] = {
-    "core_barrier": "the programs of a grid share nothing but their results",
-    "sendrecv": "the programs of a grid share nothing but their results",
     "sparse_matmul": "the form of its operands is not public; use nc_matmul",
     "NkiInstruction": "calls return nothing here, since the compiler orders the engines",
 }

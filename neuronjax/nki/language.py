@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -66,7 +67,24 @@ REMOVED: Mapping[str, str] = {
 
 
 class NKIObject:
-    """The base of classes whose objects are passed to kernels; here any object may be."""
+    """The base of classes whose objects are passed to kernels; here any object may be.
+
+    A class without `__init__` takes the attributes that it annotates, in their order; those that
+    are not given have the class's value, or none.
+    """
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        names = [
+            name
+            for kind in reversed(type(self).__mro__)
+            for name in inspect.get_annotations(kind)
+            if kind is not NKIObject
+        ]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters = [inspect.Parameter(name, kind) for name in dict.fromkeys(names)]
+        bound = inspect.Signature(parameters).bind_partial(*values, **named)
+        for name, value in bound.arguments.items():
+            setattr(self, name, value)
 
 
 def is_hbm(buffer: MemoryRegion | str) -> bool:
@@ -131,6 +149,7 @@ FUNCTIONS: Mapping[str, Any] = {
     **reductions.FUNCTIONS,
     **tiles.FUNCTIONS,
     "copy": elementwise.FUNCTIONS["copy"],
+    "range": range,
 }
 """Name -> an operator, or a function of tiles, or both."""
 

@@ -209,7 +209,8 @@ class _Merging:
         if not isinstance(first.offset, Affine):
             raise _NotUniform(f"a register is the address of {what}")
         buffer, slot = self._buffer([value.buffer for value in values], what), first.slot
-        if buffer.name in self.tiles[0] and buffer.slots == 1 < self.slots:
+        is_own = buffer.name in self.tiles[0] and buffer.address is None
+        if is_own and buffer.slots == 1 < self.slots:
             buffer = dataclasses.replace(buffer, slots=self.slots)
             slot = affine(0, **{self.variable: 1})
         return dataclasses.replace(

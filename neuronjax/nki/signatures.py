@@ -75,6 +75,9 @@ SIGNATURES: Mapping[str, str] = {
     "rand_get_state": "dst, engine=engine.gpsimd, name=None",
     "set_rng_seed": "src_seeds, name=None",
     "dropout": "dst, data, prob, name=None",
+    "core_barrier": "data, cores, engine=engine.gpsimd, name=None",
+    "sendrecv": "src, dst, send_to_rank, recv_from_rank, pipe_id=0, dma_engine=dma_engine.dma, "
+    "name=None",
     "register_move": "dst, src",
     "register_load": "dst, src",
     "register_store": "dst, src",

@@ -38,16 +38,23 @@ def ndarray(
     dtype: DType,
     buffer: MemoryRegion | str = MemoryRegion.sbuf,
     name: str = "",
-    address: None = None,
+    address: tuple[int, int] | None = None,
 ) -> Tensor:
     """A tensor without values, in SBUF, PSUM or HBM; a kernel may return those in `shared_hbm`.
 
-    UnsupportedProgramError: an address, which the compiler chooses here.
+    `address` is the first partition and the first byte in it of a tile; without one the compiler
+    chooses. Tiles may lie at the same place: what uses one then waits for what uses the other.
+
+    UnsupportedProgramError: an address in HBM.
     """
-    if address is not None:
-        raise UnsupportedProgramError(f"{current().line()}: addresses are not built yet.")
     memory, kind = _MEMORIES[MemoryRegion(buffer)]
-    return whole(current().buffer(memory, element_type(dtype), tuple(shape), kind))
+    if address is not None and memory is Memory.HBM:
+        raise UnsupportedProgramError(
+            f"{current().line()}: address={address} in HBM; give one to tiles of nl.sbuf and "
+            "nl.psum only."
+        )
+    made = current().buffer(memory, element_type(dtype), tuple(shape), kind, address=address)
+    return whole(made)
 
 
 def full(

@@ -66,8 +66,10 @@ class Trace:
         shape: tuple[int, ...],
         kind: Kind,
         data: bytes | None = None,
+        address: tuple[int, int] | None = None,
     ) -> Buffer:
-        """A new buffer; `data` are the bytes of a constant.
+        """A new buffer; `data` are the bytes of a constant, `address` is the partition and the byte
+        in it where a tile lies.
 
         Programs of a grid share arguments and results: the same name means the same tensor.
         """
@@ -76,7 +78,17 @@ class Trace:
             name = f"{kind.value}{sum(buffer.kind is kind for buffer in self.buffers)}"
         elif self.program:
             name = f"{name}_{self.program}"
-        buffer = Buffer(name=name, memory=memory, dtype=dtype, shape=shape, kind=kind, data=data)
+        partition, byte = address or (0, None)
+        buffer = Buffer(
+            name=name,
+            memory=memory,
+            dtype=dtype,
+            shape=shape,
+            kind=kind,
+            data=data,
+            partition=partition,
+            address=byte,
+        )
         self.buffers.append(buffer)
         if kind is not Kind.ARGUMENT:
             self.declared[name] = self.line()

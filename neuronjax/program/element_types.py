@@ -22,6 +22,9 @@ class Integer:
     storage_bits: int
     signed: bool
 
+    def __str__(self) -> str:
+        return self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Packed:
@@ -30,6 +33,9 @@ class Packed:
     name: str
     element: Format
     count: int = 4
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def storage_bits(self) -> int:

@@ -37,11 +37,11 @@ def test_add(order: core.Order | None) -> None:
 def test_what_is_not_built_says_so() -> None:
     @nki.jit
     def kernel(x: Tensor) -> Tensor:
-        nisa.core_barrier(x, (0, 1))
+        nisa.sparse_matmul(x)
         return x
 
     with pytest.raises(
-        UnsupportedProgramError, match=r"test_kernels.py:\d+: nki.isa.core_barrier is not built: "
+        UnsupportedProgramError, match=r"test_kernels.py:\d+: nki.isa.sparse_matmul is not built: "
     ):
         nki.simulate(kernel)(np.zeros((128, 4), np.float32))
 

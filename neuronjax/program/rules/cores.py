@@ -1,21 +1,24 @@
 """Kernels that the physical cores of a logical core run concurrently.
 
+Between barriers of both cores, what one writes in HBM the other may neither read nor write.
+
 Source: Neuron docs, "Logical NeuronCore": cores share HBM, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.conflicts import Touch, conflicts, touches
 from neuronjax.program.control import Host
+from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Register
-from neuronjax.program.program import Kernel, Program, Split
+from neuronjax.program.program import Kernel, Node, Program, Split
 from neuronjax.program.rules.site import Violation
-from neuronjax.program.walk import Place, instructions, walk
+from neuronjax.program.walk import Place, instructions, leaves, walk
 
 
 def splits(program: Program) -> Iterator[Violation]:
@@ -38,11 +41,12 @@ def apart(program: Program) -> Iterator[Violation]:
 
     The rule is silent about accesses that depend on registers or indices.
     """
-    for place, first, second, meets in _pairs(program):
-        mine, theirs = touches(first.body), touches(second.body)
-        if meets(_written(mine), _read(theirs)) or meets(_read(mine), _written(theirs)):
-            actual = f"{first.name} and {second.name} touch the same elements of HBM"
-            yield Violation(place.path, actual, "elements of their own")
+    for place, names, stretches, meets in _pairs(program):
+        for mine, theirs in stretches:
+            if meets(_written(mine), _read(theirs)) or meets(_read(mine), _written(theirs)):
+                actual = f"{names} touch the same elements of HBM"
+                yield Violation(place.path, actual, "elements of their own, or core_barrier")
+                break
 
 
 def written_once(program: Program) -> Iterator[Violation]:
@@ -50,17 +54,21 @@ def written_once(program: Program) -> Iterator[Violation]:
 
     The rule is silent about accesses that depend on registers or indices.
     """
-    for place, first, second, meets in _pairs(program):
-        if meets(_written(touches(first.body)), _written(touches(second.body))):
-            actual = f"{first.name} and {second.name} write the same elements of HBM"
-            yield Violation(place.path, actual, "elements of their own")
+    for place, names, stretches, meets in _pairs(program):
+        for mine, theirs in stretches:
+            if meets(_written(mine), _written(theirs)):
+                actual = f"{names} write the same elements of HBM"
+                yield Violation(place.path, actual, "elements of their own, or core_barrier")
+                break
 
 
 _Meets = Callable[[list[Touch], list[Touch]], bool | None]
+_Stretches = list[tuple[list[Touch], list[Touch]]]
 
 
-def _pairs(program: Program) -> Iterator[tuple[Place, Kernel, Kernel, _Meets]]:
-    """Pairs of concurrent kernels, and whether touches of one conflict with those of the other."""
+def _pairs(program: Program) -> Iterator[tuple[Place, str, _Stretches, _Meets]]:
+    """Pairs of concurrent kernels: their names, what both touch between the same two barriers, and
+    whether touches conflict."""
     roots = {alias.buffer: alias.of for alias in program.aliases}
 
     def meets(mine: list[Touch], theirs: list[Touch]) -> bool | None:
@@ -68,7 +76,34 @@ def _pairs(program: Program) -> Iterator[tuple[Place, Kernel, Kernel, _Meets]]:
 
     for place, node in _splits(program):
         for first, second in combinations(node.kernels, 2):
-            yield place, first, second, meets
+            names = f"{first.name} and {second.name}"
+            yield place, names, _stretches(first, second), meets
+
+
+def _stretches(first: Kernel, second: Kernel) -> _Stretches:
+    """What two kernels touch between the same two barriers; none if barriers are within loops,
+    where the emulator alone sees races."""
+    if any(_has_barriers(kernel) for kernel in (first, second)):
+        return []
+    return list(zip(_between(first.body), _between(second.body), strict=False))
+
+
+def _has_barriers(kernel: Kernel) -> bool:
+    """Whether control of a kernel has barriers in its body."""
+    control = [node for node in kernel.body if not isinstance(node, Instruction)]
+    return any(isinstance(leaf, CoreBarrier) for leaf in leaves(control))
+
+
+def _between(nodes: Iterable[Node]) -> Iterator[list[Touch]]:
+    """What nodes touch before the first barrier, between it and the second, and so on."""
+    stretch: list[Node] = []
+    for node in nodes:
+        if isinstance(node, CoreBarrier):
+            yield touches(stretch)
+            stretch = []
+        else:
+            stretch.append(node)
+    yield touches(stretch)
 
 
 def _written(touched: list[Touch]) -> list[Touch]:
