@@ -84,13 +84,12 @@ class Runner:
         except BaseException:
             plain.disclaim()
             raise
-        ledger, specs = self._ledger, self.loaded.results
+        results = map(ShardedValue, outputs, self.loaded.results, repeat(self._ledger))
         if not self._succeeded(outputs[0]):
-            results = list(map(ShardedValue, outputs, specs, repeat(ledger)))
-            return self._hand_out(at, results, outputs[0], done=False)
-        to, add = WORDS[WORDS[at + _RESULTS] >> 3] >> 3, values.add
-        for array, spec, records in zip(outputs, specs, self._ready_templates, strict=True):
-            WORDS[to] = add(ShardedValue(array, spec, ledger), records)
+            return self._hand_out(at, list(results), outputs[0], done=False)
+        to = WORDS[WORDS[at + _RESULTS] >> 3] >> 3
+        for handle in map(values.add, results, self._ready_templates):
+            WORDS[to] = handle
             to += 1
         events = WORDS[at + _EVENTS]
         if events:
@@ -159,18 +158,18 @@ class Runner:
         kind = self._argument_list
         if not rows or kind._length_ == 0:
             return [], [], {}
-        table = np.stack([np.frombuffer(kind.from_address(row), np.uint64) for row in rows])
-        even = (table == table[0] + self._steps).all(axis=0).tolist()
-        columns: list[list[int]] = table.T.tolist()
-        handles = [column[0] for column in columns]
-        known, placement = self._values.values, self._placement
-        values, gathered = [], {}
-        for index, handle in enumerate(handles):
-            value = known.get(handle) if even[index] else None
+        table = np.array([np.frombuffer(kind.from_address(row), np.uint64) for row in rows])
+        handles: list[int] = table[0].tolist()
+        values: list[Any] = list(map(self._values.values.get, handles))
+        gathered = {}
+        placement = self._placement
+        uneven = (table != table[0] + self._steps).any(axis=0)
+        for index in uneven.nonzero()[0].tolist():
+            values[index] = None
+        for index, value in enumerate(values):
             if value is None or value.spec.placement is not placement:
-                gathered[index] = columns[index]
-                value = self._joined(columns[index])
-            values.append(value)
+                gathered[index] = table[:, index].tolist()
+                values[index] = self._joined(gathered[index])
         return handles, values, gathered
 
     def _joined(self, column: list[int]) -> ShardedValue:
@@ -213,8 +212,9 @@ class Runner:
             return
         rows = read_pointers(output_lists, self._devices)
         table = np.array(bases, np.uint64)[None, :] + self._steps
-        for row, handles in zip(rows, table, strict=True):
-            ctypes.memmove(row, handles.ctypes.data, handles.nbytes)
+        start, size = table.ctypes.data, table.strides[0]
+        for number, row in enumerate(rows):
+            ctypes.memmove(row, start + number * size, size)
 
     def _watch(
         self, event: Event, results: list[ShardedValue], bases: list[int], events: int | None

@@ -19,7 +19,7 @@ import numpy as np
 from neuronjax.errors import NeuronError
 from neuronjax.pjrt.handles import BYTES, WORDS, check_poison
 from neuronjax.runtime.stress import POISON
-from neuronjax.runtime.value import ShardedValue
+from neuronjax.runtime.value import ShardedValue, release_all
 
 RECORD_BYTES = 64
 RECORD = np.dtype(
@@ -116,10 +116,15 @@ class ValueTable:
         if not WORDS[self._destroyed]:
             return
         base = self._take_destroyed()
-        while base:
-            following = WORDS[base + _LIVE >> 3]
+        following = WORDS[base + _LIVE >> 3]
+        if not following:
             self.forget(base)
-            base = following
+            return
+        bases = [base]
+        while following:
+            bases.append(following)
+            following = WORDS[following + _LIVE >> 3]
+        release_all(list(map(self._take_back, bases)))
 
     def add(self, value: ShardedValue, records: bytes) -> int:
         """Enters a value with the records of ``template``; returns the handle of shard 0."""
@@ -168,6 +173,10 @@ class ValueTable:
 
     def forget(self, base: int) -> None:
         """Ends a value all of whose shards are destroyed."""
+        self._take_back(base).release()
+
+    def _take_back(self, base: int) -> ShardedValue:
+        """Gives the records of a value to others; the value, which is to be released."""
         value = self.values[base]
         size = len(value.spec.placement.ids) * RECORD_BYTES
         if value.event is None:  # nobody will mark it
@@ -178,7 +187,7 @@ class ValueTable:
         if self._watched:
             ctypes.memset(base, POISON, size)
         self._free[size].append(base)
-        value.release()
+        return value
 
     def mark(self, base: int, shards: range, field: str) -> None:
         """Sets the flag ``deleted`` or ``ready`` of some shards, which the caller holds."""

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
@@ -150,7 +151,7 @@ class LoadedProgram:
             values[index].release()
         ledger = self._ledger
         flags = outputs.pop() if self.program.flagged else None
-        results = [ShardedValue(*made, ledger) for made in zip(outputs, self.results, strict=True)]
+        results = list(map(ShardedValue, outputs, self.results, repeat(ledger)))
         if before is not None:
             error = before.error or self._failure(flags, before.nan, results)
             if error is not None:

@@ -160,15 +160,33 @@ class ShardedValue:
         ids = spec.placement.ids
         if self._freed:
             ids = tuple(core for index, core in enumerate(ids) if index not in self._freed)
+        self._let_go()
+        if spec.hbm_bytes:
+            self.ledger.free(ids, spec.hbm_bytes)
+
+    def _let_go(self) -> None:
         self.array = None
         if self._shards is not None:
             self._shards = None
         if self.join is not None or self._first is not None:
             self._end_join()
-        if spec.hbm_bytes:
-            self.ledger.free(ids, spec.hbm_bytes)
 
 
 def error_of(values: Iterable[ShardedValue]) -> BaseException | None:
     """The first error among values."""
     return next((value.error for value in values if value.error is not None), None)
+
+
+def release_all(values: Iterable[ShardedValue]) -> None:
+    """Frees all remaining shards of some values, with one entry in the ledger for those on the same
+    cores."""
+    freed: dict[tuple[HbmLedger, Placement], int] = {}
+    for value in values:
+        if value.array is None or value._freed:
+            value.release()
+        else:
+            key = (value.ledger, value.spec.placement)
+            freed[key] = freed.get(key, 0) + value.spec.hbm_bytes
+            value._let_go()
+    for (ledger, placement), nbytes in freed.items():
+        ledger.free(placement.ids, nbytes)
