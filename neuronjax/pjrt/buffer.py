@@ -1,4 +1,4 @@
-"""PJRT_Buffer calls. Those that copy from a buffer's record alone are in ``getters.py``."""
+"""PJRT_Buffer calls. What a buffer's record answers alone is in ``getters.py``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import numpy as np
 from neuronjax.errors import DeletedBufferError
 from neuronjax.hlo.layouts import row_major
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.handles import BYTES, WORDS
+from neuronjax.pjrt.handles import WORDS
 from neuronjax.pjrt.layouts import read_order
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.pjrt.values import RECORD_BYTES, offset
+from neuronjax.pjrt.values import RECORD_BYTES
 from neuronjax.runtime.event import Event
 from neuronjax.runtime.value import ShardedValue
 
-_READY = offset("ready")
 _READY_EVENT = abi.word("Buffer_ReadyEvent", "event")
 
 
@@ -36,10 +35,7 @@ def buffer_destroy_last(plugin: Plugin, address: int) -> None:
 def Buffer_ReadyEvent(plugin: Plugin, address: int) -> None:
     arguments = address >> 3
     handle = WORDS[arguments + abi.OBJECT]
-    if BYTES[handle + _READY]:
-        WORDS[arguments + _READY_EVENT] = plugin.ready_event
-    else:
-        WORDS[arguments + _READY_EVENT] = plugin.new_event(_ready_event(plugin, handle))
+    WORDS[arguments + _READY_EVENT] = plugin.new_event(_ready_event(plugin, handle))
 
 
 def _ready_event(plugin: Plugin, handle: int) -> Event:

@@ -1,16 +1,19 @@
-"""Calls that copy from an object's record to their arguments, as tables.
+"""Calls that an object's record answers, as tables.
 
-``native_ir.py`` describes machine code for them; the functions that are made of them here answer
-where there is none.
+``native_ir.py`` describes machine code for them. Where there is none, Python functions answer that
+are made of text here, without loops and frames of their own: a call with hundreds of arguments on
+several cores makes tens of thousands of these calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from neuronjax.pjrt import abi, layouts
+from neuronjax.pjrt.guard import Callback
 from neuronjax.pjrt.handles import BYTES, WORDS
+from neuronjax.pjrt.plugin_state import EVENT_READY, EVENT_STATIC
 from neuronjax.pjrt.values import offset
 
 NOTHING = "nothing"
@@ -50,8 +53,26 @@ ZEROS: dict[str, tuple[tuple[str, int], ...]] = {
 }
 """Call -> fields of the arguments that are zero, and their bits."""
 
-Call = Callable[[Any, int], None]
-"""Takes the plugin and the address of a call's arguments."""
+FLAGGED: dict[str, tuple[int, str]] = {
+    "Buffer_ReadyEvent": (offset("ready"), "ready_event"),
+    "Event_IsReady": (EVENT_READY, "is_ready"),
+    "Event_Error": (EVENT_READY, NOTHING),
+    "Event_Await": (EVENT_READY, NOTHING),
+    "Event_OnReady": (EVENT_READY, "on_ready"),
+    "Event_Destroy": (EVENT_STATIC, NOTHING),
+}
+"""Call -> offset of the flag in the object's record that allows the answer, and the answer."""
+
+_FUNCTION = """\
+def {call}(address):
+    try:
+{lines}
+        return None
+    except BaseException:
+        return last_error
+"""
+_ARGUMENTS = ["arguments = address >> 3"]
+_OBJECT = [*_ARGUMENTS, f"object = WORDS[arguments + {abi.OBJECT}]"]
 
 
 def position(call: str, field: str) -> int:
@@ -61,35 +82,67 @@ def position(call: str, field: str) -> int:
     return getattr(kind, field).offset
 
 
-def calls() -> dict[str, Call]:
-    """A Python function for each call of the tables."""
-    copying = {name: _copying(name, fields) for name, fields in COPIES.items()}
-    return copying | {name: _zeroing(name, fields) for name, fields in ZEROS.items()}
+def callbacks(
+    ready_event: int, last_error: int, others: Mapping[str, Callback]
+) -> dict[str, Callback]:
+    """Python functions for the calls of the tables.
+
+    ``others`` are the callbacks that go on where a record does not hold the answer, by call;
+    ``ready_event`` and ``last_error`` are handles.
+    """
+    texts = {name: _OBJECT + _copying(name, fields) for name, fields in COPIES.items()}
+    texts |= {name: _ARGUMENTS + _zeroing(name, fields) for name, fields in ZEROS.items()}
+    texts |= {
+        name: _OBJECT + _flagged(name, flag, answer)
+        for name, (flag, answer) in FLAGGED.items()
+        if answer != "on_ready"  # a call of a C function
+    }
+    texts["Error_Destroy"] = [*_OBJECT, "if object:", "    return python(address)"]
+    made: dict[str, Callback] = {}
+    for call, lines in texts.items():
+        names: dict[str, Any] = {"WORDS": WORDS, "BYTES": BYTES, "python": others.get(call)}
+        names |= {"ready_event": ready_event, "last_error": last_error}
+        body = "\n".join(f"        {line}" for line in lines)
+        text = _FUNCTION.format(call=call, lines=body)
+        exec(compile(text, f"<PJRT_{call}>", "exec"), names)
+        made[call] = names[call]
+    return made
 
 
-def _copying(call: str, fields: Sequence[tuple[str, int, int]]) -> Call:
-    copies = [(position(call, name), source, bits // 8) for name, source, bits in fields]
-    words = [(to // 8, source // 8) for to, source, size in copies if size == 8]
-    parts = [entry for entry in copies if entry[2] != 8]
-
-    def copy(plugin: Any, address: int) -> None:
-        arguments = address >> 3
-        record = WORDS[arguments + abi.OBJECT]
-        for to, source in words:
-            WORDS[arguments + to] = WORDS[(record >> 3) + source]
-        for to, source, size in parts:
-            BYTES[address + to : address + to + size] = BYTES[
-                record + source : record + source + size
-            ]
-
-    return copy
+def _copying(call: str, fields: Iterable[tuple[str, int, int]]) -> list[str]:
+    return [
+        _store(position(call, name), bits, _load(source, bits)) for name, source, bits in fields
+    ]
 
 
-def _zeroing(call: str, fields: Sequence[tuple[str, int]]) -> Call:
-    zeros = [(position(call, name), bytes(bits // 8)) for name, bits in fields]
+def _zeroing(call: str, fields: Iterable[tuple[str, int]]) -> list[str]:
+    return [_store(position(call, name), bits, _ZERO.get(bits, "0")) for name, bits in fields]
 
-    def write(plugin: Any, address: int) -> None:
-        for to, zero in zeros:
-            BYTES[address + to : address + to + len(zero)] = zero
 
-    return write
+def _flagged(call: str, flag: int, answer: str) -> list[str]:
+    """The answer if the flag is set, else the other callback's."""
+    lines = [f"if not BYTES[object + {flag}]:", "    return python(address)"]
+    if answer == "ready_event":
+        lines.append(_store(position(call, "event"), 64, "ready_event"))
+    if answer == "is_ready":
+        lines.append(_store(position(call, "is_ready"), 8, "1"))
+    return lines
+
+
+_ZERO = {32: "bytes(4)"}
+
+
+def _load(source: int, bits: int) -> str:
+    if bits == 64:
+        return f"WORDS[(object >> 3) + {source // 8}]"
+    if bits == 32:
+        return f"BYTES[object + {source} : object + {source + 4}]"
+    return f"BYTES[object + {source}]"
+
+
+def _store(to: int, bits: int, value: str) -> str:
+    if bits == 64:
+        return f"WORDS[arguments + {to // 8}] = {value}"
+    if bits == 32:
+        return f"BYTES[address + {to} : address + {to + 4}] = {value}"
+    return f"BYTES[address + {to}] = {value}"

@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from neuronjax import errors
@@ -139,11 +139,3 @@ def guarded(
 def _log(call: str) -> None:
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("PJRT_%s failed", call, exc_info=True)
-
-
-def _callback_codes() -> frozenset[CodeType]:
-    return frozenset(c for c in guarded.__code__.co_consts if isinstance(c, CodeType))
-
-
-CALLBACK_CODES = _callback_codes()
-"""Code objects of the functions that C calls."""

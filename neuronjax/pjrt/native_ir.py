@@ -21,8 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.getters import COPIES, NOTHING, ZEROS, position
-from neuronjax.pjrt.plugin_state import EVENT_READY, EVENT_STATIC
+from neuronjax.pjrt.getters import COPIES, FLAGGED, NOTHING, ZEROS, position
 from neuronjax.pjrt.values import offset
 
 FIXED_WORDS = (
@@ -51,17 +50,7 @@ FIXED_WORDS = (
 
 BUFFER_DESTROY_LAST = "buffer_destroy_last"
 DELETER = "deleter"
-_FLAGGED: dict[str, tuple[int, str]] = {
-    "Buffer_ReadyEvent": (offset("ready"), "ready_event"),
-    "Event_IsReady": (EVENT_READY, "is_ready"),
-    "Event_Error": (EVENT_READY, "nothing"),
-    "Event_Await": (EVENT_READY, "nothing"),
-    "Event_OnReady": (EVENT_READY, "on_ready"),
-    "Event_Destroy": (EVENT_STATIC, "nothing"),
-}
-"""Call -> offset of the flag in the object's record that allows the answer, and the answer."""
-
-STUBS = (*COPIES, *ZEROS, *_FLAGGED, "Error_Destroy", "Buffer_Destroy")
+STUBS = (*COPIES, *ZEROS, *FLAGGED, "Error_Destroy", "Buffer_Destroy")
 """The calls that are answered without Python."""
 
 _ENTER = """
@@ -181,7 +170,7 @@ def description(entries: Sequence[str]) -> str:
         ),
         *(
             _function(f"call_{name}", _flagged(name, flag, answer, words, callbacks[name]))
-            for name, (flag, answer) in _FLAGGED.items()
+            for name, (flag, answer) in FLAGGED.items()
         ),
         _function("call_Error_Destroy", _if_object(words, callbacks["Error_Destroy"])),
         _function("call_Buffer_Destroy", _count_down(words, callbacks[BUFFER_DESTROY_LAST])),

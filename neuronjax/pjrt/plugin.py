@@ -14,7 +14,6 @@ from neuronjax import options
 from neuronjax.jaxlib_api import coordinator, platforms
 from neuronjax.pjrt import interrupt, lowering
 from neuronjax.pjrt.fork import refuse_work
-from neuronjax.pjrt.guard import CALLBACK_CODES
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table
 
@@ -58,8 +57,9 @@ def start() -> Table:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
             platforms.load(capsule(table))
             _tables.append(table)
-            if not _hold_interrupts():
-                table.plugin.first_run = _hold_interrupts
+            hold_interrupts = partial(interrupt.install, table.codes)
+            if not hold_interrupts():
+                table.plugin.first_run = hold_interrupts
             os.register_at_fork(after_in_child=partial(refuse_work, table))
             _prepare_end(table)
         return _tables[0]
@@ -83,10 +83,6 @@ def _end(table: Table) -> None:
         return
     _part_from_processes(table.plugin)
     table.close()
-
-
-def _hold_interrupts() -> bool:
-    return interrupt.install(CALLBACK_CODES)
 
 
 def _part_from_processes(plugin: Plugin) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -24,8 +25,7 @@ from neuronjax.pjrt import (
     topology,
     transfer,
 )
-from neuronjax.pjrt.getters import NOTHING
-from neuronjax.pjrt.guard import guarded
+from neuronjax.pjrt.guard import Callback, guarded
 from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, DELETER
 from neuronjax.pjrt.plugin_state import Plugin
 
@@ -37,21 +37,30 @@ Call = Callable[[Plugin, Any], None]
 
 
 def implementations() -> dict[str, Call]:
-    """Call name -> function, for the calls that are implemented."""
+    """Call name -> function, for the calls that are implemented, other than by ``getters.py``."""
     own = {
         name: getattr(module, name)
         for name in abi.CALLS
         for module in MODULES
         if hasattr(module, name)
     }
-    copying = {name: call for name, call in getters.calls().items() if name in abi.CALLS}
-    return own | copying | {BUFFER_DESTROY_LAST: buffer.buffer_destroy_last}
+    return own | {BUFFER_DESTROY_LAST: buffer.buffer_destroy_last}
 
 
-def extension_calls() -> dict[str, tuple[Any, Call]]:
-    """Argument structure and function of the calls that are not of PJRT itself."""
-    copying = {n: (None, call) for n, call in getters.calls().items() if n not in abi.CALLS}
-    return {**copying, **layouts.calls(), **profiler.calls()}
+def callbacks(plugin: Plugin, functions: Mapping[str, Call]) -> dict[str, Callback]:
+    """Every callback by the name of its call; ``functions`` are the implementations."""
+    calls = {
+        **{name: (view(name), functions.get(name) or _unimplemented(name)) for name in abi.CALLS},
+        BUFFER_DESTROY_LAST: (None, functions[BUFFER_DESTROY_LAST]),
+        DELETER: (Lent, _delete_lent),
+        **layouts.calls(),
+        **profiler.calls(),
+    }
+    made = {
+        name: guarded(plugin, structure, name, function)
+        for name, (structure, function) in calls.items()
+    }
+    return made | getters.callbacks(plugin.ready_event, plugin.last_error, made)
 
 
 BY_ADDRESS = frozenset(
@@ -66,8 +75,6 @@ BY_ADDRESS = frozenset(
         "Event_OnReady",
         "Error_Destroy",
         BUFFER_DESTROY_LAST,
-        *getters.COPIES,
-        *getters.ZEROS,
     }
 )
 """Calls that JAX makes for every run or value: their functions get the address of the arguments,
@@ -99,25 +106,17 @@ class Table:
         """``functions`` are the implementations by call; ``None`` stands for the backend's own."""
         self.plugin = plugin
         functions = implementations() if functions is None else functions
-        calls = {
-            **{name: (view(name), functions.get(name) or _unimplemented(name))
-               for name in abi.CALLS},
-            BUFFER_DESTROY_LAST: (None, functions[BUFFER_DESTROY_LAST]),
-            DELETER: (Lent, _delete_lent),
-            **extension_calls(),
-        }  # fmt: skip
-        callbacks = {
-            name: guarded(plugin, structure, name, function)
-            for name, (structure, function) in calls.items()
-        }
-        self._kept = {name: abi.CALLBACK(callback) for name, callback in callbacks.items()}
+        made = callbacks(plugin, functions)
+        self.codes = frozenset(map(attrgetter("__code__"), made.values()))
+        """Code objects of the functions that C calls."""
+        self._kept = {name: abi.CALLBACK(callback) for name, callback in made.items()}
         self.slots = {name: _address(callback) for name, callback in self._kept.items()}
         shared = {"ready_event": plugin.ready_event, "refusal": plugin.last_error}
-        self.native = native.load(callbacks, shared, compiler)
+        self.native = native.load(made, shared, compiler)
         if self.native is not None:
             self.slots |= self.native.entries | (self.native.stubs if native_stubs else {})
             plugin.values.use_list(self.native.destroyed, self.native.take_destroyed)
-        plugin.deleter, plugin.nothing = self.slots[DELETER], self.slots[NOTHING]
+        plugin.deleter, plugin.nothing = self.slots[DELETER], self.slots[getters.NOTHING]
         self.layouts = layouts.extension(self.slots)
         self.profiler = profiler.extension(self.slots)
         self.layouts.next = ctypes.addressof(self.profiler)

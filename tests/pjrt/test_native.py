@@ -16,10 +16,9 @@ import pytest
 
 from neuronjax.errors import DeviceMemoryError
 from neuronjax.pjrt import abi, native
-from neuronjax.pjrt.guard import guarded
 from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, STUBS
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.pjrt.table import Table, extension_calls, implementations, view
+from neuronjax.pjrt.table import Table, callbacks, implementations
 from neuronjax.pjrt.values import SMALL_BYTES
 from neuronjax.runtime.event import Event
 from tests.conftest import RunPython
@@ -31,11 +30,9 @@ class Both:
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        served = {name: (view(name), call) for name, call in implementations().items()}
-        served |= extension_calls()
         self._python = {
-            name: abi.CALLBACK(guarded(calls.plugin, structure, name, function))
-            for name, (structure, function) in served.items()
+            name: abi.CALLBACK(callback)
+            for name, callback in callbacks(calls.plugin, implementations()).items()
             if name in STUBS
         }
 
