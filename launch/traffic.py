@@ -5,14 +5,15 @@ each step takes what the timing model says of its bucket. No values are computed
 take seconds, once the buckets have been timed (`--timings` keeps that in a file).
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from absl import flags
 from tqdm import tqdm
 
 from launch.program import run, say
-from launch.serving.config import EngineConfig
+from launch.serving.config import CACHE_DTYPES, EngineConfig
+from launch.serving.copies import with_split_cache
 from launch.serving.errors import ServingError
 from launch.serving.runner.sizes import choose_buckets
 from launch.serving.scheduler.scheduler import SchedulerLimits
@@ -37,7 +38,8 @@ _FLAGS = EngineConfig(
 
 def main() -> int:
     values = flags.FLAGS.flag_values_dict()
-    config, machine = from_flags(EngineConfig, values), from_flags(Machine, values)
+    config = from_flags(EngineConfig, values)
+    machine = _machine(from_flags(Machine, values), config)
     objective, traffic = from_flags(Objective, values), from_flags(TrafficConfig, values)
     limits = _limits(config)
     timings = _timings(machine, limits)
@@ -63,16 +65,31 @@ def main() -> int:
     return 0
 
 
+def _machine(machine: Machine, config: EngineConfig) -> Machine:
+    """With what the engine's settings say of its cores and its cache. Raises ServingError for those
+    whose cost is not known."""
+    for name in ("speculative_config", "disaggregated_prefill", "enable_lora", "lora_modules"):
+        if getattr(config, name):
+            raise ServingError(f"--{name} is not simulated: leave it out")
+    return replace(
+        machine,
+        mesh=with_split_cache(machine.mesh, config),
+        cache_dtype=machine.cache_dtype or CACHE_DTYPES[config.kv_cache_dtype],
+    )
+
+
 def _limits(config: EngineConfig) -> SchedulerLimits:
     context = config.max_model_len or _CONTEXT
-    per_text = -(-context // config.block_size)
+    groups = config.attention_data_parallel_size
+    of_group = -(-config.max_num_seqs // groups) * -(-context // config.block_size)
     return SchedulerLimits(
         context=context,
-        blocks=config.num_blocks or config.max_num_seqs * per_text,
+        blocks=config.num_blocks or groups * of_group,
         block_size=config.block_size,
         buckets=choose_buckets(config, context),
         prefix_caching=config.prefix_caching,
         prefills_per_decode=config.prefills_per_decode,
+        groups=groups,
     )
 
 

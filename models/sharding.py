@@ -3,9 +3,10 @@ and this file maps the names to mesh axes.
 
 Mesh axes: `stage` (stacked blocks, and the vocabulary where it divides it), `data` (rows of the
 batch), `fsdp` (rows too, and the weights between uses), `expert` (rows too, and the experts),
-`context` (positions of each row), `model` (heads, feed-forward width, vocabulary) and `kv_replica`
-(as `model`, but for keys and values: cores along it hold the same heads of those). A mesh need not
-have them all.
+`context` (positions of each row), `model` (heads, feed-forward width, vocabulary), `kv_replica`
+(as `model`, but for keys and values: cores along it hold the same heads of those) and
+`attention_data` (as `model`, but for attention: cores along it have the same heads, and rows of
+their own). A mesh need not have them all.
 """
 
 import math
@@ -20,16 +21,19 @@ from models.parameters import AxisNames
 # name of an array axis -> mesh axes it is split over; axes not named here are not split
 AxisRules = Mapping[str, tuple[str, ...]]
 
-MESH_AXES = ("stage", "data", "fsdp", "expert", "context", "model", "kv_replica")
+MESH_AXES = (
+    *("stage", "data", "fsdp", "expert", "context", "model", "kv_replica", "attention_data"),
+)
 FULLY_SHARDED = "fsdp"
 """The mesh axis over which weights are split between uses."""
 
 BATCH_AXES = ("data", "fsdp", "expert")  # mesh axes that split the rows of a batch
-TENSOR_AXES = ("model", "kv_replica")  # mesh axes of tensor parallelism
+HEAD_AXES = ("model", "kv_replica")  # mesh axes of attention's tensor parallelism
+TENSOR_AXES = (*HEAD_AXES, "attention_data")  # of that of everything else
 
 RULES: AxisRules = {
     "vocab": ("stage", *TENSOR_AXES),
-    "heads": TENSOR_AXES,
+    "heads": HEAD_AXES,
     "kv_heads": ("model",),
     "hidden_dim": TENSOR_AXES,
     "experts": ("expert",),

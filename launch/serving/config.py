@@ -54,6 +54,12 @@ class EngineConfig:
         "positions each.",
         lowest=1,
     )
+    attention_data_parallel_size: int = setting(
+        1,
+        "The cores that share a model form so many groups, each with slots and a cache of its own "
+        "for attention; feed-forward blocks are split over all.",
+        lowest=1,
+    )
     speculative_config: str | None = setting(
         None,
         'Guess tokens: JSON such as {"method": "ngram", "num_speculative_tokens": 4}, or with '

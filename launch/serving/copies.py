@@ -1,7 +1,7 @@
 """The same model on several parts of a mesh."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import jax
 from jax.sharding import Mesh, NamedSharding
@@ -10,9 +10,16 @@ from launch.meshes import make_mesh, parse_mesh, text_of
 from launch.serving.config import EngineConfig
 from launch.serving.errors import ServingError
 from models.parallel.cache_split import CacheSplit
+from models.parallel.paged_split import PagedSplit
+from models.parallel.row_split import RowSplit
 from models.parameters import Parameters
 
-COPIES, MODEL, POSITIONS = "data", "model", CacheSplit.axis
+COPIES, MODEL = "data", "model"
+SPLITS: Mapping[str, type[CacheSplit] | type[RowSplit]] = {
+    "decode_context_parallel_size": CacheSplit,
+    "attention_data_parallel_size": RowSplit,
+}
+"""Settings of an engine by which the cores of one copy share the cache otherwise than by heads."""
 
 
 def split_mesh(text: str) -> tuple[str, int]:
@@ -29,24 +36,34 @@ def split_mesh(text: str) -> tuple[str, int]:
     return text_of({**sizes, COPIES: 1}), sizes.get(COPIES, 1)
 
 
-def with_split_positions(mesh_text: str, config: EngineConfig) -> str:
-    """The mesh of one copy, of whose cores some share the positions of the cache. Raises
-    ServingError if they, or the slots of a block, cannot be shared out."""
-    sizes, count = parse_mesh(mesh_text), config.decode_context_parallel_size
-    if count == 1:
+def with_split_cache(mesh_text: str, config: EngineConfig) -> str:
+    """The mesh of one copy, of whose cores some share positions of the cache, or rows of the batch.
+    Raises ServingError if those cannot be shared out."""
+    sizes = parse_mesh(mesh_text)
+    wanted = {name: count for name in SPLITS if (count := getattr(config, name)) > 1}
+    if not wanted:
         return mesh_text
-    if sizes[MODEL] % count or config.block_size % count:
+    if len(wanted) > 1:
+        raise ServingError(f"{' and '.join(f'--{name}' for name in wanted)} exclude each other")
+    for name, count in wanted.items():
+        if sizes[MODEL] % count:
+            raise ServingError(
+                f"--{name}={count} must divide the cores that share a model "
+                f"(--mesh={MODEL}={sizes[MODEL]})"
+            )
+        sizes |= {MODEL: sizes[MODEL] // count, SPLITS[name].axis: count}
+    if config.block_size % config.decode_context_parallel_size:
         raise ServingError(
-            f"--decode_context_parallel_size={count} must divide the cores that share a model "
-            f"(--mesh={MODEL}={sizes[MODEL]}) and the tokens of a block "
-            f"(--block_size={config.block_size})"
+            f"--decode_context_parallel_size={config.decode_context_parallel_size} must divide the "
+            f"tokens of a block (--block_size={config.block_size})"
         )
-    return text_of({**sizes, MODEL: sizes[MODEL] // count, POSITIONS: count})
+    return text_of(sizes)
 
 
-def cache_split(mesh: Mesh) -> CacheSplit | None:
-    """How the cores of one copy share the positions of the cache; None if each has all."""
-    return CacheSplit(mesh) if mesh.shape.get(POSITIONS, 1) > 1 else None
+def cache_split(mesh: Mesh) -> PagedSplit | None:
+    """How the cores of one copy share the cache; None if by heads alone."""
+    kinds = (kind for kind in SPLITS.values() if mesh.shape.get(kind.axis, 1) > 1)
+    return next((kind(mesh) for kind in kinds), None)
 
 
 def copies(parameters: Parameters, count: int) -> Iterator[tuple[Mesh, Parameters]]:

@@ -132,17 +132,20 @@ class Engine:
 
     def cached(self, request: Request) -> int:
         """How many tokens of a prompt lie in the cache at the moment."""
-        return len(self.known_blocks(request.prompt, root_of(request))) * self.limits.block_size
+        root, pools = root_of(request), self._scheduler.pools
+        known = max(len(pool.prefix(request.prompt, root)) for pool in pools)
+        return known * self.limits.block_size
 
     def known_blocks(self, text: Items[int], root: int) -> list[int]:
         """The blocks that hold the beginning of a text below a root; they stay what they are until
-        the next step is planned."""
-        return [entry.block for entry in self._scheduler.pool.prefix(text, root)]
+        the next step is planned. Of an engine with one group of slots."""
+        (pool,) = self._scheduler.pools
+        return [entry.block for entry in pool.prefix(text, root)]
 
     def adopt_blocks(self, text: Items[int], root: int, count: int) -> list[int] | None:
         """Blocks that are taken to hold the first `count` blocks of a text from now on; None if
-        there is no room. For the engine's thread."""
-        pool, size = self._scheduler.pool, self.limits.block_size
+        there is no room. Of an engine with one group of slots, for its thread."""
+        (pool,), size = self._scheduler.pools, self.limits.block_size
         blocks = pool.allocate(count)
         if blocks is None:
             return None
@@ -184,7 +187,7 @@ class Engine:
             running=scheduler.running,
             waiting=scheduler.waiting + len(self._inbox),
             slots=self.limits.slots,
-            blocks_held=scheduler.pool.held,
+            blocks_held=sum(pool.held for pool in scheduler.pools),
             blocks=self.limits.blocks,
             counters=scheduler.counters,
             lengths=scheduler.slots.length.tolist(),

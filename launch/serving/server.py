@@ -17,7 +17,7 @@ from launch.serving.adapters.stacks import Stacks
 from launch.serving.answering import Answering, Deliver
 from launch.serving.backend import Backend
 from launch.serving.config import EngineConfig, ModelNames
-from launch.serving.copies import cache_split, copies, split_mesh, with_split_positions
+from launch.serving.copies import cache_split, copies, split_mesh, with_split_cache
 from launch.serving.desk import EngineDesk
 from launch.serving.disaggregated import Disaggregated
 from launch.serving.engine import Engine
@@ -51,7 +51,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     """
     modules, adapters = config.adapters(), {}
     mesh_text, count = split_mesh(mesh_text)
-    mesh_text = with_split_positions(mesh_text, config)
+    mesh_text = with_split_cache(mesh_text, config)
     check_copies(config, count)
     check_clock(config)
     writer = (
@@ -161,6 +161,11 @@ def check_copies(config: EngineConfig, count: int) -> None:
     if count > 1 and (config.enable_lora or config.lora_modules):
         raise ServingError(f"adapters need --mesh=data=1; there are {count} copies of the model")
     wanted = read_speculative_config(config.speculative_config)
+    if config.attention_data_parallel_size > 1 and (config.disaggregated_prefill or wanted):
+        raise ServingError(
+            "--attention_data_parallel_size goes neither with --disaggregated_prefill nor with "
+            "--speculative_config: leave one of them out"
+        )
     if count > 1 and wanted is not None and wanted.method != "ngram":
         raise ServingError(
             f"{count} copies of the model can guess by ngram alone, not by {wanted.method}: use "
@@ -188,9 +193,10 @@ def _adapters_of(loaded: Loaded) -> Callable[[Answering], AdapterHost] | None:
 def _say_limits(limits: SchedulerLimits, bytes_per_block: int) -> None:
     buckets = limits.buckets
     say(
-        f"cache: {limits.blocks} blocks of {limits.block_size} tokens, "
-        f"{limits.blocks * bytes_per_block / 2**20:.1f} MiB on each device; texts of up to "
-        f"{limits.longest} tokens, {limits.slots} at once"
+        f"cache: {limits.blocks} blocks of {limits.block_size} tokens"
+        f"{f' for {limits.groups} groups' if limits.groups > 1 else ''}, "
+        f"{limits.blocks_of_group * bytes_per_block / 2**20:.1f} MiB on each device; "
+        f"texts of up to {limits.longest} tokens, {limits.slots} at once"
     )
     say(
         f"buckets: decode {list(buckets.decode_rows)} rows; prefill {list(buckets.prefill_rows)} "

@@ -26,8 +26,8 @@ from models.layers.norms import LayerNorm, RMSNorm
 from models.layers.paged_cache import PagedCache, Pages, Rows, last_outputs
 from models.layers.rotary import Rotary, Turn, turn
 from models.layers.temperature import Temperature
-from models.parallel.cache_split import CacheSplit, SplitPagedCache
 from models.parallel.context import ContextParallel
+from models.parallel.paged_split import PagedSplit, SharedCache
 
 
 class Positions(NamedTuple):
@@ -116,12 +116,12 @@ class Decoder(nnx.Module):
 
     With `context`, None at first, several cores share the positions of whole texts, which lie in
     its order. `vocabulary_axes`, () at first, are mesh axes whose cores have the logits of a part
-    of the vocabulary each. With `cache_split`, None at first, they have a part of the positions of
-    paged caches each.
+    of the vocabulary each. With `cache_split`, None at first, they have a part of paged caches
+    each.
     """
 
     context: ContextParallel | None
-    cache_split: CacheSplit | None
+    cache_split: PagedSplit | None
     vocabulary_axes: tuple[str, ...]
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
@@ -302,9 +302,9 @@ class Decoder(nnx.Module):
 
     def _paged_cache(
         self, pages: Pages, rows: Rows, scales: tuple[jax.Array, jax.Array] | None
-    ) -> PagedCache | SplitPagedCache:
+    ) -> SharedCache:
         if self.cache_split is not None:
-            return SplitPagedCache(pages, rows, scales, self.cache_split)
+            return self.cache_split.cache(pages, rows, scales)
         return PagedCache(pages, rows, scales)
 
     def logits_of(self, x: jax.Array) -> jax.Array:

@@ -4,20 +4,23 @@ A head, a feed-forward column or a token that is all zeros adds nothing. Neuron'
 the same sizes (neuronx-distributed, `parallel_layers/pad.py`).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from models.decoder.config import DecoderConfig
+from models.sharding import HEAD_AXES, TENSOR_AXES
 
 
 def padded(config: DecoderConfig, mesh: Mapping[str, int]) -> DecoderConfig:
     """The config with the least sizes that a mesh of these axes divides: of the tables, of the
     heads by whole groups, and of feed-forward blocks. The same one if it divides them already."""
     model = mesh.get("model", 1)
-    cores = model * mesh.get("kv_replica", 1)
+    cores = math.prod(mesh.get(axis, 1) for axis in TENSOR_AXES)
+    sharing_heads = math.prod(mesh.get(axis, 1) for axis in HEAD_AXES)
     groups = config.num_heads // config.num_kv_heads
     kv_heads = _up(config.num_kv_heads, model)
-    while kv_heads * groups % cores:
+    while kv_heads * groups % sharing_heads:
         kv_heads += model
     experts = config.experts
     if experts is not None:

@@ -6,24 +6,20 @@ added by their largest scores (Dao et al., "FlashAttention", 2022; vLLM's "decod
 parallel"). Axis names as in `models.layers.paged_cache`; S = C · Z key positions.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 from jax.typing import ArrayLike, DTypeLike
 
 from models.errors import ShardingError
-from models.layers.attention import Attention
 from models.layers.cache import KVCache
 from models.layers.masks import Visibility
 from models.layers.paged_cache import SCRATCH_BLOCK, PagedCache, Pages, Rows, places, store
 from models.parallel.blockwise import Scoring, Sums, add, no_sums
-from models.parameters import merge, split
 
 AXIS = "kv_replica"
 HEADS = "model"
@@ -38,6 +34,7 @@ class CacheSplit:
 
     mesh: Mesh
     axis: ClassVar[str] = AXIS
+    pages: ClassVar[PartitionSpec] = POSITIONS
 
     @property
     def size(self) -> int:
@@ -49,6 +46,12 @@ class CacheSplit:
         of the first core first."""
         slots = jnp.arange(blocks * block_size, dtype=jnp.int32)
         return slots.reshape(blocks, self.size, -1).swapaxes(0, 1).reshape(-1)
+
+    def cache(
+        self, pages: Pages, rows: Rows, scales: tuple[jax.Array, jax.Array] | None
+    ) -> "SplitPagedCache":
+        """Of a layer."""
+        return SplitPagedCache(pages, rows, scales, self)
 
     def attend(
         self,
@@ -159,16 +162,3 @@ class SplitPagedCache:
         return jax.shard_map(
             own, mesh=self.split.mesh, in_specs=(POSITIONS, none, none), out_specs=POSITIONS
         )(self.pages, self.rows, self.scales)
-
-
-def with_split_cache(
-    graph: nnx.GraphDef[Any], parameters: Mapping[str, jax.Array], cache_split: CacheSplit
-) -> nnx.GraphDef[Any]:
-    """The decoder with a paged cache whose positions are split."""
-    shapes = {n: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for n, leaf in parameters.items()}
-    model = merge(graph, shapes)
-    model.cache_split = cache_split
-    for _, module in nnx.iter_modules(model):
-        if isinstance(module, Attention):
-            module.mix = cache_split.attend
-    return split(model)[0]

@@ -29,6 +29,20 @@ def sequence(prompt: list[int], count: int, **fields: object) -> Sequence:
     return Sequence(str(id(prompt)), list(prompt), len(prompt) + count, **fields)  # type: ignore[arg-type]
 
 
+def held(scheduler: Scheduler) -> int:
+    return sum(pool.held for pool in scheduler.pools)
+
+
+def in_groups(buckets: Buckets, groups: int) -> Buckets:
+    """With as many rows for each group as there are in all."""
+    return replace(
+        buckets,
+        decode_rows=tuple(groups * rows for rows in buckets.decode_rows),
+        prefill_rows=tuple(groups * rows for rows in buckets.prefill_rows),
+        batched_tokens=groups * buckets.batched_tokens,
+    )
+
+
 def drive(scheduler: Scheduler, depth: int = 1, device: TokenDevice | None = None) -> None:
     """Runs all that was submitted, up to `depth` steps ahead of what the host knows."""
     device = device or TokenDevice(scheduler)
@@ -55,6 +69,7 @@ requests = st.tuples(prompts, st.integers(1, 10), st.integers(0, 2), st.booleans
     prefix_caching=st.booleans(),
     patience=st.integers(1, 4),
     guesses=st.integers(0, 4),
+    groups=st.integers(1, 3),
 )
 def test_each_answer_is_the_answer_alone(
     arrivals: list,
@@ -64,11 +79,14 @@ def test_each_answer_is_the_answer_alone(
     prefix_caching: bool,
     patience: int,
     guesses: int,
+    groups: int,
 ) -> None:
     scheduler = Scheduler(
         replace(
             LIMITS,
-            blocks=blocks,
+            blocks=groups * blocks,
+            buckets=in_groups(BUCKETS, groups),
+            groups=groups,
             prefix_caching=prefix_caching,
             prefills_per_decode=patience,
             guesses=guesses,
@@ -98,13 +116,13 @@ def test_each_answer_is_the_answer_alone(
             under_way.append((step, device.run(step)))
         elif under_way:
             scheduler.complete(*under_way.popleft())
-        assert scheduler.pool.held <= blocks
+        assert all(pool.held <= blocks for pool in scheduler.pools)
     for each, tokens in zip(sequences, expected, strict=True):
         if each.finished == "cancelled":
             assert list(each.answer) == tokens[: len(each.answer)]
         else:
             assert (list(each.answer), each.finished) == (tokens, "length")
-    assert (scheduler.pool.held, scheduler.slots.used) == (0, 0)
+    assert (held(scheduler), scheduler.slots.used) == (0, 0)
 
 
 def test_a_common_beginning_is_computed_once() -> None:
@@ -130,7 +148,7 @@ def test_a_stop_token_ends_an_answer_with_steps_under_way() -> None:
         scheduler.submit(each)
         drive(scheduler, depth)
         assert (list(each.answer), each.finished) == (expected, "stop")
-        assert scheduler.pool.held == 0
+        assert held(scheduler) == 0
 
 
 def test_right_guesses_save_steps_and_a_stop_token_ends_among_them() -> None:

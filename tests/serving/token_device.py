@@ -33,15 +33,17 @@ class TokenDevice:
     def __init__(self, scheduler: Scheduler) -> None:
         self._slots = scheduler.slots
         self._size = scheduler.limits.block_size
-        self._cache = np.full((scheduler.limits.blocks + 1, self._size), -1)
+        self._groups = scheduler.limits.groups
+        self._blocks = scheduler.limits.blocks_of_group + 1
+        self._cache = np.full((self._groups * self._blocks, self._size), -1)
         self._drawn = np.full(scheduler.limits.slots, -1)
 
     def run(self, step: Step) -> np.ndarray:
         """The tokens int32 [n] of the rows that draw one; with guesses [n, 1 + K], of which every
         third is wrong."""
+        assert len(set(step.rows.tolist())) == len(step.slots) <= step.bucket.rows
         if step.speculative:
             return self._check(step)
-        assert len(step.slots) <= step.bucket.rows
         assert step.counts.max() <= step.bucket.tokens
         drawn = np.full(len(step.slots), -1, np.int32)
         texts = []
@@ -53,7 +55,7 @@ class TokenDevice:
             else:
                 new = sequence.tokens[start : start + count]
             assert len(new) == count
-            table = self._slots.tables[step.slots[row], : step.bucket.blocks]
+            table = self._table(step, row)
             for position, token in enumerate(new, start):
                 self._cache[table[position // self._size], position % self._size] = token
             texts.append((table, start + count))
@@ -64,18 +66,26 @@ class TokenDevice:
                 drawn[row] = self._drawn[step.slots[row]] = next_token(text)
         return drawn
 
+    def _table(self, step: Step, row: int) -> np.ndarray:
+        """The blocks of a row: those of the group that the row belongs to."""
+        group = int(step.rows[row]) // (step.bucket.rows // self._groups)
+        blocks = self._slots.tables[step.slots[row], : step.bucket.blocks]
+        assert (blocks < self._blocks).all()
+        table: np.ndarray = group * self._blocks + blocks
+        return table
+
     def _check(self, step: Step) -> np.ndarray:
         drawn = np.full((len(step.slots), step.bucket.tokens), -1, np.int32)
         for row, sequence in enumerate(step.sequences):
             start, count = int(step.starts[row]), int(step.counts[row])
             assert start == len(sequence.tokens) - 1
             assert 0 < start + count <= step.bucket.blocks * self._size
-            table = self._slots.tables[step.slots[row], : step.bucket.blocks]
+            table = self._table(step, row)
             token = sequence.tokens[start]
             for place in range(count):
                 position = start + place
                 block = table[position // self._size]
-                assert block
+                assert block % self._blocks
                 self._cache[block, position % self._size] = token
                 text = self._cache[table].reshape(-1)[: position + 1].tolist()
                 drawn[row, place] = self._drawn[step.slots[row]] = next_token(text)

@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from models.layers.low_rank import choose_adapters
 from models.layers.paged_cache import Pages, Rows, last_outputs
+from models.parallel.paged_split import PagedSplit
 from models.parameters import merge
 
 # Columns of a step's input before its tokens: start, count, slot, token on the device, adapter.
@@ -100,12 +101,13 @@ def make_pages(
     blocks: int,
     block_size: int,
     dtype: str | None = None,
-    positions: str | None = None,
+    split: PagedSplit | None = None,
 ) -> Any:
     """Empty pages on the mesh, in the model's dtype unless another is given; key-value heads are
-    split over its axis `model`, and the positions of a block over `positions`, if it is given."""
+    split over its axis `model` unless told otherwise."""
     heads = "model" if "model" in mesh.axis_names else None
-    sharding = NamedSharding(mesh, PartitionSpec(None, positions, heads, None))
+    whole = PartitionSpec(None, None, heads, None)
+    sharding = NamedSharding(mesh, whole if split is None else split.pages)
 
     def empty() -> Any:
         model: PagedDecoder = merge(graph, parameters)

@@ -22,13 +22,14 @@ from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Step
 from launch.serving.speculation.proposer import Proposer, accepted
-from models.parallel.cache_split import CacheSplit, with_split_cache
+from models.parallel.paged_split import PagedSplit, with_paged_split
 
 
 class Result:
     """What a step drew; the device may still be at it."""
 
-    def __init__(self, drawn: Drawn | None, rows: int, seconds: float | None = None) -> None:
+    def __init__(self, drawn: Drawn | None, rows: np.ndarray, seconds: float | None = None) -> None:
+        """`rows` int64 [n]: those that are no padding."""
         self._drawn, self._rows = drawn, rows
         self.seconds = seconds
         if drawn is not None:
@@ -38,8 +39,8 @@ class Result:
     def wait(self) -> Drawn:
         """NumPy arrays of the rows without padding, once the device is done."""
         if self._drawn is None:
-            return Drawn(np.zeros(self._rows, np.int32))  # type: ignore[arg-type]
-        leaves = ((None if x is None else np.asarray(x)[: self._rows]) for x in self._drawn)
+            return Drawn(np.zeros(len(self._rows), np.int32))  # type: ignore[arg-type]
+        leaves = ((None if x is None else np.asarray(x)[self._rows]) for x in self._drawn)
         return Drawn(*leaves)  # type: ignore[arg-type]
 
 
@@ -73,12 +74,12 @@ class Runner:
         vocab_size: int,
         cache_dtype: str | None = None,
         proposer: Proposer | None = None,
-        cache_split: CacheSplit | None = None,
+        cache_split: PagedSplit | None = None,
         timed: bool = False,
     ) -> None:
         """With `timed`, results say what steps take on the device."""
         if cache_split is not None:
-            graph = with_split_cache(graph, parameters, cache_split)
+            graph = with_paged_split(graph, parameters, cache_split)
         self._proposer = proposer
         self._seconds = 0.0 if timed else None  # of the step that is handed over
         self._parameters, self._limits = parameters, limits
@@ -87,10 +88,10 @@ class Runner:
             graph,
             parameters,
             mesh,
-            limits.blocks + 1,
+            limits.groups * (limits.blocks_of_group + 1),
             limits.block_size,
             cache_dtype,
-            None if cache_split is None else cache_split.axis,
+            cache_split,
         )
         replicated = NamedSharding(mesh, PartitionSpec())
         self._state = jax.jit(
@@ -119,6 +120,11 @@ class Runner:
             on_program(key)
         for key in () if self._proposer is None else self._proposer.compile_all():
             on_program(key)
+
+    @property
+    def pages(self) -> Any:
+        """Keys and values of all layers, as the next step will find them."""
+        return self._pages
 
     def worth_guessing(self, sequence: Sequence) -> bool:
         """Whether there is a guess of what follows in a text."""
@@ -163,7 +169,7 @@ class Runner:
         if self._proposer is not None:
             self._proposer.observe(step, inputs, self._state.last, outputs)
         if not step.samples.any():
-            return Result(None, len(step.slots), self._seconds)
+            return Result(None, step.rows, self._seconds)
         return self._draw(step, logits)
 
     def _program(self, key: Any) -> Any:
@@ -227,28 +233,27 @@ class Runner:
         return Settings(*arrays, *rest)
 
     def _inputs(self, step: Step, slots: Slots) -> np.ndarray:
-        bucket, rows = step.bucket, len(step.slots)
+        bucket, rows = step.bucket, step.rows
         inputs = np.zeros((bucket.rows, HEADER + bucket.tokens + bucket.blocks), np.int32)
-        inputs[rows:, 2] = self._settings.padding
+        inputs[:, 2] = self._settings.padding
         adapters = self._settings.adapter[step.slots]
         head = (step.starts, step.counts, step.slots, step.on_device, adapters)
-        inputs[:rows, :HEADER] = np.stack(head, axis=1)
-        inputs[:rows, HEADER + bucket.tokens :] = slots.tables[step.slots, : bucket.blocks]
-        for row in np.flatnonzero(~step.on_device).tolist():
-            start, count = int(step.starts[row]), int(step.counts[row])
-            tokens = step.sequences[row].tokens[start : start + count]
-            inputs[row, HEADER : HEADER + count] = tokens
+        inputs[rows, :HEADER] = np.stack(head, axis=1)
+        inputs[rows, HEADER + bucket.tokens :] = slots.tables[step.slots, : bucket.blocks]
+        for index in np.flatnonzero(~step.on_device).tolist():
+            start, count = int(step.starts[index]), int(step.counts[index])
+            tokens = step.sequences[index].tokens[start : start + count]
+            inputs[rows[index], HEADER : HEADER + count] = tokens
         return inputs
 
     def _settings_of(self, step: Step) -> tuple[Settings, int]:
         """The settings of a step's rows, and the index of the program that draws for them."""
-        rows = len(step.slots)
         places = np.full(step.bucket.rows, self._settings.padding)
-        places[:rows] = np.where(step.samples, step.slots, self._settings.padding)
+        places[step.rows] = np.where(step.samples, step.slots, self._settings.padding)
         variant = int(self._settings.variant[places].max())
         numbers = np.zeros(step.bucket.rows, np.int32)
         prompts = [sequence.prompt_length for sequence in step.sequences]
-        numbers[:rows] = step.starts + step.counts - prompts
+        numbers[step.rows] = step.starts + step.counts - prompts
         return self._settings.rows(places, numbers), variant
 
     def _draw(self, step: Step, logits: jax.Array) -> Result:
@@ -257,13 +262,13 @@ class Runner:
         drawn, self._state = self._program((variant, step.bucket.rows))(
             logits, self._state, settings, mask
         )
-        return Result(drawn, len(step.slots), self._seconds)
+        return Result(drawn, step.rows, self._seconds)
 
     def _mask(self, step: Step) -> np.ndarray:
         words = -(-self._vocab_size // 32)
         mask = np.full((step.bucket.rows, words), 0xFFFFFFFF, np.uint32)
-        for row, sequence in enumerate(step.sequences):
+        for index, sequence in enumerate(step.sequences):
             grammar = sequence.request.grammar if sequence.request else None
-            if grammar is not None and step.samples[row]:
-                mask[row] = grammar.mask()
+            if grammar is not None and step.samples[index]:
+                mask[step.rows[index]] = grammar.mask()
         return mask

@@ -29,27 +29,32 @@ def choose_limits(
     per_text = -(-context // size)
     speculation = read_speculative_config(config.speculative_config)
     bytes_per_block = block_bytes(model, size, mesh, cache_dtype)
+    groups = config.attention_data_parallel_size
     return SchedulerLimits(
         context=context,
-        blocks=_blocks(config, mesh, per_text, bytes_per_block),
+        blocks=groups * _blocks_of_group(config, mesh, per_text, bytes_per_block),
         block_size=size,
         buckets=choose_buckets(config, context),
         prefix_caching=config.prefix_caching,
         prefills_per_decode=config.prefills_per_decode,
         guesses=0 if speculation is None else speculation.num_speculative_tokens,
+        groups=groups,
     )
 
 
 def choose_buckets(config: EngineConfig, context: int) -> Buckets:
-    """The buckets that are given, or powers."""
-    size = config.block_size
-    longest = min(config.max_num_batched_tokens, max(context, 2))
+    """The buckets that are given, or powers; of rows, as many for each group that attention has."""
+    size, groups = config.block_size, config.attention_data_parallel_size
+    longest = min(config.max_num_batched_tokens // groups, max(context, 2))
     tokens = _given(config, "prefill_buckets") or powers(min(32, longest), longest, FACTOR)
-    rows = max(1, min(config.max_num_seqs, config.max_num_batched_tokens // tokens[-1]))
+    sequences = -(-config.max_num_seqs // groups)
+    rows = max(1, min(sequences, config.max_num_batched_tokens // (groups * tokens[-1])))
     lengths = _given(config, "context_buckets")
     return Buckets(
-        decode_rows=_given(config, "num_seqs_buckets") or powers(1, config.max_num_seqs, FACTOR),
-        prefill_rows=_given(config, "prefill_rows_buckets") or powers(1, rows, FACTOR),
+        decode_rows=_given(config, "num_seqs_buckets")
+        or tuple(groups * size for size in powers(1, sequences, FACTOR)),
+        prefill_rows=_given(config, "prefill_rows_buckets")
+        or tuple(groups * size for size in powers(1, rows, FACTOR)),
         prefill_tokens=tokens,
         blocks=tuple(-(-length // size) for length in lengths)
         or powers(max(1, 256 // size), -(-context // size), FACTOR),
@@ -88,9 +93,17 @@ def cache_dtype(config: EngineConfig, parameters: Iterable[str]) -> str | None:
     return CACHE_DTYPES[name]
 
 
-def _blocks(config: EngineConfig, mesh: Mesh, per_text: int, size: int) -> int:
-    wanted = config.max_num_seqs * per_text if config.num_blocks is None else config.num_blocks
-    least = per_text if config.num_blocks is None else config.num_blocks
+def _blocks_of_group(config: EngineConfig, mesh: Mesh, per_text: int, size: int) -> int:
+    groups = config.attention_data_parallel_size
+    if config.num_blocks is None:
+        wanted, least = -(-config.max_num_seqs // groups) * per_text, per_text
+    elif config.num_blocks % groups:
+        raise ServingError(
+            f"--num_blocks={config.num_blocks} cannot be shared out to "
+            f"--attention_data_parallel_size={groups} groups: give a multiple of it"
+        )
+    else:
+        wanted = least = config.num_blocks // groups
     free = _free_bytes(mesh)
     if free is None:
         return wanted

@@ -37,6 +37,7 @@ class SchedulerLimits:
     prefix_caching: bool = True
     prefills_per_decode: int = 4  # steps of prompts in a row while others could decode
     guesses: int = 0  # tokens after the next one that a step checks, if they are guessed
+    groups: int = 1  # of slots, each with rows and a part of the blocks of its own
 
     def __post_init__(self) -> None:
         reach = self.buckets.blocks[-1] * self.block_size
@@ -47,6 +48,18 @@ class SchedulerLimits:
             )
         if self.prefills_per_decode < 1:
             raise ServingError(f"prefills_per_decode={self.prefills_per_decode} must be positive")
+        sizes = (self.blocks, *self.buckets.decode_rows, *self.buckets.prefill_rows)
+        if any(size % self.groups for size in sizes):
+            raise ServingError(
+                f"{self.blocks} blocks, and steps of {list(self.buckets.decode_rows)} and "
+                f"{list(self.buckets.prefill_rows)} rows, cannot be shared out to {self.groups} "
+                f"groups: give multiples of {self.groups}"
+            )
+
+    @property
+    def blocks_of_group(self) -> int:
+        """How many blocks a group has."""
+        return self.blocks // self.groups
 
     @property
     def slots(self) -> int:
@@ -56,7 +69,7 @@ class SchedulerLimits:
     @property
     def longest(self) -> int:
         """The longest text that context and cache hold, in tokens."""
-        return min(self.context, self.blocks * self.block_size)
+        return min(self.context, self.blocks_of_group * self.block_size)
 
     def check(self, prompt_length: int, max_tokens: int) -> None:
         """Raises RequestError for a request that could never be computed."""
@@ -86,10 +99,13 @@ class Scheduler:
         self._worth_guessing = worth_guessing
         self._guessed = False  # the last step of decoding was one with guesses
         self.counters = Counters(accepted_by_position=(0,) * limits.guesses)
-        self.slots = Slots(limits.slots, limits.buckets.blocks[-1])
-        self.pool = BlockPool(limits.blocks, limits.block_size, reuse=limits.prefix_caching)
+        self.slots = Slots(limits.slots, limits.buckets.blocks[-1], limits.groups)
+        self.pools = [
+            BlockPool(limits.blocks_of_group, limits.block_size, reuse=limits.prefix_caching)
+            for _ in range(limits.groups)
+        ]
         self._waiting = Waiting()
-        self._placement = Placement(self.slots, self.pool, self._waiting, self.counters)
+        self._placement = Placement(self.slots, self.pools, self._waiting, self.counters)
         self._arrivals = 0
         self._prefills = 0  # in a row
 
@@ -191,7 +207,7 @@ class Scheduler:
         reach = step.bucket.blocks * self.limits.block_size
         times = int((slots.limit[where] - slots.length[where]).min())
         times = min(times, reach - int(slots.computed[where].max()))
-        while times and self._placement.blocks_short(where, times).sum() > self.pool.available:
+        while times and not self._placement.have_blocks(where, times):
             times //= 2
         return times
 
@@ -238,7 +254,7 @@ class Scheduler:
             if guesses is not None:
                 return self._verify(ready, guesses)
         blocks = self._blocks(slots.computed[ready] + 1)
-        bucket = self.limits.buckets.decode(len(ready), blocks)
+        bucket = self.limits.buckets.decode(self._rows_for(ready), blocks)
         return self._step(bucket, ready, np.ones(len(ready), np.int32))
 
     def _choose_kind(self, ready: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -263,31 +279,40 @@ class Scheduler:
 
     def _verify(self, ready: np.ndarray, guesses: np.ndarray) -> Step:
         blocks = self._blocks(self.slots.computed[ready] + 1 + guesses)
-        bucket = self.limits.buckets.verify(len(ready), self.limits.guesses, blocks)
+        bucket = self.limits.buckets.verify(self._rows_for(ready), self.limits.guesses, blocks)
         return self._step(bucket, ready, 1 + guesses, speculative=True)
 
     def _plan_prefill(self) -> Step | None:
         """Pieces of the prompts that go first: of those begun before, then of new ones."""
         slots, buckets = self.slots, self.limits.buckets
         begun = sorted(slots.prefilling.nonzero()[0].tolist(), key=self._placement.rank)
-        rows: list[int] = []
-        most = 1
-        while len(rows) < most:
-            slot = begun.pop(0) if begun else self._placement.admit(rows)
+        chosen: list[int] = []
+        taken = [0] * slots.groups
+        most = 1  # of a group
+        while open_groups := [group for group, count in enumerate(taken) if count < most]:
+            slot = begun.pop(0) if begun else self._placement.admit(chosen, open_groups)
             if slot is None:
                 break
-            rows.append(slot)
-            if len(rows) == 1:  # the first one decides how wide the step is
+            group = slots.group(slot)
+            if group not in open_groups:
+                continue
+            chosen.append(slot)
+            taken[group] += 1
+            if len(chosen) == 1:  # the first one decides how wide the step is
                 left = int(slots.length[slot] - slots.computed[slot])
                 width = buckets.prefill(1, min(left, buckets.chunk), 1).tokens
-                most = buckets.rows_of(width)
-        if not rows:
+                most = buckets.rows_of(width) // slots.groups
+        if not chosen:
             return None
         self.counters.prefill_steps += 1
-        where = np.array(rows)
+        where = np.array(chosen if slots.groups == 1 else sorted(chosen))
         counts = np.minimum(slots.length[where] - slots.computed[where], width)
         blocks = self._blocks(slots.computed[where] + counts)
-        return self._step(buckets.prefill(len(rows), width, blocks), where, counts)
+        return self._step(buckets.prefill(self._rows_for(where), width, blocks), where, counts)
+
+    def _rows_for(self, slots: np.ndarray) -> int:
+        """How many rows a step of these slots needs at least."""
+        return self.slots.groups * self.slots.most_of_a_group(slots)
 
     def _blocks(self, lengths: np.ndarray) -> int:
         """How many blocks the longest of these texts fills."""
@@ -304,6 +329,7 @@ class Scheduler:
         samples = starts + certain == slots.length[where]
         step = Step(
             bucket=bucket,
+            rows=slots.rows(where, bucket.rows),
             sequences=[s for s in map(slots.sequences.__getitem__, where.tolist()) if s],
             slots=where,
             serials=slots.serial[where],

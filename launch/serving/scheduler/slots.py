@@ -8,9 +8,10 @@ from launch.serving.scheduler.sequences import Sequence
 
 
 class Slots:
-    """Places 0 … count - 1 of sequences, and what planning asks of all of them at once."""
+    """Places 0 … count - 1 of sequences, and what planning asks of all of them at once. Neighbours
+    form `groups` of equal size."""
 
-    def __init__(self, count: int, blocks_per_sequence: int) -> None:
+    def __init__(self, count: int, blocks_per_sequence: int, groups: int = 1) -> None:
         def zeros(dtype: type = np.int32) -> np.ndarray:
             return np.zeros(count, dtype)
 
@@ -29,21 +30,55 @@ class Slots:
         self.priority = zeros(np.int64)
         self.has_stops = zeros(np.bool_)  # tokens may end it before its limit
         self.tables = np.zeros((count, blocks_per_sequence), np.int32)
-        self._free = list(range(count - 1, -1, -1))
+        self.groups, self._per_group = groups, count // groups
+        self._free = [
+            list(range(first + self._per_group - 1, first - 1, -1))
+            for first in range(0, count, self._per_group)
+        ]
 
     @property
     def used(self) -> int:
         """How many sequences have a place."""
-        return len(self.sequences) - len(self._free)
+        return sum(map(self.used_of, range(self.groups)))
 
-    @property
-    def free(self) -> int:
-        """How many places are left."""
-        return len(self._free)
+    def used_of(self, group: int) -> int:
+        """How many sequences of a group have a place."""
+        return self._per_group - len(self._free[group])
 
-    def enter(self, sequence: Sequence, computed: int) -> int:
+    def free(self, group: int) -> int:
+        """How many places of a group are left."""
+        return len(self._free[group])
+
+    def group(self, slot: int) -> int:
+        """Whose slot it is."""
+        return slot // self._per_group
+
+    def rows(self, slots: np.ndarray, count: int) -> np.ndarray:
+        """The rows of a step of `count` rows that these ascending slots have: every group has as
+        many, and fills them from its first on. int64 [n]"""
+        if self.groups == 1:
+            return np.arange(len(slots))
+        groups = slots // self._per_group
+        firsts = np.searchsorted(groups, np.arange(self.groups))
+        within = np.arange(len(slots)) - firsts[groups]
+        rows: np.ndarray = groups * (count // self.groups) + within
+        return rows
+
+    def most_of_a_group(self, slots: np.ndarray) -> int:
+        """How many of these slots the group with the most of them has."""
+        if self.groups == 1:
+            return len(slots)
+        return int(np.bincount(slots // self._per_group).max(initial=0))
+
+    def tokens_left(self) -> list[int]:
+        """How many tokens each group has yet to compute."""
+        left = np.where(self.limit > 0, self.limit - self.computed, 0)
+        tokens: list[int] = left.reshape(self.groups, -1).sum(axis=1).tolist()
+        return tokens
+
+    def enter(self, sequence: Sequence, computed: int, group: int = 0) -> int:
         """Gives a sequence a slot; the cache holds the first `computed` tokens of it already."""
-        slot = self._free.pop()
+        slot = self._free[group].pop()
         self.sequences[slot] = sequence
         sequence.slot = slot
         self.length[slot] = len(sequence.tokens)
@@ -70,7 +105,7 @@ class Slots:
         self.length[slot] = self.computed[slot] = self.limit[slot] = 0
         self.prefilling[slot] = False
         self.serial[slot] += 1
-        self._free.append(slot)
+        self._free[self.group(slot)].append(slot)
         return sequence
 
     def show_blocks(self, slot: int, first: int, block_size: int) -> None:
@@ -80,10 +115,13 @@ class Slots:
         self.tables[slot, first : len(sequence.blocks)] = sequence.blocks[first:]
         self.capacity[slot] = len(sequence.blocks) * block_size
 
-    def last(self, protected: Collection[int]) -> int | None:
-        """The slot of the sequence with the lowest rank, but for those that are protected."""
+    def last(self, protected: Collection[int], group: int | None = None) -> int | None:
+        """The slot of the sequence with the lowest rank, of a group or of all, but for those that
+        are protected."""
         there = self.limit > 0
         there[list(protected)] = False
+        if group is not None:
+            there &= np.arange(len(there)) // self._per_group == group
         places = there.nonzero()[0]
         if not places.size:
             return None

@@ -18,6 +18,7 @@ class Step:
     """One run of one compiled program. All arrays have an entry per row, padding excluded."""
 
     bucket: Bucket
+    rows: np.ndarray  # int64 [n]: of the bucket; the others are padding
     sequences: Items[Sequence]
     slots: np.ndarray  # int64 [n]
     serials: np.ndarray  # int64 [n]: whom the slots belonged to

@@ -9,12 +9,15 @@ from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from launch.quantisation.settings import WEIGHTS
+from launch.serving.copies import cache_split
 from launch.serving.runner.arrays import HEADER, forward
 from launch.workloads import MODELS, model_config
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
 from models.layers.narrow import Storage, kernel_paths, make_narrow
 from models.layers.paged_cache import Pages
+from models.parallel.paged_split import with_paged_split
+from models.parallel.row_split import RowSplit
 from models.parameters import axis_names_of, split
 from models.sharding import parameter_shardings
 
@@ -34,12 +37,16 @@ def serving_step(
     layers: int | None = None,
 ) -> dict[str, Any]:
     """The step of the bucket of `batch` rows with `tokens` new tokens each, which look at up to
-    `context` tokens in a cache of `blocks` blocks; each row's likeliest token is drawn. `weights`
+    `context` tokens in a cache of `blocks` blocks, shared as the mesh says (`kv_replica`,
+    `attention_data`); each row's likeliest token is drawn. `weights`
     is a name of `launch.quantisation`, for linear maps with narrow weights."""
     config = model_config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
     storage = None if weights is None else WEIGHTS[weights]
     graph, parameters = split(nnx.eval_shape(lambda: _decoder(config, storage)))
     shardings = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
+    shared, groups = cache_split(mesh), mesh.shape.get(RowSplit.axis, 1)
+    if shared is not None:
+        graph = with_paged_split(graph, parameters, shared)
 
     def array(shape: tuple[int, ...], dtype: Any, *spec: Any) -> jax.ShapeDtypeStruct:
         sharding = NamedSharding(mesh, PartitionSpec(*spec))
@@ -49,8 +56,9 @@ def serving_step(
         logits, _, pages = partial(forward, graph, tokens, False)(parameters, pages, last, inputs)
         return jnp.argmax(logits, axis=-1).astype(jnp.int32), pages
 
-    shape = (blocks + 1, block_size, config.num_kv_heads, config.head_dim)
-    pages = array(shape, cache_dtype or dtype, None, None, "model")
+    shape = (blocks + groups, block_size, config.num_kv_heads, config.head_dim)
+    spec = PartitionSpec(None, None, "model") if shared is None else shared.pages
+    pages = array(shape, cache_dtype or dtype, *spec)
     width = HEADER + tokens + -(-context // block_size)
     return {
         "fn": jax.jit(step, donate_argnums=1),
