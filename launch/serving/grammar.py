@@ -1,7 +1,7 @@
-"""Answers that must have a form: JSON schemas and regular expressions, by llguidance."""
+"""Answers that must have a form: JSON schemas, regular expressions and grammars, by llguidance."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,40 @@ class _Bytes:
 def json_grammar(schema: Mapping[str, Any], parameter: str) -> str:
     """The grammar of JSON that a schema allows. Raises RequestError, with the parameter to blame,
     if it cannot be compiled."""
-    try:
-        grammar: str = LLMatcher.grammar_from_json_schema(
+    return _checked(
+        lambda: LLMatcher.grammar_from_json_schema(
             json.dumps(schema), overrides={"whitespace_flexible": False}
-        )
+        ),
+        "schema",
+        parameter,
+    )
+
+
+def regex_grammar(pattern: str, parameter: str) -> str:
+    """That of texts which a regular expression describes as a whole. Raises as above."""
+    return _checked(lambda: LLMatcher.grammar_from_regex(pattern), "expression", parameter)
+
+
+def lark_grammar(rules: str, parameter: str) -> str:
+    """One in llguidance's dialect of Lark, whose texts are those of `start`. Raises as above."""
+    return _checked(lambda: LLMatcher.grammar_from_lark(rules), "grammar", parameter)
+
+
+def choice_grammar(choices: Sequence[str], parameter: str) -> str:
+    """That of one of these texts. Raises as above."""
+    texts = (json.dumps(choice, ensure_ascii=False) for choice in choices)
+    return lark_grammar(f"start: {' | '.join(texts)}", parameter)
+
+
+def _checked(make: Callable[[], str], what: str, parameter: str) -> str:
+    try:
+        grammar = make()
         reason = LLMatcher.validate_grammar(grammar)
     except ValueError as error:
         reason = str(error)
     if reason:
         first = reason.strip().splitlines()[0]
-        raise RequestError(f"the schema cannot be compiled: {first}", parameter)
+        raise RequestError(f"the {what} cannot be compiled: {first}", parameter)
     return grammar
 
 

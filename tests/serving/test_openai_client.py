@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -118,6 +119,44 @@ def test_a_schema(client: OpenAI) -> None:
         assert (set(trip), choice.finish_reason) == ({"city", "days"}, "stop")
         assert trip["city"] in ("Bern", "Oslo")
         assert 1 <= trip["days"] <= 9
+
+
+FORMS = [
+    ({"structured_outputs": {"choice": ["yes", 'a "no"']}}, r'yes|a "no"'),
+    ({"structured_outputs": {"regex": "[ab]{3}-[0-9]{2}"}}, r"[ab]{3}-[0-9]{2}"),
+    ({"structured_outputs": {"grammar": 'start: "x" n\nn: /[0-9]/ | "()"'}}, r"x([0-9]|\(\))"),
+    ({"structured_outputs": {"json": SCHEMA}}, r'\{"city":"(Bern|Oslo)","days":[1-9]\}'),
+    ({"guided_json": json.dumps(SCHEMA)}, r'\{"city":"(Bern|Oslo)","days":[1-9]\}'),
+    ({"guided_choice": ["left", "right"]}, r"left|right"),
+]
+
+
+@pytest.mark.parametrize(("extra", "pattern"), FORMS)
+def test_vllms_forms(client: OpenAI, extra: dict[str, object], pattern: str) -> None:
+    text = client.completions.create(
+        model=NAME, prompt="q", seed=3, max_tokens=80, extra_body=extra
+    )
+    chat = client.chat.completions.create(
+        model=NAME, messages=MESSAGES, seed=3, max_tokens=80, extra_body=extra
+    )
+    for answer in (text.choices[0].text, chat.choices[0].message.content):
+        assert re.fullmatch(pattern, answer)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"structured_outputs": {"regex": "(["}}, "the expression cannot be compiled"),
+        ({"structured_outputs": {"grammar": "start: nothing"}}, "the grammar cannot be compiled"),
+        ({"structured_outputs": {"choice": []}}, "a list with a string at least is needed"),
+        ({"structured_outputs": {"form": "x"}}, "one of json, regex, choice, grammar"),
+        ({"guided_json": "{"}, "a JSON schema is needed"),
+        ({"guided_regex": "a", "guided_choice": ["b"]}, "several forms"),
+    ],
+)
+def test_forms_that_cannot_be(client: OpenAI, extra: dict[str, object], message: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=message):
+        client.completions.create(model=NAME, prompt="q", extra_body=extra)
 
 
 class Trip(BaseModel):

@@ -12,6 +12,7 @@ from launch.serving.grammar import json_grammar
 from launch.serving.http.bodies import Body
 from launch.serving.http.context import Choice, Served, Usage
 from launch.serving.http.parameters import Wanted, read_wanted
+from launch.serving.http.structure import read_structure
 from launch.serving.requests import MOST_LOGPROBS, Request
 from launch.serving.tools import OPENING, Call, Tools, read_tools
 
@@ -241,22 +242,10 @@ def _logprobs(body: Body) -> int | None:
 
 
 def _form(body: Body, tools: Tools) -> str | None:
-    """The grammar of what `response_format` or the tools force."""
-    form = body.object("response_format")
-    kind = form.text("type", "text")
-    schema, parameter = None, "response_format"
+    """The grammar of what the tools force, or the body wants."""
     if tools.forced:
-        schema, parameter = tools.schema, "tools"
-    elif kind == "json_object":
-        schema = {"type": "object"}
-    elif kind == "json_schema":
-        schema = form.object("json_schema").object("schema").values
-    elif kind != "text":
-        raise RequestError(
-            f"response_format.type is {kind!r}; there are text, json_object and json_schema",
-            parameter,
-        )
-    return None if schema is None else json_grammar(schema, parameter)
+        return json_grammar(tools.schema, "tools")
+    return read_structure(body)
 
 
 def _token(token: str, logprob: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
 from launch.serving.http.context import Choice, Served, Usage
 from launch.serving.http.parameters import Wanted, read_wanted
+from launch.serving.http.structure import read_structure
 from launch.serving.requests import MOST_LOGPROBS, Request
 
 DEFAULT_MAX_TOKENS = 16
@@ -53,7 +54,13 @@ class Completion:
             choice,
             request_id,
             wanted,
-            wanted.requests(prompts, served.longest, served.service.new_id, adapter=choice.adapter),
+            wanted.requests(
+                prompts,
+                served.longest,
+                served.service.new_id,
+                read_structure(body),
+                choice.adapter,
+            ),
             [text for text in texts for _ in range(wanted.n)],
         )
 

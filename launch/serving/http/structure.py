@@ -1,0 +1,100 @@
+"""What a body says of the form of its answers: OpenAI's `response_format`, and vLLM's
+`structured_outputs` with the older `guided_json`, `guided_regex`, `guided_choice` and
+`guided_grammar`."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from launch.serving.errors import RequestError
+from launch.serving.grammar import choice_grammar, json_grammar, lark_grammar, regex_grammar
+from launch.serving.http.bodies import Body
+
+MOST_CHOICES = 1024
+
+
+def read_structure(body: Body) -> str | None:
+    """The grammar of the answers; None if they may be anything.
+
+    Raises RequestError for one that cannot be compiled, or for several.
+    """
+    grammars = [
+        grammar for read in (_response_format, _structured, _guided) for grammar in read(body)
+    ]
+    if len(grammars) > 1:
+        raise RequestError(
+            "the body gives several forms of an answer: leave one of response_format, "
+            "structured_outputs and guided_* out",
+            "structured_outputs",
+        )
+    return grammars[0] if grammars else None
+
+
+def _response_format(body: Body) -> list[str]:
+    form = body.object("response_format")
+    kind = form.text("type", "text")
+    if kind == "text":
+        return []
+    if kind == "json_object":
+        return [json_grammar({"type": "object"}, "response_format")]
+    if kind == "json_schema":
+        schema = form.object("json_schema").object("schema").values
+        return [json_grammar(schema, "response_format")]
+    raise RequestError(
+        f"response_format.type is {kind!r}; there are text, json_object and json_schema",
+        "response_format",
+    )
+
+
+def _structured(body: Body) -> list[str]:
+    wanted = body.object("structured_outputs")
+    grammars = [read(wanted, kind) for kind, read in _KINDS.items() if kind in wanted]
+    if wanted.flag("json_object"):
+        grammars.append(json_grammar({"type": "object"}, "structured_outputs"))
+    if wanted.values and not grammars:
+        raise body.fail("structured_outputs", f"one of {', '.join(_KINDS)} and json_object")
+    return grammars
+
+
+def _guided(body: Body) -> list[str]:
+    return [read(body, name) for kind, read in _KINDS.items() if (name := f"guided_{kind}") in body]
+
+
+def _json(body: Body, name: str) -> str:
+    return json_grammar(_schema(body, name), name)
+
+
+def _schema(body: Body, name: str) -> Mapping[str, Any]:
+    """An object, or its text."""
+    if not isinstance(body.values[name], str):
+        return body.object(name).values
+    try:
+        schema = json.loads(body.values[name])
+    except ValueError:
+        schema = None
+    if not isinstance(schema, dict):
+        raise body.fail(name, "a JSON schema")
+    return schema
+
+
+def _regex(body: Body, name: str) -> str:
+    return regex_grammar(body.text(name), name)
+
+
+def _grammar(body: Body, name: str) -> str:
+    return lark_grammar(body.text(name), name)
+
+
+def _choice(body: Body, name: str) -> str:
+    choices = body.texts(name, MOST_CHOICES)
+    if not choices:
+        raise body.fail(name, "a list with a string at least")
+    return choice_grammar(choices, name)
+
+
+_KINDS: Mapping[str, Callable[[Body, str], str]] = {
+    "json": _json,
+    "regex": _regex,
+    "choice": _choice,
+    "grammar": _grammar,
+}
