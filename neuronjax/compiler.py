@@ -224,7 +224,7 @@ def _seen(whole: hlo.Signature, local: hlo.Signature, donated: Sequence[int]) ->
         replace(result, type=kind)
         for result, kind in zip(whole.results, local.result_types, strict=False)
     )
-    return hlo.Signature(whole.name, arguments, results)
+    return hlo.Signature(whole.name, arguments, results, whole.mesh)
 
 
 def _restore_donation(module: ir.Module, original: Signature) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import jax
 
 from neuronjax import options, recording
 from neuronjax.cli import scripts
+from neuronjax.cli.arguments import percent
 from neuronjax.cli.command import Command
 from neuronjax.errors import ConfigurationError
 from neuronjax.machine.machine import Machine
@@ -52,6 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", action="store_true", help="compare two folders: SCRIPT and ARG are their names"
     )
+    parser.add_argument(
+        "--least_change", type=percent, default=compare.LEAST_CHANGE, metavar="PERCENT",
+        help="smaller changes are left out of a comparison's tables (default: 1)",
+    )  # fmt: skip
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("script", metavar="SCRIPT", help="the script, or a module with -m")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
@@ -94,7 +99,7 @@ def _compare(arguments: argparse.Namespace) -> int:
             f"--compare takes two folders of profiles, {len(folders)} were given."
         )
     before, after = map(store.read, folders)
-    print(compare.text(before, after))
+    print(compare.text(before, after, arguments.least_change))
     out = Path(arguments.out) / "compare.html"
     store.write_comparison(before, after, out)
     print(f"\n{out}")

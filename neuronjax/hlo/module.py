@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -94,11 +96,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Signature:
-    """The interface of ``main``: name, arguments and results."""
+    """The interface of ``main``: name, arguments and results; and the mesh of the whole module."""
 
     name: str
     arguments: tuple[Argument, ...]
     results: tuple[Result, ...]
+    #: Axes and sizes of the mesh that it is partitioned for; none without one.
+    mesh: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def argument_types(self) -> tuple[TensorSpec, ...]:
@@ -195,6 +199,22 @@ def name_of(module: ir.Module) -> str:
     return ir.StringAttr(module.operation.attributes["sym_name"]).value if named else "main"
 
 
+def mesh_of(module: ir.Module) -> tuple[tuple[str, int], ...]:
+    """Axes and sizes of the mesh that a module is to be partitioned for: its largest; none without
+    one, or if its devices are in an order of their own."""
+    meshes = [
+        tuple((axis, int(size)) for axis, size in _MESH_AXIS.findall(text))
+        for op in module.body.operations
+        if op.operation.name == "sdy.mesh"
+        and "device_ids" not in (text := str(op.operation.attributes["mesh"]))
+    ]
+    return max(meshes, key=lambda axes: math.prod(size for _, size in axes), default=())
+
+
+_MESH_AXIS = re.compile(r'"([^"]+)"=(\d+)')
+"""In #sdy.mesh<["data"=2, "model"=4]>."""
+
+
 def signature(module: ir.Module) -> Signature:
     """Name, arguments and results of ``main``."""
     function = main_function(module)
@@ -217,7 +237,7 @@ def signature(module: ir.Module) -> Signature:
         )
         for index, (kind, attrs) in enumerate(zip(function.type.results, of_results, strict=True))
     )
-    return Signature(name_of(module), arguments, results)
+    return Signature(name_of(module), arguments, results, mesh_of(module))
 
 
 def drop_layouts(module: ir.Module) -> None:

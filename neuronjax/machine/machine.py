@@ -5,6 +5,7 @@ from functools import cached_property
 
 from neuronjax.errors import TopologyError
 from neuronjax.machine.instances import InstanceSpec, find_instance
+from neuronjax.machine.picture import svg
 from neuronjax.machine.specs import ChipSpec
 from neuronjax.machine.topology import Topology
 from neuronjax.options import DEFAULT_TARGET
@@ -122,3 +123,11 @@ class Machine:
 
     def __str__(self) -> str:
         return f"{self.target} (LNC {self.lnc})"
+
+    def _repr_html_(self) -> str:
+        """Its chips, cores and links as a picture, as IPython asks for it."""
+        memory = self.core_hbm_bytes / (1 << 30)
+        return (
+            f"<p>{self}: {self.instance.chips} x {self.chip.name}, {self.core_count} logical cores "
+            f"with {memory:g} GiB each; {self.topology}</p>{svg(self)}"
+        )

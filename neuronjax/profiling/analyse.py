@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
-from neuronjax.profiling.memory_use import Live, live
+from neuronjax.profiling.memory_use import Live, memories
 from neuronjax.profiling.places import Placed, placed, plain, users_first
 from neuronjax.profiling.records import (
     Collective,
@@ -20,7 +20,7 @@ from neuronjax.profiling.records import (
 )
 from neuronjax.profiling.spans import simulated, spans, waits
 from neuronjax.profiling.work import queues, work_of
-from neuronjax.program.collective import CollectiveInstruction
+from neuronjax.program.collective import GroupCollective, Permute
 from neuronjax.program.program import Kernel, Program
 from neuronjax.timing.encoding import Assumptions, Compiled, compile_kernel
 from neuronjax.timing.platform import Platform
@@ -70,7 +70,12 @@ def failed(name: str, fingerprint: str, ranks: int, error: NeuronError) -> Progr
 
 
 def analyse(
-    program: Program, machine: Machine, *, fingerprint: str = "", model_flops: float = 0.0
+    program: Program,
+    machine: Machine,
+    *,
+    fingerprint: str = "",
+    model_flops: float = 0.0,
+    mesh: tuple[tuple[str, int], ...] = (),
 ) -> ProgramProfile:
     """The profile of an allocated program.
 
@@ -79,22 +84,21 @@ def analyse(
     platform = platform_of(program, machine)
     timed = schedule(program, platform=platform, assumptions=ASSUMPTIONS)
     nodes = dict(placed(program))
-    use, memory = live(program, [node.kernel for node in nodes.values()])
-    lives = dict(zip(nodes, memory, strict=True))
+    memory = memories(program, [nodes[kernel.path].kernel for kernel in timed.kernels])
     inspect = _Inspector(platform, _times(timed.kernels, nodes))
     kernels: list[KernelProfile] = []
     collectives: list[Collective] = []
     opcodes: Counter[tuple[str, str]] = Counter()
     times: Counter[tuple[str, str]] = Counter()
     work: Counter[str] = Counter()
-    for timed_kernel in timed.kernels:
+    for timed_kernel, live in zip(timed.kernels, memory.lives, strict=True):
         place = nodes[timed_kernel.path]
         first = inspect(place.kernel)
         own: Counter[str] = Counter()
         for inspection in (first, *map(inspect, place.others)):
             own += inspection.work + queues(inspection.touched, place.kinds)
             _add_opcodes(opcodes, times, inspection.whole, timed_kernel.runs)
-        kernels.append(_kernel(timed_kernel, place, first, own, lives[timed_kernel.path]))
+        kernels.append(_kernel(timed_kernel, place, first, own, live))
         collectives += _collectives(timed_kernel, first.whole, len(collectives))
         for name, value in own.items():
             work[name] += value * timed_kernel.runs
@@ -102,6 +106,7 @@ def analyse(
         name=program.name,
         fingerprint=fingerprint,
         ranks=program.ranks,
+        mesh=mesh,
         total_ns=timed.total_ns,
         launch_ns=timed.launch_ns,
         busy_ns=dict(timed.busy_ns),
@@ -114,7 +119,8 @@ def analyse(
             for (engine, opcode), count in opcodes.most_common()
         ),
         collectives=tuple(collectives),
-        hbm_bytes={kind.value: nbytes for kind, nbytes in use.hbm_by_kind.items()},
+        hbm_bytes={kind.value: nbytes for kind, nbytes in memory.use.hbm_by_kind.items()},
+        held=memory.tensors,
         bounds_ns=dict(roofline(program, platform, assumptions=ASSUMPTIONS).bounds_ns),
         assumed=timed.assumed,
     )
@@ -217,8 +223,7 @@ def _collectives(timed: KernelTime, compiled: Compiled, first: int) -> list[Coll
     collectives: list[Collective] = []
     rows = zip(compiled.instructions, compiled.costs, compiled.times, strict=True)
     for node, cost, times in rows:
-        if isinstance(node, CollectiveInstruction) and cost.message is not None:
-            groups = getattr(node, "groups", ())
+        if isinstance(node, GroupCollective | Permute) and cost.message is not None:
             collectives.append(
                 Collective(
                     path=timed.path,
@@ -228,8 +233,7 @@ def _collectives(timed: KernelTime, compiled: Compiled, first: int) -> list[Coll
                     dtype=node.srcs[0].element_type.name,
                     input_size=sum(access.nbytes for access in node.srcs),
                     output_size=sum(access.nbytes for access in node.dsts),
-                    ranks=max(map(len, groups), default=2),
-                    replica_group=str([list(group) for group in groups]) if groups else "",
+                    groups=node.pairs if isinstance(node, Permute) else node.groups,
                     runs=times * timed.runs,
                     start_ns=timed.start_ns,
                     time_ns=cost.message.latency_ns + cost.message.wire_ns,

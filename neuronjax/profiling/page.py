@@ -12,6 +12,7 @@ from typing import Any
 from neuronjax.profiling.compare import Comparison, compare
 from neuronjax.profiling.costs import Cost, by_layer, by_line
 from neuronjax.profiling.findings import findings
+from neuronjax.profiling.mesh_traffic import described
 from neuronjax.profiling.phases import one_off, ranked
 from neuronjax.profiling.records import KernelProfile, Profile, ProgramProfile
 from neuronjax.profiling.summary import names_of, percentages
@@ -22,6 +23,11 @@ MOST_RUNS = 3_000
 MOST_PROGRAMS = 40
 
 _ASSETS = "neuronjax.profiling.assets"
+
+SCRIPTS = (
+    "helpers.js", "timeline.js", "charts.js", "memory.js", "report.js", "comparison.js", "start.js",
+)  # fmt: skip
+"""The code of the page, in order."""
 
 
 def report(profile: Profile) -> str:
@@ -43,7 +49,7 @@ def _page(title: str, data: Mapping[str, Any]) -> str:
     parts = {
         "title": escape(title),
         "css": _asset("page.css"),
-        "js": _asset("page.js"),
+        "js": "\n".join(map(_asset, SCRIPTS)),
         "data": text,
     }
     page = _asset("page.html")
@@ -60,12 +66,14 @@ def _data(profile: Profile) -> dict[str, Any]:
     order = ranked(profile)[:MOST_PROGRAMS]
     aside = one_off(profile)
     names = names_of(profile)
+    cores = {run.program: run.cores for run in profile.runs}
     return {
         "machine": asdict(profile.machine),
         "total": profile.total_ns,
         "executions": sum(profile.counts),
         "programs": [
             {"name": names[number], "count": profile.counts[number], "once": number in aside,
+             "mesh": described(profile.programs[number], cores.get(number, ()), profile.machine),
              **_program(profile.programs[number], profile)}
             for number in order
         ],
@@ -91,6 +99,7 @@ def _program(program: ProgramProfile, profile: Profile) -> dict[str, Any]:
         "work": dict(program.work),
         "hbm": dict(program.hbm_bytes),
         "assumed": list(program.assumed),
+        "held": [list(tensor) for tensor in program.held],
         "kernels": [_kernel(kernel) for kernel in program.kernels],
         "lines": _costs(by_line(program)),
         "layers": _costs(by_layer(program)),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from neuronjax.errors import ProfileError, quoted
 
-FORMAT = 2
+FORMAT = 3
 """Version of the JSON."""
 
 
@@ -117,11 +117,33 @@ class Collective:
     dtype: str
     input_size: int
     output_size: int
-    ranks: int
-    replica_group: str
+    #: Ranks that exchange data; pairs of sender and receiver for a permute.
+    groups: tuple[tuple[int, ...], ...]
     runs: int
     start_ns: float
     time_ns: float
+
+    @property
+    def ranks(self) -> int:
+        """Of the largest group."""
+        return max(map(len, self.groups), default=0)
+
+
+class Tensor(NamedTuple):
+    """A tensor while it lies in a memory; addresses and bytes on chip are those of a partition."""
+
+    name: str
+    #: hbm, sbuf or psum.
+    memory: str
+    #: argument, result, constant or scratch.
+    kind: str
+    dtype: str
+    address: int
+    nbytes: int
+    #: Positions in the program's `kernels` of the first and the last that uses it. What is not
+    #: scratch lies there all the time.
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +153,8 @@ class ProgramProfile:
     name: str
     fingerprint: str
     ranks: int
+    #: Axes and sizes of the mesh that it was partitioned for; none if there is none.
+    mesh: tuple[tuple[str, int], ...] = ()
     total_ns: float = 0.0
     launch_ns: float = 0.0
     busy_ns: Mapping[str, float] = field(default_factory=dict)
@@ -142,6 +166,8 @@ class ProgramProfile:
     collectives: tuple[Collective, ...] = ()
     #: HBM by kind: argument, result, constant, scratch.
     hbm_bytes: Mapping[str, int] = field(default_factory=dict)
+    #: The largest tensors of each memory.
+    held: tuple[Tensor, ...] = ()
     #: Lower bounds of its time in ns, by resource.
     bounds_ns: Mapping[str, float] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
@@ -219,10 +245,16 @@ def _program(given: Mapping[str, Any]) -> ProgramProfile:
             **given,
             "kernels": tuple(_kernel(kernel) for kernel in given["kernels"]),
             "opcodes": tuple(Opcode(**opcode) for opcode in given["opcodes"]),
-            "collectives": tuple(Collective(**collective) for collective in given["collectives"]),
+            "collectives": tuple(map(_collective, given["collectives"])),
             "assumed": tuple(given["assumed"]),
+            "mesh": tuple((name, size) for name, size in given["mesh"]),
+            "held": tuple(Tensor(*tensor) for tensor in given["held"]),
         }
     )
+
+
+def _collective(given: Mapping[str, Any]) -> Collective:
+    return Collective(**{**given, "groups": tuple(map(tuple, given["groups"]))})
 
 
 def _kernel(given: Mapping[str, Any]) -> KernelProfile:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from neuronjax.profiling.events import starts
-from neuronjax.profiling.records import Profile, ProgramProfile
+from neuronjax.profiling.records import Collective, Profile, ProgramProfile
 from neuronjax.profiling.summary import names_of, ratio, summary
+from neuronjax.timing.network import BUS_FACTORS, Op
 
 FOLDER = "parquet"
 
@@ -69,7 +70,7 @@ def _collectives(profile: Profile, name: str, program: ProgramProfile) -> Iterat
             "operation": collective.operation, "op_id": collective.op_id,
             "stream_id": collective.stream_id, "dtype": collective.dtype,
             "input_size": collective.input_size, "output_size": collective.output_size,
-            "replica_group": collective.replica_group, "trigger_engine": "sync",
+            "replica_group": _replica_group(collective), "trigger_engine": "sync",
             "count": collective.runs, "timestamp": round(collective.start_ns),
             "duration": round(collective.time_ns),
             "algorithm_bandwidth": bandwidth,
@@ -77,10 +78,13 @@ def _collectives(profile: Profile, name: str, program: ProgramProfile) -> Iterat
         }  # fmt: skip
 
 
+def _replica_group(collective: Collective) -> str:
+    return str([list(group) for group in collective.groups]) if collective.groups else ""
+
+
 def bus_factor(operation: str, ranks: int) -> float:
     """Bus bandwidth divided by algorithm bandwidth, as nccom-test defines them."""
-    share = (ranks - 1) / ranks if ranks else 0.0
-    return {"all_reduce": 2 * share, "permute": 1.0}.get(operation, share)
+    return BUS_FACTORS[Op(operation)](ranks) if ranks else 0.0
 
 
 def _opcodes(profile: Profile, name: str, program: ProgramProfile) -> Iterator[Row]:

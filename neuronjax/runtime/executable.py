@@ -37,7 +37,7 @@ else:
     native_kernels = Lazy("neuronjax.native_kernels")
 
 _MAGIC = b"NEURONJX"
-_FORMAT = 6
+_FORMAT = 7
 
 
 @dataclass(frozen=True)
@@ -264,6 +264,7 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
         "xla_options": program.xla_options,
         "fingerprint": program.fingerprint,
         "takes_run_number": program.takes_run_number,
+        "mesh": program.signature.mesh,
         "checks": dataclasses.asdict(program.checks) if program.checks else None,
         "kernels": [_kernel_to_json(function) for function in program.callbacks],
     }
@@ -307,6 +308,7 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
                     Result(_spec_from_json(entry[:2]), entry[2], _order_from_json(entry[3]))
                     for entry in header["results"]
                 ),
+                mesh=tuple((axis, size) for axis, size in header["mesh"]),
             ),
             num_replicas=header["num_replicas"],
             num_partitions=header["num_partitions"],

@@ -137,6 +137,12 @@ def profile_of(seen: Any, machine: Machine) -> ProgramProfile:
             compiled.per_core, target, ranks, check_memory=False
         )
         flops = float(model_flops(compiled.per_core))
-        return analyse(lowered, machine, fingerprint=compiled.fingerprint, model_flops=flops)
+        return analyse(
+            lowered,
+            machine,
+            fingerprint=compiled.fingerprint,
+            model_flops=flops,
+            mesh=compiled.signature.mesh,
+        )
     except NeuronError as error:
         return failed(name, compiled.fingerprint, ranks, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from neuronjax.profiling import chrome, compare, store, summary, tables, text
 from neuronjax.profiling.events import trace
 from neuronjax.profiling.findings import findings
+from neuronjax.profiling.records import ProgramProfile
 from tests.profiling import recorded
 
 
@@ -87,7 +89,12 @@ def test_tables_without_pyarrow_are_not_silent(
 
 @pytest.mark.parametrize(
     ("operation", "ranks", "factor"),
-    [("all_reduce", 4, 1.5), ("all_gather", 4, 0.75), ("permute", 4, 1.0), ("all_reduce", 2, 1.0)],
+    [
+        ("all_reduce", 4, 1.5),
+        ("all_gather", 4, 0.75),
+        ("collective_permute", 4, 1.0),
+        ("all_reduce", 2, 1.0),
+    ],
 )
 def test_bus_factor_is_nccom_tests(operation: str, ranks: int, factor: float) -> None:
     assert tables.bus_factor(operation, ranks) == factor
@@ -119,4 +126,45 @@ def test_a_profile_equals_itself(tmp_path: Path) -> None:
     assert all(row.change in (0, None) for row in (*found.metrics, *found.lines))
     store.write_comparison(profile, profile, tmp_path / "compare.html")
     assert "total_time" in (tmp_path / "compare.html").read_text()
-    assert "+0.0 %" in compare.text(profile, profile)
+    assert "Nothing changed by 1 % or more." in compare.text(profile, profile)
+    assert "total_time" in compare.text(profile, profile, least=0)
+
+
+def slower(program: ProgramProfile, factor: float) -> ProgramProfile:
+    return dataclasses.replace(program, total_ns=program.total_ns * factor)
+
+
+def test_a_comparison_shows_what_changed() -> None:
+    profile = recorded.profile()
+    step, sine = profile.programs
+    after = dataclasses.replace(profile, programs=(slower(step, 1.2), slower(sine, 1.001)))
+    shown = compare.text(profile, after)
+    assert "+20.0 %" in shown
+    assert "jit_sin" not in shown
+    assert "jit_sin" in compare.text(profile, after, least=0.0005)
+
+
+def test_programs_are_matched_by_name_and_shapes() -> None:
+    profile = recorded.profile()
+    step = profile.programs[0]
+    wide = dataclasses.replace(
+        step,
+        total_ns=7.0,
+        held=tuple(tensor._replace(dtype=f"{tensor.dtype}[9]") for tensor in step.held),
+    )
+    before = dataclasses.replace(profile, programs=(step, wide))
+    after = dataclasses.replace(profile, programs=(wide, step))
+    assert compare.compare(before, after).changed(0.001).metrics == ()
+
+
+def test_tensors_lie_where_memory_is() -> None:
+    step = recorded.profile().programs[0]
+    of = {memory: [t for t in step.held if t.memory == memory] for memory in ("hbm", "sbuf")}
+    machine = recorded.profile().machine
+    arguments = sum(tensor.nbytes for tensor in of["hbm"] if tensor.kind == "argument")
+    assert arguments == (128 * 256 + 2 * 256 * 256) * 2
+    assert of["sbuf"]
+    for tensor in of["sbuf"]:
+        assert tensor.address + tensor.nbytes <= machine.sbuf_partition_bytes
+    for tensor in step.held:
+        assert 0 <= tensor.first <= tensor.last < len(step.kernels)

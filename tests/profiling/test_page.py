@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def rendered(text: str, folder: Path, anchor: str = "") -> str:
 
 def test_page_needs_no_network() -> None:
     text = page.report(recorded.profile())
-    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", text)) - {"http://www.w3.org/2000/svg"}
+    addresses = set(re.findall(r"https?://[^\s\"'<>)\\]+", text)) - {"http://www.w3.org/2000/svg"}
     assert addresses == set()
     assert "@@" not in text
 
@@ -55,7 +56,7 @@ def test_report_is_rendered(tmp_path: Path) -> None:
     found = rendered(page.report(recorded.profile()), tmp_path)
     for section in (
         "tiles", "findings", "timeline", "engines", "roofline", "memory", "kernels", "lines",
-        "layers", "opcodes", "runs",
+        "layers", "opcodes", "runs", "maps", "tensors", "mesh",
     ):  # fmt: skip
         assert f'id="{section}"' in found
     assert "<canvas" in found
@@ -152,8 +153,25 @@ def test_what_people_do(tmp_path: Path) -> None:
 def test_comparison_is_rendered(tmp_path: Path) -> None:
     profile = recorded.profile()
     found = rendered(page.comparison(profile, profile), tmp_path)
-    assert "mfu_estimated_percent" in found
-    assert 'id="lines"' in found
+    assert "No program, metric or line differs by 1 % or more." in found
+    faster = tuple(replace(each, total_ns=each.total_ns / 2) for each in profile.programs)
+    found = rendered(page.comparison(profile, replace(profile, programs=faster)), tmp_path)
+    assert 'id="metrics-jit_step"' in found
+    assert "-50 %" in found
+
+
+@NEEDS_BROWSER
+def test_the_mesh_lies_on_the_machine(tmp_path: Path) -> None:
+    """Four ranks, the first cores of two chips each of a row: a ring of two chips."""
+    profile = recorded.profile()
+    machine = replace(profile.machine, target="trn1.32xlarge", lnc=1)
+    program = profile.programs[0]
+    runs = tuple(run._replace(cores=(0, 1, 2, 3)) for run in profile.runs if run.program == 0)
+    profile = replace(profile, machine=machine, programs=(program,), runs=runs, counts=(len(runs),))
+    found = rendered(page.report(profile), tmp_path)
+    assert "The mesh data=4 on the machine" in found
+    assert "between chips 0 and 1" in found
+    assert "core 3: data 3" in found
 
 
 @NEEDS_BROWSER

@@ -1,0 +1,139 @@
+// The page of a profile
+
+let current; // the timeline on the page
+
+function tile(title, value, more) {
+  return make("div", { class: "tile" }, make("span", {}, title), make("b", {}, value), more && make("small", {}, more));
+}
+function tiles(program, machine) {
+  const busiest = RESOURCES.reduce((best, name) => ((program.busy[name] ?? 0) > (program.busy[best] ?? 0) ? name : best));
+  const fixed = (program.hbm.argument ?? 0) + (program.hbm.constant ?? 0) + (program.hbm.result ?? 0);
+  const peak = fixed + Math.max(0, ...program.kernels.map((each) => each.scratch));
+  return make("div", { class: "tiles", id: "tiles" },
+    tile("Time per run", time(program.total), `${counted(program.count, "run")} on ${counted(program.ranks, "core")}`),
+    tile("MFU", percent(program.share.mfu_estimated_percent), `HBM traffic allows ${percent(program.share.mfu_max_achievable_estimated_percent)}`),
+    tile("HBM bandwidth used", percent(program.share.mbu_estimated_percent), `${shown(machine.max_hbm_bandwidth / 1e9)} GB/s per core`),
+    tile("Busiest", TITLES[busiest], `${percent(program.busy[busiest] / program.total)} of the run`),
+    tile("HBM", bytes(peak), `of ${bytes(machine.hbm_bytes)} per core`),
+    tile("Kernels", shown(program.kernels.length, 6), counted(sum(program.kernels, (each) => each.runs), "run")));
+}
+function findingsList(program) {
+  const own = data.findings.filter((each) => each.program === program.name.replace(/\.\d+$/, ""));
+  if (!own.length) return make("p", { class: "empty" }, "Nothing stands out.");
+  return make("div", { class: "findings" }, own.map((each) => make("div", { class: "finding", "data-rule": each.rule },
+    make("div", { class: "cost" }, percent(each.cost_ns / data.total), make("small", {}, "at most")),
+    make("p", { class: "what" }, each.what, each.kernel && make("span", { class: "note" }, ` Most of it: ${each.kernel}${each.source ? `, ${file(each.source)}` : ""}.`)),
+    make("p", { class: "remedy" }, each.remedy))));
+}
+function kernelTable(program, timeline) {
+  const whole = sum(program.kernels, (each) => each.time * each.runs) || 1;
+  const most = Math.max(...program.kernels.map((each) => each.time * each.runs), 1) / whole;
+  return sortable([
+    { title: "Kernel", text: true, of: (k) => k.name, title_of: (k) => k.path, show: (k) => make("button", { type: "button", class: "link", onclick: () => timeline.show(k) }, k.name) },
+    { title: "Share", of: (k) => k.time * k.runs, show: (k) => share(k.time * k.runs / whole, most) },
+    { title: "Time", of: (k) => k.time * k.runs, show: (k) => time(k.time * k.runs) },
+    { title: "Runs", of: (k) => k.runs, show: (k) => shown(k.runs, 9) },
+    { title: "Limited by", text: true, of: (k) => k.critical, show: (k) => dot(k.critical) },
+    { title: "Tensor", of: (k) => (k.busy.tensor ?? 0) / k.time, show: (k) => percent((k.busy.tensor ?? 0) / (k.time || 1)) },
+    { title: "TFLOP/s", of: (k) => k.flops / k.time, show: (k) => shown(k.flops / (k.time || 1) / 1e3) },
+    { title: "HBM", of: (k) => k.hbm * k.runs, show: (k) => bytes(k.hbm * k.runs) },
+    { title: "DMA size", of: (k) => k.dma[1] / (k.dma[0] || 1), show: (k) => (k.dma[0] ? bytes(k.dma[1] / k.dma[0]) : "–") },
+    { title: "Line", text: true, of: (k) => k.source, show: (k) => make("code", {}, file(k.source)), title_of: (k) => k.source },
+    { title: "Operations", text: true, of: (k) => k.ops, title_of: (k) => k.ops },
+  ], program.kernels, { by: 1 });
+}
+function costTable(program, rows, first, by) {
+  const whole = sum(program.kernels, (each) => each.time * each.runs) || 1, most = Math.max(...rows.map((each) => each.time), 1) / whole;
+  const top = (row) => Object.entries(row.busy).sort((a, b) => b[1] - a[1])[0]?.[0] ?? "host";
+  return sortable([
+    first,
+    { title: "Share", of: (r) => r.time, show: (r) => share(r.time / whole, most) },
+    { title: "Time", of: (r) => r.time, show: (r) => time(r.time) },
+    { title: "Busiest", text: true, of: top, show: (r) => dot(top(r)) },
+    { title: "Kernels", of: (r) => r.kernels },
+    { title: "FLOP", of: (r) => r.flops, show: (r) => flops(r.flops) },
+    { title: "HBM", of: (r) => r.hbm, show: (r) => bytes(r.hbm) },
+  ], rows, { by });
+}
+function lineTable(program) {
+  return costTable(program, program.lines, { title: "Line", text: true, of: (r) => r.name, show: (r) => make("code", {}, r.name ? file(r.name) : "(no line)"), title_of: (r) => r.name }, 1);
+}
+function layerTable(program) { // layers within layers follow them, indented
+  const show = (row) => make("code", { style: `padding-left:${row.name.split("/").length - 1}em` }, row.name.split("/").at(-1) || "(no scope)");
+  return costTable(program, program.layers, { title: "Layer", text: true, of: (r) => r.name, show, title_of: (r) => r.name }, null);
+}
+function opcodeTable(program) {
+  return sortable([
+    { title: "Instruction", text: true, of: (r) => r[1], show: (r) => make("code", {}, r[1]) },
+    { title: "On", text: true, of: (r) => r[0], show: (r) => dot(r[0]) },
+    { title: "Count", of: (r) => r[2], show: (r) => shown(r[2], 12) },
+    { title: "Time", of: (r) => r[3], show: (r) => time(r[3]) },
+    { title: "Each", of: (r) => r[3] / r[2], show: (r) => time(r[3] / (r[2] || 1)) },
+  ], program.opcodes, { by: 3 });
+}
+function renderProgram(program) {
+  const machine = data.machine;
+  if (program.error) return [section("error", program.name, "This program could not be timed:", make("pre", { class: "mono" }, program.error))];
+  const timeline = current = new Timeline(program);
+  const search = make("input", { type: "search", id: "search", placeholder: "Search kernels, lines, instructions", "aria-label": "Search kernels, lines, instructions",
+    oninput: () => timeline.search(search.value),
+    onkeydown: (event) => {
+      if (event.key === "Enter") timeline.next(event.shiftKey ? -1 : 1);
+      if (event.key === "Escape") { search.value = ""; timeline.search(""); search.blur(); }
+    } });
+  const actions = [["+", () => timeline.zoom(0.6)], ["−", () => timeline.zoom(1.7)], ["Whole run", () => timeline.fit()]];
+  if (timeline.queues > 1) actions.push(["Fold or unfold DMA queues", () => timeline.fold()]);
+  const tools = make("div", { class: "tools" }, search, actions.map(([title, action]) => make("button", { type: "button", onclick: action }, title)),
+    make("span", { class: "space" }), legend(RESOURCES.filter((name) => program.busy[name])));
+  return [
+    tiles(program, machine),
+    section("findings", "Findings", "What costs time, what it would save at most of the whole recording, and what to do.", findingsList(program)),
+    section("timeline", "Timeline of one run", "Kernels are coloured by what limits them; engines show how busy they are. Zoom in (wheel, double click on a kernel) for instructions, DMA transfers and what they waited for; they are shown for the beginning of each kernel.", tools, timeline.canvas, timeline.panel),
+    make("div", { class: "pair" },
+      section("engines", "Engines", "Share of the run that each is busy. The mark is what its work would take at peak rate.", engineBars(program)),
+      section("roofline", "Roofline", "Kernels with products: area is time, colour is what limits them.", roofline(program, machine))),
+    section("memory", "HBM over one run", `Of ${bytes(machine.hbm_bytes)} per core; what other programs hold is not in it.`, memoryChart(program, machine)),
+    section("maps", "Maps of the memories", "What lies where, and for how long: the largest tensors. A click shows the kernel that first needs one.", memoryMaps(program, machine)),
+    section("tensors", "HBM at its fullest", "Lines are those that make a tensor, or first read an argument.", tensorTable(program)),
+    program.mesh ? meshPicture(program) : make("span"),
+    section("kernels", "Cost by kernel", "Click a kernel to see it in the timeline; click a head to sort.", kernelTable(program, timeline)),
+    section("layers", "Cost by layer", "Name scopes and modules, or else functions, with what lies within them; backward and recomputation included.", layerTable(program)),
+    make("div", { class: "pair" },
+      section("lines", "Cost by source line", null, lineTable(program)),
+      section("opcodes", "Cost by instruction", "DMA counts the time of each transfer; transfers overlap.", opcodeTable(program))),
+    program.assumed.length ? section("assumed", "Assumed", program.assumed.join("; ")) : make("span"),
+  ];
+}
+function renderProfile(page) {
+  const { machine } = data, body = make("div", { id: "program" });
+  page.append(make("header", {}, make("h1", {}, "Where the time goes"),
+    make("p", {}, `${machine.target}, LNC ${machine.lnc} · ${counted(data.executions, "run")} of ${counted(data.programs.length, "program")} · ${time(data.total)} on the device, simulated`)));
+  if (!data.programs.length) { page.append(section("empty", "No program ran", "Nothing was executed on the platform neuron while the recording was on.")); return; }
+  const whole = sum(data.programs, (each) => each.total * each.count) || 1;
+  const shownTabs = Math.min(6, data.programs.filter((each) => !each.once).length); // what only prepares is folded
+  const option = (program, at) => make("option", { value: at + shownTabs }, `${program.name} · ${program.error ? "not timed" : percent(program.total * program.count / whole)}`);
+  const buttons = data.programs.slice(0, shownTabs).map((program, at) => make("button", { type: "button", "aria-pressed": "false", onclick: () => choose(at) }, program.name, " ", make("small", {}, program.error ? "not timed" : percent(program.total * program.count / whole))));
+  const rest = data.programs.slice(shownTabs);
+  const more = make("select", { "aria-label": "More programs", onchange: () => more.value && choose(Number(more.value)) },
+    make("option", { value: "" }, `${rest.length} more program${rest.length > 1 ? "s" : ""}…`),
+    ["", "Once, to prepare"].map((label) => {
+      const options = rest.map((program, at) => Boolean(program.once) === Boolean(label) ? option(program, at) : null).filter(Boolean);
+      return label && options.length ? make("optgroup", { label }, options) : options;
+    }).flat());
+  function choose(at) {
+    more.value = at < shownTabs ? "" : String(at);
+    buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(number === at)));
+    body.replaceChildren(...renderProgram(data.programs[at]));
+  }
+  addEventListener("hashchange", follow);
+  addEventListener("keydown", (event) => { if (!/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName ?? "")) current?.press(event); });
+  function follow() { // #kernel=NAME shows a kernel of the program in the timeline
+    const name = decodeURIComponent(location.hash.match(/^#kernel=(.*)/)?.[1] ?? "");
+    const found = current?.program.kernels.find((each) => each.name === name);
+    if (found) current.show(found);
+  }
+  page.append(make("div", { class: "tabs", id: "programs" }, buttons, rest.length ? more : null), body);
+  if (data.runs.length > 1) page.append(section("runs", "All runs by core", "Simulated time without pauses of the host; colours are programs.", runsChart()));
+  choose(0);
+  follow();
+}
