@@ -9,7 +9,7 @@ import jax
 
 from neuronjax.cli.command import Command
 from neuronjax.cli.grid import add_grid, swept
-from neuronjax.planning.plot import svg
+from neuronjax.planning.plot import html, svg
 from neuronjax.planning.workload import PROTOCOL
 
 FOUND, NOTHING = 0, 1
@@ -18,7 +18,8 @@ FOUND, NOTHING = 0, 1
 _DESCRIPTION = f"""\
 Estimates a workload on every combination of targets, meshes, batches and dtypes. Prints a table in
 which those are marked that no other beats in both time and cost; with --out also sweep.json and
-sweep.svg, a plot of time against cost. Combinations that are impossible say why.
+sweep.svg, a plot of time against cost, and sweep.html, the plot with its table. Combinations that
+are impossible say why. Points are kept in the folder as they end: the same command goes on there.
 
 {PROTOCOL}
 Example: neuronjax sweep launch.workloads:llama_decode --set model=8b --targets=trn1.32xlarge \\
@@ -30,19 +31,21 @@ Exit codes: 0 something fits, 1 nothing does, 2 there is no such function, file 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_grid(parser)
-    parser.add_argument("--out", metavar="DIR", help="folder for sweep.json and sweep.svg")
+    parser.add_argument("--out", metavar="DIR", help="folder for the points and the plots")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table, and writes the files."""
     jax.config.update("jax_platforms", "cpu")
-    result = swept(arguments)
-    print(result if arguments.format == "text" else result.to_json())
-    if arguments.out:
-        folder = Path(arguments.out)
+    folder = Path(arguments.out) if arguments.out else None
+    if folder:
         folder.mkdir(parents=True, exist_ok=True)
+    result = swept(arguments, folder)
+    print(result if arguments.format == "text" else result.to_json())
+    if folder:
         (folder / "sweep.json").write_text(result.to_json() + "\n")
         (folder / "sweep.svg").write_text(svg(result))
+        (folder / "sweep.html").write_text(html(result))
     return FOUND if result.front else NOTHING
 
 

@@ -22,7 +22,7 @@ from neuronjax.planning.depth import DEPTHS
 from neuronjax.planning.estimate import setting_of
 from neuronjax.planning.limits import Limit, limits_of
 from neuronjax.planning.record import Estimate, Price
-from neuronjax.planning.sweep import Grid, Point, cost_unit, pareto, sweep
+from neuronjax.planning.sweep import Estimating, Point, cost_unit, pareto
 from neuronjax.planning.tracing import abstract_mesh
 from neuronjax.planning.workload import Factory
 
@@ -113,17 +113,16 @@ def fit(
             verdict=Verdict.UNKNOWN,
             limits=(Limit(str(error), ""),),
         )
+    estimating = Estimating(
+        factory=factory,
+        lnc=lnc,
+        prices={} if price is None else {machine.target: price},
+        depths=depths,
+        with_findings=True,
+    )
     points = [
-        point
+        estimating((target, mesh, rows, dtype))
         for mesh, rows in _splits(factory, machine, meshes, batch)
-        for point in sweep(
-            factory,
-            Grid(targets=[target], meshes=[mesh], batches=[rows], dtypes=[dtype]),
-            lnc=lnc,
-            prices={} if price is None else {machine.target: price},
-            depths=depths,
-            with_findings=True,
-        ).points
     ]
     limits = tuple(limits_of(points))
     verdict = Verdict.LIMITED if limits else Verdict.WELL

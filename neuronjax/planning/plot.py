@@ -1,4 +1,5 @@
-"""A sweep as a picture: time against cost, and the front, in SVG that needs nothing else."""
+"""A sweep as a picture: time against cost, and the front, in SVG that needs nothing else; and as a
+page in which the picture and its table point at each other."""
 
 from __future__ import annotations
 
@@ -52,6 +53,7 @@ def svg(sweep: Sweep) -> str:
     targets = list(dict.fromkeys(point.target for point in points))
     colours = {name: _COLOURS[at % len(_COLOURS)] for at, name in enumerate(targets)}
     parts += [_dot(point, x, y, colours[point.target]) for point in points]
+    parts += _labels(sweep.front, x, y)
     parts += _legend(colours)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -80,12 +82,68 @@ def _front(front: Sequence[Point], x: _Scale, y: _Scale) -> str:
     return f'<polyline points="{places}" fill="none" stroke="#9ca3af" stroke-dasharray="5 4"/>'
 
 
+def _labels(front: Sequence[Point], x: _Scale, y: _Scale) -> Iterator[str]:
+    """Mesh and batch of the points on the front, but for those that would lie on each other."""
+    reached: list[tuple[float, float]] = []
+    for point in front:
+        left, top = x.at(point.time_ns / 1e6) + 9, y.at(point.cost) - 8
+        words = point.label.removeprefix(point.target).strip()
+        if words and all(abs(top - other) > 13 or abs(left - at) > 150 for at, other in reached):
+            reached.append((left, top))
+            yield _text(left, top, words)
+
+
+def html(sweep: Sweep) -> str:
+    """The picture with a table of all points, as a page without network."""
+    front = set(map(id, sweep.front))
+    rows = "".join(
+        f'<tr data-point="{escape(point.label)}"><td>{"*" if id(point) in front else ""}</td>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(point))
+        + "</tr>"
+        for point in sweep.points
+    )
+    heads = "".join(
+        f"<th>{escape(name)}</th>"
+        for name in ("", "target", "mesh", "batch", "dtype", "step", sweep.cost_unit, "")
+    )
+    return (
+        f'<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>{escape(sweep.workload)}'
+        f"</title><style>{_STYLE}</style><main>{svg(sweep)}<div><table><tr>{heads}</tr>{rows}"
+        f"</table></div></main><script>{_SCRIPT}</script></html>\n"
+    )
+
+
+def _cells(point: Point) -> Iterator[str]:
+    yield from (point.target, point.mesh or "–", str(point.batch or "–"), point.dtype or "–")
+    if point.estimate is None:
+        yield from ("–", "–", point.error)
+    else:
+        yield f"{point.time_ns / 1e6:.3f} ms"
+        yield f"{point.cost:.4g}"
+        yield "" if point.usable else "does not fit"
+
+
+_STYLE = """body{font:14px/1.45 system-ui,sans-serif;margin:24px;background:#fff;color:#111827}
+main{max-width:1000px;margin:auto}svg{width:100%;height:auto}div{overflow-x:auto}
+table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:4px 10px;
+border-bottom:1px solid #e5e7eb;white-space:nowrap}tr.on{background:#e8f0fc}
+circle.on{r:9;stroke:#111827;stroke-width:2}"""
+
+_SCRIPT = """for (const one of document.querySelectorAll("[data-point]"))
+  for (const [event, on] of [["pointerenter", true], ["pointerleave", false]])
+    one.addEventListener(event, () => {
+      for (const same of document.querySelectorAll("[data-point]"))
+        if (same.dataset.point === one.dataset.point) same.classList.toggle("on", on);
+    });"""
+
+
 def _dot(point: Point, x: _Scale, y: _Scale, colour: str) -> str:
     """Hollow where it does not fit; its description appears under the mouse."""
     fill = colour if point.usable else "white"
     note = f"{point.label}: {point.time_ns / 1e6:.3f} ms, {point.cost:.4g}"
     return (
-        f'<circle cx="{x.at(point.time_ns / 1e6):.1f}" cy="{y.at(point.cost):.1f}" r="5" '
+        f'<circle data-point="{escape(point.label)}" cx="{x.at(point.time_ns / 1e6):.1f}" '
+        f'cy="{y.at(point.cost):.1f}" r="5" '
         f'fill="{fill}" stroke="{colour}"><title>{escape(note)}</title></circle>'
     )
 

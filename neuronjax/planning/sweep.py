@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from neuronjax.display import Displayed
@@ -15,10 +15,14 @@ from neuronjax.planning.depth import DEPTHS
 from neuronjax.planning.estimate import of_factory, setting_of
 from neuronjax.planning.prices import price_for
 from neuronjax.planning.record import Estimate, Price
+from neuronjax.planning.runners import Runner, in_turn
 from neuronjax.planning.tracing import abstract_mesh
 from neuronjax.planning.workload import Factory
 
 MILLION = 1_000_000
+
+Choice = tuple[str, str | None, int | None, str | None]
+"""Target, mesh, batch and dtype of a point."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +34,7 @@ class Grid:
     batches: Sequence[int | None] = (None,)
     dtypes: Sequence[str | None] = (None,)
 
-    def __iter__(self) -> Iterator[tuple[str, str | None, int | None, str | None]]:
+    def __iter__(self) -> Iterator[Choice]:
         return itertools.product(self.targets, self.meshes, self.batches, self.dtypes)
 
 
@@ -44,6 +48,11 @@ class Point:
     dtype: str | None
     estimate: Estimate | None = None
     error: str = ""
+
+    @property
+    def choice(self) -> Choice:
+        """All that was chosen."""
+        return self.target, self.mesh, self.batch, self.dtype
 
     @property
     def label(self) -> str:
@@ -114,49 +123,76 @@ class Sweep(Displayed):
         )
 
 
-def sweep(
-    factory: Factory,
-    grid: Grid,
-    *,
-    lnc: int | None = None,
-    machine: str | None = None,
-    price: float | None = None,
-    prices: Mapping[str, Price] | None = None,
-    layers: int | None = None,
-    depths: tuple[int, int] = DEPTHS,
-    while_trips: int = 1,
-    faults: str = "",
-    with_findings: bool = False,
-    done: Callable[[Point], None] = lambda point: None,
-) -> Sweep:
-    """Every combination, one after the other; what is impossible becomes a point with its error.
+@dataclass(frozen=True, kw_only=True)
+class Estimating:
+    """How points are estimated: it can be sent to another process, and is called with a choice.
 
-    `done` hears of each as soon as it is there. All targets have the price `price`, or their own.
+    All targets have the price `price`, or their own.
     """
 
-    def estimated(target: str, mesh: str | None, batch: int | None, dtype: str | None) -> Estimate:
-        setting = setting_of(target, lnc, machine, while_trips, faults, with_findings=with_findings)
+    factory: Factory
+    lnc: int | None = None
+    machine: str | None = None
+    price: float | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    layers: int | None = None
+    depths: tuple[int, int] = DEPTHS
+    while_trips: int = 1
+    faults: str = ""
+    with_findings: bool = False
+
+    def __call__(self, choice: Choice) -> Point:
+        """What is impossible becomes a point with its error."""
+        chosen: dict[str, Any] = dict(
+            zip(("target", "mesh", "batch", "dtype"), choice, strict=True)
+        )
+        try:
+            return Point(**chosen, estimate=self._estimate(*choice))
+        except (NeuronError, ValueError) as error:  # such as a mesh that does not divide a weight
+            return Point(**chosen, error=(str(error).strip().splitlines() or ["?"])[0])
+
+    def _estimate(
+        self, target: str, mesh: str | None, batch: int | None, dtype: str | None
+    ) -> Estimate:
+        setting = setting_of(
+            target,
+            self.lnc,
+            self.machine,
+            self.while_trips,
+            self.faults,
+            with_findings=self.with_findings,
+        )
         return of_factory(
-            factory,
+            self.factory,
             setting,
             abstract_mesh(mesh),
-            price=price_for(setting.machine.target, price, prices or {}),
-            layers=layers,
-            depths=depths,
+            price=price_for(setting.machine.target, self.price, self.prices),
+            layers=self.layers,
+            depths=self.depths,
             batch=batch,
             dtype=dtype,
         )
 
-    points: list[Point] = []
-    for target, mesh, batch, dtype in grid:
-        chosen: dict[str, Any] = {"target": target, "mesh": mesh, "batch": batch, "dtype": dtype}
-        try:
-            point = Point(**chosen, estimate=estimated(target, mesh, batch, dtype))
-        except (NeuronError, ValueError) as error:  # such as a mesh that does not divide a weight
-            point = Point(**chosen, error=(str(error).strip().splitlines() or ["?"])[0])
-        points.append(point)
+
+def sweep(
+    estimating: Estimating,
+    grid: Grid,
+    *,
+    runner: Runner[Choice, Point] = in_turn,
+    kept: Mapping[Choice, Point] | None = None,
+    done: Callable[[Point], None] = lambda point: None,
+) -> Sweep:
+    """Every combination, by default one after the other; those that are `kept` are not estimated
+    again.
+
+    `done` hears of each that was estimated as soon as it is there.
+    """
+    points = dict(kept or {})
+    choices = [choice for choice in grid if choice not in points]
+    for number, point in runner(estimating, choices):
+        points[choices[number]] = point
         done(point)
-    return Sweep(workload=factory.name, points=tuple(points))
+    return Sweep(workload=estimating.factory.name, points=tuple(points[choice] for choice in grid))
 
 
 def cost_unit(estimates: Iterable[Estimate]) -> str:

@@ -64,6 +64,10 @@ class Factory:
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Callable[..., Factory], tuple[str, dict[str, Any]]]:
+        """Another process loads it by its name."""
+        return load, (self.name, dict(self.settings))
+
     @property
     def has_layers(self) -> bool:
         """Whether it can be built shallower than it is."""

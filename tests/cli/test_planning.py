@@ -94,10 +94,24 @@ def test_sweep(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     )  # fmt: skip
     assert code == 0
     assert text.count("trn2.3xlarge") == 2
-    assert "trn1.2xlarge core=1 b64: done" in errors
+    assert "[1/4] trn1.2xlarge core=1 b64: done" in errors
     record = json.loads((tmp_path / "found" / "sweep.json").read_text())
     assert len(record["points"]) == 4
     assert (tmp_path / "found" / "sweep.svg").read_text().startswith("<svg")
+    _, _, errors = out(
+        "sweep", STACK, "--targets=trn1.2xlarge,trn2.3xlarge", "--mesh=core=1",
+        "--batch=64,128,256", "--layers=1", f"--out={tmp_path / 'found'}",
+    )  # fmt: skip
+    assert "4 of 6 points are in" in errors
+    assert "[2/2] trn2.3xlarge core=1 b256: done" in errors
+    assert "b64" not in errors
+
+
+def test_a_folder_that_cannot_be_written_to_costs_no_work(out) -> None:  # type: ignore[no-untyped-def]
+    code, _, errors = out("sweep", STACK, "--layers=1", "--out=/proc/nothing")
+    assert code == 2
+    assert "/proc/nothing" in errors
+    assert "done" not in errors
 
 
 def test_fit(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ from neuronjax.cli import main as cli
 from neuronjax.machine.instances import find_instance
 from neuronjax.planning.cost import ON_DEMAND, Purchase, Rival, cost
 from neuronjax.planning.prices import price_for, prices_on_demand
-from neuronjax.planning.sweep import Grid, Sweep, sweep
+from neuronjax.planning.sweep import Estimating, Grid, Sweep, sweep
 from neuronjax.planning.workload import load
 
 STACK = "tests.planning.programs:stack"
@@ -23,7 +23,7 @@ STACK = "tests.planning.programs:stack"
 def swept() -> Sweep:
     """A machine with a price on demand and one without, a small and a large batch."""
     grid = Grid(targets=["trn1.2xlarge", "trn2.3xlarge"], batches=[64, 512])
-    return sweep(load(STACK, {"layers": 2}), grid)
+    return sweep(Estimating(factory=load(STACK, {"layers": 2})), grid)
 
 
 def test_prices_that_are_shipped_say_whose_they_are() -> None:

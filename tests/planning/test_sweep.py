@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from neuronjax.errors import ConfigurationError, UnknownTargetError
-from neuronjax.planning.plot import svg
+from neuronjax.planning.kept import FILE, Kept
+from neuronjax.planning.plot import html, svg
 from neuronjax.planning.prices import price_for, read_prices
 from neuronjax.planning.record import Price
-from neuronjax.planning.sweep import Grid, Point, Sweep, pareto, sweep
+from neuronjax.planning.runners import in_processes, on_ray
+from neuronjax.planning.sweep import Estimating, Grid, Point, Sweep, pareto, sweep
 from neuronjax.planning.workload import load
 
+STACK = "tests.planning.programs:stack"
 PRICES = {
     "trn1.2xlarge": Price(usd_per_hour=1.0),
     "trn2.3xlarge": Price(usd_per_hour=3.0, source="a page", date="2026-01-02"),
@@ -25,7 +32,7 @@ PRICES = {
 @pytest.fixture(scope="module")
 def found() -> Sweep:
     grid = Grid(targets=list(PRICES), meshes=["core=1", "model=3"], batches=[128, 512])
-    return sweep(load("tests.planning.programs:stack"), grid, prices=PRICES, layers=2)
+    return sweep(Estimating(factory=load(STACK), prices=PRICES, layers=2), grid)
 
 
 def test_every_combination_is_there(found: Sweep) -> None:
@@ -65,7 +72,7 @@ def test_costs(found: Sweep) -> None:
 
 def test_without_prices() -> None:
     grid = Grid(targets=["trn2.3xlarge"], batches=[64])
-    alone = sweep(load("tests.planning.programs:whole"), grid)
+    alone = sweep(Estimating(factory=load("tests.planning.programs:whole")), grid)
     assert alone.cost_unit == "instance seconds per step"
     assert alone.points[0].cost == pytest.approx(alone.points[0].time_ns * 1e-9)
 
@@ -88,6 +95,38 @@ def test_picture(found: Sweep) -> None:
     assert all(40 <= float(each.attrib["cy"]) <= 500 for each in dots)
     (line,) = (each for each in root.iter() if each.tag.endswith("polyline"))
     assert len(line.attrib["points"].split()) == len(found.front)
+
+
+def test_page_has_every_point_in_picture_and_table(found: Sweep) -> None:
+    labels = re.findall(r'data-point="([^"]*)"', html(found))
+    assert Counter(labels) == {point.label: 2 if point.estimate else 1 for point in found.points}
+
+
+def test_points_side_by_side_are_the_same(found: Sweep) -> None:
+    grid = Grid(targets=["trn1.2xlarge"], meshes=["core=1", "model=3"], batches=[128])
+    estimating = Estimating(factory=load(STACK), prices=PRICES, layers=2)
+    beside = sweep(estimating, grid, runner=in_processes(2))
+    assert beside.points == (found.points[0], found.points[2])
+
+
+def test_ray_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigurationError, match="pip install ray"):
+        list(on_ray("local")(len, ["a"]))
+
+
+def test_points_are_kept_for_the_same_sweep(found: Sweep, tmp_path: Path) -> None:
+    """A line that was cut off is estimated again, and another sweep takes none."""
+    estimating = Estimating(factory=load(STACK), prices=PRICES, layers=2)
+    kept = Kept(tmp_path, estimating, "1")
+    for point in found.points:
+        kept.add(point)
+    file = tmp_path / FILE
+    file.write_text(file.read_text()[:-40])
+    again = Kept(tmp_path, estimating, "1").points
+    assert list(again.values()) == list(found.points[:-1])
+    assert Kept(tmp_path, estimating, "2").points == {}
+    assert Kept(tmp_path, replace(estimating, layers=3), "1").points == {}
 
 
 def test_picture_of_nothing() -> None:
