@@ -33,6 +33,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	JAX_PLATFORMS=cpu $(BIN)/python -m tests.documentation.prose
 
 # The documentation as a site, in runs/docs.
 docs: $(STAMP)

@@ -16,7 +16,7 @@ ARGUMENTS = 300
 
 
 def tiny(devices: Sequence[jax.Device]) -> Thunk:
-    """TINY_CALLS calls of `x + 1` on four numbers, each waited for, on the first device."""
+    """`x + 1`, TINY_CALLS times, on four numbers, each waited for, on the first device."""
     x = jax.device_put(jnp.arange(4.0), devices[0])
     add_one = jax.jit(lambda x: x + 1)
 

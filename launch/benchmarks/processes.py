@@ -80,7 +80,7 @@ def bystander(settings: Settings, repetitions: int) -> Measurement:
 
 
 def many_cores(settings: Settings, repetitions: int, number: str) -> Measurement:
-    """One `number` of the child's `many_cores` on ULTRASERVER_DEVICES devices, in seconds."""
+    """One `number` of the child's `many_cores` on all devices of an UltraServer, in seconds."""
     variables = ULTRASERVER | {"JAX_NUM_CPU_DEVICES": str(ULTRASERVER_DEVICES)}
     runs = [run_child(settings.platform, ["many_cores"], variables) for _ in range(repetitions)]
     if runs[0]["devices"] != ULTRASERVER_DEVICES:

@@ -125,7 +125,7 @@ def labelled_words(record: Record, reading: Reading) -> Row | None:
 
 def answered_question(record: Record, reading: Reading) -> Row | None:
     """An encoder's inputs of question and context, and `begins` and `ends` []: the answer's first
-    and last token, or 0, the first of all, for a question without an answer."""
+    and last token, or 0, the very first, for a question without an answer."""
     question, context = _text(record, ("question",)), _text(record, ("context",))
     first, last = _answer(record, context)
     spans = reading.writer.tokenizer.spans(question, context, marks=True)

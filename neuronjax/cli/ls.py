@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +19,15 @@ from neuronjax.planning import what_if
 
 GIB = 1 << 30
 
+NOT_MODELLED = (
+    "not modelled: PCI addresses, CPU affinity and NUMA nodes, which are the host's, and processes."
+)
+
 _DESCRIPTION = """\
 Prints the chips of a machine, their cores, memory and links, as neuron-ls does on a real one. All
-machines of an UltraServer are shown. The default is the machine that JAX programs see.
+machines of an UltraServer are shown. The default is the machine that JAX programs see. PCI
+addresses, CPU affinity, NUMA nodes and processes are not modelled: the table lacks them, and the
+JSON names them in "invented".
 
 Example: neuronjax ls --target=trn2.48xlarge --topology
 """
@@ -43,13 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(records(machine), indent=4))
     else:
         print(text(machine))
+        print(NOT_MODELLED, file=sys.stderr)
         if arguments.topology:
             print(f"\nNeuron Device Topology\n{drawn(machine)}")
     return 0
 
 
 def records(machine: Machine) -> list[dict[str, Any]]:
-    """A record per chip, with the field names of ``neuron-ls --json-output``."""
+    """A record per chip, with the fields of ``neuron-ls --json-output``; `invented` names those
+    that an emulated machine has no values for."""
     return [_record(machine, chip) for chip in range(machine.instance.chips)]
 
 
@@ -57,13 +66,24 @@ def _record(machine: Machine, chip: int) -> dict[str, Any]:
     cores = machine.cores_per_chip
     return {
         "neuron_device": chip,
+        **_invented(chip),
         "connected_to": list(machine.topology.neighbours(chip)),
         "nc_count": cores,
         "logical_neuroncore_config": machine.lnc,
         "memory_size": machine.chip.hbm.capacity_bytes,
         "neuroncore_ids": list(range(chip * cores, (chip + 1) * cores)),
         "neuron_processes": [],
+        "invented": list(_invented(chip)),
     }
+
+
+def _invented(chip: int) -> dict[str, Any]:
+    """Of a host: an address on its PCI bus, its processors near the chip, and -1, which says on
+    Linux that a device belongs to no NUMA node."""
+    return {"bdf": f"0000:{_FIRST_BUS + chip:02x}:00.0", "cpu_affinity": "", "numa_node": -1}
+
+
+_FIRST_BUS = 0x10
 
 
 _HEADINGS = (

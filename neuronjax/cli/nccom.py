@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -46,10 +47,23 @@ DTYPES: Mapping[str, int] = {
 }  # fmt: skip
 """nccom-test's name of an element type -> bytes of an element."""
 
+NOT_MODELLED_WITHIN = (
+    "not modelled: warm-up, variation from run to run, other users of the network, and errors of "
+    "links."
+)
+NOT_MODELLED = (
+    f"{NOT_MODELLED_WITHIN} In a program collectives have fewer queues: --in-program shows their "
+    "time there."
+)
+
 _DESCRIPTION = """\
 Times a collective on the links of a machine, as nccom-test does on a real one: the same flags, the
 same table. As there, the bandwidths are GiB/s although the headings say GB/s, and times have no
-launch cost. Ranks beyond one machine are on further ones of its kind.
+launch cost. Ranks beyond one machine are on further ones of its kind. Iterations are all alike: the
+first ones are not slower, and nothing varies from run to run.
+
+A benchmark has the queues of all engines for its collective. In a program they are those of its
+kernels, so its collectives go round rings (--in-program), and a step's kernels run beside them.
 
 Example: neuronjax nccom -r 64 -b 8 -e 1GB -f 2 -d bf16 allr --target=trn2.48xlarge
 """
@@ -82,6 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-d", "--datatype", choices=DTYPES, default="uint8")
     parser.add_argument("-n", "--iters", type=whole(1), default=20, help="accepted; all are alike")
     parser.add_argument("-w", "--warmup_iters", type=whole(0), default=5, help="accepted")
+    parser.add_argument(
+        "--in-program", action="store_true", help="as in a program, not as in the benchmark"
+    )
     parser.add_argument("--show-algorithm", action="store_true", help="one more column")
     parser.add_argument("--report-to-json-file", metavar="FILE")
     parser.add_argument("--target", default=DEFAULT_TARGET, help="(default: %(default)s)")
@@ -111,6 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     rows = [_row(arguments, size, ranks, machine, calibration) for size in sizes]
     print(text(rows, arguments.show_algorithm))
+    print(NOT_MODELLED if not arguments.in_program else NOT_MODELLED_WITHIN, file=sys.stderr)
     if arguments.report_to_json_file:
         report = {"target": machine.target, "ranks": len(ranks), "op": arguments.op}
         report["results"] = [asdict(row) for row in rows]
@@ -156,7 +174,14 @@ def _row(
     machine: Machine,
     calibration: Calibration,
 ) -> Row:
-    timed = collective_time(OPS[arguments.op], size, ranks, machine, calibration=calibration)
+    timed = collective_time(
+        OPS[arguments.op],
+        size,
+        ranks,
+        machine,
+        in_program=arguments.in_program,
+        calibration=calibration,
+    )
     return Row(
         size_bytes=size,
         count_elements=size // DTYPES[arguments.datatype],

@@ -69,7 +69,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """Bytes in use in a core's memory from a point in time on."""
+    """Bytes in use in a core's memory from a moment on."""
 
     core: int
     name: str

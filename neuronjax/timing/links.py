@@ -8,7 +8,7 @@ intranode-collective-comm.rst.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -28,7 +28,7 @@ PASSES: Mapping[Op, int] = {Op.ALL_REDUCE: 2, Op.ALL_GATHER: 1, Op.REDUCE_SCATTE
 class LinkTraffic:
     """Bytes over each link, both directions added up, and over the network between instances."""
 
-    links: Counter[Link] = field(default_factory=Counter)
+    links: defaultdict[Link, float] = field(default_factory=lambda: defaultdict(float))
     network: float = 0.0
 
     def add(self, op: Op, nbytes: float, groups: Iterable[Sequence[int]], machine: Machine) -> None:

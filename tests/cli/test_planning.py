@@ -179,6 +179,17 @@ def test_nccom_sizes_and_nodes(out) -> None:  # type: ignore[no-untyped-def]
     assert float(two.splitlines()[1].split()[3]) > float(one.splitlines()[1].split()[3])
 
 
+def test_nccom_tells_a_benchmark_from_a_program(out) -> None:  # type: ignore[no-untyped-def]
+    given = ("nccom", "-r", "64", "-b", "64KB", "allr", "--target=trn2.48xlarge")
+    _, alone, note = out(*given, "--show-algorithm")
+    _, within, _ = out(*given, "--show-algorithm", "--in-program")
+    assert "mesh" in alone.splitlines()[1]
+    assert "ring" in within.splitlines()[1]
+    assert float(within.splitlines()[1].split()[3]) > float(alone.splitlines()[1].split()[3])
+    assert "not modelled" in note
+    assert "--in-program" in note
+
+
 def test_ls(out) -> None:  # type: ignore[no-untyped-def]
     """The sample row of tools/neuron-sys-tools/neuron-ls.rst, without what only hosts have."""
     code, text, _ = out("ls", "--target=trn2.48xlarge", "--lnc=2", "-t")
@@ -196,12 +207,16 @@ def test_ls_json(out) -> None:  # type: ignore[no-untyped-def]
     assert len(devices) == 16
     assert devices[5] == {
         "neuron_device": 5,
+        "bdf": "0000:15:00.0",
+        "cpu_affinity": "",
+        "numa_node": -1,
         "connected_to": [1, 4, 9, 6],
         "nc_count": 4,
         "logical_neuroncore_config": 2,
         "memory_size": 103079215104,
         "neuroncore_ids": [20, 21, 22, 23],
         "neuron_processes": [],
+        "invented": ["bdf", "cpu_affinity", "numa_node"],
     }
 
 

@@ -23,6 +23,7 @@ from neuronjax.nki import language
 from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.isa import NOT_BUILT
 from neuronjax.nki.signatures import SIGNATURES
+from neuronjax.planning.generations import CLAIMS
 from tests.conftest import PROJECT
 from tests.models.parity.cases import CASES
 
@@ -159,6 +160,16 @@ def nki_rows() -> Iterable[Sequence[str]]:
     yield from ((f"`{name}`", f"not built: {reason}") for name, reason in NOT_BUILT.items())
 
 
+def generation_rows() -> Iterable[Sequence[str]]:
+    """A row for each published ratio of two machines."""
+    for claim in CLAIMS:
+        predicted = "–" if claim.predicted is None else f"{claim.predicted:.1f}"
+        claimed = f"{claim.claimed:.1f}"
+        yield (
+            claim.what, claim.newer, claim.older, claimed, predicted, claim.difference, claim.source
+        )  # fmt: skip
+
+
 TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "options": (
         "options.md",
@@ -171,6 +182,13 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "targets": (
         "chips.md",
         lambda: markdown(["target", "chips", "hosts", "logical cores", "HBM"], target_rows()),
+    ),
+    "generations": (
+        "validation.md",
+        lambda: markdown(
+            ["", "of", "over", "claimed", "from the records", "why they differ", "claim of"],
+            generation_rows(),
+        ),
     ),
     "language": ("nki.md", lambda: markdown(["what", "names"], language_rows())),
     "isa": ("nki.md", lambda: markdown(["function", "parameters"], nki_rows())),

@@ -2,7 +2,7 @@
 
 A round takes the eight greatest keys of each row, finds them from the left, one after the other,
 and puts what is less than all keys in their places. Keys are FP32 numbers in the order of the
-elements; those of elements that differ differ, too, also of -0 and 0, and NaN has keys of its own:
+elements; two that differ have keys that differ, also of -0 and 0, and NaN has keys of its own:
 
 | element | key |
 |---|---|

@@ -103,7 +103,7 @@ a gather, and the four times that data is on its way to and from HBM."""
 
 
 def in_parts(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """The greatest of the greatest of parts of rows, where that is faster, and where they were."""
+    """The greatest elements of rows, chosen from the greatest of their parts, where that is faster, and where they were."""
     (operand,) = op.operands
     *rows, size = operand.shape
     kept, count = op.results[0].shape[-1], math.prod(rows)
