@@ -41,7 +41,7 @@ _SAMPLING_SECONDS = 0.002
 
 
 def write_random(directory: Path, config: DecoderConfig = BILLION) -> int:
-    """Writes a checkpoint of random BF16 weights in as many files as FILES says; returns its size in bytes."""
+    """Writes a checkpoint of random BF16 weights in several files; returns its size in bytes."""
     fields = Fields(llama_json(config), "the benchmark")
     described = pretrained.describe_fields(fields)
     _, abstract = described.architecture.abstract(described.config)

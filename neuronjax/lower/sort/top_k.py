@@ -103,7 +103,8 @@ a gather, and the four times that data is on its way to and from HBM."""
 
 
 def in_parts(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """The greatest elements of rows, chosen from the greatest of their parts, where that is faster, and where they were."""
+    """The greatest elements of rows and where they were, from the greatest of parts where that is
+    faster."""
     (operand,) = op.operands
     *rows, size = operand.shape
     kept, count = op.results[0].shape[-1], math.prod(rows)
