@@ -1,0 +1,1 @@
+"""Recommenders: how likely somebody takes what is offered."""
