@@ -10,9 +10,11 @@ from flax import nnx
 from jax.sharding import Mesh, Sharding, SingleDeviceSharding
 
 from models.architecture import Architecture
+from models.errors import ConfigError
 from models.layers.attention import add_cache_scales
 from models.layers.narrow import Storage, make_narrow
 from models.parameters import AxisNames, Parameters, axis_names_of, split
+from models.published.table import PUBLISHED
 from models.registry import architecture_of, text_fields
 from models.sharding import RULES, AxisRules, parameter_shardings
 from models.weights.directory import STEMS, open_tensors
@@ -56,13 +58,29 @@ class Pretrained(NamedTuple):
 
 
 def describe(path: Path, *, dtype: str | None = None, param_dtype: str | None = None) -> Described:
-    """The architecture and config of a directory or a config.json.
+    """The architecture and config of a directory, of a config.json, or of a published name such as
+    "Qwen/Qwen3-8B" (a key of models.published.table.PUBLISHED) that is no directory here.
 
     `dtype` is that of the activations, `param_dtype` that of the weights in memory; both are the
     file's unless given. Raises ConfigError if the file cannot be read or asks for something that
     is not supported.
     """
-    return describe_fields(read_fields(path), dtype=dtype, param_dtype=param_dtype)
+    name = path.as_posix()
+    if name in PUBLISHED and not path.exists():
+        fields = Fields(PUBLISHED[name], name)
+    else:
+        fields = read_fields(path)
+    return describe_fields(fields, dtype=dtype, param_dtype=param_dtype)
+
+
+def config(name: str, *, dtype: str | None = None) -> Any:
+    """The config of a well-known checkpoint by its published name, without any file.
+
+    Raises ConfigError, which lists the names, if it is not known.
+    """
+    if name not in PUBLISHED:
+        raise ConfigError(f"{name!r} is not known; there are {', '.join(PUBLISHED)}")
+    return describe_fields(Fields(PUBLISHED[name], name), dtype=dtype, param_dtype=dtype).config
 
 
 def describe_fields(

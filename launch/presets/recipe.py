@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from launch.presets.architectures import Fields
+from models.published.decoders import Fields
 
 CORES: Mapping[str, int] = {"trn1.32xlarge": 32, "trn2.48xlarge": 64}
 """NeuronCores of an instance; logical ones, of two, on trn2."""

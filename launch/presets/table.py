@@ -8,8 +8,8 @@ a micro-batch of one sequence, and AdamW with FP32 state.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from launch.presets import architectures as models
 from launch.presets.recipe import Recipe
+from models.published import decoders as models
 
 MLP_TOO = "recomputes whole blocks; the original, attention scores and MLPs"
 LENGTH = "4096 positions, which the original leaves open"

@@ -12,7 +12,7 @@ import jax
 from neuronjax.cli.arguments import whole
 from neuronjax.cli.command import Command
 from neuronjax.cli.workloads import settings
-from neuronjax.errors import ConfigurationError, ScriptError, quoted
+from neuronjax.errors import ConfigurationError, ScriptError, WorkloadError, quoted
 from neuronjax.machine.instances import find_instance
 from neuronjax.planning.depth import DEPTHS
 from neuronjax.planning.fit import Fit, Verdict, fit, text, to_json
@@ -31,10 +31,11 @@ would refuse, memory, operations that no engine has, and time against what its a
 bytes need. The cores of an instance are split into replicas of every size that holds the model;
 printed are those that no other beats in both time and cost. Nothing is allocated or run.
 
-MODEL is a directory of the Hugging Face layout or a config.json (from a checkout, whose packages
-`models` and `launch` read it), or MODULE:FUNCTION as `neuronjax estimate` takes it.
+MODEL is a directory of the Hugging Face layout, a config.json, or the name of a well-known
+checkpoint without any file (from a checkout, whose packages `models` and `launch` know them), or
+MODULE:FUNCTION as `neuronjax estimate` takes it.
 
-Example: neuronjax fit Llama-3.1-8B/config.json --targets=trn1.32xlarge,trn2.48xlarge --batch=8
+Example: neuronjax fit meta-llama/Llama-3.1-8B --targets=trn1.32xlarge,trn2.48xlarge --batch=8
 
 Targets: {", ".join(DEFAULT_TARGETS)} unless given.
 Exit codes: 0 it fits a target, 1 it fits none, 2 there is no such model, function or machine.
@@ -96,12 +97,16 @@ def _factories(arguments: argparse.Namespace) -> Iterator[tuple[Factory, tuple[i
     if not path.exists() and ":" in arguments.model:
         yield load(arguments.model, settings(arguments.settings)), DEPTHS
         return
-    if not path.exists():
-        raise ConfigurationError(
-            f"{quoted(arguments.model)} is no directory, no file and no MODULE:FUNCTION."
-        )
     chosen = arguments.phases.split(",") if arguments.phases else None
-    phases = _reader().make(str(path), arguments.length)
+    try:
+        phases = _reader().make(arguments.model, arguments.length)
+    except WorkloadError as error:
+        if path.exists():
+            raise
+        raise ConfigurationError(
+            f"{quoted(arguments.model)} is no directory, no file, no published name and no "
+            "MODULE:FUNCTION."
+        ) from error
     unknown = sorted(set(chosen or ()) - {phase.name for phase in phases})
     if unknown:
         raise ConfigurationError(

@@ -1,0 +1,1 @@
+"""Dimensions of well-known checkpoints by their published names."""
