@@ -303,19 +303,28 @@ def _of_prompt_and_image(model: Model, config: Any, size: Size) -> Step:
     return Step(lambda model, tokens, pixels: model(tokens, pixels), inputs)
 
 
+def _control(model: Model, config: Any, size: Size) -> Step:
+    step = _denoise(model, config, size)
+    (inputs,) = step.inputs
+    _, height, width, _ = inputs["latents"].shape
+    sides = (height * config.reduction, width * config.reduction)
+    image = _array(size.batch, *sides, config.image_channels, dtype=jnp.float32)
+    return step._replace(inputs=({**inputs, "image": image},))
+
+
 def _denoise(model: Model, config: Any, size: Size) -> Step:
-    sides = config.sample_size
-    height, width = (sides, sides) if isinstance(sides, int) else sides
+    side = config.sample_size
     floats = partial(_array, size.batch, dtype=jnp.float32)
     inputs: dict[str, Any] = {
-        "latents": floats(height, width, config.in_channels),
+        "latents": floats(side, side, config.in_channels),
         "time": floats(),
-        "context": floats(_PROMPT_TOKENS, config.context_dim),
+        "context": floats(config.prompt_length, config.context_dim),
     }
-    if config.time_ids is not None:
-        pooled = config.time_ids.input_dim - _IDS * config.time_ids.dim
-        inputs |= {"pooled": floats(pooled), "ids": floats(_IDS)}
-    if config.guidance_dim is not None:
+    if config.pooled_dim is not None:
+        inputs["pooled"] = floats(config.pooled_dim)
+    if config.is_told_size:
+        inputs["ids"] = floats(_IDS)
+    if config.is_told_guidance:
         inputs["guidance"] = floats()
     return Step(_call_with_names, (inputs,))
 
@@ -357,6 +366,7 @@ STEPS: Mapping[str, Steps] = {
     "zero-shot-image-classification": {"forward": _of_prompt_and_image},
     "prompt-encoding": {"forward": _of_prompt},
     "denoising": {"forward": _denoise},
+    "image-control": {"forward": _control},
     "image-autoencoding": {"decode": _decode_latents},
 }
 """Task of an architecture -> its phases."""

@@ -9,16 +9,18 @@ import numpy as np
 from jax.sharding import Mesh
 
 from launch import draws
-from launch.clip_text import ClipText, open_clip_text
 from launch.errors import DataError
 from launch.loading import load_with_progress
 from launch.picture import Picture
 from launch.program import say
+from launch.prompt_text import PromptText, open_clip_text, open_t5_text
 from models.diffusion import pipeline as diffusion
-from models.diffusion.kinds import IMAGE_TO_IMAGE, INPAINTING, kind_of
+from models.diffusion.kinds import IMAGE_TO_IMAGE, INPAINTING, T5, Kind, kind_of
 from models.diffusion.lora import fuse
 from models.diffusion.parts import Pipeline, load
+from models.diffusion.prompts import Prompt, Rows, encode, without_prompt
 from models.diffusion.sources import Source, make_source
+from models.pretrained import Pretrained, describe
 
 
 @dataclass(frozen=True)
@@ -26,20 +28,30 @@ class Painter:
     """A pipeline that is ready to run."""
 
     pipeline: Pipeline
-    tokenizers: Sequence[ClipText]
+    tokenizers: Sequence[PromptText]
 
     @classmethod
     def open(
-        cls, directory: Path, mesh: Mesh, dtype: str | None = None, *, loras: Sequence[str] = ()
+        cls,
+        directory: Path,
+        mesh: Mesh,
+        dtype: str | None = None,
+        *,
+        loras: Sequence[str] = (),
+        control: Path | None = None,
     ) -> "Painter":
-        """Of a directory of diffusers, with every LoRA `FILE` or `FILE:SCALE` in its weights.
+        """Of a directory of diffusers, with every LoRA `FILE` or `FILE:SCALE` in its weights, and
+        with the ControlNet of the directory `control`.
 
         Raises DataError or ModelsError for files that cannot be used.
         """
         kind = kind_of(directory)
-        tokenizers = [open_clip_text(directory / folder) for folder in kind.tokenizers]
+        tokenizers = [
+            (open_t5_text if _reads_t5(directory / encoder) else open_clip_text)(directory / folder)
+            for encoder, folder in zip(kind.encoders, kind.tokenizers, strict=True)
+        ]
         say(f"{kind.name} of {directory} on mesh {dict(mesh.shape)}")
-        pipeline = load(directory, mesh, dtype=dtype, load_part=load_with_progress)
+        pipeline = load(directory, mesh, dtype=dtype, control=control, load_part=load_with_progress)
         return cls(with_loras(pipeline, loras), tokenizers)
 
     def paint(
@@ -57,18 +69,14 @@ class Painter:
             return jax.random.normal(jax.random.fold_in(key, i + 1), noise.shape)
 
         positive = self._encoded(picture.prompt)
-        negative = (
-            diffusion.without_prompt(positive)
-            if picture.negative is None and pipeline.zeros_without_prompt
-            else self._encoded(picture.negative or "")
-        )
         [pixels] = diffusion.make_images(
             pipeline,
             positive,
-            negative,
+            self._negative(picture, positive),
             noise,
             made,
             source=self._source(picture, fresh(-1)),
+            hint=_hint(picture),
             fresh=fresh,
             on_step=on_step,
         )
@@ -84,10 +92,43 @@ class Painter:
         pixels = picture.image[None] / np.float32(127.5) - 1
         return make_source(self.pipeline, pixels, noise, strength, mask)
 
-    def _encoded(self, prompt: str) -> diffusion.Prompt:
-        lengths = [encoder.config.text.max_seq_len for encoder in self.pipeline.encoders]
-        rows = [text.rows([prompt], n) for text, n in zip(self.tokenizers, lengths, strict=True)]
-        return diffusion.encode(self.pipeline, rows)
+    def _negative(self, picture: Picture, positive: Prompt) -> Prompt:
+        pipeline = self.pipeline
+        if not pipeline.kind.compares:
+            return positive  # nobody looks at it
+        if picture.negative is None and pipeline.zeros_without_prompt:
+            return without_prompt(positive)
+        return self._encoded(picture.negative or "")
+
+    def _encoded(self, prompt: str) -> Prompt:
+        kind = self.pipeline.kind
+        prompt = prompt.lower().strip() if kind.lowers else prompt
+        return encode(
+            self.pipeline,
+            [
+                Rows(*text.padded([prompt], _length(encoder, kind)))
+                for text, encoder in zip(self.tokenizers, self.pipeline.encoders, strict=True)
+            ],
+        )
+
+
+def _hint(picture: Picture) -> diffusion.Hint | None:
+    if picture.control is None:
+        return None
+    pixels = jax.numpy.asarray(picture.control[None] / np.float32(255))
+    return diffusion.Hint(pixels, picture.control_scale)
+
+
+def _reads_t5(directory: Path) -> bool:
+    return describe(directory).architecture.name == T5
+
+
+def _length(encoder: Pretrained, kind: Kind) -> int:
+    """Tokens of a prompt."""
+    if encoder.architecture.name == T5 and kind.text_length is not None:
+        return kind.text_length
+    length: int = encoder.config.text.max_seq_len
+    return length
 
 
 def with_loras(pipeline: Pipeline, loras: Sequence[str]) -> Pipeline:

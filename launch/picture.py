@@ -18,3 +18,5 @@ class Picture(NamedTuple):
     image: np.ndarray | None = None  # what it starts from, uint8 [height, width, 3]
     mask: np.ndarray | None = None  # of the image, uint8 [height, width]: white is painted anew
     strength: float | None = None  # how much of the image is made anew; None = the model's default
+    control: np.ndarray | None = None  # what a ControlNet sees, uint8 [height, width, 3]
+    control_scale: float = 1.0  # of what the ControlNet adds

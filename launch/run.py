@@ -45,6 +45,11 @@ _GUIDANCE = flags.DEFINE_float(
 _LORA = flags.DEFINE_list(
     "lora", [], "LoRA for a pipeline: files of diffusers or kohya, with FILE:SCALE by a number."
 )
+_CONTROLNET = flags.DEFINE_string(
+    "controlnet", None, "Directory of a ControlNet to stand beside a pipeline's denoiser."
+)
+_CONTROL = flags.DEFINE_string("control", None, "The image that the ControlNet sees.")
+_CONTROL_SCALE = flags.DEFINE_float("control_scale", 1.0, "Of what the ControlNet adds.")
 
 
 def main() -> int:
@@ -60,9 +65,16 @@ def main() -> int:
         guidance=_GUIDANCE.value,
         strength=_STRENGTH.value,
         loras=_LORA.value,
+        controlnet=_path(_CONTROLNET.value),
+        control=_path(_CONTROL.value),
+        control_scale=_CONTROL_SCALE.value,
     )
     run_checkpoint(request, _TASK.value)
     return 0
+
+
+def _path(value: str | None) -> Path | None:
+    return None if value is None else Path(value)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from models.convnext import families as convnexts
 from models.cvt import families as cvts
 from models.decoder import families as decoders
 from models.diffusion import families as diffusions
+from models.diffusion import transformer_families as diffusion_transformers
 from models.dpt import families as dpts
 from models.encoder import families as encoders
 from models.errors import ConfigError
@@ -53,6 +54,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         *vision_languages.ARCHITECTURES,
         *whispers.ARCHITECTURES,
         *diffusions.ARCHITECTURES,
+        *diffusion_transformers.ARCHITECTURES,
     )
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from launch.clip_text import open_clip_text
+from launch.prompt_text import open_clip_text
 from launch.sound import read_sound
 from launch.speech import Manner
 from launch.tasks.media_reader import labels_of, open_model, read_pixels

@@ -75,11 +75,20 @@ def _new_file(name: str) -> Path:
 
 
 def _painter(request: Request) -> Painter:
-    return Painter.open(request.directory, mesh_of(request), request.dtype, loras=request.loras)
+    return Painter.open(
+        request.directory,
+        mesh_of(request),
+        request.dtype,
+        loras=request.loras,
+        control=request.controlnet,
+    )
 
 
 def _picture(request: Request, prompt: str, negatives: list[str], size: tuple[int, int]) -> Picture:
     """What is asked for, of a height and width."""
+    control = None
+    if request.control is not None:
+        control = _resized(open_image(request.control).convert("RGB"), size)
     return Picture(
         prompt,
         negatives[0] if negatives else None,
@@ -88,6 +97,8 @@ def _picture(request: Request, prompt: str, negatives: list[str], size: tuple[in
         request.guidance,
         request.seed,
         strength=request.strength,
+        control=control,
+        control_scale=request.control_scale,
     )
 
 

@@ -23,6 +23,8 @@ class Request:
       steps: in which noise becomes an image; None = as many as the model usually takes.
       guidance: how far an image follows its prompt; None = the model's default.
       loras: files of LoRA for a pipeline, each with `:SCALE` behind it or not.
+      controlnet: directory of a ControlNet; control: the image that it sees, or the pipeline's own
+        does; control_scale: of what it adds.
       strength: how much of an image is made anew, up to 1; None = the model's default.
     """
 
@@ -36,6 +38,9 @@ class Request:
     guidance: float | None = None
     strength: float | None = None
     loras: Sequence[str] = ()
+    controlnet: Path | None = None
+    control: Path | None = None
+    control_scale: float = 1.0
     given: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from models.errors import InputError
 from models.layers.convolution import Conv
 from models.layers.linear import Linear
 from models.layers.norms import GroupNorm
+from models.layers.pixels import check_pixels
 
 STDDEV = 0.02  # of the initial weights
 ENDS = ("channels", "out_channels")  # axes of the convolutions at both ends, which are not split
@@ -85,6 +87,16 @@ class ResidualBlock(nnx.Module):
             y = y + self.time(jax.nn.silu(time))[:, None, None, :]
         y = self.conv_2(jax.nn.silu(self.norm_2(y)))
         return y + (x if self.shortcut is None else self.shortcut(x))
+
+
+def check_latents(latents: jax.Array, channels: int, multiple: int) -> None:
+    """Raises InputError unless latents are [B, H, W, channels] whose sizes are such multiples."""
+    check_pixels(latents, None, channels)
+    if any(size % multiple for size in latents.shape[1:3]):
+        raise InputError(
+            f"the latents are {latents.shape[1]} x {latents.shape[2]}, but this denoiser divides "
+            f"them by {multiple}: both must be multiples of {multiple}"
+        )
 
 
 def enlarged(x: jax.Array) -> jax.Array:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from models.errors import ConfigError
 from models.settings import EPS, LAYERS, POSITIVE, WIDTH, check_settings, setting
 
+_IDS = 6  # sizes and places of an image
+
 
 @dataclass(frozen=True)
 class TimeIds:
@@ -68,6 +70,30 @@ class UNetConfig:
         for channels, heads in zip(self.channels, self.heads, strict=True):
             if channels % heads:
                 raise ConfigError(f"{channels} channels are not a multiple of {heads} heads")
+
+    @property
+    def multiple(self) -> int:
+        """What divides height and width of latents: every level but the last halves them."""
+        return 1 << (len(self.channels) - 1)
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of a prompt: those of CLIP."""
+        return 77
+
+    @property
+    def is_told_size(self) -> bool:
+        return self.time_ids is not None
+
+    @property
+    def pooled_dim(self) -> int | None:
+        """Width of the pooled prompt that it is told; None = it is not."""
+        ids = self.time_ids
+        return None if ids is None else ids.input_dim - _IDS * ids.dim
+
+    @property
+    def is_told_guidance(self) -> bool:
+        return self.guidance_dim is not None
 
     @property
     def time_dim(self) -> int:

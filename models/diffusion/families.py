@@ -6,8 +6,9 @@ from typing import Any
 from models.architecture import Architecture
 from models.diffusion.autoencoder import Autoencoder
 from models.diffusion.config import AutoencoderConfig, TimeIds, UNetConfig
+from models.diffusion.control import ControlConfig, ControlNet
 from models.diffusion.unet import UNet
-from models.diffusion.weights import autoencoder_table, unet_table
+from models.diffusion.weights import autoencoder_table, control_table, unet_table
 from models.weights.fields import Fields, read_dtype
 
 _DOWN = {"CrossAttnDownBlock2D": True, "DownBlock2D": False}  # has it attention?
@@ -41,6 +42,7 @@ _UNET_FIXED: Mapping[str, Any] = {
     "time_embedding_type": "positional",
     "timestep_post_act": None,
 }
+_CONTROL_FIXED: Mapping[str, Any] = {"global_pool_conditions": False}
 _AUTOENCODER_FIXED: Mapping[str, Any] = {
     "act_fn": "silu",
     "latents_mean": None,
@@ -74,36 +76,58 @@ def _attention_of(
 
 
 def _unet(fields: Fields) -> UNetConfig:
+    return UNetConfig(
+        **_descent(fields),
+        sample_size=fields.positive("sample_size", 64),
+        out_channels=fields.positive("out_channels", 4),
+        up_attention=_attention_of(
+            fields, "up_block_types", _UP, ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3
+        )[::-1],
+        guidance_dim=fields.positive("time_cond_proj_dim", None),
+    )
+
+
+def _control(fields: Fields) -> ControlConfig:
+    _refuse_others(fields, _CONTROL_FIXED)
+    order = fields.text("controlnet_conditioning_channel_order", "rgb")
+    if order not in ("rgb", "bgr"):
+        raise fields.fail("controlnet_conditioning_channel_order", "rgb or bgr is needed")
+    half = _descent(fields)
+    return ControlConfig(
+        **half,
+        up_attention=half["down_attention"],  # there is no way up
+        image_channels=fields.positive("conditioning_channels", 3),
+        image_widths=fields.integers("conditioning_embedding_out_channels", (16, 32, 96, 256)),
+        blue_first=order == "bgr",
+    )
+
+
+def _descent(fields: Fields) -> dict[str, Any]:
+    """What the denoiser and a ControlNet say in the same words."""
     _refuse_others(fields, _UNET_FIXED)
     channels = tuple(fields.list("block_out_channels", [320, 640, 1280, 1280]))
     levels = len(channels)
     dtype = read_dtype(fields)
-    return UNetConfig(
-        sample_size=fields.positive("sample_size", 64),
-        in_channels=fields.positive("in_channels", 4),
-        out_channels=fields.positive("out_channels", 4),
-        channels=channels,
-        layers=fields.positive("layers_per_block", 2),
+    return {
+        "in_channels": fields.positive("in_channels", 4),
+        "channels": channels,
+        "layers": fields.positive("layers_per_block", 2),
         # The field is named after the width of a head, but holds the number of heads.
-        heads=_per_level(fields, "attention_head_dim", 8, levels),
-        depths=_per_level(fields, "transformer_layers_per_block", 1, levels),
-        down_attention=_attention_of(
+        "heads": _per_level(fields, "attention_head_dim", 8, levels),
+        "depths": _per_level(fields, "transformer_layers_per_block", 1, levels),
+        "down_attention": _attention_of(
             fields, "down_block_types", _DOWN, ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"]
         ),
-        up_attention=_attention_of(
-            fields, "up_block_types", _UP, ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3
-        )[::-1],
-        context_dim=fields.positive("cross_attention_dim", 1280),
-        groups=fields.positive("norm_num_groups", 32),
-        norm_eps=fields.number("norm_eps", 1e-5),
-        cosine_first=fields.flag("flip_sin_to_cos", True),
-        frequency_shift=fields.number("freq_shift", 0.0),
-        linear_projections=fields.flag("use_linear_projection", False),
-        time_ids=_time_ids(fields),
-        guidance_dim=fields.positive("time_cond_proj_dim", None),
-        dtype=dtype,
-        param_dtype=dtype,
-    )
+        "context_dim": fields.positive("cross_attention_dim", 1280),
+        "groups": fields.positive("norm_num_groups", 32),
+        "norm_eps": fields.number("norm_eps", 1e-5),
+        "cosine_first": fields.flag("flip_sin_to_cos", True),
+        "frequency_shift": fields.number("freq_shift", 0.0),
+        "linear_projections": fields.flag("use_linear_projection", False),
+        "time_ids": _time_ids(fields),
+        "dtype": dtype,
+        "param_dtype": dtype,
+    }
 
 
 def _time_ids(fields: Fields) -> TimeIds | None:
@@ -151,6 +175,16 @@ ARCHITECTURES = (
         read_config=_unet,
         model=UNet,
         keys=unet_table,
+    ),
+    Architecture(
+        name="ControlNetModel",
+        model_type="",
+        library="diffusers",
+        family="diffusion",
+        task="image-control",
+        read_config=_control,
+        model=ControlNet,
+        keys=control_table,
     ),
     Architecture(
         name="AutoencoderKL",

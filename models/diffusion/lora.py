@@ -29,6 +29,7 @@ _PREFIXES: Mapping[str, str] = {
     "lora_te_": "text_encoder",
     "lora_unet_": "unet",
     "unet.": "unet",
+    "transformer.": "transformer",
 }
 """How a tensor's name begins -> folder of its model; the denoiser's may begin with neither."""
 
@@ -103,7 +104,7 @@ def fuse(pipeline: Pipeline, file: Path, scale: float = 1.0) -> Pipeline:
     layers = {folder: _layers(folder, model) for folder, model in models.items()}
     changed = {folder: dict(model.parameters) for folder, model in models.items()}
     unknown = []
-    for (folder, name), pair in _pairs(file).items():
+    for (folder, name), pair in _pairs(file, pipeline.kind.denoiser).items():
         group = layers.get(folder, {}).get(name)
         if group is None:
             unknown.append(f"{folder}: {pair.name}")
@@ -122,8 +123,8 @@ def fuse(pipeline: Pipeline, file: Path, scale: float = 1.0) -> Pipeline:
     )
 
 
-def _pairs(file: Path) -> dict[tuple[str, str], _Pair]:
-    """By folder and flat name of the layer."""
+def _pairs(file: Path, denoiser: str) -> dict[tuple[str, str], _Pair]:
+    """By folder and flat name of the layer; names without a folder are in the denoiser's."""
     pairs: dict[tuple[str, str], _Pair] = {}
     for name, tensor in read_header(file).items():
         for pattern, method in _OTHERS.items():
@@ -132,7 +133,7 @@ def _pairs(file: Path) -> dict[tuple[str, str], _Pair]:
         match = _NAME.fullmatch(name.replace(".processor.", "."))
         if match is None:
             raise WeightsError(f"{file} holds {name!r}, which is no part of a LoRA")
-        folder, layer = _split(match["layer"])
+        folder, layer = _split(match["layer"], denoiser)
         role = _ROLES.get(match["role"], match["role"])
         pair = pairs.setdefault((folder, _flat(layer)), _Pair(layer))
         pair.tensors[role] = tensor
@@ -141,12 +142,12 @@ def _pairs(file: Path) -> dict[tuple[str, str], _Pair]:
     return pairs
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split(name: str, denoiser: str) -> tuple[str, str]:
     """The folder of a layer's model, and its name there."""
     for prefix, folder in _PREFIXES.items():
         if name.startswith(prefix):
             return folder, name.removeprefix(prefix).removeprefix("base_model.model.")
-    return "unet", name.removeprefix("base_model.model.")
+    return denoiser, name.removeprefix("base_model.model.")
 
 
 def _flat(layer: str) -> str:

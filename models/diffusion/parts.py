@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol
 from jax.sharding import Mesh
 
 from models import pretrained
-from models.diffusion.kinds import INDEX_FILE, Kind, kind_of
+from models.diffusion.kinds import CLIP, INDEX_FILE, PENULTIMATE, Kind, kind_of
 from models.diffusion.schedule import Schedule, read_schedule
 from models.errors import ConfigError, WeightsError
 from models.pretrained import Pretrained
 from models.weights.fields import read_fields
 
-_TEXT_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection")
+CONTROL = "controlnet"  # folder of a ControlNet
 
 
 class Pipeline(NamedTuple):
@@ -22,44 +22,47 @@ class Pipeline(NamedTuple):
 
     kind: Kind
     encoders: tuple[Pretrained, ...]
-    unet: Pretrained
+    denoiser: Pretrained
     autoencoder: Pretrained
     schedule: Schedule
     zeros_without_prompt: bool  # an absent negative prompt is zeros, not the empty text
+    control: Pretrained | None  # a ControlNet
     wants_score: bool  # the denoiser is told how beautiful the image is to be (SDXL's refiner)
 
     @property
     def image_size(self) -> int:
         """Height and width that the model was made for, in pixels."""
-        size: int = self.unet.config.sample_size * self.autoencoder.config.reduction
+        size: int = self.denoiser.config.sample_size * self.autoencoder.config.reduction
         return size
 
     @property
     def multiple(self) -> int:
         """What divides height and width of every image, in pixels."""
-        levels = len(self.unet.config.channels)
-        multiple: int = self.autoencoder.config.reduction << (levels - 1)
+        multiple: int = self.autoencoder.config.reduction * self.denoiser.config.multiple
         return multiple
 
     @property
     def sees_mask(self) -> bool:
         """The denoiser is made for inpainting: it sees the mask, and what the mask leaves."""
-        wide: int = self.unet.config.in_channels
+        wide: int = self.denoiser.config.in_channels
         latent: int = self.autoencoder.config.latent_channels
         return wide == 2 * latent + 1
 
     def folders(self) -> Iterator[tuple[str, Pretrained]]:
         """Every model and the name of its folder."""
         yield from zip(self.kind.encoders, self.encoders, strict=True)
-        yield "unet", self.unet
+        yield self.kind.denoiser, self.denoiser
         yield "vae", self.autoencoder
+        if self.control is not None:
+            yield CONTROL, self.control
 
     def with_models(self, models: Mapping[str, Pretrained]) -> "Pipeline":
         """With other models, by folder as in `folders`."""
         return self._replace(
             encoders=tuple(models[folder] for folder in self.kind.encoders),
-            unet=models["unet"],
+            denoiser=models[self.kind.denoiser],
             autoencoder=models["vae"],
+            control=models.get(CONTROL),
         )
 
 
@@ -80,44 +83,70 @@ def load(
     mesh: Mesh | None = None,
     *,
     dtype: str | None = None,
+    control: Path | None = None,
     load_part: LoadPart = _load_part,
 ) -> Pipeline:
     """The pipeline of a directory of diffusers, its weights sharded over the mesh.
 
+    `control` is the directory of a ControlNet to stand beside the denoiser.
     `dtype` is that of weights and activations of all parts but the autoencoder, which keeps that
     of its file. Raises ConfigError, ShardingError or WeightsError; see `models.pretrained.load`.
     """
     kind = kind_of(directory)
     fields = read_fields(directory / INDEX_FILE)
 
-    def part(folder: str, architectures: Sequence[str], dtype: str | None) -> Pretrained:
-        architecture = pretrained.describe(directory / folder).architecture.name
+    def part(path: Path, architectures: Sequence[str], dtype: str | None) -> Pretrained:
+        architecture = pretrained.describe(path).architecture.name
         if architecture not in architectures:
             raise ConfigError(
-                f"{directory / folder} holds a {architecture}; it must hold"
-                f" {' or '.join(architectures)}"
+                f"{path} holds a {architecture}; it must hold {' or '.join(architectures)}"
             )
-        return load_part(directory / folder, mesh, dtype=dtype)
+        return load_part(path, mesh, dtype=dtype)
 
+    if control is None and kind.is_controlled:
+        control = directory / CONTROL
     pipeline = Pipeline(
         kind,
-        tuple(part(folder, _TEXT_ENCODERS, dtype) for folder in kind.encoders),
-        part("unet", ["UNet2DConditionModel"], dtype),
-        part("vae", ["AutoencoderKL"], None),
+        tuple(
+            part(directory / folder, kind.architectures.get(folder, CLIP), dtype)
+            for folder in kind.encoders
+        ),
+        part(directory / kind.denoiser, kind.denoisers, dtype),
+        part(directory / "vae", ["AutoencoderKL"], None),
         read_schedule(directory / "scheduler"),
-        fields.flag("force_zeros_for_empty_prompt", kind.penultimate),
+        fields.flag("force_zeros_for_empty_prompt", kind.reads == PENULTIMATE),
+        None if control is None else part(control, ["ControlNetModel"], dtype),
         fields.flag("requires_aesthetics_score", False),
     )
+    _check_control(directory if control is None else control, pipeline)
     _check_channels(directory, pipeline)
     return pipeline
 
 
 def _check_channels(directory: Path, pipeline: Pipeline) -> None:
-    wide, latent = pipeline.unet.config.in_channels, pipeline.autoencoder.config.latent_channels
+    wide, latent = pipeline.denoiser.config.in_channels, pipeline.autoencoder.config.latent_channels
     if wide != latent and not pipeline.sees_mask:
         raise ConfigError(
             f"{directory}: the denoiser takes {wide} channels, but the autoencoder's latents have "
             f"{latent}; there must be as many, or {2 * latent + 1} for inpainting"
+        )
+
+
+def _check_control(directory: Path, pipeline: Pipeline) -> None:
+    if pipeline.control is None:
+        return
+    theirs, own = pipeline.control.config, pipeline.denoiser.config
+    names = ("in_channels", "channels", "layers", "context_dim", "time_ids", "down_attention")
+    differing = [n for n in names if getattr(theirs, n) != getattr(own, n, None)]
+    if differing:
+        raise ConfigError(
+            f"{directory}: this ControlNet belongs to another denoiser: they differ in "
+            f"{', '.join(differing)}"
+        )
+    if theirs.reduction != pipeline.autoencoder.config.reduction:
+        raise ConfigError(
+            f"{directory}: this ControlNet sees {theirs.reduction} pixels of an image for each "
+            f"latent, but the autoencoder makes one of {pipeline.autoencoder.config.reduction}"
         )
 
 

@@ -1,9 +1,9 @@
-"""Images of prompts: encode the prompt, denoise latents step by step, decode them.
+"""Images of prompts: denoise latents step by step, decode them.
 
 Axis names: B images, T tokens, H height and W width in pixels, h and w of the latents, C channels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,21 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
+from models.diffusion.blocks import check_latents
 from models.diffusion.parts import Pipeline
+from models.diffusion.prompts import Prompt
 from models.diffusion.samplers import State, Steps, begin, noisy, plan, step
 from models.diffusion.sources import Source
-from models.diffusion.unet import UNet, check_latents
 from models.errors import InputError
 from models.parameters import Parameters, merge
 
 _SCORE, _NEGATIVE_SCORE = 6.0, 2.5  # how beautiful images are to be, as in diffusers
 
 
-class Prompt(NamedTuple):
-    """The inputs of the denoiser that depend on a prompt."""
+class Hint(NamedTuple):
+    """The image that a ControlNet sees."""
 
-    context: jax.Array  # [B, T, context_dim]
-    pooled: jax.Array | None  # [B, P]
+    pixels: jax.Array  # [B, H, W, C], from 0 to 1
+    scale: float = 1.0  # of what the ControlNet adds
 
 
 class Request(NamedTuple):
@@ -36,24 +37,6 @@ class Request(NamedTuple):
     width: int  # in pixels
     num_steps: int = 50  # PNDM takes one more
     guidance: float = 7.5  # 1 or less: the negative prompt does not matter
-
-
-def encode(pipeline: Pipeline, tokens: Sequence[np.ndarray]) -> Prompt:
-    """The denoiser's inputs for a prompt, given as the tokens [B, T] of every tokenizer."""
-    states = [
-        _encode(encoder.graph, encoder.parameters, text)
-        for encoder, text in zip(pipeline.encoders, tokens, strict=True)
-    ]
-    if not pipeline.kind.penultimate:
-        return Prompt(states[0].hidden, None)
-    context = jnp.concatenate([state.penultimate for state in states], axis=-1)
-    return Prompt(context, states[-1].pooled)
-
-
-def without_prompt(prompt: Prompt) -> Prompt:
-    """Zeros in the shape of a prompt."""
-    pooled = None if prompt.pooled is None else jnp.zeros_like(prompt.pooled)
-    return Prompt(jnp.zeros_like(prompt.context), pooled)
 
 
 def first_noise(pipeline: Pipeline, request: Request, count: int, key: jax.Array) -> jax.Array:
@@ -74,7 +57,7 @@ def first_noise(pipeline: Pipeline, request: Request, count: int, key: jax.Array
         pipeline.autoencoder.config.latent_channels,
     )
     noise = jax.random.normal(key, shape, jnp.float32)
-    check_latents(noise, shape[-1], pipeline.unet.config)
+    check_latents(noise, shape[-1], pipeline.denoiser.config.multiple)
     return noise
 
 
@@ -86,32 +69,41 @@ def make_images(
     request: Request,
     *,
     source: Source | None = None,
+    hint: Hint | None = None,
     fresh: Callable[[int], jax.Array] | None = None,
     on_step: Callable[[int, int], None] = lambda done, all_steps: None,
 ) -> jax.Array:
     """Images [B, H, W, 3] with pixels from 0 to 1, FP32, from noise [B, h, w, C].
 
-    With a `source`, of its image. `fresh` gives the new noise [B, h, w, C] of a step, which some
-    samplers need. `on_step` is called after each step with how many are done, and of how many.
-    Raises InputError for what the model or the sampler needs and is not there.
+    With a `source`, of its image; with a `hint`, as a ControlNet sees the hint's image. `fresh`
+    gives the new noise [B, h, w, C] of a step, which some samplers need. `on_step` is called after
+    each step with how many are done, and of how many. Raises InputError for what the model or the
+    sampler needs and is not there.
 
     The prediction is negative + guidance · (positive - negative): Ho and Salimans, "Classifier-Free
     Diffusion Guidance", 2022.
     """
     if pipeline.sees_mask and (source is None or source.mask is None):
         raise InputError("this denoiser is made for inpainting: it needs an image and a mask")
+    if (pipeline.control is None) != (hint is None):
+        raise InputError(
+            "a ControlNet needs an image to see, and only pipelines with a ControlNet can use one"
+        )
     start = 0 if source is None else source.start(request.num_steps)
-    planned = plan(pipeline.schedule, request.num_steps, start)
+    places = noise.shape[1] * noise.shape[2] // pipeline.denoiser.config.multiple**2
+    planned = plan(pipeline.schedule.at_size(places), request.num_steps, start)
     if planned.steps.fresh.any() and fresh is None:
         raise InputError(f"{pipeline.schedule.sampler} needs new noise for every step")
     rows = [Steps(*(column[i] for column in planned.steps)) for i in range(len(planned.steps.time))]
-    model = pipeline.unet
+    model = pipeline.denoiser
     guidance = None
-    if model.config.guidance_dim is not None:
-        guidance = jnp.full(len(noise), request.guidance - 1, jnp.float32)
+    if model.config.is_told_guidance:
+        guidance = jnp.full(len(noise), request.guidance, jnp.float32)
     ids, negative_ids = _ids(pipeline, request, len(noise))
     told = Told(prompt, ids, guidance)
-    guided = request.guidance > 1 and guidance is None
+    control = pipeline.control
+    seen = None if control is None else (control.parameters, hint)
+    guided = pipeline.kind.compares and request.guidance > 1 and guidance is None
     without = Told(negative, negative_ids, guidance) if guided else None
     # Every step finds its state in the same place: one program serves them all.
     place = _everywhere(model.parameters)
@@ -123,10 +115,10 @@ def make_images(
     beside = None if source is None else source.beside
     for i, row in enumerate(rows):
         made = _denoise(
-            model.graph,
+            (model.graph, None if control is None else control.graph),
             model.parameters,
             row,
-            (told, without, beside),
+            (told, without, beside, seen),
             state,
             np.float32(request.guidance),
         )
@@ -144,7 +136,7 @@ def _ids(
     pipeline: Pipeline, request: Request, count: int
 ) -> tuple[jax.Array | None, jax.Array | None]:
     """What the denoiser is told of the image with the prompt and without it, [B, N] each."""
-    if pipeline.unet.config.time_ids is None:
+    if not pipeline.denoiser.config.is_told_size:
         return None, None
     size = (request.height, request.width)
     ends = ((_SCORE,), (_NEGATIVE_SCORE,)) if pipeline.wants_score else (size, size)
@@ -186,11 +178,6 @@ def _everywhere(parameters: Parameters) -> Sharding:
 
 
 @partial(jax.jit, static_argnums=0)
-def _encode(graph: Any, parameters: Any, tokens: jax.Array) -> Any:
-    return merge(graph, parameters).encode(tokens)
-
-
-@partial(jax.jit, static_argnums=0)
 def _decode(graph: Any, parameters: Any, latents: jax.Array) -> jax.Array:
     autoencoder = merge(graph, parameters)
     pixels = autoencoder.decode(autoencoder.unscaled(latents))
@@ -202,22 +189,23 @@ class Told(NamedTuple):
 
     prompt: Prompt
     ids: jax.Array | None  # [B, N]
-    guidance: jax.Array | None  # [B]: of models that follow it by themselves, minus one
+    guidance: jax.Array | None  # [B]: of models that follow it by themselves
 
 
 @partial(jax.jit, static_argnums=0)
 def _denoise(
-    graph: Any,
+    graphs: tuple[Any, Any],
     parameters: Any,
     row: Steps,
-    told: tuple[Told, Told | None, jax.Array | None],
+    told: tuple[Told, Told | None, jax.Array | None, tuple[Any, Hint] | None],
     state: State,
     guidance: jax.Array,
 ) -> State:
-    """The state after one step. `told`: with the prompt, without it if that matters, and what the
-    denoiser sees beside latents."""
-    unet: UNet = merge(graph, parameters)
-    both, without, beside = told
+    """The state after one step. `graphs`: of the denoiser and of a ControlNet. `told`: with the
+    prompt, without it if that matters, what the denoiser sees beside latents, and what the
+    ControlNet has and sees."""
+    denoiser = merge(graphs[0], parameters)
+    both, without, beside, controlled = told
     sample = state.sample * row.scale
     if beside is not None:
         sample = jnp.concatenate([sample, beside], axis=-1)
@@ -226,9 +214,24 @@ def _denoise(
         both = jax.tree.map(lambda no, yes: jnp.concatenate([no, yes]), without, both)
     time = jnp.full(len(sample), row.time)
     prompt = both.prompt
-    output = unet(
-        sample, time, prompt.context, pooled=prompt.pooled, ids=both.ids, guidance=both.guidance
-    )
+    conditions = {"pooled": prompt.pooled, "ids": both.ids}
+    control = {}
+    if controlled is not None:
+        weights, hint = controlled
+        pixels = jnp.tile(hint.pixels, (len(sample) // len(hint.pixels), 1, 1, 1))
+        net = merge(graphs[1], weights)
+        control["control"] = net(
+            sample, time, prompt.context, pixels, scale=hint.scale, **conditions
+        )
+    output = denoiser(
+        sample,
+        time,
+        prompt.context,
+        seen=prompt.seen,
+        guidance=both.guidance,
+        **conditions,
+        **control,
+    )[..., : state.sample.shape[-1]]  # without the variance that some predict
     if without is not None:
         plain, prompted = jnp.split(output, 2)
         output = plain + guidance * (prompted - plain)

@@ -1,5 +1,5 @@
-"""From noise to latents: DDIM, PNDM, Euler, DPM-Solver++ 2M, and with new noise at every step
-ancestral Euler and LCM.
+"""From noise to latents: DDIM, PNDM, Euler, DPM-Solver++ 2M, Euler of flows, and with new noise at
+every step ancestral Euler and LCM.
 
 All of them are linear multistep methods: what a step does to the sample, to the denoiser's output
 and to what earlier steps remember are numbers that depend on the schedule alone. So a sampler is a
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.diffusion.schedule import Schedule
+from models.diffusion.schedule import FLOW, Schedule
 from models.errors import InputError
 
 MEMORY = 3  # earlier predictions that a step may look at
@@ -283,6 +283,23 @@ def _lcm(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, float]:
     return Steps(from_output=from_output, from_sample=from_sample, **columns), 1.0
 
 
+def _flow(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, float]:
+    """Esser et al., "Scaling Rectified Flow Transformers", 2024: Euler along the direction from the
+    latents to noise that the denoiser predicts."""
+    sigmas = np.linspace(1, 1 / num_steps, num_steps)
+    sigmas = schedule.shift * sigmas / (1 + (schedule.shift - 1) * sigmas)
+    sigmas = np.append(sigmas, 0)[start:]
+    now, ones = sigmas[:-1], np.ones(len(sigmas) - 1)
+    columns = _single(len(now)) | {
+        "time": now * schedule.num_times,
+        "keep": ones,
+        "move": np.diff(sigmas),
+        "signal": 1 - now,
+        "noise": now,
+    }
+    return Steps(from_output=ones, from_sample=np.zeros(len(now)), **columns), 1.0
+
+
 _FEW_STEPS = 15  # below which DPM-Solver++ ends carefully
 
 
@@ -335,5 +352,6 @@ SAMPLERS: Mapping[str, Callable[[Schedule, int, int], tuple[Steps, float]]] = {
     "EulerDiscreteScheduler": _euler,
     "EulerAncestralDiscreteScheduler": _ancestral,
     "LCMScheduler": _lcm,
+    FLOW: _flow,
     "DPMSolverMultistepScheduler": _dpm_solver,
 }

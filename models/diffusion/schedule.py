@@ -1,10 +1,12 @@
 """How noise grows with time, by a scheduler_config.json of diffusers.
 
-A noisy latent at time t is alpha[t] · latent + sigma[t] · noise, with alpha² + sigma² = 1.
+A noisy latent at time t is alpha[t] · latent + sigma[t] · noise, with alpha² + sigma² = 1; of flows
+alpha + sigma = 1.
 """
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from models.errors import ConfigError
 from models.weights.fields import Fields, read_fields
 
 SCHEDULER_FILE = "scheduler_config.json"
+FLOW = "FlowMatchEulerDiscreteScheduler"
 
 BETAS: Mapping[str, Callable[[float, float, int], np.ndarray]] = {
     "linear": np.linspace,
@@ -34,13 +37,30 @@ _FIXED: Mapping[str, tuple[Any, ...]] = {
     "timestep_type": ("discrete",),
     "trained_betas": (),
     "use_beta_sigmas": (False,),
-    "use_dynamic_shifting": (False,),
+    "invert_sigmas": (False,),
+    "shift_terminal": (),
+    "stochastic_sampling": (False,),
     "use_exponential_sigmas": (False,),
     "use_flow_sigmas": (False,),
     "use_karras_sigmas": (False,),
     "use_lu_lambdas": (False,),
     "variance_type": (),
 }
+
+
+@dataclass(frozen=True)
+class ShiftBySize:
+    """The logarithm of a flow's shift, linear in the number of patches of an image."""
+
+    base_shift: float = 0.5
+    max_shift: float = 1.15
+    base_places: int = 256
+    max_places: int = 4096
+
+    def shift(self, places: int) -> float:
+        """For that many patches."""
+        slope = (self.max_shift - self.base_shift) / (self.max_places - self.base_places)
+        return math.exp(self.base_shift + slope * (places - self.base_places))
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,8 @@ class Schedule:
     first_order_end: bool = True  # DPM-Solver++ ends with a first-order step if there are few
     distilled_steps: int = 50  # of LCM's teacher: it takes some of their times
     time_scale: float = 10.0  # of LCM: larger ones trust predictions more
+    shift: float = 1.0  # of flows: larger ones have more steps with much noise
+    shift_by_size: ShiftBySize | None = None  # of flows: the shift follows the size of the image
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -86,6 +108,11 @@ class Schedule:
         """How many steps there can be."""
         return self.distilled_steps if self.sampler == "LCMScheduler" else self.num_times
 
+    def at_size(self, places: int) -> "Schedule":
+        """The schedule for images of that many patches."""
+        by_size = self.shift_by_size
+        return self if by_size is None else replace(self, shift=by_size.shift(places))
+
     def alphas_squared(self) -> np.ndarray:
         """alpha² at every time of training, FP64 [num_times]."""
         return np.cumprod(1 - BETAS[self.betas](self.beta_start, self.beta_end, self.num_times))
@@ -98,9 +125,12 @@ def read_schedule(path: Path) -> Schedule:
     """
     fields = read_fields(path / SCHEDULER_FILE if path.is_dir() else path)
     sampler = fields.text("_class_name")
-    if sampler not in _KINDS:
-        raise fields.fail("_class_name", f"supported are {', '.join(_KINDS)}")
+    if sampler not in (*_KINDS, FLOW):
+        raise fields.fail("_class_name", f"supported are {', '.join((*_KINDS, FLOW))}")
+    if sampler == FLOW:
+        return _read_flow(fields)
     check, ends_clean, spacing = _KINDS[sampler]
+    fields.refuse("use_dynamic_shifting", False, why="this sampler is not supported")
     for name, allowed in _FIXED.items():
         fields.refuse(name, *allowed, why="this sampler is not supported")
     check(fields)
@@ -118,6 +148,28 @@ def read_schedule(path: Path) -> Schedule:
         first_order_end=fields.flag("lower_order_final", True),
         distilled_steps=fields.positive("original_inference_steps", 50),
         time_scale=fields.positive_number("timestep_scaling", 10.0),
+    )
+
+
+def _read_flow(fields: Fields) -> Schedule:
+    for name, allowed in _FIXED.items():
+        fields.refuse(name, *allowed, why="this sampler is not supported")
+    fields.refuse("time_shift_type", "exponential", why="only exponential is supported")
+    by_size = None
+    if fields.flag("use_dynamic_shifting", False):
+        by_size = ShiftBySize(
+            base_shift=fields.number("base_shift", 0.5),
+            max_shift=fields.number("max_shift", 1.15),
+            base_places=fields.positive("base_image_seq_len", 256),
+            max_places=fields.positive("max_image_seq_len", 4096),
+        )
+        if by_size.base_places == by_size.max_places:
+            raise fields.fail("max_image_seq_len", "it must differ from base_image_seq_len")
+    return Schedule(
+        sampler=FLOW,
+        num_times=fields.positive("num_train_timesteps", 1000),
+        shift=fields.positive_number("shift", 1.0),
+        shift_by_size=by_size,
     )
 
 

@@ -4,6 +4,7 @@ Axis names: B images, H height and W width in pixels, h and w of the latents, C 
 """
 
 from functools import partial
+from math import ceil
 from typing import Any, NamedTuple
 
 import jax
@@ -22,10 +23,12 @@ class Source(NamedTuple):
     strength: float  # from 0 to 1: how much of the noise, and of the steps, there is
     mask: jax.Array | None = None  # [B, h, w, 1]: 1 where it is painted anew; None: everywhere
     beside: jax.Array | None = None  # [B, h, w, 1 + C]: what a denoiser for inpainting also sees
+    keeps_part: bool = False  # see Kind
 
     def start(self, num_steps: int) -> int:
         """How many of the steps are left out, as diffusers counts."""
-        return num_steps - min(int(num_steps * self.strength), num_steps)
+        done = num_steps * self.strength
+        return num_steps - (ceil(done) if self.keeps_part else int(done))
 
     @property
     def is_new(self) -> bool:
@@ -56,13 +59,14 @@ def make_source(
         )
     model = pipeline.autoencoder
     latents = _latents(model.graph, model.parameters, pixels, noise)
+    keeps_part = pipeline.kind.keeps_part
     if mask is None:
-        return Source(latents, strength)
+        return Source(latents, strength, keeps_part=keeps_part)
     reduction = model.config.reduction
     anew = (mask >= 0.5).astype(np.float32)[..., None]
     coarse = jnp.asarray(anew[:, ::reduction, ::reduction])
     if not pipeline.sees_mask:
-        return Source(latents, strength, coarse)
+        return Source(latents, strength, coarse, keeps_part=keeps_part)
     left = _latents(model.graph, model.parameters, pixels * (1 - anew), noise)
     return Source(latents, strength, coarse, jnp.concatenate([coarse, left], axis=-1))
 

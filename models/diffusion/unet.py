@@ -5,22 +5,28 @@ Diffusion Models", 2022; Podell et al., "SDXL", 2023. Axis names: B batch, H hei
 C channels, T tokens of the prompt, P width of the pooled prompt.
 """
 
-import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.diffusion.blocks import ENDS, STDDEV, ResidualBlock, conv, enlarged, linear
+from models.diffusion.blocks import (
+    ENDS,
+    STDDEV,
+    ResidualBlock,
+    check_latents,
+    conv,
+    enlarged,
+    linear,
+)
 from models.diffusion.config import UNetConfig
+from models.diffusion.embeddings import Embedding, waves
 from models.errors import InputError
 from models.layers.attention import Attention
-from models.layers.linear import Linear
 from models.layers.mlp import GatedMLP
 from models.layers.norms import GroupNorm, LayerNorm
-from models.layers.pixels import check_pixels
 
-_LONGEST_PERIOD = 10_000.0  # of the embeddings of time, in radians
 _LAYER_EPS, _GROUP_EPS = 1e-5, 1e-6  # of the norms inside and before attention
 
 
@@ -140,41 +146,15 @@ class Middle(nnx.Module):
         return after(self.attention(before(x, time), context), time)
 
 
-class Embedding(nnx.Module):
-    """Two linear maps with a SiLU between them, the first of them of x + a map of a condition."""
+class Control(NamedTuple):
+    """What a ControlNet adds to a denoiser: to what is handed over, and at the coarsest level."""
 
-    def __init__(
-        self,
-        in_dim: int,
-        dim: int,
-        param_dtype: str,
-        *,
-        condition_dim: int | None = None,  # None = there is no condition
-        rngs: nnx.Rngs,
-    ) -> None:
-        inside = {"hidden_dim": dim}
-        self.condition = (
-            None
-            if condition_dim is None
-            else Linear(
-                {"time": condition_dim},
-                {"dim": in_dim},
-                stddev=STDDEV,
-                param_dtype=param_dtype,
-                rngs=rngs,
-            )
-        )
-        self.linear_1 = linear({"dim": in_dim}, inside, param_dtype, rngs)
-        self.linear_2 = linear(inside, {"dim": dim}, param_dtype, rngs)
-
-    def __call__(self, x: jax.Array, condition: jax.Array | None = None) -> jax.Array:
-        if self.condition is not None and condition is not None:
-            x = x + self.condition(condition)
-        return self.linear_2(jax.nn.silu(self.linear_1(x)))
+    skips: list[jax.Array]
+    middle: jax.Array
 
 
-class UNet(nnx.Module):
-    """Noisy latents to what the noise is (or whatever the schedule has the model predict)."""
+class Descent(nnx.Module):
+    """The first half of the denoiser: from latents to the coarsest level."""
 
     def __init__(self, config: UNetConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
@@ -190,52 +170,30 @@ class UNet(nnx.Module):
         self.conv_in = conv(config.in_channels, widths[0], 3, dtype, rngs, axes=ENDS)
         self.down = nnx.List([_down(config, level, rngs) for level in range(len(widths))])
         self.middle = Middle(config, rngs=rngs)
-        skips = _skips(config)
-        self.up = nnx.List(
-            [_up(config, level, skips, rngs) for level in reversed(range(len(widths)))]
-        )
-        self.norm = GroupNorm(
-            widths[0], groups=config.groups, eps=config.norm_eps, param_dtype=dtype
-        )
-        self.conv_out = conv(widths[0], config.out_channels, 3, dtype, rngs, axes=ENDS)
 
-    def __call__(
-        self,
-        latents: jax.Array,
-        time: jax.Array,
-        context: jax.Array,
-        *,
-        pooled: jax.Array | None = None,
-        ids: jax.Array | None = None,
-        guidance: jax.Array | None = None,
-    ) -> jax.Array:
-        """The prediction [B, H, W, C] of latents [B, H, W, C] at times [B], FP32.
-
-        context [B, T, context_dim] are the embeddings of the prompt. SDXL also needs the pooled
-        prompt [B, P] and the ids [B, 6]: original height and width, top and left of the crop,
-        target height and width; its refiner a score instead of the latter two [B, 5]. LCM follows
-        guidance [B] (minus one) by itself.
-        """
-        config = self.config
-        check_latents(latents, config.in_channels, config)
-        emb = self._embed(time, pooled, ids, guidance)
-        x, context = self.conv_in(latents.astype(config.dtype)), context.astype(config.dtype)
-        skips = [x]
+    def descend(
+        self, x: jax.Array, emb: jax.Array, context: jax.Array
+    ) -> tuple[jax.Array, list[jax.Array]]:
+        """What the coarsest level makes of x [B, H, W, channels[0]], and what is handed over on the
+        way down."""
+        handed = [x]
         for level in self.down:
             for i in range(len(level.residuals)):
                 x = level.layer(i, x, emb, context)
-                skips.append(x)
+                handed.append(x)
             if level.resize is not None:
                 x = level.resize(x)
-                skips.append(x)
-        x = self.middle(x, emb, context)
-        for level in self.up:
-            for i in range(len(level.residuals)):
-                x = level.layer(i, jnp.concatenate([x, skips.pop()], axis=-1), emb, context)
-            x = x if level.resize is None else level.resize(enlarged(x))
-        return self.conv_out(jax.nn.silu(self.norm(x))).astype(jnp.float32)
+                handed.append(x)
+        return self.middle(x, emb, context), handed
 
-    def _embed(
+    def _waves(self, numbers: jax.Array, dim: int) -> jax.Array:
+        config = self.config
+        ordered = waves(
+            numbers, dim, cosine_first=config.cosine_first, shift=config.frequency_shift
+        )
+        return ordered.astype(config.dtype)
+
+    def embed(
         self,
         time: jax.Array,
         pooled: jax.Array | None,
@@ -260,37 +218,61 @@ class UNet(nnx.Module):
         everything = jnp.concatenate([pooled.astype(config.dtype), waves], axis=-1)
         return embedded + self.ids_embedding(everything)
 
-    def _waves(self, numbers: jax.Array, dim: int) -> jax.Array:
-        """Sines and cosines of numbers [N] at falling frequencies [N, dim]."""
-        half = dim // 2
-        exponents = jnp.arange(half, dtype=jnp.float32) / (half - self.config.frequency_shift)
-        angles = numbers.astype(jnp.float32)[:, None] * jnp.exp(
-            -math.log(_LONGEST_PERIOD) * exponents
+
+class UNet(Descent):
+    """Noisy latents to what the noise is (or whatever the schedule has the model predict)."""
+
+    def __init__(self, config: UNetConfig, *, rngs: nnx.Rngs) -> None:
+        super().__init__(config, rngs=rngs)
+        widths, dtype = config.channels, config.param_dtype
+        skips = skip_channels(config)
+        self.up = nnx.List(
+            [_up(config, level, skips, rngs) for level in reversed(range(len(widths)))]
         )
-        waves = [jnp.sin(angles), jnp.cos(angles)]
-        ordered = waves[::-1] if self.config.cosine_first else waves
-        return jnp.concatenate(ordered, axis=-1).astype(self.config.dtype)
+        self.norm = GroupNorm(
+            widths[0], groups=config.groups, eps=config.norm_eps, param_dtype=dtype
+        )
+        self.conv_out = conv(widths[0], config.out_channels, 3, dtype, rngs, axes=ENDS)
+
+    def __call__(
+        self,
+        latents: jax.Array,
+        time: jax.Array,
+        context: jax.Array,
+        *,
+        pooled: jax.Array | None = None,
+        ids: jax.Array | None = None,
+        guidance: jax.Array | None = None,
+        seen: jax.Array | None = None,
+        control: Control | None = None,
+    ) -> jax.Array:
+        """The prediction [B, H, W, C] of latents [B, H, W, C] at times [B], FP32.
+
+        context [B, T, context_dim] are the embeddings of the prompt. SDXL also needs the pooled
+        prompt [B, P] and the ids [B, 6]: original height and width, top and left of the crop,
+        target height and width; its refiner a score instead of the latter two [B, 5]. LCM follows
+        guidance [B] by itself. `seen` [B, T] does not matter; `control` is what a ControlNet says.
+        """
+        config = self.config
+        check_latents(latents, config.in_channels, config.multiple)
+        emb = self.embed(time, pooled, ids, guidance)
+        context = context.astype(config.dtype)
+        x, skips = self.descend(self.conv_in(latents.astype(config.dtype)), emb, context)
+        if control is not None:
+            x = x + control.middle
+            skips = [skip + more for skip, more in zip(skips, control.skips, strict=True)]
+        for level in self.up:
+            for i in range(len(level.residuals)):
+                x = level.layer(i, jnp.concatenate([x, skips.pop()], axis=-1), emb, context)
+            x = x if level.resize is None else level.resize(enlarged(x))
+        return self.conv_out(jax.nn.silu(self.norm(x))).astype(jnp.float32)
 
 
 def _guidance_waves(guidance: jax.Array, dim: int) -> jax.Array:
     """Sines and cosines of guidance [B], FP32 [B, dim]: Kingma et al., "Variational Diffusion
     Models", 2021, as LCM uses them."""
-    half = dim // 2
-    exponents = jnp.arange(half, dtype=jnp.float32) / (half - 1)
-    angles = 1000 * guidance[:, None] * jnp.exp(-math.log(_LONGEST_PERIOD) * exponents)
-    waves = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
-    return jnp.pad(waves, ((0, 0), (0, dim % 2)))
-
-
-def check_latents(latents: jax.Array, channels: int, config: UNetConfig) -> None:
-    """Raises InputError unless every level can halve the latents [B, H, W, channels]."""
-    check_pixels(latents, None, channels)
-    multiple = 2 ** (len(config.channels) - 1)
-    if any(size % multiple for size in latents.shape[1:3]):
-        raise InputError(
-            f"the latents are {latents.shape[1]} x {latents.shape[2]}, but this denoiser halves "
-            f"them down to 1/{multiple}: both must be multiples of {multiple}"
-        )
+    ordered = waves(1000 * (guidance - 1), dim, cosine_first=False, shift=1.0)
+    return jnp.pad(ordered, ((0, 0), (0, dim % 2)))
 
 
 def _residual(config: UNetConfig, in_channels: int, channels: int, rngs: nnx.Rngs) -> ResidualBlock:
@@ -318,7 +300,7 @@ def _down(config: UNetConfig, level: int, rngs: nnx.Rngs) -> Level:
     )
 
 
-def _skips(config: UNetConfig) -> list[int]:
+def skip_channels(config: UNetConfig) -> list[int]:
     """Channels of everything that the way down hands over to the way up, in order."""
     handed = [config.channels[0]]
     for width in config.channels:

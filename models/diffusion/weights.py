@@ -67,37 +67,64 @@ def _transformer(theirs: str, ours: str, projection: Transform) -> tuple[Row, ..
     )
 
 
+def _way(way: str, resize: str, projection: Transform) -> tuple[Row, ...]:
+    """All levels on the way down, or up."""
+    theirs, ours = f"{way}_blocks.{{i}}", f"{way}.{{i}}"
+    return (
+        *_residual(f"{theirs}.resnets.{{j}}", f"{ours}.residuals.{{j}}"),
+        *_transformer(f"{theirs}.attentions.{{j}}", f"{ours}.attentions.{{j}}", projection),
+        *_map(f"{theirs}.{resize}.0.conv", f"{ours}.resize", CONV_2D),
+    )
+
+
+def _descent(projection: Transform) -> tuple[Row, ...]:
+    """The half that the denoiser and a ControlNet have."""
+    return (
+        *_map("conv_in", "conv_in", CONV_2D),
+        *(
+            row
+            for theirs, ours in (("time", "time"), ("add", "ids"))
+            for i in (1, 2)
+            for row in _map(
+                f"{theirs}_embedding.linear_{i}", f"{ours}_embedding.linear_{i}", KERNEL
+            )
+        ),
+        *_way("down", "downsamplers", projection),
+        *_residual("mid_block.resnets.{j}", "middle.residuals.{j}"),
+        *_transformer("mid_block.attentions.0", "middle.attention", projection),
+    )
+
+
+def _projection(config: UNetConfig) -> Transform:
+    """The maps around attention are convolutions in some files."""
+    return KERNEL if config.linear_projections else POINTWISE
+
+
 def unet_table(config: UNetConfig) -> KeyTable:
-    """The denoiser's table: the maps around attention are convolutions in some files."""
-    projection = KERNEL if config.linear_projections else POINTWISE
+    """The denoiser's table."""
+    projection = _projection(config)
     return KeyTable(
         (
-            *_map("conv_in", "conv_in", CONV_2D),
-            *(
-                row
-                for theirs, ours in (("time", "time"), ("add", "ids"))
-                for i in (1, 2)
-                for row in _map(
-                    f"{theirs}_embedding.linear_{i}", f"{ours}_embedding.linear_{i}", KERNEL
-                )
-            ),
+            *_descent(projection),
             row("time_embedding.cond_proj.weight", "time_embedding.condition.kernel", KERNEL),
-            *(
-                row
-                for way, resize in (("down", "downsamplers"), ("up", "upsamplers"))
-                for theirs, ours in ((f"{way}_blocks.{{i}}", f"{way}.{{i}}"),)
-                for row in (
-                    *_residual(f"{theirs}.resnets.{{j}}", f"{ours}.residuals.{{j}}"),
-                    *_transformer(
-                        f"{theirs}.attentions.{{j}}", f"{ours}.attentions.{{j}}", projection
-                    ),
-                    *_map(f"{theirs}.{resize}.0.conv", f"{ours}.resize", CONV_2D),
-                )
-            ),
-            *_residual("mid_block.resnets.{j}", "middle.residuals.{j}"),
-            *_transformer("mid_block.attentions.0", "middle.attention", projection),
+            *_way("up", "upsamplers", projection),
             *_norm("conv_norm_out", "norm"),
             *_map("conv_out", "conv_out", CONV_2D),
+        )
+    )
+
+
+def control_table(config: UNetConfig) -> KeyTable:
+    """The table of a ControlNet."""
+    hint = "controlnet_cond_embedding"
+    return KeyTable(
+        (
+            *_descent(_projection(config)),
+            *_map(f"{hint}.conv_in", "hint.conv_in", CONV_2D),
+            *_map(f"{hint}.blocks.{{i}}", "hint.blocks.{i}", CONV_2D),
+            *_map(f"{hint}.conv_out", "hint.conv_out", CONV_2D),
+            *_map("controlnet_down_blocks.{i}", "handed.{i}", CONV_2D),
+            *_map("controlnet_mid_block", "coarsest", CONV_2D),
         )
     )
 

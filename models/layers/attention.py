@@ -252,10 +252,11 @@ class Attention(nnx.Module):
         memory: KVCache,
         mask: jax.Array | None,
         *,
+        turn: Turn | None = None,
         bias: jax.Array | None = None,
     ) -> jax.Array:
         """x [B, T, D] looks at what `memory` made of another text -> [B, T, D]."""
-        return self._mix(self._prepare(self.query(x), self.query_norm, None), memory, mask, bias)
+        return self._mix(self._prepare(self.query(x), self.query_norm, turn), memory, mask, bias)
 
     def _prepare(
         self, heads: jax.Array, norm: RMSNorm | LayerNorm | None, turn: Turn | None

@@ -45,6 +45,14 @@ class RMSNorm(nnx.Module):
         return (x32 * inverse_rms * scale).astype(x.dtype)
 
 
+def standardised(x: jax.Array, eps: float) -> jax.Array:
+    """(x - mean(x)) / sqrt(var(x) + eps) over the last axis, FP32."""
+    x32 = x.astype(jnp.float32)
+    centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
+    variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(variance + eps)
+
+
 class LayerNorm(nnx.Module):
     """y = (x - mean(x)) / sqrt(var(x) + eps) · scale + bias over the last axis.
 
@@ -65,10 +73,7 @@ class LayerNorm(nnx.Module):
         self.bias = make_bias({axis: dim}, param_dtype) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        x32 = x.astype(jnp.float32)
-        centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
-        variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-        y = centred * jax.lax.rsqrt(variance + self.eps) * self.scale[...].astype(jnp.float32)
+        y = standardised(x, self.eps) * self.scale[...].astype(jnp.float32)
         if self.bias is not None:
             y = y + self.bias[...].astype(jnp.float32)
         return y.astype(x.dtype)

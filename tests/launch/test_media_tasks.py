@@ -15,8 +15,8 @@ from safetensors.numpy import save_file
 from scipy.special import expit, softmax
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from launch.clip_text import BEGIN, END, open_clip_text
 from launch.errors import LaunchError
+from launch.prompt_text import BEGIN, END, open_clip_text
 from launch.sound import read_sound
 from launch.tasks.series import read_series
 from launch.tasks.table import run_checkpoint, task_for

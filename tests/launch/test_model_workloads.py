@@ -18,8 +18,11 @@ from tests.models.parity.media_cases import (
     AST,
     AUTOENCODER,
     BOTH,
+    CONTROL,
     DPT,
+    FLUX,
     PATCHTST,
+    PIXART,
     RESNET,
     SDXL,
     SPEECH,
@@ -70,6 +73,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "zero-shot-image-classification": ("CLIPModel", BOTH, ["forward"]),
     "prompt-encoding": ("CLIPTextModel", TEXT, ["forward"]),
     "denoising": ("UNet2DConditionModel", UNET | SDXL, ["forward"]),
+    "denoising by patches": ("PixArtTransformer2DModel", PIXART, ["forward"]),
+    "denoising with the prompt": ("FluxTransformer2DModel", FLUX, ["forward"]),
+    "image-control": ("ControlNetModel", CONTROL, ["forward"]),
     "image-autoencoding": ("AutoencoderKL", AUTOENCODER, ["decode"]),
 }  # fmt: skip
 

@@ -58,6 +58,7 @@ from tests.models.parity.media_cases import (
 )
 from tests.models.test_decoder_families import CASES
 from tests.models.test_encoders import FAMILIES
+from tests.models.test_media import MODELS as MEDIA_MODELS
 from tests.models.test_media import build as build_media
 from tests.models.tiny import random_model
 
@@ -152,6 +153,17 @@ def _media(name: str, config: dict[str, Any], inputs: np.ndarray = IMAGES) -> Mo
     return Model(function, parameters, (inputs,), axis_names_of(graph, parameters))
 
 
+def _denoiser(name: str) -> Model:
+    """As the tests of its laws call it."""
+    case = MEDIA_MODELS[name]
+    _, graph, parameters = build_media(name, case.config)
+
+    def function(parameters: Parameters, *inputs: jax.Array) -> Any:
+        return case.call(merge(graph, parameters), *inputs)
+
+    return Model(function, parameters, case.inputs, axis_names_of(graph, parameters))
+
+
 def _recurrent(cell: str) -> Model:
     config = ForecasterConfig(cell, num_channels=3, dim=16, num_layers=2, horizon=2)
     graph, parameters = split(Forecaster(config, rngs=nnx.Rngs(0)))
@@ -187,6 +199,10 @@ MEDIA: dict[str, Callable[[], Model]] = {
     "WavLM": lambda: _media("WavLMForXVector", SPEECH | WAVLM | XVECTOR, SAMPLES),
     "PatchTST": lambda: _media("PatchTSTForPrediction", PATCHTST, SERIES),
     **{name.upper(): functools.partial(_recurrent, name) for name in CELLS},
+    "Flux": lambda: _denoiser("FluxTransformer2DModel"),
+    "PixArt": lambda: _denoiser("PixArtTransformer2DModel"),
+    "ControlNet": lambda: _denoiser("ControlNetModel"),
+    "U-Net": lambda: _denoiser("UNet2DConditionModel"),
     "Gemma 3": lambda: _with_images("Gemma3ForConditionalGeneration", GEMMA3),
     "SmolVLM": lambda: _with_images("SmolVLMForConditionalGeneration", SMOLVLM),
 }

@@ -148,6 +148,31 @@ SDXL = {
     "addition_time_embed_dim": 8,
     "projection_class_embeddings_input_dim": 6 * 8 + 24,
 }
+CONTROL = {
+    **{
+        name: value for name, value in UNET.items() if name not in ("sample_size", "up_block_types")
+    },
+    "conditioning_embedding_out_channels": [6, 8],
+    "controlnet_conditioning_channel_order": "bgr",
+}
+PIXART = {
+    "sample_size": 16,
+    "num_attention_heads": 4,
+    "attention_head_dim": 6,
+    "num_layers": 2,
+    "cross_attention_dim": 24,
+    "caption_channels": 20,
+}
+FLUX = {
+    "in_channels": 16,
+    "num_layers": 2,
+    "num_single_layers": 2,
+    "attention_head_dim": 12,
+    "num_attention_heads": 2,
+    "joint_attention_dim": 20,
+    "pooled_projection_dim": 24,
+    "axes_dims_rope": [4, 2, 6],
+}
 AUTOENCODER = {
     "sample_size": 16,
     "block_out_channels": [16, 32],
@@ -323,5 +348,10 @@ CASES = (
         UNET | {"use_linear_projection": False, "attention_head_dim": 4, "layers_per_block": 2},
     ),
     Case("UNet2DConditionModel", "SDXL", UNET | SDXL),
+    Case("ControlNetModel", "", CONTROL),
+    Case("PixArtTransformer2DModel", "", PIXART | {"out_channels": 4, "attention_bias": False}),
+    Case("PixArtTransformer2DModel", "told sizes", PIXART | {"use_additional_conditions": True}),
+    Case("FluxTransformer2DModel", "dev", FLUX | {"guidance_embeds": True}),
+    Case("FluxTransformer2DModel", "schnell", FLUX),
     Case("AutoencoderKL", "", AUTOENCODER),
 )

@@ -83,6 +83,12 @@ def _denoising(model: Any, **inputs: jax.Array) -> Outputs:
     return {"prediction": prediction, "loss": squares(prediction)}
 
 
+def _image_control(model: Any, scale: jax.Array, **inputs: jax.Array) -> Outputs:
+    control = model(**inputs, scale=scale[0])
+    ends = [*control.skips, control.middle]
+    return {**{f"end {i}": end for i, end in enumerate(ends)}, "loss": squares(*ends)}
+
+
 def _image_autoencoding(model: Any, pixels: jax.Array, latents: jax.Array) -> Outputs:
     outputs = model.encode(pixels)._asdict() | {"decoded": model.decode(latents)}
     return {**outputs, "loss": squares(*outputs.values())}
@@ -105,5 +111,6 @@ HEADS: Mapping[str, Callable[..., Outputs]] = {
     "prompt-encoding": _prompt_encoding,
     "automatic-speech-recognition": _speech_recognition,
     "denoising": _denoising,
+    "image-control": _image_control,
     "image-autoencoding": _image_autoencoding,
 }

@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from tests.models.parity.case import Case
+from tests.models.parity.denoising_reference import denoising, image_control
 
 Arrays = dict[str, np.ndarray]
 Made = tuple[Arrays, dict[str, torch.Tensor], dict[str, Any] | None]
@@ -221,35 +222,6 @@ def _speech_recognition(model: Any, case: Case) -> Made:
     return inputs, {"logits": done.logits, "loss": done.loss}, generation
 
 
-def _denoising(model: Any, case: Case) -> Made:
-    rng = np.random.default_rng(0)
-    config = model.config
-    size, dim = config.sample_size, config.cross_attention_dim
-    inputs = {
-        "latents": rng.normal(size=(ROWS, size, size, config.in_channels)),
-        "time": np.array([999.0, 500.5, 20.0, 0.0]),
-        "context": rng.normal(size=(ROWS, case.length, dim)),
-    }
-    conditions = {}
-    if config.addition_embed_type is not None:
-        conditions = {
-            "pooled": rng.normal(size=(ROWS, dim)),
-            "ids": np.array([[64.0, 96.0, 3.0, 5.0, 64.0, 32.0]] * ROWS),
-        }
-    inputs = {name: value.astype(np.float32) for name, value in (inputs | conditions).items()}
-    done = model(
-        channels_first(inputs["latents"]),
-        torch.from_numpy(inputs["time"]),
-        torch.from_numpy(inputs["context"]),
-        added_cond_kwargs={
-            name: torch.from_numpy(inputs[ours])
-            for name, ours in (("text_embeds", "pooled"), ("time_ids", "ids"))
-            if ours in inputs
-        },
-    ).sample.movedim(1, -1)
-    return inputs, {"prediction": done, "loss": squares(done)}, None
-
-
 def _image_autoencoding(model: Any, case: Case) -> Made:
     """Both halves apart: the latents that are decoded are not those of the image."""
     rng = np.random.default_rng(0)
@@ -282,6 +254,7 @@ HEADS: Mapping[str, Callable[[Any, Case], Made]] = {
     "image-text-to-text": _image_text_to_text,
     "prompt-encoding": _prompt_encoding,
     "automatic-speech-recognition": _speech_recognition,
-    "denoising": _denoising,
+    "denoising": denoising,
+    "image-control": image_control,
     "image-autoencoding": _image_autoencoding,
 }

@@ -9,10 +9,11 @@ import pytest
 
 from models.diffusion import pipeline as pipelines
 from models.diffusion.parts import load, save
+from models.diffusion.prompts import Rows, encode
 from models.diffusion.sources import Source, make_source
 from models.errors import ConfigError, InputError, WeightsError
 from tests.models.parity.case import Case
-from tests.models.parity.media_cases import AUTOENCODER, SDXL, TEXT, UNET
+from tests.models.parity.media_cases import AUTOENCODER, CONTROL, SDXL, TEXT, UNET
 
 diffusers = pytest.importorskip(
     "diffusers", reason="diffusers is not installed: the reference needs the extra `parity`"
@@ -121,13 +122,13 @@ def test_images_are_those_of_diffusers(make: Any, tmp_path: Path) -> None:
     ours = load(tmp_path)
     count = len(ours.encoders)
     request = pipelines.Request(SIZE, SIZE, STEPS, GUIDANCE)
-    prompt = pipelines.encode(ours, [tokens] * count)
+    prompt = encode(ours, [Rows(tokens)] * count)
     np.testing.assert_allclose(prompt.context, prompts["prompt_embeds"], rtol=1e-4, atol=1e-4)
     reported: list[tuple[int, int]] = []
     images = pipelines.make_images(
         ours,
         prompt,
-        pipelines.encode(ours, [negative] * count),
+        encode(ours, [Rows(negative)] * count),
         noise,
         request,
         on_step=lambda *numbers: reported.append(numbers),
@@ -167,6 +168,15 @@ def consistency() -> Any:
     return stable_diffusion("LatentConsistencyModelPipeline", time_cond_proj_dim=12)
 
 
+def controlled() -> Any:
+    """With a ControlNet."""
+    return diffusers.StableDiffusionControlNetPipeline(
+        **stable_diffusion().components,
+        controlnet=make_model(Case("ControlNetModel", "", CONTROL | {"cross_attention_dim": 32})),
+        requires_safety_checker=False,
+    )
+
+
 def draw(pipe: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a pipeline of diffusers draws: its noise, latents of an image, noise of a sampler."""
     for module, values in (
@@ -187,6 +197,7 @@ def draw(pipe: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (with_mask_seen, MASKED, 1.0),
         (refiner, IMAGE, 0.7),
         (consistency, {"height": SIZE, "width": SIZE}, None),
+        (controlled, IMAGE | {"controlnet_conditioning_scale": 0.7}, None),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -217,11 +228,12 @@ def test_given_images_become_those_of_diffusers(
         source = make_source(ours, 2 * PIXELS - 1, DRAWN, strength, mask)
     images = pipelines.make_images(
         ours,
-        pipelines.encode(ours, [tokens]),
-        pipelines.encode(ours, [negative]),
+        encode(ours, [Rows(tokens)]),
+        encode(ours, [Rows(negative)]),
         NOISE,
         pipelines.Request(SIZE, SIZE, STEPS, GUIDANCE),
         source=source,
+        hint=pipelines.Hint(PIXELS, 0.7) if make is controlled else None,
         fresh=lambda i: NEW,
     )
     assert images.shape == expected.shape
@@ -258,7 +270,7 @@ def test_sources_that_do_not_suit_are_refused(tmp_path: Path) -> None:
 def test_what_is_no_pipeline_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         load(tmp_path)
-    (tmp_path / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
+    (tmp_path / "model_index.json").write_text('{"_class_name": "KolorsPipeline"}')
     with pytest.raises(ConfigError, match="supported are StableDiffusionPipeline"):
         load(tmp_path)
 

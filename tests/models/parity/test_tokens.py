@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-from launch.clip_text import open_clip_text
+from launch.prompt_text import open_clip_text
 from launch.text import find_tokenizer
 from tests.launch.piece_files import KINDS, write_pieces
 from tests.launch.piece_files import TEXTS as PIECE_TEXTS

@@ -1,4 +1,5 @@
-"""CLIP's tokenizer, from a tokenizer.json or from the vocabulary and merges of older files."""
+"""Tokenizers of prompts: T5's, and CLIP's, from a tokenizer.json or from the vocabulary and merges
+of older files."""
 
 import json
 from collections.abc import Sequence
@@ -12,18 +13,19 @@ from tokenizers.models import BPE
 from tokenizers.processors import RobertaProcessing
 
 from launch.errors import DataError
-from launch.text import TOKENIZER_FILE, open_tokenizer
+from launch.text import TOKENIZER_FILE, needed_tokenizer, open_tokenizer
 
 VOCABULARY_FILE, MERGES_FILE = "vocab.json", "merges.txt"
 SETTINGS_FILE = "tokenizer_config.json"
 BEGIN, END = "<|startoftext|>", "<|endoftext|>"
+_T5_PAD = "<pad>"
 _WORD_END = "</w>"  # after the last piece of a word
 _WORDS = (
     r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 )
 
 
-class ClipText(NamedTuple):
+class PromptText(NamedTuple):
     """A tokenizer, and the token that fills short texts."""
 
     tokenizer: tokenizers.Tokenizer
@@ -31,14 +33,31 @@ class ClipText(NamedTuple):
 
     def rows(self, texts: Sequence[str], length: int) -> np.ndarray:
         """Tokens int32 [B, length] of texts; longer ones are cut, but end with the end token."""
+        return self.padded(texts, length)[0]
+
+    def padded(self, texts: Sequence[str], length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens as `rows` has them, and bool [B, length], which is False where they only fill."""
         tokens = np.full((len(texts), length), self.pad, np.int32)
-        for row, text in zip(tokens, texts, strict=True):
+        real = np.zeros((len(texts), length), bool)
+        for row, is_real, text in zip(tokens, real, texts, strict=True):
             ids = self.tokenizer.encode(text).ids
             row[: len(ids)] = ids if len(ids) <= length else [*ids[: length - 1], ids[-1]]
-        return tokens
+            is_real[: len(ids)] = True
+        return tokens, real
 
 
-def open_clip_text(directory: Path) -> ClipText:
+def open_t5_text(directory: Path) -> PromptText:
+    """T5's tokenizer of a directory. Raises DataError if its files cannot be used."""
+    tokenizer = needed_tokenizer(directory)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    pad = tokenizer.token_to_id(_T5_PAD)
+    if pad is None:
+        raise DataError(f"the tokenizer of {directory} lacks the token {_T5_PAD}: it is not T5's")
+    return PromptText(tokenizer, pad)
+
+
+def open_clip_text(directory: Path) -> PromptText:
     """The tokenizer of a directory. Raises DataError if its files cannot be used."""
     file = directory / TOKENIZER_FILE
     tokenizer = open_tokenizer(file) if file.is_file() else _from_vocabulary(directory)
@@ -51,7 +70,7 @@ def open_clip_text(directory: Path) -> ClipText:
             f"the tokenizer of {directory} lacks the token {END if pad is not None else name!r}: "
             "it is not CLIP's"
         )
-    return ClipText(tokenizer, pad)
+    return PromptText(tokenizer, pad)
 
 
 def _pad_name(directory: Path) -> str:

@@ -1,0 +1,164 @@
+"""Dimensions of denoisers that are transformers over patches of latents."""
+
+from dataclasses import dataclass
+
+from models.errors import ConfigError
+from models.settings import EPS, LAYERS, POSITIVE, WIDTH, check_settings, setting
+
+_PATCH = 2  # of Flux, whose files call the channels of a patch those of its input
+
+
+@dataclass(frozen=True)
+class FluxConfig:
+    """Flux; the default is Flux.1 schnell.
+
+    Raises ConfigError if the dimensions do not fit together.
+    """
+
+    patch_channels: int = setting("in_channels", "of a patch of latents", WIDTH, default=64)
+    num_layers: int = setting(
+        "num_layers", "blocks with weights of their own for the text", LAYERS, default=19
+    )
+    num_single_layers: int = setting(
+        "num_single_layers", "blocks with the same weights for both", LAYERS, default=38
+    )
+    head_dim: int = setting("attention_head_dim", "width of one head", WIDTH, default=128)
+    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH, default=24)
+    context_dim: int = setting(
+        "joint_attention_dim", "width of the prompt's embeddings", WIDTH, default=4096
+    )
+    pooled_dim: int = setting(
+        "pooled_projection_dim", "width of the pooled prompt", WIDTH, default=768
+    )
+    is_told_guidance: bool = setting(
+        "guidance_embeds", "it follows the guidance by itself", default=False
+    )
+    rotary_widths: tuple[int, ...] = setting(
+        "axes_dims_rope",
+        "of a head, for the kind of token, its row and its column",
+        WIDTH,
+        default=(16, 56, 56),
+    )
+    dtype: str = "float32"  # of activations and operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        widths = self.rotary_widths
+        if len(widths) != 3 or sum(widths) != self.head_dim or any(w % 2 for w in widths):
+            raise ConfigError(
+                f"axes_dims_rope={list(widths)}: three even numbers are needed whose sum is "
+                f"attention_head_dim={self.head_dim}"
+            )
+        if self.patch_channels % _PATCH**2:
+            raise ConfigError(
+                f"in_channels={self.patch_channels} are not those of {_PATCH} x {_PATCH} places"
+            )
+
+    @property
+    def dim(self) -> int:
+        """Width of the residual stream."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def in_channels(self) -> int:
+        """Of the latents."""
+        return self.patch_channels // _PATCH**2
+
+    @property
+    def sample_size(self) -> int:
+        """Height and width of the latents it was made for."""
+        return 128
+
+    @property
+    def multiple(self) -> int:
+        """What divides height and width of latents."""
+        return _PATCH
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of a prompt, of T5."""
+        return 512
+
+    @property
+    def is_told_size(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class PixArtConfig:
+    """PixArt-alpha and PixArt-sigma; the default is the largest.
+
+    Raises ConfigError if the dimensions do not fit together.
+    """
+
+    sample_size: int = setting(
+        "sample_size", "height and width of the latents it was made for", WIDTH, default=128
+    )
+    patch_size: int = setting("patch_size", "height and width of a patch", WIDTH, default=2)
+    in_channels: int = setting("in_channels", "of the latents it takes", WIDTH, default=4)
+    out_channels: int = setting(
+        "out_channels", "of what it gives: noise, and perhaps its variance", WIDTH, default=8
+    )
+    num_layers: int = setting("num_layers", "blocks", LAYERS, default=28)
+    head_dim: int = setting("attention_head_dim", "width of one head", WIDTH, default=72)
+    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH, default=16)
+    attention_bias: bool = setting("attention_bias", "of queries, keys and values", default=True)
+    context_dim: int = setting(
+        "caption_channels", "width of the prompt's embeddings", WIDTH, default=4096
+    )
+    norm_eps: float = setting("norm_eps", "added to the variance in norms", EPS, default=1e-6)
+    # None = as many times as 64 goes into the sample's size
+    interpolation_scale: float | None = setting(
+        "interpolation_scale", "by which positions are divided", POSITIVE, default=None
+    )
+    # None = only models for samples of 128
+    tells_size: bool | None = setting(
+        "use_additional_conditions", "it is told the size of the image", default=None
+    )
+    dtype: str = "float32"  # of activations and operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.dim % 4 or (self.is_told_size and self.dim % 3):
+            raise ConfigError(
+                f"{self.num_heads} heads of {self.head_dim} are {self.dim} wide: positions need a "
+                "multiple of 4, and sizes of the image one of 3 as well"
+            )
+        if self.sample_size % self.patch_size:
+            raise ConfigError(
+                f"sample_size={self.sample_size} is not a multiple of patch_size={self.patch_size}"
+            )
+
+    @property
+    def dim(self) -> int:
+        """Width of the residual stream."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def multiple(self) -> int:
+        """What divides height and width of latents."""
+        return self.patch_size
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of a prompt, of T5; PixArt-alpha takes 120."""
+        return 300
+
+    @property
+    def pooled_dim(self) -> None:
+        return None
+
+    @property
+    def is_told_size(self) -> bool:
+        return self.sample_size == 128 if self.tells_size is None else self.tells_size
+
+    @property
+    def is_told_guidance(self) -> bool:
+        return False
+
+    @property
+    def stretch(self) -> float:
+        """By which positions are divided."""
+        return self.interpolation_scale or float(max(self.sample_size // 64, 1))
