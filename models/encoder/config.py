@@ -55,6 +55,7 @@ class EncoderConfig:
     embedding_norm: bool = True  # a norm of the embeddings
     # ESM: vectors of this token are zero, and the others of a text are scaled for it.
     dropped_token: int | None = None
+    contacts: bool = False  # ESM: a head tells which residues touch each other
     relative_buckets: int = 0  # MPNet: buckets of a relative position bias; 0 = no bias
     # ALBERT: consecutive layers are one group of blocks, again and again.
     num_groups: int | None = setting(

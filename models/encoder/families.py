@@ -260,7 +260,9 @@ def _convbert(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _refine(config: EncoderConfig, tensors: Mapping[str, Any]) -> EncoderConfig:
-    """Encoders were saved without a pooler too, and no field says so."""
+    """Encoders were saved without a pooler too, and with a head for contacts or without: no field
+    says so."""
+    config = replace(config, contacts=any("contact_head." in name for name in tensors))
     head = config.head
     if head.task != "feature-extraction" or any("pooler." in name for name in tensors):
         return config

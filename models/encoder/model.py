@@ -12,6 +12,7 @@ from flax import nnx
 
 from models.encoder.bottleneck import BottleneckBlock
 from models.encoder.config import EncoderConfig
+from models.encoder.contacts import Contacts
 from models.encoder.disentangled import DisentangledAttention, DistanceVectors
 from models.encoder.span import SpanAttention
 from models.errors import InputError
@@ -23,6 +24,7 @@ from models.layers.norms import Affine, LayerNorm
 from models.layers.relative import RelativeBias
 from models.layers.rotary import Turn, turn
 from models.layers.text_heads import Outputs, TextHead, outputs_per_text
+from models.observe import observe
 
 RELATIVE_DISTANCE = 128  # MPNet: farther tokens share a bucket
 DROPPED_IN_TRAINING = 0.15 * 0.8  # ESM: the part of all tokens that are masked while it learns
@@ -199,6 +201,16 @@ class Encoder(nnx.Module):
             else None
         )
         self.relative = _relative(config, rngs)
+        self.contact_head = (
+            Contacts(
+                config.num_layers * config.num_heads,
+                stddev=config.initializer_range,
+                param_dtype=config.param_dtype,
+                rngs=rngs,
+            )
+            if config.contacts
+            else None
+        )
         self.head = TextHead(
             config.dim,
             config.head,
@@ -258,6 +270,15 @@ class Encoder(nnx.Module):
         for number in self.config.order:
             x = self.blocks[number](x, mask, relative, turned)
         return x if self.norm is None else self.norm(x)
+
+    def contacts(self, tokens: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        """The chances [B, T - 2, T - 2] that residues of proteins [B, T] touch each other, FP32;
+        real [B, T] is False at padding. Raises InputError for models that cannot tell."""
+        if self.contact_head is None:
+            raise InputError("this model has no head for contacts of residues, as ESM's have")
+        inside = observe(self, tokens, real, call="encode")
+        maps = jnp.concatenate(list(inside.attentions.values()), axis=1)
+        return self.contact_head(maps, tokens, real)
 
     def _relative(self, slots: jax.Array) -> jax.Array | None:
         if isinstance(self.relative, DistanceVectors):

@@ -19,7 +19,7 @@ from models.weights.transforms import (
 )
 
 RENAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # as converted from TensorFlow
-PARTS = r"^(embeddings|embeddings_project|encoder|transformer|pooler)\."  # of encoders
+PARTS = r"^(embeddings|embeddings_project|encoder|transformer|pooler|contact_head)\."  # of encoders
 IGNORED = (r"(.*\.)?(position|token_type)_ids",)
 
 
@@ -113,6 +113,7 @@ class Layout:
         used = head.transform is not None and head.transform.startswith("{prefix}")
         unused = () if used else self._pooler_keys(prefix)
         positions = () if config.has_position_table else (r"(.*\.)?position_embeddings\.weight",)
+        contacts = () if config.contacts else (r"(.*\.)?contact_head\..*",)
         heads = (key for other in self.heads.values() for key in other.others())
         return KeyTable(
             (*self._encoder_rows(config, prefix), *head.rows(prefix)),
@@ -121,6 +122,7 @@ class Layout:
                 *IGNORED,
                 *self.others,
                 *positions,
+                *contacts,
                 *unused,
                 *head.repeated(),
                 *(heads if alone else ()),
@@ -136,6 +138,8 @@ class Layout:
         yield from dense_rows(f"{prefix}{self.project}", "embeddings.project")
         yield row(f"{prefix}{self.relative}", "relative.table")
         yield from norm_rows(f"{prefix}encoder.LayerNorm", "relative.norm")
+        regression = "contact_head.regression"
+        yield from dense_rows(f"{prefix}{regression}", regression)
         for i in range(config.num_blocks):
             group, place = divmod(i, config.blocks_per_group)
             yield from self.parts.rows(
@@ -375,7 +379,7 @@ ESM = Layout(
     parts=replace(_BERT_PARTS, attention_norm="attention.LayerNorm", mlp_norm="LayerNorm"),
     heads=_ROBERTA_HEADS,
     embedding_norm="embeddings.layer_norm",
-    others=(r"(.*\.)?(contact_head\..*|inv_freq)",),
+    others=(r"(.*\.)?inv_freq",),
 )
 
 

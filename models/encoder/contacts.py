@@ -1,0 +1,44 @@
+"""Which residues of a protein touch each other, read from where attention looks (Rao et al.,
+"Transformer protein language models are unsupervised structure learners", 2021).
+
+Axis names: B proteins, T tokens, R = T - 2 residues, C heads of all layers.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from models.layers.linear import Linear
+
+_END = 2  # the token after a protein
+
+
+class Contacts(nnx.Module):
+    """A logistic regression on every head's attention between two residues."""
+
+    def __init__(
+        self, heads: int, *, stddev: float, param_dtype: DTypeLike, rngs: nnx.Rngs
+    ) -> None:
+        self.regression = Linear(
+            {"maps": heads},
+            {"contact": 1},
+            bias=True,
+            stddev=stddev,
+            param_dtype=param_dtype,
+            rngs=rngs,
+        )
+
+    def __call__(
+        self, attentions: jax.Array, tokens: jax.Array, real: jax.Array | None
+    ) -> jax.Array:
+        """Chances [B, R, R], FP32, of attentions [B, C, T, T]: tokens [B, T] begin with one that is
+        no residue, and end with another or with padding, where real [B, T] is False."""
+        counts = tokens != _END if real is None else (tokens != _END) & real
+        maps = jnp.where(counts[:, None, :, None] & counts[:, None, None, :], attentions, 0)
+        maps = maps[:, :, 1:-1, 1:-1]
+        maps = maps + maps.swapaxes(-1, -2)
+        # Less what chance alone would give, as of correlated mutations (Dunn et al., 2008).
+        rows, columns = (maps.sum(axis=axis, keepdims=True) for axis in (-1, -2))
+        maps = maps - rows * columns / maps.sum(axis=(-1, -2), keepdims=True)
+        return jax.nn.sigmoid(self.regression(jnp.moveaxis(maps, 1, -1))[..., 0])
