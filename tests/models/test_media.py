@@ -78,7 +78,7 @@ MODELS = {
         (LATENTS, TIMES, CONTEXT, POOLED, IDS),
     ),
     "ControlNetModel": Model(
-        CONTROL, lambda m, *x: m(*x).middle, (LATENTS, TIMES, CONTEXT, PICTURES)
+        CONTROL, lambda m, *x: m(*x).middle.astype(jnp.float32), (LATENTS, TIMES, CONTEXT, PICTURES)
     ),
     "PixArtTransformer2DModel": Model(
         PIXART | {"caption_channels": 24, "use_additional_conditions": True},
