@@ -1,6 +1,7 @@
 """What a model computes inside: the stream after every block, and where attention looks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,16 +13,18 @@ from models.layers.attention import Attend, Attention
 from models.layers.masks import Visibility
 
 BLOCKS = "blocks"  # the attribute of a stack with its blocks, one after the other
-_WEIGHTS = "weights"
+
+Notes = dict[str, jax.Array]
 
 
 class Inside(NamedTuple):
-    """The output of a call, and what was computed on the way; keys are paths in the model, such as
-    `blocks.0` and `blocks.0.attention`, in the order of the blocks."""
+    """The output of a call, and what was computed on the way, in order unless `jax.jit` sorts it.
+    Keys are paths in the model, such as `blocks.0` and `blocks.0.attention`; what runs again is
+    `blocks.0#2` then."""
 
     output: Any
-    hidden: dict[str, jax.Array]  # of every block, [B, T, D] or [B, H, W, C]
-    attentions: dict[str, jax.Array]  # of every attention, the weights FP32 [B, N, T, S]
+    hidden: Notes  # of every block, [B, T, D] or [B, H, W, C]
+    attentions: Notes  # of every attention, the weights FP32 [B, N, T, S]
 
 
 def observe(model: nnx.Module, *inputs: Any, call: str = "__call__", **named: Any) -> Inside:
@@ -30,34 +33,65 @@ def observe(model: nnx.Module, *inputs: Any, call: str = "__call__", **named: An
     Attention is seen where it is a `models.layers.attention.Attention`; families with scores of
     their own (DeBERTa, Swin, LeViT) have hidden states alone.
     """
-    attentions = [m for _, m in nnx.iter_modules(model) if isinstance(m, Attention)]
-    mixes = [attention.mix for attention in attentions]
-    for attention in attentions:
-        attention.mix = partial(_noting, attention, attention.mix)
+    hidden: Notes = {}
+    attentions: Notes = {}
+    with _watched(model, hidden, attentions):
+        output = getattr(model, call)(*inputs, **named)
+    return Inside(output, hidden, attentions)
+
+
+@contextmanager
+def _watched(model: nnx.Module, hidden: Notes, attentions: Notes) -> Iterator[None]:
+    """While it lasts, blocks and attentions note what they compute."""
+    modules = [(_name(path), module) for path, module in nnx.iter_modules(model)]
+    replaced: list[tuple[dict[str, Any], str, Any]] = []
+    for name, module in modules:
+        attributes = vars(module)
+        if isinstance(module, Attention):
+            replaced.append((attributes, "mix", module.mix))
+            attributes["mix"] = partial(_looked, attentions, name, module.mix)
+        blocks = attributes.get(BLOCKS)
+        if isinstance(blocks, nnx.List):
+            replaced.append((attributes, BLOCKS, blocks))
+            inside = f"{name}.{BLOCKS}" if name else BLOCKS
+            attributes[BLOCKS] = [
+                _Block(block, partial(_note, hidden, f"{inside}.{i}"))
+                for i, block in enumerate(blocks)
+            ]
     try:
-        method: Callable[..., Any] = getattr(model, call)
-        captured = nnx.capture(method, nnx.Intermediate, method_outputs=nnx.Intermediate)
-        output, noted = captured(*inputs, **named)
+        yield
     finally:
-        for attention, mix in zip(attentions, mixes, strict=True):
-            attention.mix = mix
-    flat = {path: variable.get_value()[0] for path, variable in noted.flat_state()}
-    hidden = {
-        path[:-1]: value[0] if isinstance(value, tuple) else value
-        for path, value in flat.items()
-        if path[-1] == "__call__" and path[-3:-2] == (BLOCKS,)
-    }
-    weights = {path[:-1]: value for path, value in flat.items() if path[-1] == _WEIGHTS}
-    return Inside(output, _named(hidden), _named(weights))
+        for attributes, attribute, value in reversed(replaced):
+            attributes[attribute] = value
 
 
-def _named(values: dict[tuple[Any, ...], jax.Array]) -> dict[str, jax.Array]:
-    ordered = sorted(values, key=lambda path: [(isinstance(p, int), str(p).zfill(8)) for p in path])
-    return {".".join(map(str, path)): values[path] for path in ordered}
+def _name(path: tuple[Any, ...]) -> str:
+    return ".".join(map(str, path))
 
 
-def _noting(
-    attention: Attention,
+def _note(notes: Notes, name: str, value: jax.Array) -> None:
+    again = sum(known.partition("#")[0] == name for known in notes)
+    notes[f"{name}#{again + 1}" if again else name] = value
+
+
+class _Block:
+    """A block that tells its output, the first of several."""
+
+    def __init__(self, block: Any, tell: Callable[[jax.Array], None]) -> None:
+        self._block, self._tell = block, tell
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        output = self._block(*inputs, **named)
+        self._tell(output[0] if isinstance(output, tuple) else output)
+        return output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._block, name)
+
+
+def _looked(
+    notes: Notes,
+    name: str,
     mix: Attend,
     query: jax.Array,
     keys: jax.Array,
@@ -65,11 +99,11 @@ def _noting(
     mask: jax.Array | Visibility | None,
     **named: Any,
 ) -> jax.Array:
-    """As `mix`, which tells its weights too: they are what it makes of unit vectors."""
+    """As `mix`, and tells its weights: they are what it makes of unit vectors."""
     count = keys.shape[1]
     units = jnp.broadcast_to(
         jnp.eye(count, dtype=jnp.float32)[:, None], (len(keys), count, keys.shape[2], count)
     )
     weights = mix(query.astype(jnp.float32), keys.astype(jnp.float32), units, mask, **named)
-    attention.sow(nnx.Intermediate, _WEIGHTS, weights.transpose(0, 2, 1, 3))
+    _note(notes, name, weights.transpose(0, 2, 1, 3))
     return mix(query, keys, values, mask, **named)
