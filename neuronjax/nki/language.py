@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from neuronjax.nki import elementwise, reductions, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
 from neuronjax.nki.loops import loop_range
+from neuronjax.nki.objects import NKIObject as NKIObject
 from neuronjax.nki.refusal import refusing, unknown
 from neuronjax.nki.tensor import DynamicSlice, Tensor
 from neuronjax.nki.tile_size import TileSize
@@ -64,27 +64,6 @@ REMOVED: Mapping[str, str] = {
     "spmd_dim": "call the kernel with the number of physical cores, as in kernel[2]",
 }
 """Name of older versions of NKI -> what to write instead."""
-
-
-class NKIObject:
-    """The base of classes whose objects are passed to kernels; here any object may be.
-
-    A class without `__init__` takes the attributes that it annotates, in their order; those that
-    are not given have the class's value, or none.
-    """
-
-    def __init__(self, *values: Any, **named: Any) -> None:
-        names = [
-            name
-            for kind in reversed(type(self).__mro__)
-            for name in inspect.get_annotations(kind)
-            if kind is not NKIObject
-        ]
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters = [inspect.Parameter(name, kind) for name in dict.fromkeys(names)]
-        bound = inspect.Signature(parameters).bind_partial(*values, **named)
-        for name, value in bound.arguments.items():
-            setattr(self, name, value)
 
 
 def is_hbm(buffer: MemoryRegion | str) -> bool:

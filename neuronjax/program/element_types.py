@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from neuronjax.errors import UnknownFormatError
 from neuronjax.formats import FLOAT4_E2M1FN, FLOAT8_E4M3FN, FLOAT8_E5M2, FORMATS, Format
 
@@ -25,6 +27,11 @@ class Integer:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type of numpy."""
+        return np.dtype(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Packed:
@@ -36,6 +43,11 @@ class Packed:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type of numpy: a word."""
+        return np.dtype(f"uint{self.storage_bits}")
 
     @property
     def storage_bits(self) -> int:
