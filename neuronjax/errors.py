@@ -291,5 +291,9 @@ class LifetimeError(NeuronError):
     """Freed memory was written to: a defect of the backend."""
 
 
+class KernelWarning(NeuronWarning):
+    """A kernel of NKI reads what nothing has written, and so has values that nobody knows."""
+
+
 class UntestedVersionWarning(NeuronWarning):
     """The project was not tested with the minor version of the installed jaxlib."""

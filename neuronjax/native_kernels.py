@@ -14,19 +14,22 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from neuronjax.emulate import core
+from neuronjax.emulate import checks, core
+from neuronjax.emulate.checks import Finding
 from neuronjax.emulate.element_types import numpy_dtype
-from neuronjax.errors import ExecutionError, UnsupportedProgramError
+from neuronjax.errors import ExecutionError, KernelWarning, UnsupportedProgramError
 from neuronjax.hlo.custom_calls import NATIVE_KERNEL, PYTHON_CALLBACK, custom_calls
 from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import tensor_spec
 from neuronjax.host import callbacks
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.call import result_types
+from neuronjax.notices import warned
 from neuronjax.program import text
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program
@@ -54,15 +57,31 @@ class NativeKernel:
     ) -> Mapping[str, np.ndarray]:
         """Every result of the program by its name, flat, by the emulator.
 
+        What is read where nothing has been written is a ``KernelWarning``; such values are NaN, or
+        integers of ones.
+
         Raises ``ExecutionError`` with the kernel's lines.
         """
         inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
         arguments = dict(zip(inputs, arrays, strict=True))
+        reported = checks.Checks(report=self._report)
         try:
-            return core.run(self.program, [arguments], order=order)[0]
+            return core.run(self.program, [arguments], order=order, checks=reported)[0]
         except ExecutionError as error:
-            lines = {**lines_by_path(self.program), **self.declared}
-            raise type(error)(with_lines(str(error), lines)) from error
+            raise type(error)(with_lines(str(error), self._lines)) from error
+
+    @cached_property
+    def _lines(self) -> Mapping[str, str]:
+        """Path of an instruction, or tensor -> `file:line`."""
+        return {**lines_by_path(self.program), **self.declared}
+
+    def _report(self, finding: Finding) -> None:
+        """Ends a run, unless the finding is a read of what nothing has written."""
+        if finding.kind is not checks.Kind.UNINITIALISED:
+            checks.fail(finding)
+        places = [self._lines[path] for path in finding.paths if path in self._lines]
+        file, _, line = (places or [f"{self.program.name}:0"])[0].rpartition(":")
+        warned(with_lines(finding.message, self._lines), KernelWarning, file, int(line))
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
         """What a call returns. Raises as `run` does."""

@@ -1,4 +1,4 @@
-"""``neuronjax nki``: checks, runs, times or prints a kernel from a file."""
+"""``neuronjax nki``: checks, runs, times, profiles or prints a kernel from a file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from neuronjax.cli.command import Command
 from neuronjax.emulate.core import DataflowOrder, ProgramOrder
 from neuronjax.errors import ConfigurationError
 from neuronjax.nki.kernel import KERNEL_CHIPS
+from neuronjax.profiling.store import REPORT
 from neuronjax.profiling.text import table
+from neuronjax.profiling.text import text as summary
 from neuronjax.program.text import format as text_of
 
 _DESCRIPTION = """\
 Traces a kernel of a file with the shapes given, and says what the chip would refuse (check), what
 its results are and whether they depend on the order in which engines run (run), how long it takes
-and what works meanwhile (bench), or what its program is (print). The arguments of a run are
-normally distributed, always the same; integers are 0.
+and what works meanwhile (bench), what is slow and why (profile, which writes a report to a folder),
+or what its program is (print). The arguments of a run are normally distributed, always the same;
+integers are 0.
 
 A kernel is a function of the file that is marked by nki.jit; `import nki` works in it.
 
@@ -44,6 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_arrays,
         metavar="SHAPES",
         help="of the arguments: 128x64,128x64:bfloat16 (default dtype: float32)",
+    )
+    parser.add_argument(
+        "--to",
+        type=Path,
+        default=Path("runs/nki_profile"),
+        metavar="FOLDER",
+        help="of the report of a profile (default: %(default)s)",
     )
     parser.add_argument(
         "--chip", choices=KERNEL_CHIPS, default="trainium2", help="(default: %(default)s)"
@@ -68,7 +78,7 @@ def _arrays(text: str) -> list[np.ndarray]:
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 0; what the chip refuses is an error."""
     kernel = _kernel(arguments.kernel)
-    print(ACTIONS[arguments.action](kernel, arguments.shapes, arguments.chip))
+    print(ACTIONS[arguments.action](kernel, arguments))
     return 0
 
 
@@ -97,17 +107,18 @@ def _kernel(place: str) -> nki.Kernel:
     return kernels[name]
 
 
-def _check(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
-    traced = kernel.trace(*arrays, chip=chip)
-    return "\n".join([f"{traced.program.name}: nothing that {chip} would refuse", *traced.notes])
+def _check(kernel: nki.Kernel, given: argparse.Namespace) -> str:
+    traced = kernel.trace(*given.shapes, chip=given.chip)
+    refused = f"{traced.program.name}: nothing that {given.chip} would refuse"
+    return "\n".join([refused, *traced.notes])
 
 
-def _run(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
-    values = _arguments(arrays)
+def _run(kernel: nki.Kernel, given: argparse.Namespace) -> str:
+    values = _arguments(given.shapes)
     orders = (ProgramOrder(), DataflowOrder(seed=0, adversarial=True))
     results, others = (
         jax.tree_util.tree_leaves_with_path(
-            nki.simulate(kernel, order, chip)(*(value.copy() for value in values))
+            nki.simulate(kernel, order, given.chip)(*(value.copy() for value in values))
         )
         for order in orders
     )
@@ -145,35 +156,41 @@ def _statistics(value: np.ndarray) -> tuple[str, ...]:
     return (*(f"{number:.4g}" for number in numbers), str(wide.size - finite.size))
 
 
-def _bench(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
-    time = nki.benchmark(kernel, chip)(*arrays)
+def _bench(kernel: nki.Kernel, given: argparse.Namespace) -> str:
+    time = nki.benchmark(kernel, given.chip)(*given.shapes)
     busy = [
         (name, f"{nanoseconds / 1e3:.2f}", f"{time.share(name):.1%}")
         for name, nanoseconds in time.busy_ns.items()
         if nanoseconds
     ]
     facts = (
-        f"{time.program} on a core of {chip}: {time.total_ns / 1e3:.2f} µs, of which "
+        f"{time.program} on a core of {given.chip}: {time.total_ns / 1e3:.2f} µs, of which "
         f"{time.launch_ns / 1e3:.2f} for the launch; {time.flops / 1e6:,.2f} MFLOP, "
         f"{time.dma_bytes / 1e3:,.1f} kB moved, {time.instruction_count} instructions"
     )
     return facts + "\n\n" + table(["busy", "µs", "of the time"], busy)
 
 
-def _print(kernel: nki.Kernel, arrays: list[np.ndarray], chip: str) -> str:
-    return text_of(kernel.trace(*arrays, chip=chip).program)
+def _profile(kernel: nki.Kernel, given: argparse.Namespace) -> str:
+    recorded = nki.profile(kernel, given.to, given.chip)(*given.shapes)
+    return f"{summary(recorded)}\n\nThe report is {given.to / REPORT}."
 
 
-ACTIONS: Mapping[str, Callable[[nki.Kernel, list[np.ndarray], str], str]] = {
+def _print(kernel: nki.Kernel, given: argparse.Namespace) -> str:
+    return text_of(kernel.trace(*given.shapes, chip=given.chip).program)
+
+
+ACTIONS: Mapping[str, Callable[[nki.Kernel, argparse.Namespace], str]] = {
     "check": _check,
     "run": _run,
     "bench": _bench,
+    "profile": _profile,
     "print": _print,
 }
 """Name -> what it prints."""
 
 COMMAND = Command(
-    help="check, run, time or print a kernel written in NKI",
+    help="check, run, time, profile or print a kernel written in NKI",
     description=_DESCRIPTION,
     add_arguments=add_arguments,
     run=run,

@@ -4,6 +4,7 @@
     def kernel(x): ...
     result = nki.simulate(kernel)(x)
     time = nki.benchmark(kernel)(x).total_ns
+    report = nki.profile(kernel, "folder")(x)
 
 Loops stay loops where their rounds differ in addresses only. Names that are not built raise
 ``UnsupportedProgramError`` on call; every module lists its own in `NOT_BUILT`, with the reasons.
@@ -13,8 +14,12 @@ import sys
 
 from neuronjax.nki import collectives, installation, isa, language
 from neuronjax.nki.kernel import Kernel, benchmark, jit, simulate
+from neuronjax.nki.profiling import profile
 
-__all__ = ["Kernel", "benchmark", "collectives", "install", "isa", "jit", "language", "simulate"]
+__all__ = [
+    "Kernel", "benchmark", "collectives", "install", "isa", "jit", "language", "profile",
+    "simulate",
+]  # fmt: skip
 
 
 def install() -> None:

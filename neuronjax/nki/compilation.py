@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +32,7 @@ from neuronjax.nki.trace import Trace, ended, tracing
 from neuronjax.program import program
 from neuronjax.program.element_types import element_type_named
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
-from neuronjax.program.rules.cores import written_once
-from neuronjax.program.verify import Finding, verify
+from neuronjax.program.verify import verify
 
 KERNEL_CHIPS = tuple(name for name, chip in CHIPS.items() if chip.core.is_published)
 """The chips that kernels are written for."""
@@ -263,30 +262,38 @@ def _finished(grid: _Grid) -> tuple[program.Program, tuple[str, ...]]:
         except OnChipMemoryError as error:
             notes = (f"{grid.name}: loops are written out: {error}",)
             continue
-        findings = _refused(verify(finished))
+        findings, advice = _refused(grid, finished)
         if not findings:
-            return finished, (*notes, *_raced(grid.name, finished))
+            return finished, (*notes, *advice)
         notes = (f"{grid.name}: loops are written out: {findings[0]}",)
         break
     with _lines_in_errors(grid.declared):
         finished = synchronise(allocate(grid.written_out()))
-    _check(grid.name, finished, grid.declared)
-    return finished, (*notes, *_raced(grid.name, finished))
+    findings, advice = _refused(grid, finished)
+    if findings:
+        shown = "\n".join(f"  {finding}" for finding in findings[:_MOST_FINDINGS])
+        raise KernelError(f"{grid.name} is no program for {finished.target.chip}:\n{shown}")
+    return finished, (*notes, *advice)
 
 
-def _refused(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings without races that end in the same way if both cores write equal values."""
-    return [finding for finding in findings if finding.rule != _RACE]
+_ADVICE: Mapping[str, str] = {
+    "written once": "results depend on their order unless values agree",
+    "uninitialised": "such values are arbitrary, and results must not depend on them",
+}
+"""Rule that no compiler checks, and that right programs may break -> what to mind."""
 
 
-def _raced(name: str, finished: program.Program) -> Iterator[str]:
-    """Notes of such races."""
-    if len(finished.body) == 1 and isinstance(finished.body[0], program.Split):
-        for violation in written_once(finished):
-            yield f"{name}: {violation.actual}; results depend on their order unless values agree."
-
-
-_RACE = "written once"
+def _refused(grid: _Grid, finished: program.Program) -> tuple[list[str], list[str]]:
+    """What the chip would refuse, and what to note, by the kernel's lines."""
+    lines = {**lines_by_path(finished), **grid.declared}
+    refused, advice = [], []
+    for finding in verify(finished):
+        if finding.rule in _ADVICE:
+            what = f"{finding.path}: {finding.actual}; {_ADVICE[finding.rule]}."
+            advice.append(with_lines(f"{grid.name}: {what}", lines))
+        else:
+            refused.append(with_lines(str(finding), lines))
+    return refused, advice[:_MOST_FINDINGS]
 
 
 def _argument(trace: Trace, place: str, value: Any) -> Tensor:
@@ -313,15 +320,6 @@ def _check_returned(name: str, returned: Any, results: Set[Buffer]) -> None:
                 f"{name} returns a tensor that it does not write; declare one in nl.shared_hbm, or "
                 "return an argument that it writes to."
             )
-
-
-def _check(name: str, written: program.Program, declared: Mapping[str, str]) -> None:
-    """Raises ``KernelError`` with what the chip would refuse, by the kernel's lines."""
-    findings = _refused(verify(written))
-    if findings:
-        lines = {**lines_by_path(written), **declared}
-        shown = [f"  {with_lines(str(finding), lines)}" for finding in findings[:_MOST_FINDINGS]]
-        raise KernelError(f"{name} is no program for {written.target.chip}:\n" + "\n".join(shown))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import ml_dtypes
@@ -40,6 +41,18 @@ def file(tmp_path: Path) -> Path:
 def test_actions(action: str, words: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nki", action, f"{file}:doubled", "--shapes=128x64:bfloat16"]) == 0
     assert words in capsys.readouterr().out
+
+
+def test_profile_names_the_lines(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "report"
+    assert main(["nki", "profile", f"{file}:doubled", "--shapes=128x64", f"--to={to}"]) == 0
+    assert "doubled" in capsys.readouterr().out
+    lines = json.loads((to / "profile.json").read_text())["programs"][0]["kernels"][0]["parts"]
+    sources = [source for source, *_ in lines]
+    assert f"{file}:{1 + KERNEL.splitlines().index('    tile = nl.load(x)')}" in sources
+    assert (to / "report.html").stat().st_size > 10_000
 
 
 def test_run_computes_values(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

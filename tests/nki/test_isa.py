@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 
 from neuronjax import nki
 from neuronjax.emulate import core
-from neuronjax.errors import NeuronError
+from neuronjax.errors import KernelWarning, NeuronError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
@@ -275,9 +276,19 @@ REFUSED: dict[Callable[..., Tensor], str] = {
     misshapen: r"test_isa.py:\d+: ",
     too_large: r"(?s)SBUF.*test_isa.py:\d+: scratch\d+ float32",
     too_many_partitions: r"test_isa.py:\d+: scratch\d+ ends at partition 256",
-    unwritten: r"test_isa.py:\d+: .*(?i:uninitialised)",
     misspelt: "Did you mean tensor_tensor",
 }
+
+
+@pytest.mark.parametrize("order", [None, core.DataflowOrder(seed=1)], ids=["program", "dataflow"])
+def test_what_nothing_has_written_is_poison(order: core.Order | None) -> None:
+    """The chip reads it, too; so the kernel runs, and a warning says where."""
+    kernel = nki.jit(unwritten)
+    with pytest.warns(KernelWarning, match=r"test_isa.py:\d+: .*no.*written"):
+        result = nki.simulate(kernel, order)(X, Y)
+    assert np.isnan(result).all()
+    (note,) = kernel.trace(X, Y).notes
+    assert re.search(r"test_isa.py:\d+: .*nothing has been written; such values are", note)
 
 
 @pytest.mark.parametrize("kernel", REFUSED, ids=lambda kernel: kernel.__name__)
