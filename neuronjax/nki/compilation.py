@@ -49,8 +49,11 @@ class Compiled:
     returned: Any
     #: Tensor -> `file:line` that declared it.
     declared: Mapping[str, str]
-    #: Position among the arrays -> the result that an array becomes which the kernel writes to.
+    #: Position among the arrays -> the result that an array becomes which the kernel writes to or
+    #: returns.
     written: Mapping[int, str]
+    #: Positions of those that it writes to.
+    changed: frozenset[int] = frozenset()
     #: What a user may want to know: loops that are written out, and why.
     notes: tuple[str, ...] = ()
     #: The programs that run beside each other, as in `Kernel.grid`.
@@ -60,7 +63,7 @@ class Compiled:
         """Positions of the arrays that it writes to and does not return."""
         tensors = {tensor.storage.name for tensor in jax.tree.leaves(self.returned)}
         inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
-        return [position for position in self.written if inputs[position] not in tensors]
+        return [position for position in self.changed if inputs[position] not in tensors]
 
     def native(self) -> NativeKernel:
         """The kernel as a function of its arrays and nothing else."""
@@ -96,7 +99,7 @@ class Compiled:
             return results[next(names)].reshape(tensor.shape)
 
         returned = jax.tree.map(value, self.returned)
-        return returned, {place: results[name] for place, name in self.written.items()}
+        return returned, {place: results[self.written[place]] for place in self.changed}
 
 
 def compiled(
@@ -125,7 +128,7 @@ def compiled(
         traces.insert(0, trace)
         returned = _traced(function, call, trace)
     buffers = _shared_buffers(name, traces)
-    written = _written(traces)
+    written = _written(traces, returned)
     results = {buffer for buffer in buffers if buffer.kind is Kind.RESULT}
     _check_returned(name, returned, {*written.values(), *results})
     aliases = tuple(
@@ -138,7 +141,8 @@ def compiled(
     declared = {tensor: line for trace in traces for tensor, line in trace.declared.items()}
     finished, notes = _finished(_Grid(name, traces, tuple(buffers), aliases, declared))
     names = {position: _result_of(argument) for position, argument in written.items()}
-    return Compiled(finished, returned, declared, names, notes, grid)
+    changed = frozenset(_written(traces, None))
+    return Compiled(finished, returned, declared, names, changed, notes, grid)
 
 
 def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:
@@ -176,9 +180,11 @@ def _result_of(argument: Buffer) -> str:
     return f"{argument.name}_written"
 
 
-def _written(traces: Sequence[Trace]) -> dict[int, Buffer]:
-    """Position -> argument, for those that an instruction writes to."""
+def _written(traces: Sequence[Trace], returned: Any) -> dict[int, Buffer]:
+    """Position -> argument, for those that an instruction writes to, or that are returned."""
     targets = {
+        tensor.storage for tensor in jax.tree.leaves(returned) if isinstance(tensor, Tensor)
+    } | {
         access.buffer
         for trace in traces
         for instruction in trace.instructions
@@ -317,8 +323,8 @@ def _check_returned(name: str, returned: Any, results: Set[Buffer]) -> None:
             )
         if value.storage not in results:
             raise UnsupportedProgramError(
-                f"{name} returns a tensor that it does not write; declare one in nl.shared_hbm, or "
-                "return an argument that it writes to."
+                f"{name} returns a tensor of private memory; declare one in nl.shared_hbm, or "
+                "return an argument."
             )
 
 

@@ -114,7 +114,7 @@ def simulate(
         called = call(kernel.function, arguments, keywords)
         traced = kernel.compile(called, chip)
         arrays = called.arrays
-        for position in traced.written:
+        for position in traced.changed:
             array = arrays[position]
             if not (isinstance(array, np.ndarray) and array.flags.writeable):
                 raise KernelError(

@@ -125,8 +125,23 @@ def test_values_of_written_arrays_are_not_lost() -> None:
         jax.jit(updated_only)(X, X)
 
 
-def test_results_are_tensors_that_the_kernel_writes() -> None:
-    with pytest.raises(UnsupportedProgramError, match="returns a tensor that it does not write"):
-        nki.simulate(nki.jit(lambda x: x))(X)
+def kept(x: Tensor) -> Tensor:
+    private = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+    nisa.dma_copy(private, loaded(x))
+    return private
+
+
+def test_arguments_may_be_returned_as_they_are() -> None:
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    kernel = nki.jit(lambda x, y: (y, x))
+    for result in (nki.simulate(kernel)(fixed, X + 1), jax.jit(kernel)(fixed, X + 1)):
+        np.testing.assert_array_equal(result[0], X + 1)
+        np.testing.assert_array_equal(result[1], X)
+
+
+def test_results_are_tensors_of_shared_memory() -> None:
+    with pytest.raises(UnsupportedProgramError, match="returns a tensor of private memory"):
+        nki.simulate(nki.jit(kept))(X)
     with pytest.raises(UnsupportedProgramError, match=r"returns 3; return whole tensors"):
         nki.simulate(nki.jit(lambda x: (stored(loaded(x)), 3)))(X)
