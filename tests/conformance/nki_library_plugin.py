@@ -23,6 +23,8 @@ from neuronjax.nki import collectives, constants, isa, language
 
 ORDER = "NKI_LIBRARY_ORDER"
 """The variable with the order: `program` or `adversarial`."""
+_TARGETS = {"trn1": "trainium1", "trn2": "trainium2", "trn3": "trainium3"}
+"""Target of the compiler -> chip."""
 _CHIPS = {"gen2": "trainium1", "gen3": "trainium2", "gen4": "trainium3"}
 
 
@@ -61,6 +63,17 @@ class _Simulated:
             order = DataflowOrder(seed=1, adversarial=True)
         chip = _CHIPS[os.environ.get("NKI_NC_VERSION", "gen3")]
         return nki.simulate(kernel[self.cores], order, chip)(*arguments, **keywords)
+
+
+class ParserFrontend:
+    """The compiler's front end, of which tests that are compiled only make one."""
+
+    def compile(
+        self, kernel: Any, *, inputs: Mapping[str, Any], target: str, lnc: int, **options: Any
+    ) -> Any:
+        """The kernel's program; `options` say where a compiler writes what."""
+        traced = kernel if isinstance(kernel, nki.Kernel) else nki.jit(kernel)
+        return traced[lnc].trace(**inputs, chip=_TARGETS[target])
 
 
 def _module(name: str, source: ModuleType | None = None, **names: Any) -> ModuleType:
@@ -115,6 +128,7 @@ def _install() -> None:
             made = _module(f"{prefix}.{name}", part, **extra)
             parent, _, last = f"{prefix}.{name}".rpartition(".")
             setattr(sys.modules[parent], last, made)
+    _module("nki.compiler.frontend", NKIFrontend=ParserFrontend, ParserFrontend=ParserFrontend)
     for package in ("nki_cpu_simulator", "neuronxcc"):
         _module(package, nki=sys.modules[f"{package}.nki"])
     for name, names in _ABSENT.items():
