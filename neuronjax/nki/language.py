@@ -128,13 +128,16 @@ FUNCTIONS: Mapping[str, Any] = {
     **reductions.FUNCTIONS,
     **tiles.FUNCTIONS,
     "copy": elementwise.FUNCTIONS["copy"],
-    "range": range,
 }
 """Name -> an operator, or a function of tiles, or both."""
 
 
+LOOPS: Mapping[str, Any] = {"range": range}
+"""Name -> a loop that is always written out, where this module cannot have the name itself."""
+
+
 def __getattr__(name: str) -> Any:
-    for names in (FUNCTIONS, DTYPES):
+    for names in (FUNCTIONS, DTYPES, LOOPS):
         if name in names:
             return names[name]
     if name in NOT_BUILT:
@@ -146,4 +149,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     public = [name for name in globals() if not name.startswith("_")]
-    return [*public, *FUNCTIONS, *DTYPES, *NOT_BUILT]
+    return [*public, *FUNCTIONS, *DTYPES, *LOOPS, *NOT_BUILT]
