@@ -60,6 +60,10 @@ _COLOCATED = (
     "orbax/checkpoint/experimental/emergency/multi_tier_checkpointing/colocated_utils_test.py"
     "::ColocatedUtilsTest"
 )
+_CONTROLLER = (
+    "orbax/checkpoint/experimental/emergency/multi_tier_checkpointing/colocated_controller_test.py"
+    "::ColocatedControllerInternalTest"
+)
 _COMPATIBLE = (
     "orbax/checkpoint/experimental/v1/_src/testing/v1_checkpointer_compatibility_test.py"
     "::V1CheckpointerCompatibilityTest"
@@ -144,6 +148,9 @@ PROJECTS = (
         },
         cpu_only={
             f"{_COLOCATED}::test_assert_specs_on_allowed_cpu_ids": "the first device is a CPU",
+            f"{_CONTROLLER}::test_restore_none_step_with_dataset_resolves_single_explicit_step": (
+                "the workers' arrays lie on CPUs"
+            ),
             f"{_COMPATIBLE}::test_checkpointables_metadata": "says where its data was written",
             f"{_V1_TESTING}/v1_checkpointer_compatibility_tmp_test.py"
             "::V1CheckpointerCompatibilityTest::test_checkpointables_metadata": "the same",
