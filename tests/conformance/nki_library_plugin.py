@@ -101,6 +101,11 @@ def static_cast(array: np.ndarray, dtype: Any) -> np.ndarray:
     return np.asarray(array).astype(dtype)
 
 
+def sizeinbytes(dtype: Any) -> int:
+    """The bytes of an element."""
+    return np.dtype(dtype).itemsize
+
+
 def is_float_type(dtype: Any) -> bool:
     """Whether a number format has a fraction."""
     kind = np.dtype(dtype)
@@ -135,7 +140,9 @@ def _install() -> None:
         _module(f"test.utils.{name}", **{key: MagicMock() for key in names})
     formats = {name: getattr(ml_dtypes, name) for name in dir(ml_dtypes) if "float" in name}
     formats |= _PACKED
-    _module("neuron_dtypes", static_cast=static_cast, is_float_type=is_float_type, **formats)
+    functions = (static_cast, is_float_type, sizeinbytes)
+    formats |= {function.__name__: function for function in functions}
+    _module("neuron_dtypes", **formats)
 
 
 _install()
