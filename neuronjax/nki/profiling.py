@@ -30,7 +30,7 @@ def profile(
 
     def profiled(*arguments: Any, **keywords: Any) -> Profile:
         traced = kernel.compile(call(kernel.function, arguments, keywords), chip)
-        machine = _machine(kernel.__name__, chip, traced.program.target.lnc)
+        machine = _machine(kernel.function.__name__, chip, traced.program.target.lnc)
         recorded = Profile(
             machine=facts(machine),
             programs=(analyse(traced.program, machine),),
