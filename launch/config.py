@@ -26,6 +26,9 @@ class TrainConfig:
         None, "Training window, in tokens; default: the model's context.", lowest=1
     )
     steps: int = setting(400, "Optimizer steps.", lowest=1)
+    num_train_epochs: float | None = setting(
+        None, "Passes through the data, instead of a number of steps.", lowest=0.0
+    )
     batch_size: int = setting(32, "Sequences per step, over all devices.", lowest=1)
     seed: int = setting(0, "Seed of the initial weights and of the order of the data.", lowest=0)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)

@@ -45,7 +45,7 @@ class Job:
       record: JSON that checkpoints keep: what the model has beside its config.json.
       files: the directory with the model's tokenizer.json, if there is one.
       sample: what the model writes, from the parameters and the number of the step.
-      finish: what is done with the parameters after the last step.
+      finish: what is done with the parameters after the last step, whose number it gets.
     """
 
     model: Described
@@ -61,7 +61,7 @@ class Job:
     record: Mapping[str, Any] = field(default_factory=dict)
     files: Path | None = None
     sample: Callable[[Parameters, int], str] = lambda parameters, step: "nothing"
-    finish: Callable[[Parameters], None] = lambda parameters: None
+    finish: Callable[[Parameters, int], None] = lambda parameters, step: None
 
 
 def language_job(source: Source, config: TrainConfig) -> Job:

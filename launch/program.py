@@ -22,7 +22,9 @@ def run(main: Callable[[], int]) -> None:
 
     def parsed(argv: list[str]) -> int:
         if len(argv) > 1:
-            raise app.UsageError(f"unexpected arguments {argv[1:]}: every option is a --flag")
+            given = " ".join(argv[1:])
+            say(f"error: unexpected arguments {given}: every option is a --flag; see --help.")
+            return FAILED
         # What libraries log they raise as well; this project's messages are not logs.
         logging.set_verbosity(logging.FATAL)
         sys.unraisablehook = _report

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,9 @@ def train(source: Source, config: TrainConfig, started: Started = lambda directo
 def run_job(
     make_job: Callable[[], Job], config: TrainConfig, started: Started = lambda directory: None
 ) -> int:
-    """Trains until `config.steps`, resuming from the newest sound checkpoint; returns the exit
-    code: 0, or 130 (143) when SIGINT (SIGTERM) asked to stop after a step.
+    """Trains until `config.steps`, or through as many epochs as are asked for, resuming from the
+    newest sound checkpoint; returns the exit code: 0, or 130 (143) when SIGINT (SIGTERM) asked to
+    stop after a step.
 
     `started` is called by the first process once it is clear that the run may start: it may write
     files.
@@ -55,7 +56,9 @@ def run_job(
     with death_of_others(), ExitStack() as stack:
         done_by_first(lambda: _lock(stack, config))
         stop = stack.enter_context(stop_requests())
-        run = Run(make_job(), config)
+        job = make_job()
+        config = _with_steps(config, job)
+        run = Run(job, config)
         try:
             done_by_first(lambda: started(config.checkpoint_dir))
             run.train_on(stop)
@@ -144,7 +147,7 @@ class Run:
             self._evaluate()
         self._monitor.close()
         if self.step >= config.steps:
-            self._job.finish(self._single(self._state.evaluated))
+            self._job.finish(self._single(self._state.evaluated), self.step)
         if is_first():
             print(self._monitor.summary(), flush=True)
 
@@ -269,6 +272,19 @@ def _agreed(stop: StopRequest) -> int:
     if number:  # one may have come to this process in the meantime, for the next step
         stop.signal_number = number
     return number
+
+
+def _with_steps(config: TrainConfig, job: Job) -> TrainConfig:
+    """With as many steps as the passes through the data have that are asked for, if they are."""
+    if config.num_train_epochs is None:
+        return config
+    rows = job.data.rows_of_epoch()
+    steps = max(1, math.ceil(config.num_train_epochs * rows / config.batch_size))
+    announce(
+        f"{config.num_train_epochs:g} epochs of {rows:,} rows are {steps:,} steps of "
+        f"{config.batch_size}"
+    )
+    return replace(config, steps=steps)
 
 
 def _lock(stack: ExitStack, config: TrainConfig) -> None:

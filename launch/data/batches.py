@@ -1,6 +1,6 @@
 """From rows to batches, whose order does not depend on the number of processes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ class Data:
     rows: Rows  # endless, in an order that depends on the seed alone
     held_out: Iterable[Any]  # rows, each time from the first to the last
     size: int  # tokens or examples of an epoch
+    rows_of_epoch: Callable[[], int]  # how many rows hold each of them once; packs them to know it
     counts: Counts
     identity: Mapping[str, Any]  # JSON: equal only for the same rows in the same order
 

@@ -29,6 +29,7 @@ class Packing:
     training: Callable[[Documents, DataConfig, int, Counts], Any]  # random-access sources …
     held_out: Callable[[Documents, DataConfig, int, Counts], Any]
     rows: Callable[[Any, int, int], Rows]  # … of which a MapDataset becomes rows
+    count: Callable[[Any, int, int], int]  # rows that hold all tokens of a training source once
 
 
 def _split_tokens(
@@ -133,11 +134,35 @@ def _named(row: Row) -> Row:
 # The pieces are slices of memory, and the cores belong to the step.
 ONE_READER = grain.ReadOptions(num_threads=1, prefetch_buffer_size=64)
 
+
+def _count_side_by_side(windows: Any, seq_len: int, seed: int) -> int:
+    return -(-(len(windows) + seq_len - 1) // seq_len)
+
+
+def _count_by(rows: Callable[[Any, int, int], Rows]) -> Callable[[Any, int, int], int]:
+    """Packs all pieces once, as in training: how much padding is left depends on their order."""
+
+    def count(pieces: Any, seq_len: int, seed: int) -> int:
+        once = grain.MapDataset.source(pieces).seed(seed).shuffle()
+        return sum(1 for _ in rows(once, seq_len, seed))
+
+    return count
+
+
 PACKINGS: Mapping[str, Packing] = {
     "windows": Packing(
-        False, _split_tokens, _windows, _side_by_side, lambda windows, seq_len, seed: windows
+        False,
+        _split_tokens,
+        _windows,
+        _side_by_side,
+        lambda windows, seq_len, seed: windows,
+        _count_side_by_side,
     ),
-    "padded": Packing(True, _split_documents, _cut, _cut, _padded),
-    "first_fit": Packing(True, _split_documents, _cut, _cut, _first_fit),
-    "concat_then_split": Packing(True, _split_documents, _whole, _whole, _concat_then_split),
+    "padded": Packing(
+        True, _split_documents, _cut, _cut, _padded, lambda pieces, seq_len, seed: len(pieces)
+    ),
+    "first_fit": Packing(True, _split_documents, _cut, _cut, _first_fit, _count_by(_first_fit)),
+    "concat_then_split": Packing(
+        True, _split_documents, _whole, _whole, _concat_then_split, _count_by(_concat_then_split)
+    ),
 }

@@ -75,6 +75,7 @@ def open_text(
         rows=packing.rows(mixed, seq_len, seed),
         held_out=_held_out_rows(packing, held_out, config, seq_len),
         size=sum(int((source.ends - source.starts).sum()) for source in documents),
+        rows_of_epoch=lambda: sum(packing.count(source, seq_len, seed) for source in pieces),
         counts=counts,
         identity=identity,
     )

@@ -25,11 +25,15 @@ from launch.finetuning.tuned_model import TunedModel
 from launch.job import Job, row_length, write_sample
 from launch.meshes import parse_mesh
 from launch.text import ByteTokenizer, Tokenizer, find_tokenizer
+from launch.training.parallelism import Parallelism
 from models.parameters import statistics
 from models.pretrained import Described, describe
 from models.weights.fields import Fields
 from models.whisper.features import PREPROCESSOR_FILE, Spectrogram, read_spectrogram
 from models.whisper.instructions import opening, read_instructions
+
+_OF_NEXT_TOKENS = ("context_parallel_size", "pipeline_parallel_size")
+"""Sizes of a mesh that split what becomes one loss of next tokens."""
 
 MASKS = ("[MASK]", "<mask>")  # what tokenizers call a hidden token
 
@@ -40,7 +44,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
     Raises DataError, ModelError and what reading models raises.
     """
     task, counts = TASKS[name], Counts()
-    _check_mesh(name, task, settings, config)
+    _check_mesh(name, task, config)
     _check_packing(name, task, config)
     files = path if path.is_dir() else path.parent
     records = [] if task.read is None else read_records(config.data, counts)
@@ -89,8 +93,8 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
         record={"tuned": tuned.record},
         files=files,
         sample=partial(write_sample, tuned.model, tokenizer, config),
-        finish=lambda parameters: tuned.save(
-            config.checkpoint_dir, config.steps, parameters, merge=settings.merge_lora, source=path
+        finish=lambda parameters, step: tuned.save(
+            config.checkpoint_dir, step, parameters, merge=settings.merge_lora, source=path
         ),
     )
 
@@ -110,17 +114,19 @@ def tuned_at_depth(
     return tuned.model, tuned.trained
 
 
-def _check_mesh(name: str, task: Task, settings: TuningSettings, config: TrainConfig) -> None:
-    """Raises MeshError for a mesh that splits what the task needs as a whole."""
-    sizes = {} if config.mesh is None else parse_mesh(config.mesh)
-    plain = task.read is None and settings.lora is None and settings.adapter is None
-    refused = [] if task.read is None else ["context"]
-    refused += [] if plain else ["stage"]
-    for axis in refused:
-        if sizes.get(axis, 1) > 1:
+def _check_mesh(name: str, task: Task, config: TrainConfig) -> None:
+    """Raises MeshError for sizes that split what the task needs as a whole."""
+    if task.read is None:
+        return
+    parallelism = config.parallelism
+    if config.mesh is not None:
+        parallelism = Parallelism.of(parse_mesh(config.mesh))
+    for setting in _OF_NEXT_TOKENS:
+        size = getattr(parallelism, setting)
+        if size > 1:
             raise MeshError(
-                f"--mesh={config.mesh}: {axis} is for language modelling of all weights, not for "
-                f"{'adapters' if task.read is None else name}. Use the other axes."
+                f"--{setting}={size} is for the loss of next tokens, as in --task=sft, and "
+                f"{name} needs its texts as a whole. Use the other ways to share out a run."
             )
 
 

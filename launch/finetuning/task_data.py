@@ -77,6 +77,7 @@ def open_examples(
         rows=mixed.map(whole),
         held_out=[] if not held_out else grain.MapDataset.source(held_out).map(whole),
         size=size,
+        rows_of_epoch=lambda: sum(len(source) for source in rows),
         counts=counts,
         identity=identity,
     )

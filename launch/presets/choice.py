@@ -1,5 +1,6 @@
 """What --preset, --scale and --config mean for the other flags of a run."""
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -58,7 +59,8 @@ def choose(preset: str | None, scale: str, file: str | None, *, tunes: bool = Fa
         return Choice({}, None)
     if preset not in RECIPES:
         raise SettingsError(
-            f"--preset={preset} is not known; --preset=help lists the {len(RECIPES)} there are."
+            f"--preset={preset} is not known.{_alike(preset)} --preset=help lists the "
+            f"{len(RECIPES)} there are."
         )
     recipe = RECIPES[preset]
     if tunes != (recipe.task is not None):
@@ -71,6 +73,11 @@ def choose(preset: str | None, scale: str, file: str | None, *, tunes: bool = Fa
     if scale != FULL:
         recipe = recipe.tiny(scale)
     return Choice(recipe.settings(), recipe.model, recipe.environment(), recipe)
+
+
+def _alike(name: str) -> str:
+    names = difflib.get_close_matches(name, RECIPES)
+    return f" Did you mean {' or '.join(names)}?" if names else ""
 
 
 def _read(file: Path) -> Choice:

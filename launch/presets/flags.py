@@ -1,10 +1,11 @@
 """The flags that start a run from a published one, or from the file of an earlier one."""
 
-from collections.abc import MutableMapping
+from collections.abc import Collection, MutableMapping
 from typing import Any
 
 from absl import flags
 
+from launch.errors import SettingsError
 from launch.presets.choice import FULL, SCALES, Choice, choose
 from launch.training.parallelism import SIZES
 
@@ -12,6 +13,14 @@ flags.disclaim_key_flags()
 
 CORES = ("NEURONJAX_TARGET", "NEURON_RT_NUM_CORES", "NEURON_RT_VISIBLE_CORES")
 """Variables that say which cores there are: where one is set, the user has decided."""
+
+
+def _check_length(given: Collection[str]) -> None:
+    """Raises SettingsError if both flags that say how long a run is are given."""
+    if {"steps", "num_train_epochs"} <= set(given):
+        raise SettingsError(
+            "--steps and --num_train_epochs both say how long the run is. Leave one of them out."
+        )
 
 
 def define_preset_flags() -> None:
@@ -34,8 +43,11 @@ def chosen(
     values = flags.FLAGS.flag_values_dict()
     choice = choose(values["preset"], values["scale"], values["config"], tunes=tunes)
     given = {name for name in values if flags.FLAGS[name].present}
+    _check_length(given)
     if "mesh" in given:  # says all sizes
         given |= SIZES
+    if "steps" in given:  # says how long the run is
+        given.add("num_train_epochs")
     values |= {name: value for name, value in choice.settings.items() if name not in given}
     if not any(name in environment for name in CORES):
         environment.update(choice.environment)

@@ -91,5 +91,6 @@ RECIPES: Mapping[str, Recipe] = {
     "optimum_qwen3_8B": Recipe(
         model=models.QWEN_3_8B, instances=1, tensor=8, global_batch=32, learning_rate=8e-4,
         warmup_steps=0, precision="mixed_precisionSR", task="sft", note=LENGTH,
+        tuning={"num_train_epochs": 3.0},
     ),
 }  # fmt: skip

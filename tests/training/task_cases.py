@@ -183,7 +183,9 @@ class Case:
 _CHAT = {"chat_template": "chatml"}
 CASES = {
     "sft": Case("sft", LLAMA, _talks, _CHAT),
-    "sft with adapters": Case("sft", LLAMA, _talks, _CHAT | {"lora_rank": 4}),
+    "sft with adapters": Case(
+        "sft", LLAMA | {"num_hidden_layers": 2}, _talks, _CHAT | {"lora_rank": 4}
+    ),
     "dpo": Case("dpo", LLAMA, _pairs),
     "dpo with adapters": Case("dpo", LLAMA, _pairs, {"lora_rank": 4}),
     "orpo": Case("orpo", LLAMA, _pairs),

@@ -177,6 +177,25 @@ def test_small_text_is_refused_with_the_size_that_is_enough(size: int) -> None:
     split(numbered([enough]), 0.08, 16)
 
 
+@pytest.mark.parametrize(
+    ("packing", "targets", "rows"),
+    [
+        ("windows", [SEQ_LEN] * 10, 11),
+        ("padded", [SEQ_LEN] * 10, 10),
+        ("padded", [SEQ_LEN // 2] * 10, 10),
+        ("first_fit", [SEQ_LEN] * 10, 10),
+        ("first_fit", [SEQ_LEN // 2] * 10, 5),
+        ("concat_then_split", [SEQ_LEN // 4] * 10, 3),
+    ],
+)
+def test_rows_of_an_epoch(packing: str, targets: list[int], rows: int) -> None:
+    """A document has a target less than tokens; windows see one text, of 10 targets more."""
+    way = PACKINGS[packing]
+    documents = numbered([count + 1 for count in targets])
+    pieces = way.training(documents, DataConfig(), SEQ_LEN, Counts())
+    assert way.count(pieces, SEQ_LEN, 0) == rows
+
+
 @pytest.mark.parametrize("packing", BY_DOCUMENT)
 def test_only_what_is_to_be_learnt_counts(packing: str) -> None:
     lengths = [10, 40, 3, 12, 20]

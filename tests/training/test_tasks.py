@@ -1,6 +1,7 @@
 """Every task through the trainer: the loss falls, files are written, interrupted runs go on."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,16 @@ from launch.finetuning.settings import TuningSettings
 from launch.finetuning.starting import described_for
 from launch.finetuning.tasks import TASKS
 from launch.trainer import run_job
+from launch.training.parallelism import Parallelism
 from launch.training.schedules import ScheduleSettings
 from models import pretrained
 from models.pretrained import describe
 from tests.training.task_cases import CASES, LLAMA, Case, write_case
 
 STEPS = 6
-INTERRUPTED = ("sft with adapters", "image-classification, resnet")
-"""Cases that stop and go on, on fewer cores: with frozen weights, with running statistics."""
+INTERRUPTED = {"sft with adapters": "stage=2", "image-classification, resnet": "data=2"}
+"""Cases that stop on this mesh and go on, on one core: with frozen weights, which are in a pipeline
+at first, and with running statistics."""
 
 TOKENS = {"sft": 96, "dpo": 2 * 96, "orpo": 2 * 96, "fill-mask": 16, "text-to-text": 2 * 16}
 """Of a row: both answers of a pair, source and target."""
@@ -60,7 +63,7 @@ def test_a_task_learns(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     path = tmp_path / "model"
     data = write_case(case, path)
     if name in INTERRUPTED:
-        assert run(case, path, data, runs, steps=STEPS - 2, mesh="data=2") == 0
+        assert run(case, path, data, runs, steps=STEPS - 2, mesh=INTERRUPTED[name]) == 0
     assert run(case, path, data, runs) == 0
     rows = [row for row in metrics(runs) if "loss" in row]
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
@@ -75,6 +78,19 @@ def test_a_task_learns(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[
         load_adapter(written, described_for(path, TASKS[case.task], [])[1])
     else:
         assert describe(written).architecture.task == TASKS[case.task].head
+
+
+def test_epochs_are_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    films = CASES["text-classification"]
+    data = write_case(films, tmp_path / "model")
+    records = len((tmp_path / "model" / Path(data).name).read_text().splitlines())
+    rows = records - max(1, round(records * DataConfig().held_out_fraction))
+    runs = tmp_path / "run"
+    assert run(films, tmp_path / "model", data, runs, num_train_epochs=1.5) == 0
+    steps = math.ceil(1.5 * rows / 8)
+    assert f"1.5 epochs of {rows} rows are {steps} steps of 8" in capsys.readouterr().err
+    assert max(row["step"] for row in metrics(runs)) == steps
+    assert (runs / f"model-{steps}").is_dir()
 
 
 def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) -> None:
@@ -102,13 +118,13 @@ def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) ->
         ("sft", {"chat_template": "other"}, DataError, "other is no file"),
         ("sft", {}, DataError, "line 1: a conversation needs a chat template"),
         ("dpo", {}, DataError, "line 1: no field 'chosen'"),
+        ("orpo", {"mesh": "context=2"}, MeshError, "loss of next tokens.*orpo needs its texts"),
         (
-            "orpo",
-            {"mesh": "context=2"},
+            "dpo",
+            {"parallelism": Parallelism(pipeline_parallel_size=2)},
             MeshError,
-            "context is for language.*not for orpo",
+            "--pipeline_parallel_size=2 is for the loss of next tokens",
         ),
-        ("sft", {"mesh": "stage=2", "lora_rank": 2}, MeshError, "stage is for.*not for adapters"),
         ("dpo", {"packing": "first_fit"}, DataError, "first_fit is not for dpo, whose examples"),
     ],
 )
@@ -123,7 +139,11 @@ def test_what_cannot_be_is_refused_before_the_first_step(
     data = write_case(CASES["sft"], path)
     given = dict(settings)
     packing = given.pop("packing", None)
-    changes = {"mesh": given.pop("mesh")} if "mesh" in given else {}
+    changes: dict[str, Any] = {
+        name: given.pop(name) for name in ("mesh", "parallelism") if name in given
+    }
+    if "parallelism" in changes:
+        changes["mesh"] = None
     with pytest.raises(error, match=message):
         run(
             Case(task, LLAMA, settings=given, packing=packing),
