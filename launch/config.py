@@ -30,6 +30,12 @@ class TrainConfig:
         None, "Passes through the data, instead of a number of steps.", lowest=0.0
     )
     batch_size: int = setting(32, "Sequences per step, over all devices.", lowest=1)
+    expert_capacity_factor: float | None = setting(
+        None,
+        "How many times its even share of a row's tokens an expert takes, while later ones skip "
+        "it; default: all that choose it (dropless).",
+        lowest=0.0,
+    )
     seed: int = setting(0, "Seed of the initial weights and of the order of the data.", lowest=0)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)

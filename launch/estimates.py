@@ -10,7 +10,7 @@ from jax.sharding import AbstractMesh
 from launch import checkpoints
 from launch.config import TrainConfig
 from launch.emulation import Estimate, estimate_factory, target_in_use
-from launch.job import Job, row_length
+from launch.job import Job, row_length, with_capacity
 from launch.presets.recipe import Recipe
 from launch.training.objectives import Batch, LanguageModelling, Objective, text_batch
 from launch.training.optimizers import make_optimizer
@@ -44,6 +44,7 @@ def language_work(model: Described, config: TrainConfig) -> Work:
     """A decoder that learns text."""
     seq_len = row_length(config.seq_len, model.config.max_seq_len)
     precision = config.precision.resolve()
+    model = with_capacity(model, config.expert_capacity_factor)
 
     def at_depth(layers: int) -> Trained:
         settings = replace(model.config, num_layers=layers)

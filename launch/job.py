@@ -1,7 +1,7 @@
 """What a run trains, and on what."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from launch.config import TrainConfig
 from launch.data.batches import Data
 from launch.data.text_data import open_text
-from launch.errors import DataError
+from launch.errors import DataError, ModelError
 from launch.processes import announce
 from launch.source import Source
 from launch.text import Tokenizer
@@ -66,7 +66,8 @@ class Job:
 
 def language_job(source: Source, config: TrainConfig) -> Job:
     """A decoder that learns a text. Raises DataError for text that does not suit it."""
-    model = source.model._replace(config=config.precision.resolve().configure(source.model.config))
+    model = with_capacity(source.model, config.expert_capacity_factor)
+    model = model._replace(config=config.precision.resolve().configure(model.config))
     seq_len = row_length(config.seq_len, model.config.max_seq_len)
     data = open_text(
         config.data,
@@ -93,6 +94,21 @@ def language_job(source: Source, config: TrainConfig) -> Job:
         files=source.files,
         sample=partial(write_sample, model, source.tokenizer, config),
     )
+
+
+def with_capacity(model: Described, factor: float | None) -> Described:
+    """The model whose experts take at most so many times their even share of a row's tokens; None:
+    as it is. Raises ModelError for a model without experts."""
+    if factor is None:
+        return model
+    experts = getattr(model.config, "experts", None)
+    if experts is None:
+        raise ModelError(
+            f"--expert_capacity_factor={factor:g} is for mixtures of experts, and "
+            f"{model.architecture.name} with this config has none. Leave it out."
+        )
+    limited = replace(experts, capacity_factor=factor)
+    return model._replace(config=replace(model.config, experts=limited))
 
 
 def write_sample(

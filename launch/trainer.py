@@ -111,8 +111,9 @@ class Run:
         self._batches = make_batches(self._data.rows, config.batch_size, self._placement.rows)
         self.step = self._position()
         self._step = self._compiled_step()
+        memory = None
         if config.check_memory:
-            check_memory(self._training, self._step, self._mesh.local_devices[0])
+            memory = check_memory(self._training, self._step, self._mesh.local_devices[0])
         self._state = self._restored() if self.step else self._first_state()
         # Only now, so that a run that may not start changes nothing.
         self._writer = checkpoints.CheckpointWriter(
@@ -125,6 +126,7 @@ class Run:
             steps=config.steps,
             tokens_per_step=config.batch_size * job.texts * job.row_length,
             on_device=device_time(self._step) if config.monitor.device_time else None,
+            memory="" if memory is None else str(memory),
             quiet=not is_first(),
         )
         self._saved_step = self.step

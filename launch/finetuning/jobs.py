@@ -22,7 +22,7 @@ from launch.finetuning.task_data import Finish, open_examples, read_records
 from launch.finetuning.tasks import TASKS, Subject, Task, labels_of
 from launch.finetuning.text_examples import Reading
 from launch.finetuning.tuned_model import TunedModel
-from launch.job import Job, row_length, write_sample
+from launch.job import Job, row_length, with_capacity, write_sample
 from launch.meshes import parse_mesh
 from launch.text import ByteTokenizer, Tokenizer, find_tokenizer
 from launch.training.parallelism import Parallelism
@@ -147,6 +147,7 @@ def _base(task: Task, path: Path, records: list[list[Record]], config: TrainConf
         known = describe(path).fields.object("id2label", Fields({}, "config.json"))
         labels = labels_of(task, [record for source in records for record in source], known.values)
     _, base = described_for(path, task, labels)
+    base = with_capacity(base, config.expert_capacity_factor)
     return base._replace(config=config.precision.resolve().configure(base.config))
 
 

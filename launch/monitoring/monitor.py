@@ -23,8 +23,8 @@ class Monitor:
     """The bar, the metrics' files, profiles and the summary of a run in `directory`.
 
     Steps are numbered from 1; `last_step` is the one after which the run goes on. Raises
-    OutputError where nothing can be written. With `quiet`, as in all processes but one, nothing is
-    written and nothing is printed.
+    OutputError where nothing can be written. `memory` is what the summary says of a core's. With
+    `quiet`, as in all processes but one, nothing is written and nothing is printed.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Monitor:
         steps: int,
         tokens_per_step: int,
         on_device: DeviceTime | None,
+        memory: str = "",
         quiet: bool = False,
     ) -> None:
         self._files: list[MetricsFile | TensorBoardFile] = []
@@ -45,7 +46,7 @@ class Monitor:
             self._files.append(MetricsFile(directory / METRICS, last_step))
         self._speed = Speed(settings.metrics_window_size, tokens_per_step, on_device)
         self._profile = StepProfile(range(0) if quiet else settings.profiled, directory / PROFILE)
-        self._summary = Summary(last_step, tokens_per_step, on_device)
+        self._summary = Summary(last_step, tokens_per_step, on_device, memory)
         self._bar = tqdm(
             total=steps,
             initial=last_step,

@@ -13,8 +13,10 @@ from launch.simulated import DeviceTime
 class Summary:
     """Collects what the table at the end of a run says."""
 
-    def __init__(self, last_step: int, tokens_per_step: int, on_device: DeviceTime | None) -> None:
-        self._before = last_step
+    def __init__(
+        self, last_step: int, tokens_per_step: int, on_device: DeviceTime | None, memory: str = ""
+    ) -> None:
+        self._before, self._memory = last_step, memory
         self._tokens_per_step = tokens_per_step
         self._on_device = on_device
         self._losses: list[float] = []
@@ -47,6 +49,8 @@ class Summary:
                 f"{_text(count * self._on_device.seconds)}, "
                 f"{self._tokens_per_step / self._on_device.seconds:,.0f} tokens/s"
             )
+        if self._memory:
+            rows["memory of a core"] = self._memory
         return rows
 
     def __str__(self) -> str:

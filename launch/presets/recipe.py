@@ -27,14 +27,16 @@ class Recipe:
     global_batch: int  # sequences of a step; each core group takes one at a time
     seq_len: int = 4096
     learning_rate: float
+    final_rate: float = 0.0  # learning rate at the end
     schedule: str = "cosine"
     warmup_steps: int
     steps: int = 10_000
     precision: str = "mixed_precision"
     recompute: str = "selective"
     weight_decay: float = 0.01
+    beta2: float = 0.999
     task: str | None = None  # of launch.finetune; None = text, with launch.train
-    tuning: Mapping[str, Any] = field(default_factory=dict)  # flags of launch.finetune
+    more: Mapping[str, Any] = field(default_factory=dict)  # flags that few presets have
     twin_cores: int | None = None  # of a twin, which needs no whole instance
     note: str = ""  # how it departs from what was published
 
@@ -66,14 +68,16 @@ class Recipe:
             "batch_size": self.global_batch,
             "seq_len": self.seq_len,
             "learning_rate": self.learning_rate,
+            "final_learning_rate": self.final_rate / self.learning_rate,
             "schedule": self.schedule,
             "warmup_steps": self.warmup_steps,
             "steps": self.steps,
             "precision": self.precision,
             "optimizer": "adamw",
             "weight_decay": self.weight_decay,
+            "adam_beta2": self.beta2,
             "clip_norm": 1.0,
-            **self.tuning,
+            **self.more,
         }
 
     def environment(self) -> dict[str, str]:
@@ -116,6 +120,7 @@ class Recipe:
             global_batch=4 * data,
             seq_len=64,
             learning_rate=3e-3,
+            final_rate=3e-4,
             warmup_steps=2,
             steps=8,
         )

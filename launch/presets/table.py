@@ -1,8 +1,8 @@
 """The published trainings by name.
 
 NxD Training (github.com/aws-neuron/neuronx-distributed-training, examples/conf) and optimum-neuron
-(github.com/huggingface/optimum-neuron, examples/training). All use ZeRO-1 and sequence parallelism,
-a micro-batch of one sequence, and AdamW with FP32 state.
+(github.com/huggingface/optimum-neuron, examples/training). All use sequence parallelism, a
+micro-batch of one sequence and AdamW with FP32 state, and all but LoRA ZeRO-1.
 """
 
 from collections.abc import Mapping
@@ -20,20 +20,23 @@ _LLAMA_3_8B = Recipe(
 )  # fmt: skip
 _LLAMA_3_70B = Recipe(
     model=models.LLAMA_3_70B, instances=16, tensor=32, pipeline=8, global_batch=1024, seq_len=8192,
-    learning_rate=1.5e-5, warmup_steps=2000, recompute="full", note=MLP_TOO,
+    learning_rate=1.5e-5, final_rate=1e-6, warmup_steps=2000, steps=30_000, weight_decay=0.1,
+    beta2=0.95, recompute="full", note=MLP_TOO,
 )  # fmt: skip
 _FINE_TUNED_8B = Recipe(
     model=models.LLAMA_3_8B, instances=1, tensor=32, global_batch=64, learning_rate=1.5e-4,
-    schedule="linear", warmup_steps=10,
+    schedule="linear", warmup_steps=10, steps=5000,
 )  # fmt: skip
 _MEGATRON_7B = Recipe(
     model=models.LLAMA_2_7B, instances=1, tensor=8, global_batch=1024, learning_rate=3e-4,
-    warmup_steps=2000, note=LENGTH,
+    final_rate=3e-5, warmup_steps=2000, steps=20_000, weight_decay=0.1, beta2=0.95,
 )  # fmt: skip
-_MIXTRAL = Recipe(
+_DROPLESS = Recipe(
     model=models.MIXTRAL_8X7B, instances=8, tensor=32, pipeline=4, global_batch=128,
-    learning_rate=3e-4, warmup_steps=4000, recompute="full",
+    learning_rate=3e-4, final_rate=3e-5, warmup_steps=4000, steps=22_500, weight_decay=0.1,
+    beta2=0.95, recompute="full", note="without the router's auxiliary loss",
 )  # fmt: skip
+_MIXTRAL = replace(_DROPLESS, more={"expert_capacity_factor": 2.0})
 
 RECIPES: Mapping[str, Recipe] = {
     "hf_llama_7B": Recipe(
@@ -47,13 +50,15 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "hf_llama3.1_8B": replace(
         _LLAMA_3_8B, model=models.LLAMA_3_1_8B, instances=32, learning_rate=1.5e-5,
-        schedule="cosine", warmup_steps=2000, recompute="full", note=MLP_TOO,
+        final_rate=1e-6, schedule="cosine", warmup_steps=2000, steps=30_000, weight_decay=0.1,
+        beta2=0.95, recompute="full", note=MLP_TOO,
     ),
     "hf_llama3_70B": _LLAMA_3_70B,
     "hf_llama3.1_70B": replace(_LLAMA_3_70B, model=models.LLAMA_3_1_70B, instances=32),
     "hf_llama3_70B_CP": replace(_LLAMA_3_70B, context=2),
     "hf_llama3_70B_trn2": replace(
-        _LLAMA_3_70B, instances=8, target="trn2.48xlarge", pipeline=4, recompute="dots",
+        _LLAMA_3_70B, instances=8, target="trn2.48xlarge", pipeline=4, steps=10_000,
+        recompute="dots",
         note="recomputes all but products with weights; the original, norms and activations",
     ),
     "hf_llama3.1_405B_trn1": replace(
@@ -63,26 +68,32 @@ RECIPES: Mapping[str, Recipe] = {
     "hf_llama3_8B_SFT": replace(_FINE_TUNED_8B, task="sft"),
     "hf_llama3_8B_SFT_lora": replace(
         _FINE_TUNED_8B, precision="autocast", task="sft",
-        tuning={"lora_rank": 16, "lora_alpha": 32.0, "target_modules": "q_proj,k_proj,v_proj"},
+        more={
+            "zero_1": False,
+            "lora_rank": 16,
+            "lora_alpha": 32.0,
+            "target_modules": "q_proj,k_proj,v_proj",
+        },
     ),
     "hf_llama3_8B_DPO": replace(
-        _FINE_TUNED_8B, global_batch=4, learning_rate=5e-7, recompute="full", task="dpo"
+        _FINE_TUNED_8B, global_batch=4, learning_rate=5e-7, recompute="full", task="dpo",
+        more={"dpo_beta": 0.01},
     ),
     "hf_llama3_8B_ORPO": replace(
         _FINE_TUNED_8B, global_batch=16, schedule="cosine", recompute="full", task="orpo"
     ),
     "hf_mixtral_8x7b": _MIXTRAL,
-    "hf_mixtral_8x7b_dropless": _MIXTRAL,
-    "megatron_mixtral_8x7b": replace(_MIXTRAL, instances=16, note=LENGTH),
-    "megatron_mixtral_8x7b_dropless": replace(_MIXTRAL, instances=16, note=LENGTH),
+    "hf_mixtral_8x7b_dropless": _DROPLESS,
+    "megatron_mixtral_8x7b": replace(_MIXTRAL, instances=16),
+    "megatron_mixtral_8x7b_dropless": replace(_DROPLESS, instances=16),
     "megatron_gpt": replace(
-        _MEGATRON_7B, seq_len=2048, learning_rate=1.5e-4, warmup_steps=750,
-        note="a Llama in place of the GPT",
+        _MEGATRON_7B, seq_len=2048, learning_rate=1.5e-4, final_rate=1e-5, warmup_steps=750,
+        weight_decay=0.01, note="a Llama in place of the GPT",
     ),
     "megatron_llama_7B": _MEGATRON_7B,
     "megatron_mistral": replace(_MEGATRON_7B, model=models.MISTRAL_7B),
     "megatron_llama2_7B_SFT": replace(
-        _MEGATRON_7B, global_batch=64, warmup_steps=10, task="sft"
+        _MEGATRON_7B, global_batch=64, warmup_steps=10, steps=5000, task="sft"
     ),
     "megatron_llama_70b": replace(
         _MEGATRON_7B, model=models.LLAMA_2_70B, instances=8, pipeline=16, global_batch=512,
@@ -91,6 +102,6 @@ RECIPES: Mapping[str, Recipe] = {
     "optimum_qwen3_8B": Recipe(
         model=models.QWEN_3_8B, instances=1, tensor=8, global_batch=32, learning_rate=8e-4,
         warmup_steps=0, precision="mixed_precisionSR", task="sft", note=LENGTH,
-        tuning={"num_train_epochs": 3.0},
+        more={"num_train_epochs": 3.0},
     ),
 }  # fmt: skip

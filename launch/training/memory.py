@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import jax
 from launch.errors import MeshError
 from launch.training.step import Training
 
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 
 _REMEDIES: Mapping[str, str] = {
     "weights": "--tensor_parallel_size, --pipeline_parallel_size or --fully_sharded_size split "
@@ -20,6 +21,33 @@ _REMEDIES: Mapping[str, str] = {
     "--gradient_accumulation_steps, or --context_parallel_size",
 }
 """What lies in memory during a step -> which flags make it less."""
+
+
+@dataclass(frozen=True)
+class CoreMemory:
+    """Bytes of a core's memory: what a step needs, by the names of `_REMEDIES`, and how many there
+    are."""
+
+    needed: Mapping[str, int]
+    limit: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are as many as a step needs."""
+        return sum(self.needed.values()) <= self.limit
+
+    @property
+    def largest(self) -> list[str]:
+        """The names, from what takes most on."""
+        return sorted(self.needed, key=lambda name: -self.needed[name])
+
+    @property
+    def parts(self) -> str:
+        """What takes how much, as a text."""
+        return ", ".join(f"{name} {_text(self.needed[name])}" for name in self.largest)
+
+    def __str__(self) -> str:
+        return f"{_text(sum(self.needed.values()))} of {_text(self.limit)}: {self.parts}"
 
 
 def memory_of(training: Training, compiled: jax.stages.Compiled) -> dict[str, int] | None:
@@ -43,19 +71,29 @@ def memory_limit(device: jax.Device) -> int | None:
     return (device.memory_stats() or {}).get("bytes_limit")
 
 
-def check_memory(training: Training, compiled: jax.stages.Compiled, device: jax.Device) -> None:
-    """Raises MeshError if a core of the device's kind has less memory than a step needs."""
+def check_memory(
+    training: Training, compiled: jax.stages.Compiled, device: jax.Device
+) -> CoreMemory | None:
+    """A core's memory during a step; None if the platform does not say.
+
+    Raises MeshError if a core of the device's kind has less than a step needs.
+    """
     limit, needed = memory_limit(device), memory_of(training, compiled)
-    if limit is None or needed is None or sum(needed.values()) <= limit:
-        return
-    parts = sorted(needed.items(), key=lambda item: -item[1])
+    if limit is None or needed is None:
+        return None
+    memory = CoreMemory(needed, limit)
+    if memory.fits:
+        return memory
     raise MeshError(
-        f"a step needs {sum(needed.values()) / GIB:.2f} GiB of a core's memory, and "
-        f"{device.device_kind} has {limit / GIB:.2f} GiB: "
-        f"{', '.join(f'{name} {size / GIB:.2f} GiB' for name, size in parts)}. What to change: "
-        f"{'; '.join(f'{name}: {_REMEDIES[name]}' for name, _ in parts[:2])}. --nocheck_memory "
-        "starts it as it is."
+        f"a step needs {_text(sum(needed.values()))} of a core's memory, and {device.device_kind} "
+        f"has {_text(limit)}: {memory.parts}. What to change: "
+        f"{'; '.join(f'{name}: {_REMEDIES[name]}' for name in memory.largest[:2])}. "
+        "--nocheck_memory starts it as it is."
     )
+
+
+def _text(size: int) -> str:
+    return f"{size / GIB:.2f} GiB" if size >= GIB / 100 else f"{size / MIB:.2f} MiB"
 
 
 def _bytes(tree: Any) -> int:

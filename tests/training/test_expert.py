@@ -1,5 +1,7 @@
 """Experts that several cores share, against the same mixture on one core."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,9 +12,13 @@ from flax import nnx
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from launch.errors import ModelError
+from launch.job import language_job
+from launch.source import byte_level
 from models.layers.moe import Experts, MoE
 from models.parallel.experts import ExpertParallel
 from models.parameters import Parameters, merge, split
+from tests.launch.programs import CONFIG, SOURCE, config
 from tests.models.tiny import QUICK_COMPILE
 
 DIM, HIDDEN, ROWS, LENGTH = 6, 8, 8, 5
@@ -100,3 +106,12 @@ def test_shared_experts_are_the_mixture(
     np.testing.assert_allclose(y, expected, rtol=2e-5, atol=2e-5)
     for ours, theirs in zip(jax.tree.leaves(gradients), jax.tree.leaves(of_whole), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4 * np.abs(theirs).max())
+
+
+def test_a_run_limits_what_experts_take(tmp_path: Path) -> None:
+    mixture = byte_level(replace(CONFIG, experts=Experts(4, 2, 16)))
+    limited = config(tmp_path, expert_capacity_factor=0.5, steps=1)
+    experts = language_job(mixture, limited).model.config.experts
+    assert experts == Experts(4, 2, 16, capacity_factor=0.5)
+    with pytest.raises(ModelError, match="is for mixtures of experts, and LlamaForCausalLM"):
+        language_job(SOURCE, limited)

@@ -24,30 +24,51 @@ from launch.training.parallelism import Parallelism
 from tests.launch.programs import ROOT, environment
 from tests.training import presets
 
-# Cores of RECIPES' rows, tp/pp/cp, and sequences of a step, as the publishers list them.
+# As the publishers list them: cores, tp/pp/cp, sequences of a step; steps, weight decay, Adam's
+# second beta, and the learning rate at the end.
 PUBLISHED = {
-    "hf_llama_7B": (32, (8, 1, 1), 1024),
-    "hf_llama3_8B": (128, (32, 1, 1), 1024),
-    "hf_llama3_8B_trn2": (64, (16, 1, 1), 1024),
-    "hf_llama3.1_8B": (1024, (32, 1, 1), 1024),
-    "hf_llama3_70B": (512, (32, 8, 1), 1024),
-    "hf_llama3.1_70B": (1024, (32, 8, 1), 1024),
-    "hf_llama3_70B_CP": (512, (32, 8, 2), 1024),
-    "hf_llama3_70B_trn2": (512, (32, 4, 1), 1024),
-    "hf_llama3.1_405B_trn1": (2048, (32, 32, 1), 256),
-    "hf_mixtral_8x7b": (256, (32, 4, 1), 128),
-    "megatron_mixtral_8x7b": (512, (32, 4, 1), 128),
-    "megatron_llama_70b": (256, (8, 16, 1), 512),
+    "hf_llama_7B": (32, (8, 1, 1), 1024, 10_000, 0.01, 0.999, 0),
+    "hf_llama3_8B": (128, (32, 1, 1), 1024, 10_000, 0.01, 0.999, 0),
+    "hf_llama3_8B_trn2": (64, (16, 1, 1), 1024, 10_000, 0.01, 0.999, 0),
+    "hf_llama3.1_8B": (1024, (32, 1, 1), 1024, 30_000, 0.1, 0.95, 1e-6),
+    "hf_llama3_70B": (512, (32, 8, 1), 1024, 30_000, 0.1, 0.95, 1e-6),
+    "hf_llama3.1_70B": (1024, (32, 8, 1), 1024, 30_000, 0.1, 0.95, 1e-6),
+    "hf_llama3_70B_CP": (512, (32, 8, 2), 1024, 30_000, 0.1, 0.95, 1e-6),
+    "hf_llama3_70B_trn2": (512, (32, 4, 1), 1024, 10_000, 0.1, 0.95, 1e-6),
+    "hf_llama3.1_405B_trn1": (2048, (32, 32, 1), 256, 30_000, 0.1, 0.95, 1e-6),
+    "hf_llama3_8B_SFT": (32, (32, 1, 1), 64, 5000, 0.01, 0.999, 0),
+    "hf_llama3_8B_SFT_lora": (32, (32, 1, 1), 64, 5000, 0.01, 0.999, 0),
+    "hf_llama3_8B_DPO": (32, (32, 1, 1), 4, 5000, 0.01, 0.999, 0),
+    "hf_llama3_8B_ORPO": (32, (32, 1, 1), 16, 5000, 0.01, 0.999, 0),
+    "hf_mixtral_8x7b": (256, (32, 4, 1), 128, 22_500, 0.1, 0.95, 3e-5),
+    "hf_mixtral_8x7b_dropless": (256, (32, 4, 1), 128, 22_500, 0.1, 0.95, 3e-5),
+    "megatron_mixtral_8x7b": (512, (32, 4, 1), 128, 22_500, 0.1, 0.95, 3e-5),
+    "megatron_mixtral_8x7b_dropless": (512, (32, 4, 1), 128, 22_500, 0.1, 0.95, 3e-5),
+    "megatron_gpt": (32, (8, 1, 1), 1024, 20_000, 0.01, 0.95, 1e-5),
+    "megatron_llama_7B": (32, (8, 1, 1), 1024, 20_000, 0.1, 0.95, 3e-5),
+    "megatron_mistral": (32, (8, 1, 1), 1024, 20_000, 0.1, 0.95, 3e-5),
+    "megatron_llama2_7B_SFT": (32, (8, 1, 1), 64, 5000, 0.1, 0.95, 3e-5),
+    "megatron_llama_70b": (256, (8, 16, 1), 512, 20_000, 0.1, 0.95, 3e-5),
 }
 TUNED = [name for name, recipe in RECIPES.items() if recipe.task is not None]
 TEXTS = [name for name, recipe in RECIPES.items() if recipe.task is None]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_sizes_are_the_published_ones(name: str) -> None:
+def test_numbers_are_the_published_ones(name: str) -> None:
     recipe = RECIPES[name]
-    sizes = (recipe.tensor, recipe.pipeline, recipe.context)
-    assert (recipe.cores, sizes, recipe.global_batch) == PUBLISHED[name]
+    cores, sizes, rows, steps, decay, beta2, final = PUBLISHED[name]
+    settings = recipe.settings()
+    assert (recipe.cores, (recipe.tensor, recipe.pipeline, recipe.context)) == (cores, sizes)
+    assert (settings["batch_size"], settings["steps"]) == (rows, steps)
+    assert (settings["weight_decay"], settings["adam_beta2"]) == (decay, beta2)
+    assert settings["final_learning_rate"] * settings["learning_rate"] == pytest.approx(final)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "mixtral" in name])
+def test_tokens_are_dropped_but_in_the_presets_that_say_otherwise(name: str) -> None:
+    factor = None if name.endswith("dropless") else 2.0
+    assert RECIPES[name].settings().get("expert_capacity_factor") == factor
 
 
 @pytest.mark.parametrize("name", TUNED)
