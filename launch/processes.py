@@ -1,8 +1,9 @@
 """Training in several processes, one for each host: who does what, and what all agree on."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -11,6 +12,7 @@ from jax.experimental import multihost_utils
 
 from launch.errors import LaunchError, ProcessError
 from launch.program import say
+from models.errors import ModelsError
 
 Value = TypeVar("Value")
 
@@ -53,6 +55,15 @@ def largest(number: int) -> int:
     return int(np.max(multihost_utils.process_allgather(np.int32(number))))
 
 
+def whole(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arrays as a process can use them alone: where other processes hold parts of them, copies
+    of all in the memory of the host. All call this together."""
+    if jax.process_count() == 1:
+        return arrays
+    gather = partial(multihost_utils.process_allgather, tiled=True)
+    return {name: gather(arrays[name]) for name in sorted(arrays)}
+
+
 def done_by_first(function: Callable[[], Value]) -> Value:
     """What the first process makes of it, on all: a value of JSON. All call this together.
 
@@ -68,7 +79,7 @@ def done_by_first(function: Callable[[], Value]) -> Value:
         return value
     try:
         value = function()
-    except LaunchError as error:
+    except (LaunchError, ModelsError) as error:
         _broadcast({"error": str(error)})
         raise
     _broadcast({"value": value})

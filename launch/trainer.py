@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -20,7 +20,7 @@ from launch.interrupts import StopRequest, stop_requests
 from launch.job import Job, language_job
 from launch.meshes import check_window
 from launch.monitoring import Monitor
-from launch.processes import announce, death_of_others, done_by_first, is_first, largest
+from launch.processes import announce, death_of_others, done_by_first, is_first, largest, whole
 from launch.simulated import device_time
 from launch.source import Source
 from launch.text import copy_companions
@@ -33,6 +33,7 @@ from launch.training.step import make_training
 from models.parallel.depth import unstack
 from models.parameters import Parameters
 
+Value = TypeVar("Value")
 Started = Callable[[Path], None]  # is given the run directory
 
 
@@ -149,7 +150,7 @@ class Run:
             self._evaluate()
         self._monitor.close()
         if self.step >= config.steps:
-            self._job.finish(self._single(self._state.evaluated), self.step)
+            self._by_first(self._job.finish, self._state.evaluated)
         if is_first():
             print(self._monitor.summary(), flush=True)
 
@@ -164,7 +165,8 @@ class Run:
         if evaluates:
             self._evaluate()
         if samples:
-            self._monitor.sample(step, self._job.sample(self._single(self._state.parameters), step))
+            text = self._by_first(self._job.sample, self._state.parameters)
+            self._monitor.sample(step, text)
 
     def close(self) -> None:
         """Waits for what is being saved and closes the files."""
@@ -202,10 +204,13 @@ class Run:
         weights = self._job.first_weights(self._job.model, self._mesh, single)
         return self._training.start(convert(weights, target.parameters, order=order))
 
-    def _single(self, parameters: Parameters) -> Parameters:
-        """The parameters of blocks one by one."""
-        single: Parameters = unstack(parameters, self._training.order)
-        return single
+    def _by_first(
+        self, function: Callable[[Parameters, int], Value], parameters: Parameters
+    ) -> Value:
+        """What the first process makes of all parameters, those of blocks one by one, and the
+        number of the step."""
+        single = whole(unstack(parameters, self._training.order))
+        return done_by_first(lambda: function(single, self.step))
 
     def _take_step(self) -> None:
         """One optimizer step. Raises DivergenceError if what it gives is not finite."""

@@ -22,7 +22,7 @@ LLAMA = {
     "vocab_size": 256,
     "hidden_size": 32,
     "intermediate_size": 48,
-    "num_hidden_layers": 1,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 96,
@@ -183,9 +183,7 @@ class Case:
 _CHAT = {"chat_template": "chatml"}
 CASES = {
     "sft": Case("sft", LLAMA, _talks, _CHAT),
-    "sft with adapters": Case(
-        "sft", LLAMA | {"num_hidden_layers": 2}, _talks, _CHAT | {"lora_rank": 4}
-    ),
+    "sft with adapters": Case("sft", LLAMA, _talks, _CHAT | {"lora_rank": 4}),
     "dpo": Case("dpo", LLAMA, _pairs),
     "dpo with adapters": Case("dpo", LLAMA, _pairs, {"lora_rank": 4}),
     "orpo": Case("orpo", LLAMA, _pairs),

@@ -14,11 +14,10 @@ from jax.sharding import PartitionSpec as P
 
 from launch.errors import ModelError
 from launch.job import language_job
-from launch.source import byte_level
 from models.layers.moe import Experts, MoE
 from models.parallel.experts import ExpertParallel
 from models.parameters import Parameters, merge, split
-from tests.launch.programs import CONFIG, SOURCE, config
+from tests.launch.programs import SOURCE, config
 from tests.models.tiny import QUICK_COMPILE
 
 DIM, HIDDEN, ROWS, LENGTH = 6, 8, 8, 5
@@ -109,7 +108,9 @@ def test_shared_experts_are_the_mixture(
 
 
 def test_a_run_limits_what_experts_take(tmp_path: Path) -> None:
-    mixture = byte_level(replace(CONFIG, experts=Experts(4, 2, 16)))
+    dense = SOURCE.model
+    settings = replace(dense.config, experts=Experts(4, 2, 16))
+    mixture = SOURCE._replace(model=dense._replace(config=settings))
     limited = config(tmp_path, expert_capacity_factor=0.5, steps=1)
     experts = language_job(mixture, limited).model.config.experts
     assert experts == Experts(4, 2, 16, capacity_factor=0.5)

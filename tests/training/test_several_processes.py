@@ -17,8 +17,11 @@ import pytest
 
 from launch import checkpoints
 from launch.trainer import train
+from launch.training.parallelism import Parallelism
 from tests.conftest import PROJECT
 from tests.launch.programs import MODEL_FLAGS, SOURCE, config, losses
+from tests.training.task_cases import CASES, write_case
+from tests.training.test_tasks import run
 
 NEVER = 1_000_000
 SCHEDULE = "constant"  # so that a run may get more steps later
@@ -50,17 +53,22 @@ def train_alone(directory: Path, data: str, steps: int) -> None:
 
 
 def launch(directory: Path, data: str) -> subprocess.Popen[str]:
-    """Two processes with four cores each."""
-    flags = [
+    """Two processes with four cores each, which learn text."""
+    return start(
+        "train",
         *MODEL_FLAGS,
         f"--schedule={SCHEDULE}",
         *(f"--{name}={NEVER}" for name in ("steps", "checkpoint_every", "eval_every")),
         f"--data={data}",
         f"--checkpoint_dir={directory}",
-    ]
-    command = [sys.executable, "-m", "neuronjax.cli", "launch", "--hosts=2", "-m", "launch.train"]
+    )
+
+
+def start(program: str, *flags: str) -> subprocess.Popen[str]:
+    """A program in two processes with four cores each."""
+    command = [sys.executable, "-m", "neuronjax.cli", "launch", "--hosts=2", "-m"]
     return subprocess.Popen(
-        [*command, *flags],
+        [*command, f"launch.{program}", *flags],
         env={**os.environ, "JAX_PLATFORMS": "neuron", "NEURON_RT_NUM_CORES": "4"},
         cwd=PROJECT,
         text=True,
@@ -107,6 +115,40 @@ def test_two_processes_go_on_with_a_run_of_one_and_one_with_theirs(
     train_alone(tmp_path / "uninterrupted", data, last + 3)
     assert losses(tmp_path) == losses(tmp_path / "uninterrupted")
     assert len(losses(tmp_path)) == last + 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["image-classification, vit", "sft with adapters"])
+def test_what_two_processes_have_tuned_is_what_one_has(name: str, tmp_path: Path) -> None:
+    case, model, steps = CASES[name], tmp_path / "model", 3
+    data = write_case(case, model)
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    shared = {"parallelism": Parallelism(fully_sharded_size=8), "mesh": None}
+    assert run(case, model, data, alone, steps=steps, **shared) == 0
+    launcher = start(
+        "finetune",
+        f"--task={case.task}",
+        f"--model={model}",
+        f"--data={data}",
+        f"--checkpoint_dir={both}",
+        f"--steps={steps}",
+        "--schedule=constant",
+        "--learning_rate=1e-2",
+        "--warmup_steps=0",
+        "--batch_size=8",
+        "--fully_sharded_size=8",
+        *(f"--{name}={value}" for name, value in case.settings.items()),
+    )
+    output, errors = launcher.communicate(timeout=180)
+    assert launcher.returncode == 0, output + errors
+    assert losses(both) == losses(alone)
+    kind = "adapter" if "lora_rank" in case.settings else "model"
+    written = both / f"{kind}-{steps}"
+    assert {file.name for file in written.iterdir()} == {
+        file.name for file in (alone / written.name).iterdir()
+    }
+    for file in written.iterdir():
+        assert file.read_bytes() == (alone / written.name / file.name).read_bytes()
 
 
 def test_an_error_of_the_first_process_ends_all(data: str, tmp_path: Path) -> None:
