@@ -71,8 +71,8 @@ class CoreBlock(nnx.Module):
         int32 []; the others behind them change nothing, but take as long."""
         self.first, self.count = first, count
 
-    def __call__(self, x: jax.Array, *others: Any) -> Any:
-        """`others` are passed on to the block, and the form of its result is kept."""
+    def __call__(self, x: jax.Array, *others: Any, **named: Any) -> Any:
+        """All but `x` is passed on to the block, and the form of its result is kept."""
         graph, parameters = split(self.block)
 
         def apply(x: jax.Array, parameters: Parameters, number: Any) -> Any:
@@ -81,7 +81,7 @@ class CoreBlock(nnx.Module):
                 set_block_dropout(block, fold(self.keys, number))
             if self.run.share is not None:
                 self.run.share(block)
-            return block(x, *others)
+            return block(x, *others, **named)
 
         policy = RECOMPUTATION[self.run.recompute]
         # Attention that makes its scores again does so itself (`keep_no_scores`): within a policy

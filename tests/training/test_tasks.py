@@ -24,9 +24,13 @@ from models.pretrained import describe
 from tests.training.task_cases import CASES, LLAMA, Case, write_case
 
 STEPS = 6
-INTERRUPTED = {"sft with adapters": "stage=2", "image-classification, resnet": "data=2"}
+INTERRUPTED = {
+    "sft with adapters": "stage=2",
+    "image-classification, vit": "fsdp=2",
+    "image-classification, resnet": "data=2",
+}
 """Cases that stop on this mesh and go on, on one core: with frozen weights, which are in a pipeline
-at first, and with running statistics."""
+at first, with weights that are gathered, and with running statistics."""
 
 TOKENS = {"sft": 96, "dpo": 2 * 96, "orpo": 2 * 96, "fill-mask": 16, "text-to-text": 2 * 16}
 """Of a row: both answers of a pair, source and target."""
