@@ -1,7 +1,7 @@
 """Training in several processes, one for each host: who does what, and what all agree on."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -55,7 +55,7 @@ def largest(number: int) -> int:
     return int(np.max(multihost_utils.process_allgather(np.int32(number))))
 
 
-def whole(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+def whole(arrays: dict[str, Any]) -> dict[str, Any]:
     """The arrays as a process can use them alone: where other processes hold parts of them, copies
     of all in the memory of the host. All call this together."""
     if jax.process_count() == 1:
