@@ -139,7 +139,7 @@ def test_what_two_processes_have_tuned_is_what_one_has(name: str, tmp_path: Path
         "--fully_sharded_size=8",
         *(f"--{name}={value}" for name, value in case.settings.items()),
     )
-    output, errors = launcher.communicate(timeout=180)
+    output, errors = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, output + errors
     assert losses(both) == losses(alone)
     kind = "adapter" if "lora_rank" in case.settings else "model"
