@@ -54,6 +54,8 @@ CASES: list[tuple[str, Callable[..., Any], tuple[tuple[int, ...], ...]]] = [
     ("plain", attention, ((2, 20, 3, 16),) * 3),
     ("remainders", attention, ((1, 130, 2, 16), (1, 257, 2, 16), (1, 257, 2, 24))),
     ("many keys", attention, ((1, 9, 1, 8), (1, 1100, 1, 8), (1, 1100, 1, 8))),
+    ("rows longer than SBUF holds", attention, ((1, 140, 1, 8), (1, 4400, 1, 8), (1, 4400, 1, 16))),
+    ("long rows, denominator last", capped, ((1, 70, 1, 8), (1, 4400, 1, 8), (1, 4400, 1, 8))),
     ("one query", attention, ((2, 1, 2, 32), (2, 300, 2, 32), (2, 300, 2, 32))),
     ("wide heads", attention, ((1, 40, 1, 200), (1, 300, 1, 200), (1, 300, 1, 200))),
     ("bias", attention, ((2, 20, 3, 16), (2, 30, 3, 16), (2, 30, 3, 16), (1, 3, 20, 30))),

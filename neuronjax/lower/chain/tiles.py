@@ -591,7 +591,10 @@ class Values:
         total = self.emitter.shortcuts.sums.get(number)
         free = {axis.dim for axis in self.box.free if axis.size > 1}
         return (
-            total is not None and self.is_whole and free <= set(self.program.nodes[total].reduced)
+            total is not None
+            and Reference(total) not in self.known
+            and self.is_whole
+            and free <= set(self.program.nodes[total].reduced)
         )
 
     def _exponential(self, number: int, dst: Access) -> bool:
@@ -771,8 +774,12 @@ class Values:
         node = self.program.nodes[number]
         data = node.operands[0]
         assert isinstance(data, Reference)
-        part = inner._partial(node)
-        inner._reduced_to(part, node, data)
+        if inner.is_whole and is_from_identity(node):
+            inner.node_of(data)  # which may add up by itself
+            part = inner.node_of(Reference(number))
+        else:
+            part = inner._partial(node)
+            inner._reduced_to(part, node, data)
         self._combine(node, total, total, part)
 
     def store(self, output: Output) -> None:

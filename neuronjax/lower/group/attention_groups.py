@@ -6,6 +6,7 @@ scores or weights, a backward pass for instance, finds them in memory.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,10 +14,14 @@ from dataclasses import replace
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.chain.tiles import is_resident
 from neuronjax.lower.group.fuse import Fusion, Group
-from neuronjax.lower.operations import peel, root_of
+from neuronjax.lower.operations import is_elementwise, is_row_reduction, peel, root_of
 
 ROW_BYTES = 36
 """Bytes of SBUF for each key, in the partition of a query: its scores and what becomes of them."""
+LONGEST = 16 * 1024
+"""Keys of rows that are longer than SBUF holds: a kernel of more takes long to put in order."""
+LEAST_QUERIES = 64
+"""Queries from which on such rows stay in one kernel: fewer leave most partitions idle."""
 MAX_WIDTH = 512
 """Most features of queries and of values."""
 _TYPES = frozenset({"float32", "bfloat16", "float16"})
@@ -29,8 +34,8 @@ def merged(groups: Sequence[Group], fusion: Fusion) -> list[Group]:
         parts = _attention(last, result, fusion)
         if parts is None:
             continue
-        first, middle, link = parts
-        inner = _joined_chain(first, middle)
+        first, middles, link = parts
+        inner = functools.reduce(_joined_chain, middles, first)
         whole = replace(
             last,
             operations=[*inner.operations, *last.operations],
@@ -39,7 +44,7 @@ def merged(groups: Sequence[Group], fusion: Fusion) -> list[Group]:
             link=link,
             last=replace(last),
         )
-        for group in (first, middle):
+        for group in (first, *middles):
             result.remove(group)
         result[result.index(last)] = whole
         for op in whole.operations:
@@ -50,24 +55,54 @@ def merged(groups: Sequence[Group], fusion: Fusion) -> list[Group]:
 
 def _attention(
     last: Group, groups: Sequence[Group], fusion: Fusion
-) -> tuple[Group, Group, Value] | None:
+) -> tuple[Group, list[Group], Value] | None:
     """The groups of scores and of their softmax, and the weights, if `last` multiplies by them."""
     if not is_product(last):
         return None
     for side in (0, 1):
         link, _ = peel(last.root.operands[side])
-        middle = fusion.of.get(link)
-        if middle is None or middle not in groups or link not in middle.maps:
+        middles = _softmax(fusion.of.get(link), fusion)
+        if not middles or link not in middles[-1].maps:
             continue
-        if middle.domain is None or not middle.reduced or middle.inner is not None:
-            continue
-        first = _scores(middle, fusion)
+        first = _scores(middles[0], fusion)
         if first is None or first not in groups or not is_product(first):
             continue
-        whole = _joined_chain(first, middle)
-        if _fits(first, whole, last, side, link) and _in_order(first, middle, last, groups, fusion):
-            return first, middle, link
+        if not all(middle in groups for middle in middles):
+            continue
+        whole: Group | None = first
+        for middle in middles:
+            whole = None if whole is None else _with_chain(whole, middle)
+        if whole is None or not _fits(first, whole, last, side, link):
+            continue
+        if _in_order(first, middles, last, groups, fusion):
+            return first, middles, link
     return None
+
+
+def _softmax(last: Group | None, fusion: Fusion) -> list[Group]:
+    """The groups that make weights of scores, in order: several where rows are long."""
+    middles: list[Group] = []
+    todo = [last]
+    while todo:
+        group = todo.pop()
+        if group is None or group in middles or not _is_chain(group):
+            continue
+        middles.append(group)
+        todo += [fusion.of.get(value) for value, _ in group.inputs]
+    middles.sort(key=lambda group: group.number)
+    is_scored = [_scores(group, fusion) is not None for group in middles]
+    start = is_scored.index(True) if True in is_scored else len(middles)
+    return middles[start:] if any(group.reduced for group in middles[start:]) else []
+
+
+def _is_chain(group: Group) -> bool:
+    """Whether it is nothing but operations on elements and reductions of rows."""
+    root = group.root
+    return (
+        group.domain is not None
+        and group.inner is None
+        and (is_elementwise(root) or is_row_reduction(root))
+    )
 
 
 def is_product(group: Group) -> bool:
@@ -113,6 +148,11 @@ def translation(first: Group, middle: Group) -> dict[int, int] | None:
     return axes
 
 
+def _with_chain(first: Group, middle: Group) -> Group | None:
+    """Both as one chain, if they agree about dimensions."""
+    return None if translation(first, middle) is None else _joined_chain(first, middle)
+
+
 def _joined_chain(first: Group, middle: Group) -> Group:
     """Scores and softmax as one chain over the dimensions of the scores."""
     axes = translation(first, middle)
@@ -130,7 +170,7 @@ def _joined_chain(first: Group, middle: Group) -> Group:
         operations=[*first.operations, *middle.operations],
         maps=maps,
         inputs=inputs,
-        reduced=frozenset(axes[axis] for axis in middle.reduced if axis in axes),
+        reduced=first.reduced | {axes[axis] for axis in middle.reduced if axis in axes},
     )
 
 
@@ -152,16 +192,22 @@ def _fits(first: Group, whole: Group, last: Group, side: int, link: Value) -> bo
     left -= len(numbers[0]["lhs_contracting_dimensions"])
     sides = [set(range(count, left)) & varied, set(range(left, len(whole.domain))) & varied]
     keys = math.prod(whole.domain[axis] for axis in contracted if axis is not None)
+    queries = math.prod(whole.domain[axis] for axis in set().union(*sides) - contracted)
     return (
         contracted == set(whole.reduced)
         and batch == set(range(count)) & varied
         and contracted in sides
         and {axis for axis in axes if axis is not None} == varied
-        and is_resident(keys, ROW_BYTES)
+        and (is_resident(keys, ROW_BYTES) or _is_worth(keys, len(contracted), queries))
         and _width(first.root, 0) <= MAX_WIDTH
         and _free(last.root, 1 - side) <= MAX_WIDTH
         and last.root.operands[side].dtype == last.root.operands[1 - side].dtype
     )
+
+
+def _is_worth(keys: int, axes: int, queries: int) -> bool:
+    """Whether longer rows stay in one kernel."""
+    return keys <= LONGEST and axes == 1 and queries >= LEAST_QUERIES
 
 
 def _width(op: Op, side: int) -> int:
@@ -180,23 +226,26 @@ def _free(op: Op, side: int) -> int:
 
 
 def _in_order(
-    first: Group, middle: Group, last: Group, groups: Sequence[Group], fusion: Fusion
+    first: Group, middles: list[Group], last: Group, groups: Sequence[Group], fusion: Fusion
 ) -> bool:
     """Whether scores and softmax may wait until the last product: nobody needs them before."""
-    early = {first, middle}
+    early = {first, *middles}
+    made = {value for middle in middles for value in middle.maps}
     for op in last.operations:
-        others = [value for value in op.operands if peel(value)[0] not in middle.maps]
+        others = [value for value in op.operands if peel(value)[0] not in made]
         if any(fusion.of.get(root_of(value)) in early for value in others):
             return False
     for group in groups:
-        if not first.number < group.number < last.number or group is middle:
+        if not first.number < group.number < last.number or group in early:
             continue
         for op in group.operations:
             captured = [value for region in op.regions for value in region.captured()]
             if any(fusion.of.get(root_of(v)) in early for v in (*op.operands, *captured)):
                 return False
+    made |= set(first.maps)
     return all(
-        fusion.of.get(root_of(value)) is not first or peel(value)[0] in first.maps
+        fusion.of.get(root_of(value)) not in early or peel(value)[0] in made
+        for middle in middles
         for op in middle.operations
         for value in op.operands
     )

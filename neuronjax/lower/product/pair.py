@@ -15,7 +15,8 @@ from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import SLOTS, Axis, Box, TileEmitter, Values
-from neuronjax.lower.product.attention import pitches, product_writer
+from neuronjax.lower.product.attention import product_writer
+from neuronjax.lower.product.attention_rows import pitches
 from neuronjax.lower.product.blocking import MOVING, STATIONARY
 from neuronjax.lower.product.loading import size_of
 from neuronjax.lower.product.matmul import dimensions
