@@ -51,17 +51,12 @@ class Sweeps:
         level: list[int] = []
         scored: set[Reference] = {seen}
         for number, node in enumerate(program.nodes):
-            operands = [each for each in node.operands if isinstance(each, Reference)]
+            operands = [value for value in node.operands if isinstance(value, Reference)]
             if not scored.isdisjoint(operands):
                 scored.add(Reference(number))
-            made = [program.nodes[each.number] for each in operands if not each.is_input]
-            numbers = [each.number for each in operands if not each.is_input]
-            level.append(
-                max(
-                    (level[n] + bool(m.reduced) for n, m in zip(numbers, made, strict=True)),
-                    default=0,
-                )
-            )
+            before = [value.number for value in operands if not value.is_input]
+            after = (level[n] + bool(program.nodes[n].reduced) for n in before)
+            level.append(max(after, default=0))
 
         def of(reference: Reference) -> int:
             return 0 if reference.is_input else level[reference.number]
@@ -288,9 +283,9 @@ class LongAttentionWriter(AttentionWriter):
         """Scores of all of them before anything waits for what becomes of the first."""
         count = len(works) if self.room.pair else 1
         for first in range(0, len(works), count):
-            self._together_through(works[first : first + count])
+            self._all_sweeps(works[first : first + count])
 
-    def _together_through(self, works: Sequence[Work]) -> None:
+    def _all_sweeps(self, works: Sequence[Work]) -> None:
         scores = self.ring(STATIONARY, MOVING, FLOAT32)
         rows = [self._opened(work) for work in works]
         for sweep in range(self.sweeps.count):
