@@ -9,7 +9,7 @@ import jaxlib
 from neuronjax.errors import UntestedVersionWarning
 from neuronjax.notices import warned
 
-TESTED = ("0.10.0", "0.10.2")
+TESTED = ("0.10.0", "0.12.0")
 """Oldest and newest. ``pyproject.toml`` asks for the oldest; a newer minor one causes a warning."""
 
 

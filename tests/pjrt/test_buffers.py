@@ -179,8 +179,8 @@ def test_donation_reuses_memory(neuron_devices: list[jax.Device]) -> None:
     assert x.is_deleted()
     assert in_use(device) == before
     np.testing.assert_array_equal(y, 1)
-    with pytest.raises(ValueError, match=r"argument 0 of program .* was deleted or donated"):
-        add(x)
+    with pytest.raises((ValueError, RuntimeError), match=r"argument 0 .* donated|been deleted"):
+        add(x)  # jax sees it before the platform does, from 0.12 on
     with pytest.raises(RuntimeError, match=r"deleted|donated"):
         np.asarray(x)
 
