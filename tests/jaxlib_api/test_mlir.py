@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 
 from neuronjax.jaxlib_api import mlir
-from neuronjax.jaxlib_api.versions import JAXLIB
 from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.versions import JAXLIB
 
 TEXT = """
 func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {
