@@ -52,7 +52,11 @@ class Kept:
 def _key(estimating: Estimating, version: str) -> str:
     make = inspect.unwrap(estimating.factory.make)
     source = inspect.getsourcefile(make) if hasattr(make, "__code__") else None
-    parts = [version, repr(estimating), Path(source).read_text() if source else ""]
+    options = {
+        **vars(estimating),
+        "factory": (estimating.factory.name, estimating.factory.settings),
+    }
+    parts = [version, repr(options), Path(source).read_text() if source else ""]
     if estimating.machine:
         parts.append(Path(estimating.machine).read_text())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
