@@ -82,6 +82,15 @@ def test_attention(case: Any) -> None:
     assert is_in_one_kernel(program, math.prod(q[:-1]) * k[1])
 
 
+@pytest.mark.parametrize("heads", [1, 2], ids=["", "grouped"])
+def test_causal_attention_over_long_rows(heads: int) -> None:
+    """More keys than SBUF holds rows of, and a mask that varies along queries and keys."""
+    shapes = ((1, 70, heads, 8), (1, 4400, 1, 8), (1, 4400, 1, 8))
+    arrays = [drawn(shape, seed=n) for n, shape in enumerate(shapes)]
+    program = held(causal, *arrays, tolerance=CLOSE)
+    assert any("attention" in kernel.name for _, kernel in kernels(program))
+
+
 @pytest.mark.parametrize("case", [CASES[1], CASES[6], CASES[8]], ids=lambda case: case[0])
 def test_attention_in_two_bytes(case: Any) -> None:
     _, function, shapes = case

@@ -13,147 +13,26 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from neuronjax.formats import FLOAT32
-from neuronjax.lower.chain.tile_program import Reference, TileProgram
+from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import SLOTS, Axis, Box, Values
-from neuronjax.lower.product.attention_rows import BANKS, AttentionWriter, Panels, Turned, Work
+from neuronjax.lower.product.attention_rows import BANKS, AttentionWriter, Panels, Work
 from neuronjax.lower.product.blocking import MOVING, STATIONARY
 from neuronjax.lower.product.panels import Panel, Position, blocks, shifted, tiles
 from neuronjax.lower.product.steps import Step
+from neuronjax.lower.product.sweep_tiles import CHUNK, ChunkValues, Rows, Turns
+from neuronjax.lower.product.sweeps import ROOMS, Along, Room, Sweeps, bytes_in_tile
 from neuronjax.lower.values.storage import storage_of
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.write.builder import PARTITIONS, tile_access
 from neuronjax.program.affine import ZERO, Affine
-from neuronjax.program.element_types import ElementType, bytes_of
+from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access, Buffer, Memory
 from neuronjax.program.vector_engine import TensorCopy
 
-CHUNK = 1024
-"""Keys at a time: enough that starting an instruction costs little beside what it does."""
 SMALL_BYTES = 16 * 1024
 """Bytes of a partition for queries, results and what rows are reduced to."""
-
-
-@dataclass(frozen=True)
-class Sweeps:
-    """In which sweep the values of a chain are made, and which value later sweeps begin with."""
-
-    level: tuple[int, ...]
-    reductions: tuple[int, ...]
-    kept: Reference
-    weights: int
-    count: int
-
-    @staticmethod
-    def of(program: TileProgram, key: int, seen: Reference, weights: Reference) -> Sweeps:
-        """Those of a chain whose rows run along dimension `key` and whose scores are `seen`."""
-        level: list[int] = []
-        scored: set[Reference] = {seen}
-        for number, node in enumerate(program.nodes):
-            operands = [value for value in node.operands if isinstance(value, Reference)]
-            if not scored.isdisjoint(operands):
-                scored.add(Reference(number))
-            before = [value.number for value in operands if not value.is_input]
-            after = (level[n] + bool(program.nodes[n].reduced) for n in before)
-            level.append(max(after, default=0))
-
-        def of(reference: Reference) -> int:
-            return 0 if reference.is_input else level[reference.number]
-
-        read = {
-            operand
-            for number, node in enumerate(program.nodes)
-            if level[number]
-            for operand in node.operands
-            if isinstance(operand, Reference)
-        } | {weights}
-        early = {
-            value for value in read & scored if not of(value) and key in program.axes_of(value)
-        }
-        reductions = tuple(n for n, node in enumerate(program.nodes) if node.reduced)
-        along = [output.value for output in program.outputs if key in program.axes_of(output.value)]
-        last = max([of(weights), *map(of, along), *(level[n] for n in reductions)])
-        return Sweeps(
-            level=tuple(level),
-            reductions=reductions,
-            kept=early.pop() if len(early) == 1 else seen,
-            weights=of(weights),
-            count=last + 1,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What SBUF has room for: two tiles of queries, all keys and values, rows of what is kept."""
-
-    pair: bool
-    panels: bool
-    rows: bool
-
-
-_ROOMS = (
-    Room(True, True, True), Room(False, True, True), Room(True, False, True),
-    Room(False, False, True), Room(True, False, False),
-)  # fmt: skip
-"""The best first."""
-
-
-@dataclass
-class Rows:
-    """Some queries on their way through the sweeps."""
-
-    work: Work
-    queries: list[Panel]
-    #: What the chain reads of memory and is the same for all keys.
-    inputs: dict[Reference, Access]
-    #: Values of all keys that later sweeps read.
-    kept: Buffer | None
-    tops: Buffer | None
-    #: Sums of products.
-    sums: Access
-    totals: dict[Reference, Access] = field(default_factory=dict)
-    #: Weights that wait to be turned, and turned ones that wait for their product: engines are busy
-    #: with different parts of the keys at a time.
-    weights: list[tuple[Access, list[Panel], Axis]] = field(default_factory=list)
-    turned: list[tuple[list[Turned], list[Panel], Axis]] = field(default_factory=list)
-    turns: Turns = field(kw_only=True)
-
-
-@dataclass
-class Turns:
-    """Tiles that parts of the keys have in turn: one is filled while another one is read."""
-
-    builder: KernelBuilder
-    buffers: dict[tuple[int, int], Buffer] = field(default_factory=dict)
-
-    def tile(
-        self, kind: tuple[int, int], shape: tuple[int, int], dtype: ElementType, name: str
-    ) -> Buffer:
-        """The tile of a kind: the sweep, and its number there."""
-        if kind not in self.buffers:
-            self.buffers[kind] = self.builder.tile(shape, dtype, slots=BANKS, name=name)
-        return self.buffers[kind]
-
-
-@dataclass
-class ChunkValues(Values):
-    """Values of one part of the keys."""
-
-    turns: Turns = field(kw_only=True)
-    sweep: int = 0
-    number: int = 0
-    count: int = 0
-
-    def tile(self, axes: frozenset[int], dtype: ElementType, name: str, slots: int = 1) -> Access:
-        """A tile of those that take turns."""
-        sizes = [axis.size for axis in self.box.free if axis.dim in axes]
-        kind = self.sweep, self.count
-        self.count += 1
-        shape = STATIONARY, CHUNK if sizes else 1
-        buffer = self.turns.tile(kind, shape, dtype, name)
-        slot = Affine(self.number % BANKS)
-        return tile_access(buffer, sizes, [1] * len(sizes), partitions=self.box.count, slot=slot)
 
 
 @dataclass
@@ -167,6 +46,7 @@ class LongAttentionWriter(AttentionWriter):
         self.sweeps = Sweeps.of(program, self.key.dim, self.seen, self.weights.reference)
         emitter = self.first.emitter
         emitter.wanted = emitter.wanted | {self.sweeps.kept}
+        self.along = Along(program, self.key.dim, self.sweeps.kept, emitter.shortcuts.absorbed)
         self.room = self._room()
         self.held: dict[tuple[Reference, int], Access] = {}
 
@@ -179,57 +59,22 @@ class LongAttentionWriter(AttentionWriter):
     def _room(self) -> Room:
         """What there is room for beside the keys that are worked on."""
         core, count, program = self.builder.core, self.key.size, self.first.emitter.program
-        weights = _bytes(program, self.weights.reference)
+        weights = bytes_in_tile(program, self.weights.reference)
         budget = core.sbuf.usable_partition_bytes - SMALL_BYTES
-        budget -= 2 * CHUNK * (sum(self._made_by_key()) + weights)
-        row = count * _bytes(program, self.sweeps.kept)
-        row += SLOTS * count * sum(_bytes(program, value) for value in self._by_row())
+        budget -= 2 * CHUNK * (sum(self.along.made_by_key()) + weights)
+        row = count * bytes_in_tile(program, self.sweeps.kept)
+        row += SLOTS * count * sum(bytes_in_tile(program, value) for value in self.along.by_row())
         keys = len(self.first_steps) * bytes_of(self.key_operand.dtype)
         width = math.prod(axis.size for axis in self.columns)
         values = width * bytes_of(self.value_operand.dtype) / PARTITIONS
-        inputs = sum(_bytes(program, value) for value in self._same_for_all())
+        inputs = sum(bytes_in_tile(program, value) for value in self.along.same_for_all())
         panels = count * (keys + values + inputs)
         rooms = (
             room
-            for room in _ROOMS
+            for room in ROOMS
             if room.rows * (1 + room.pair) * row + room.panels * panels <= budget
         )
-        return next(rooms, _ROOMS[-1])
-
-    def _made_by_key(self) -> list[int]:
-        """Bytes for each key of what a sweep loads and makes beside what is kept."""
-        emitter, dim = self.first.emitter, self.key.dim
-        program, same = emitter.program, self._same_for_all()
-        inputs = [
-            Reference(number, is_input=True)
-            for number, source in enumerate(program.inputs)
-            if source.buffer is not None and dim in source.axes
-        ]
-        nodes = [
-            Reference(number)
-            for number, node in enumerate(program.nodes)
-            if dim in node.axes and number not in emitter.shortcuts.absorbed
-        ]
-        beside = {self.sweeps.kept, *same, *self._by_row()}
-        return [_bytes(program, value) for value in (*inputs, *nodes) if value not in beside]
-
-    def _same_for_all(self) -> list[Reference]:
-        """Inputs of the chain that vary along keys only: positions, for instance."""
-        return [
-            Reference(number, is_input=True)
-            for number, source in enumerate(self.first.emitter.program.inputs)
-            if source.buffer is not None and source.axes == {self.key.dim}
-        ]
-
-    def _by_row(self) -> list[Reference]:
-        """Inputs of the chain that vary along queries and keys: a mask, for instance."""
-        dim, same = self.key.dim, self._same_for_all()
-        inputs = [
-            Reference(number, is_input=True)
-            for number, source in enumerate(self.first.emitter.program.inputs)
-            if source.buffer is not None and dim in source.axes
-        ]
-        return [value for value in inputs if value not in same]
+        return next(rooms, ROOMS[-1])
 
     def panels(self, position: Position) -> Sequence[Panels]:
         """The keys and values of one batch, if they stay."""
@@ -240,7 +85,7 @@ class LongAttentionWriter(AttentionWriter):
         for chunk in chunks:
             box = self._box(self._widest(), position, chunk)
             values = Values(self.first.emitter, box, {})
-            for value in self._same_for_all():
+            for value in self.along.same_for_all():
                 self.held[value, chunk.step] = values.load(value.number)
         return [(self._keys(position, at), self._values(position, at)) for at in chunks]
 
@@ -321,10 +166,10 @@ class LongAttentionWriter(AttentionWriter):
         if self.room.rows:
             whole = self._box(work.tile, work.position, Axis(self.key.dim, self.key.size, 0))
             along = Values(self.first.emitter, whole, {})
-            inputs |= {value: along.load(value.number) for value in self._by_row()}
+            inputs |= {value: along.load(value.number) for value in self.along.by_row()}
         tops = self.tops(rows, parts)
         turns = Turns(self.builder)
-        return Rows(work, self.queries_of(work), inputs, kept, tops, sums, turns=turns)
+        return Rows(work, self.queries_of(work), inputs, kept, tops, sums, turns)
 
     def _sweep(
         self, sweep: int, number: int, chunk: Axis, some: Sequence[Rows], scores: Buffer
@@ -372,7 +217,7 @@ class LongAttentionWriter(AttentionWriter):
         }
         by_row = {
             value: _from(row.inputs[value], chunk.step)
-            for value in self._by_row()
+            for value in self.along.by_row()
             if value in row.inputs
         }
         return {**row.inputs, **by_row, **held, **reduced}
@@ -494,8 +339,3 @@ def _from(access: Access, start: int) -> Access:
     """A tile from one of its elements on."""
     assert isinstance(access.offset, Affine)
     return replace(access, offset=access.offset + start)
-
-
-def _bytes(program: TileProgram, value: Reference) -> int:
-    """Bytes of an element of a value in a tile."""
-    return bytes_of(storage_of(program.dtype_of(value)).dtype)
