@@ -106,9 +106,14 @@ class Parallelism:
 
     @classmethod
     def of(cls, sizes: Mapping[str, int], **settings: Any) -> "Parallelism":
-        """For a mesh with these sizes of axes."""
+        """For a mesh with these sizes of axes. Raises MeshError for axes that only serving has."""
         replicas = sizes.get(KV_REPLICA, 1)
         by_axis = {axis: name for name, axis in _AXIS_OF.items()}
+        if others := sizes.keys() - {*by_axis, KV_REPLICA}:
+            raise MeshError(
+                f"training has no mesh axis {', '.join(sorted(others))}. Its axes are "
+                f"{', '.join((*by_axis, KV_REPLICA))}."
+            )
         named: dict[str, Any] = {
             by_axis[axis]: size for axis, size in sizes.items() if axis != KV_REPLICA
         }
@@ -144,7 +149,8 @@ class Parallelism:
         sizes = {axis: getattr(self, name) or 1 for name, axis in _AXIS_OF.items()}
         sizes["model"] //= self.kv_size_multiplier
         sizes[KV_REPLICA] = self.kv_size_multiplier
-        return {a: sizes[a] for a in MESH_AXES if sizes[a] > 1 or a in ("data", "model")}
+        kept = {axis for axis, size in sizes.items() if size > 1 or axis in ("data", "model")}
+        return {axis: sizes[axis] for axis in MESH_AXES if axis in kept}
 
     def on(self, mesh: str | None, num_devices: int, config: Any, rows: int) -> "Parallelism":
         """With all sizes: those of the text of a mesh, or as many data-parallel copies as there

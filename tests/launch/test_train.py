@@ -162,6 +162,7 @@ def times(directory: Path) -> dict[Path, int]:
         ({"batch_size": 16}, "batch_size was 8, now 16"),
         ({"data": "missing.txt"}, r"cannot read --data=missing.txt: No such file"),
         ({"mesh": "data=64,model=1"}, "--mesh=data=64,model=1 needs 64 devices"),
+        ({"mesh": "attention_data=2"}, "training has no mesh axis attention_data"),
         ({"mesh": "4x2"}, r"cannot read '4x2'\. Write it as"),
         ({"mesh": "data=1,model=8"}, "splits heads over model·kv_replica=8, which does not divide"),
         ({"batch_size": 6, "mesh": "data=8,model=1"}, "--batch_size=6 is not a multiple of data=8"),
