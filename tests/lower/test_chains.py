@@ -35,6 +35,12 @@ def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
     return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * scale
 
 
+def residual_norm(x: jax.Array, y: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+    x = x + y
+    centered = x - x.mean(-1, keepdims=True)
+    return centered * lax.rsqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * scale + bias
+
+
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     chosen = jax.nn.log_softmax(logits) * jax.nn.one_hot(labels, logits.shape[-1])
     return -chosen.sum(-1).mean()
@@ -84,6 +90,12 @@ CASES = {
     "RMS norm": Case(rms_norm, (floats(3, 50, 64), floats(64)), SUM),
     "cross entropy": Case(cross_entropy, (floats(32, 50), np.arange(32, dtype=np.int32)), SUM),
     "long rows": Case(lambda x: jax.nn.logsumexp(x, -1), (floats(3, 40_000),), SUM),
+    "long rows of which a sum waits for another": Case(
+        residual_norm, (floats(3, 6000), floats(3, 6000), floats(6000), floats(6000)), SUM
+    ),
+    "long rows of which a sum waits for a maximum": Case(
+        lambda x, y, z, w: jax.nn.softmax(x * y + z * w), (floats(3, 6000),) * 4, SUM
+    ),
     "reductions": Case(lambda x: (x.sum(0), x.max(), x.min(1)), (floats(200, 300),), SUM),
     "reduced before": Case(reduced_before, (floats(1, 1, 192), np.float32(2)), SUM),
     "sums of squares": Case(

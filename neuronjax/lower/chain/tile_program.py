@@ -82,6 +82,16 @@ class TileProgram:
         return self.inputs[number].dtype if reference.is_input else self.nodes[number].dtype
 
 
+def levels(program: TileProgram) -> tuple[int, ...]:
+    """For each node, the reductions that must be complete, one after the other, before it."""
+    level: list[int] = []
+    for node in program.nodes:
+        before = [v.number for v in node.operands if isinstance(v, Reference) and not v.is_input]
+        after = (level[number] + bool(program.nodes[number].reduced) for number in before)
+        level.append(max(after, default=0))
+    return tuple(level)
+
+
 def simplified(program: TileProgram) -> TileProgram:
     """The same chain over as few dimensions as walk the same way in all of its values."""
     order = [axis for axis, size in enumerate(program.domain) if size > 1]

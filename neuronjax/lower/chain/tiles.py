@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.compose import composed
 from neuronjax.lower.chain.shortcuts import Shortcuts, shortcuts
 from neuronjax.lower.chain.spread import is_spread, spread, stays_in_psum
-from neuronjax.lower.chain.tile_program import Input, Node, Output, Reference, TileProgram
+from neuronjax.lower.chain.tile_program import Input, Node, Output, Reference, TileProgram, levels
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import walk
 from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
@@ -339,11 +339,46 @@ class TileEmitter:
         return values
 
     def _chunked(self, region: Region, position: dict[int, Affine]) -> None:
-        """Reductions piece by piece into accumulators, then what follows from them."""
-        program = self.program
+        """Reductions piece by piece into accumulators, then what follows from them.
+
+        What follows and varies along the row goes through all pieces again.
+        """
+        program, level = self.program, levels(self.program)
         outer = Values(self, Box(region.partitions, self.inwards(region.free), position), {})
-        reductions = [n for n, node in enumerate(program.nodes) if node.reduced]
-        totals = {n: outer.accumulator(n) for n in reductions}
+        for sweep in range(max(level, default=0) + 1):
+            reductions = [
+                number
+                for number, node in enumerate(program.nodes)
+                if node.reduced and level[number] == sweep
+            ]
+            outputs = [
+                output
+                for output in program.outputs
+                if program.axes_of(output.value) & program.reduced
+                and sweep == (0 if output.value.is_input else level[output.value.number])
+            ]
+            for number, node in enumerate(program.nodes):
+                is_row = not node.reduced and not node.axes & program.reduced
+                if sweep and is_row and level[number] == sweep:
+                    outer.node_of(Reference(number))
+            if reductions or outputs:
+                self._sweep(region, position, outer, reductions, outputs)
+        for output in program.outputs:
+            if not program.axes_of(output.value) & program.reduced:
+                outer.node_of(output.value)
+                outer.store(output)
+
+    def _sweep(
+        self,
+        region: Region,
+        position: dict[int, Affine],
+        outer: Values,
+        reductions: Sequence[int],
+        outputs: Sequence[Output],
+    ) -> None:
+        """One walk over all pieces; `outer` holds what walks before it have reduced."""
+        program = self.program
+        totals = {number: outer.accumulator(number) for number in reductions}
         for chunk in region.chunks:
             start = dict(position)
             for dim, first in chunk.base:
@@ -352,32 +387,31 @@ class TileEmitter:
             def body(at: dict[int, Affine], chunk: Chunk = chunk) -> None:
                 free = self.inwards((*region.free, *chunk.free))
                 box = Box(region.partitions, free, at)
-                inner = Values(self, box, {})
-                for number in needed(program, reductions):
+                inner = Values(self, box, dict(outer.known))
+                for number in needed(program, reductions, outer.known):
                     if number not in self.shortcuts.absorbed:
                         inner.node(number)
                 for number in reductions:
                     outer.accumulate(number, totals[number], inner)
-                for output in program.outputs:
-                    if program.axes_of(output.value) & program.reduced:
-                        inner.node_of(output.value)
-                        inner.store(output)
+                for output in outputs:
+                    inner.node_of(output.value)
+                    inner.store(output)
 
             self.loops(chunk.loops, start, body)
         outer.known.update({Reference(n): total for n, total in totals.items()})
-        for output in program.outputs:
-            if not program.axes_of(output.value) & program.reduced:
-                outer.node_of(output.value)
-                outer.store(output)
 
 
-def needed(program: TileProgram, wanted: Sequence[int]) -> list[int]:
+def needed(
+    program: TileProgram, wanted: Sequence[int], known: Collection[Reference] = ()
+) -> list[int]:
     """Nodes that the operands of `wanted` nodes need, in order; not the wanted themselves."""
     nodes: set[int] = set()
     todo = [operand for n in wanted for operand in program.nodes[n].operands]
     while todo:
         operand = todo.pop()
-        if isinstance(operand, Reference) and not operand.is_input and operand.number not in nodes:
+        if not isinstance(operand, Reference) or operand.is_input or operand in known:
+            continue
+        if operand.number not in nodes:
             nodes.add(operand.number)
             todo += program.nodes[operand.number].operands
     return sorted(nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
-from neuronjax.lower.chain.tile_program import Reference, TileProgram
+from neuronjax.lower.chain.tile_program import Reference, TileProgram, levels
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.program.element_types import bytes_of
 
@@ -23,15 +23,13 @@ class Sweeps:
     @staticmethod
     def of(program: TileProgram, key: int, seen: Reference, weights: Reference) -> Sweeps:
         """Those of a chain whose rows run along dimension `key` and whose scores are `seen`."""
-        level: list[int] = []
+        level = levels(program)
         scored: set[Reference] = {seen}
         for number, node in enumerate(program.nodes):
-            operands = [value for value in node.operands if isinstance(value, Reference)]
-            if not scored.isdisjoint(operands):
+            if not scored.isdisjoint(
+                value for value in node.operands if isinstance(value, Reference)
+            ):
                 scored.add(Reference(number))
-            before = [value.number for value in operands if not value.is_input]
-            after = (level[n] + bool(program.nodes[n].reduced) for n in before)
-            level.append(max(after, default=0))
 
         def of(reference: Reference) -> int:
             return 0 if reference.is_input else level[reference.number]
@@ -50,7 +48,7 @@ class Sweeps:
         along = [output.value for output in program.outputs if key in program.axes_of(output.value)]
         last = max([of(weights), *map(of, along), *(level[n] for n in reductions)])
         return Sweeps(
-            level=tuple(level),
+            level=level,
             reductions=reductions,
             kept=early.pop() if len(early) == 1 else seen,
             weights=of(weights),
