@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from neuronjax.hlo import graph as hlo_graph
 from neuronjax.lower.filling import spread
-from neuronjax.lower.moves import move
+from neuronjax.lower.moves import Move, move
 from neuronjax.lower.plan.homes import Home
 from neuronjax.lower.rules import EPILOGUES, RULES
-from neuronjax.lower.scope import Scope, Unit
+from neuronjax.lower.scope import Scope, Unit, name_scope_of
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.rebuild import on_buffers
@@ -45,7 +45,14 @@ def written(
             scope.views[value] = whole_view(buffer, value.shape)
     places = _places(unit, scope, donations)
     views = scope.run()
-    move(scope, [(view, places[j]) for j, view in enumerate(views) if view is not None])
+    move(
+        scope,
+        [
+            Move(view, places[j], name_scope_of(value))
+            for j, (view, value) in enumerate(zip(views, graph.results, strict=True))
+            if view is not None
+        ],
+    )
     functions, body = _inlined(unit, scope.nodes)
     return Program(
         name=name,

@@ -283,8 +283,7 @@ class Scope:
         if view.is_dense:
             return view.buffer
         buffer = self.new(value, "copy")
-        scope = value.producer.scope if value.producer else ""
-        self.copy(view, whole_view(buffer, value.shape), scope=scope)
+        self.copy(view, whole_view(buffer, value.shape), scope=name_scope_of(value))
         return buffer
 
     def straight(self, value: Value, axes: Sequence[int | None]) -> View:
@@ -306,7 +305,7 @@ class Scope:
             return view
         target = whole_view(self.scratch(shape, view.buffer.dtype, "turned"), shape)
         target = target.transposed([order.index(d) for d in range(len(order))])
-        self.copy(view, target)
+        self.copy(view, target, scope=name_scope_of(value))
         self.turned[value, order] = target
         return target
 
@@ -527,6 +526,11 @@ class Scope:
     ) -> tuple[TileProgram, list[View], list[Buffer]]:
         """A group as a tile program, the views that it reads and the buffers that it writes."""
         return _Chain(self, group, operations, needed, given).build()
+
+
+def name_scope_of(value: Value) -> str:
+    """The name scope of the operation that makes a value; "" for parameters."""
+    return value.producer.scope if value.producer else ""
 
 
 def _scope_of(operations: Iterable[Op]) -> str:
