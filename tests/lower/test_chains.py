@@ -14,7 +14,7 @@ from jax import lax
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.program.operand import Kind
 from neuronjax.program.verify import verify
-from tests.lower.differential import EXACT, FUNCTION, SUM, Tolerance, check
+from tests.lower.differential import EXACT, FUNCTION, SUM, Tolerance, check, lowered, sent
 
 RNG = np.random.default_rng(0)
 INTEGERS = RNG.integers(-10_000, 10_000, (13, 40), np.int32)
@@ -136,6 +136,19 @@ CASES = {
 def test_great_rows_fit_while_the_next_ones_come() -> None:
     program = check(lambda x: jnp.max(x, 1), floats(260, 30_000))
     assert verify(allocate(program)) == ()
+
+
+@pytest.mark.parametrize("chip", ["trainium1", "trainium2", "trainium3"])
+@pytest.mark.parametrize("length", [6144, 9216, 12_288, 12_800])
+def test_long_rows_fit_beside_those_that_are_stored(chip: str, length: int) -> None:
+    x, scale, bias = (np.ones(shape, np.float32) for shape in ((260, length), length, length))
+    for function, arguments in (
+        (jax.nn.softmax, (x,)),
+        (residual_norm, (x, x, scale, bias)),
+        (lambda x, y: jax.vjp(jax.nn.softmax, x)[1](y)[0], (x, x)),
+    ):
+        code = sent(jax.jit(function).trace(*arguments))
+        assert verify(allocate(lowered(code, chip=chip))) == ()
 
 
 def test_a_bias_that_is_converted_cuts_no_chain() -> None:

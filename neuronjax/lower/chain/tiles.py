@@ -17,12 +17,13 @@ from typing import Any
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.compose import composed
+from neuronjax.lower.chain.held import most_held
 from neuronjax.lower.chain.shortcuts import Shortcuts, shortcuts
 from neuronjax.lower.chain.spread import is_spread, spread, stays_in_psum
 from neuronjax.lower.chain.tile_program import Input, Node, Output, Reference, TileProgram, levels
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import walk
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, room_of, tile_access
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
@@ -80,11 +81,11 @@ class Region:
     chunks: tuple[Chunk, ...]
 
 
-def regions(program: TileProgram) -> list[Region]:
+def regions(program: TileProgram, *, rows_fit: bool = True) -> list[Region]:
     """The domain in boxes; the reduced dimensions of each whole, or in chunks if they are long."""
     whole = [Axis(dim, program.domain[dim]) for dim in sorted(program.reduced)]
     row = math.prod(axis.size for axis in whole)
-    resident = row * _row_bytes(program) <= ROW_BYTES and len(whole) < MAX_FREE_AXES
+    resident = len(whole) < MAX_FREE_AXES and is_resident(row, _row_bytes(program)) and rows_fit
     cut: tuple[Chunk, ...]
     if resident:
         cut = (Chunk((), tuple(whole)),)
@@ -271,8 +272,13 @@ class TileEmitter:
 
     def emit(self) -> None:
         """The whole chain."""
-        for region in regions(self.program):
+        for region in regions(self.program, rows_fit=self._rows_fit()):
             self.region(region)
+
+    def _rows_fit(self) -> bool:
+        """Whether SBUF holds the tiles of whole rows."""
+        held = most_held(self.program, self.shortcuts, self.slots, SHARED_BYTES)
+        return held <= room_of(self.builder.core)
 
     def region(self, region: Region) -> None:
         """One box, with the loops around it."""
