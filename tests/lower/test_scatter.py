@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from jax import lax
 
+from neuronjax.lower.memory.allocate import allocate
 from neuronjax.program.verify import verify
-from tests.lower.differential import EXACT, SUM, check
+from tests.lower.differential import EXACT, SUM, check, lowered, sent
 from tests.lower.test_gather import indices, table
 
 ONES = np.ones((300, 3), np.float32)
@@ -223,3 +224,14 @@ def test_scatter(name: str) -> None:
     function, arguments = CASES[name]
     tolerance = SUM if name in ROUNDED else EXACT
     assert verify(check(function, *arguments, tolerance=tolerance)) == ()
+
+
+@pytest.mark.parametrize("chip", ["trainium1", "trainium2", "trainium3"])
+@pytest.mark.parametrize("vectors", [300, 4396])
+@pytest.mark.parametrize("width", [100_000, 3520 * 20, 4159 * 20, 4991 * 20])
+def test_sums_of_wide_windows_fit(chip: str, vectors: int, width: int) -> None:
+    x = jax.ShapeDtypeStruct((500, width), np.float32)
+    i = jax.ShapeDtypeStruct((vectors,), np.int32)
+    u = jax.ShapeDtypeStruct((vectors, width), np.float32)
+    code = sent(jax.jit(WAYS["add"]).trace(x, i, u))
+    assert verify(allocate(lowered(code, chip=chip))) == ()

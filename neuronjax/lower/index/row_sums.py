@@ -44,8 +44,6 @@ from neuronjax.program.vector_engine import (
     TensorTensor,
 )
 
-_TILES = 10
-"""Tiles of windows: three times updates in two slots, sums in two, zeros, and results of casts."""
 BANKS = 4
 """Banks of PSUM that take turns."""
 
@@ -158,7 +156,14 @@ class RowSums:
 
     @functools.cached_property
     def _most(self) -> int:
-        return gather_table.most_elements(self.builder.core, self.target.buffer.dtype, _TILES)
+        """Elements of a window at once: updates and sums have two slots, zeros one.
+
+        Each batch of vectors has its own tiles: one of whole columns, for instance, and the rest.
+        """
+        vectors = self.table.vectors
+        columns = len(list(gather_table.batches(vectors, vectors)))
+        tiles = 3 * columns + 6 * len(list(gather_table.batches(vectors)))
+        return gather_table.most_elements(self.builder.core, self.target.buffer.dtype, tiles)
 
     def _news(
         self, batch: Batch, first: Affine
