@@ -19,6 +19,7 @@ from neuronjax.emulate.window import Watcher, Window
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Operand, Register
 from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, Split, While
+from neuronjax.program.streams import completing, on_core
 from neuronjax.program.walk import Place, within
 
 
@@ -33,6 +34,8 @@ class Step:
     exchange: Exchange | None
     #: Name of a semaphore and the count to wait for.
     waits: tuple[tuple[str, Number], ...]
+    #: The stream that it completes in, of all of the logical core's.
+    stream: str
     #: Places of registers that it reads and writes.
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -99,6 +102,8 @@ class SplitCode:
     """Concurrent kernels, the i-th on the i-th physical core."""
 
     kernels: tuple[KernelCode, ...]
+    #: How many of the kernels before may still run.
+    overlaps: int
 
 
 Code = Step | LoopCode | WhileCode | IfCode | KernelCode | CallCode | SplitCode
@@ -117,6 +122,8 @@ class Builder:
     size: int = 0
     #: Identity of a kernel in a split -> its core.
     _split_cores: dict[int, int] = field(default_factory=dict)
+    #: The physical core whose kernel is being built.
+    at: int = 0
 
     def build(self) -> tuple[Code, ...]:
         """The code of the whole program."""
@@ -146,7 +153,8 @@ class Builder:
         waits = tuple((wait.semaphore.name, frame.number(wait.count)) for wait in node.waits)
         reads, writes = (_registers(operands, frame) for operands in (node.reads, node.writes))
         return Step(
-            node, place, place.path, run, exchange, waits, reads, writes, locations, frame
+            node, place, place.path, run, exchange, waits, on_core(completing(node), self.at),
+            reads, writes, locations, frame,
         )  # fmt: skip
 
     def _loop(self, node: Loop, place: Place, frame: Frame, locations: Locations) -> LoopCode:
@@ -191,14 +199,17 @@ class Builder:
             tuple(
                 self._kernel(kernel, within(place, kernel, core), frame, locations, core)
                 for core, kernel in enumerate(node.kernels)
-            )
+            ),
+            node.overlaps,
         )
 
     def _kernel(
         self, node: Kernel, place: Place, frame: Frame, locations: Locations, core: int = 0
     ) -> KernelCode:
         inner = self.memories.locate(node.buffers, locations, place.path, core)
+        self.at = core
         body = self._nodes(node.body, place, frame, inner)
+        self.at = 0
         aliased = self.memories.aliased
         fresh = tuple(
             (buffer, inner[buffer.name]) for buffer in node.buffers if buffer.name not in aliased

@@ -198,7 +198,9 @@ class Emulation:
             return block.running(core.values)
         chance = random.Random(f"{self.order.seed}/{core.rank}")
         choice = Late(chance) if self.order.adversarial else Favourites(chance)
-        return DataflowRunner(fabric, core.rank, choice, core.hooks).running(core.code, core.values)
+        return DataflowRunner.of(fabric, core.rank, choice, core.hooks).running(
+            core.code, core.values
+        )
 
     def reload(self, arguments: Sequence[Arguments], rounding_seed: int = 0) -> None:
         """Prepares another run with new arguments, which is cheaper than a new `Emulation`.

@@ -47,6 +47,11 @@ class Hooks:
         if self.written is not None:
             self.written.clear(code.fresh)
 
+    def end(self, code: KernelCode) -> None:
+        """Called after a kernel, while others run."""
+        if self.written is not None:
+            self.written.leave(code.fresh)
+
     def before(self, step: Step, values: Values) -> None:
         """Called before an instruction."""
         if self.groups is not None:

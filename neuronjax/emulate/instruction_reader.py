@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from neuronjax.emulate.code import CallCode, Code, IfCode, KernelCode, LoopCode, Step, WhileCode
 from neuronjax.emulate.fabric import Ticket
@@ -33,18 +34,20 @@ class Entry:
     feeder: str = ""
     fed: int = 0
     is_done: bool = False
+    #: The run of the kernel that it belongs to.
+    kernel: Any = None
 
 
 @dataclass
 class Reader:
-    """Reads the code of a kernel. `values` are those of the core, and change while it reads."""
+    """Reads the code of a kernel. `values` are those it begins with, and change while it reads."""
 
     code: KernelCode
     values: Values
+    #: What all engines have seen: kernels that are over, and what decided about a register.
+    control: Clock = field(default_factory=dict)
     #: Place of a register -> the last entry so far that writes it.
     writers: dict[int, Entry] = field(default_factory=dict)
-    #: What all engines have seen because a register decided.
-    control: Clock = field(default_factory=dict)
     is_done: bool = False
     _entries: Iterator[Entry | None] | None = None
 
@@ -58,10 +61,10 @@ class Reader:
             self.is_done = True
             return None
 
-    def finish(self) -> None:
-        """Copies the final values of registers back to the core."""
+    def finish(self, values: Values) -> None:
+        """Copies the final values of registers back to the core's values."""
         for place, writer in self.writers.items():
-            self.values[place] = writer.values[place]
+            values[place] = writer.values[place]
 
     def _read(self, codes: Sequence[Code]) -> Generator[Entry | None, None, None]:
         """Instructions in program order; None while control flow waits for a register."""

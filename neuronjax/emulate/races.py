@@ -3,11 +3,11 @@
 Every engine is a stream of events, and so are the transfers that one engine feeds to a DMA queue or
 a stream of collectives; events are numbered in the order in which they happen to execute. The
 vector clock of an event holds, for every stream, the last event that it has seen: through the order
-of its own stream, through semaphores, and through barriers between kernels. A queue keeps the order
-in which transfers are started, so a transfer has also seen those of other engines on its queue
-whose start its own engine had seen. Every stream has two arrays with an item per granule of memory:
-the last event that wrote there and the last that read there. An access races with the events in
-these arrays that lie beyond its clock.
+of its own stream, through semaphores, through waits for streams of kernels before, and where all
+kernels are over. A queue keeps the order in which transfers are started, so a transfer has also
+seen those of other engines on its queue whose start its own engine had seen. Every stream has two
+arrays with an item per granule of memory: the last event that wrote there and the last that read
+there. An access races with the events in these arrays that lie beyond its clock.
 
 A wait has seen the signals that raised the semaphore to its count, in the order of their arrival.
 If several streams signal one semaphore, that order is a matter of chance, so another seed may find
@@ -97,6 +97,11 @@ class Races:
         """A barrier: all streams have seen all events."""
         self.barrier = self._count
         self._events.clear()
+
+    def forget(self, numbers: list[int]) -> None:
+        """Lets go of events that every stream has seen."""
+        for number in numbers:
+            self._events.pop(number, None)
 
     def reads(self, window: Window, values: Values, where: Array | None) -> None:
         """Checks a read against unordered writes."""

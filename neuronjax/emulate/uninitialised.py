@@ -37,6 +37,14 @@ class Written:
             self._rows(buffer, location)[...] = 0
             location.bytes_of(buffer)[...] = UNWRITTEN
 
+    def leave(self, buffers: Iterable[tuple[Buffer, Location]]) -> None:
+        """Marks what buffers still hold as unwritten; others may have written there since."""
+        for buffer, location in buffers:
+            marks = self._rows(buffer, location)
+            own = marks == location.owner
+            location.bytes_of(buffer)[own] = UNWRITTEN
+            marks[own] = 0
+
     def _rows(self, buffer: Buffer, location: Location) -> Array:
         storage = location.storage
         rows = self._of(storage).reshape(storage.rows, storage.width)

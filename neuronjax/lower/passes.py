@@ -43,6 +43,8 @@ from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
 from neuronjax.lower.rewriter import Rewrite, rewrite
 from neuronjax.lower.rules import RULES
 from neuronjax.lower.schedule.interleave import interleaved
+from neuronjax.lower.sync.ahead import ahead
+from neuronjax.lower.sync.overlapping import overlapping
 from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.program import text
 from neuronjax.program.program import Program, Target
@@ -132,6 +134,14 @@ def _synchronised(program: Program, setting: Setting) -> Program:
     return synchronise(program)
 
 
+def _ahead(program: Program, setting: Setting) -> Program:
+    return ahead(program)
+
+
+def _overlapping(program: Program, setting: Setting) -> Program:
+    return overlapping(program)
+
+
 def _graph_findings(graph: Graph, setting: Setting) -> Sequence[object]:
     return malformed(graph)
 
@@ -189,7 +199,9 @@ PROGRAM_PASSES = (
     Pass("interleave", "instructions are in an order that keeps engines busy", _interleaved,
          _findings),
     Pass("allocate", "every buffer has an address", _allocated, _findings),
-    Pass("synchronise", "engines wait for what they depend on", _synchronised, _findings,
+    Pass("ahead", "loads that wait for kernels before hold up no others", _ahead, _findings),
+    Pass("synchronise", "engines wait for what they depend on", _synchronised, _findings),
+    Pass("overlap", "kernels begin while those before them run", _overlapping, _findings,
          _assembled_findings),
 )  # fmt: skip
 PASSES = (*GRAPH_PASSES, *PROGRAM_PASSES)

@@ -78,6 +78,22 @@ class Signal:
     by: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class After:
+    """The instruction begins once a stream has completed its part of kernels before this one.
+
+    `stream` is an engine (``vector``), what an engine has started on a DMA queue (``sync_queue0``)
+    or on a stream of collectives (``sync_collectives0``), with ``core1_`` before it if it is of the
+    second physical core. `back` 1: all kernels before this one; 2: all but the last of them.
+    """
+
+    stream: str
+    back: int = 1
+
+    def __post_init__(self) -> None:
+        check_name(self.stream)
+
+
 class Use(NamedTuple):
     """An operand of an instruction, with its field and role."""
 
@@ -109,6 +125,8 @@ class Instruction(_Known):
 
     waits: tuple[Wait, ...] = ()
     signals: tuple[Signal, ...] = ()
+    #: What of kernels before has to be complete, as far as those may still run.
+    after: tuple[After, ...] = ()
     #: Index of the part of its kernel to which it belongs.
     part: int = 0
 

@@ -232,6 +232,7 @@ class _Parser:
     def kernel(self) -> Kernel:
         cursor = self.cursor
         title = self.title()
+        overlaps = cursor.integer() if cursor.accept("overlaps") else 0
         cursor.expect("{")
         outside, self.names = self.names, self.names.inner()
         parts = self.many(("part",), self.part)
@@ -244,6 +245,7 @@ class _Parser:
             operations=title.operations,
             sources=title.sources,
             parts=parts,
+            overlaps=overlaps,
         )
         self.names = outside
         return kernel

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from neuronjax.program.affine import ZERO, Affine, First, Last
-from neuronjax.program.instruction import Instruction, Signal, Wait
+from neuronjax.program.instruction import After, Instruction, Signal, Wait
 from neuronjax.program.operand import (
     Access,
     Buffer,
@@ -57,7 +57,7 @@ def print_instruction(instruction: Instruction) -> str:
         for field in dataclasses.fields(instruction)
         if not _is_default(field, getattr(instruction, field.name))
     ]
-    given.sort(key=lambda field: field.startswith(("waits=", "signals=", "part=")))
+    given.sort(key=lambda field: field.startswith(("waits=", "signals=", "after=", "part=")))
     return " ".join([instruction.mnemonic, *given])
 
 
@@ -128,6 +128,8 @@ def _node(node: Node) -> list[str]:
 
 def _kernel(kernel: Kernel) -> list[str]:
     head = f"kernel {_title(kernel)}"
+    if kernel.overlaps:
+        head += f" overlaps {kernel.overlaps}"
     lines = [
         *(f"part {_title(part)}" for part in kernel.parts),
         *(f"semaphore !{semaphore.name}" for semaphore in kernel.semaphores),
@@ -186,6 +188,7 @@ def _tuple(values: tuple[Any, ...]) -> str:
 
 _PRINTERS: dict[type, Callable[[Any], str]] = {
     Access: print_access,
+    After: lambda after: f"@{after.stream} - {after.back}",
     Affine: _affine,
     Dim: _dim,
     First: lambda flag: f"first({', '.join(flag.variables)})",

@@ -4,6 +4,10 @@ A program is what every rank runs: buffers that outlive kernels, and nodes in or
 loop nest with instructions at its leaves, along with its origin in the source: the unit shown in a
 profile. Every engine runs its instructions in order, concurrently with the other engines; within a
 kernel semaphores synchronise them, all of which are 0 when it starts.
+
+A kernel begins when all before it are done, unless it `overlaps` some: then engines go on to it
+while those still run, and its instructions say `after` what of them they begin. Control that a
+register decides waits until all kernels before it are done.
 """
 
 from __future__ import annotations
@@ -92,6 +96,8 @@ class Kernel:
     sources: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     scopes: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    #: How many kernels right before it, a split counting once, may still run while it does.
+    overlaps: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +110,11 @@ class Split:
 
     name: str
     kernels: tuple[Kernel, ...]
+
+    @property
+    def overlaps(self) -> int:
+        """How many kernels right before it may still run: as many for all of its own."""
+        return min((kernel.overlaps for kernel in self.kernels), default=0)
 
 
 Node = Instruction | Loop | While | If | Call | Kernel | Split

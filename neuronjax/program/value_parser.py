@@ -12,7 +12,7 @@ from neuronjax.errors import MalformedProgramError, UnknownFormatError
 from neuronjax.program.affine import ZERO, Affine, First, Last, affine
 from neuronjax.program.element_types import element_type_named
 from neuronjax.program.field_types import leaves
-from neuronjax.program.instruction import Semaphore, Signal, Wait
+from neuronjax.program.instruction import After, Semaphore, Signal, Wait
 from neuronjax.program.operand import Access, Buffer, Dim, Immediate, Register, RegisterOffset
 from neuronjax.program.tokens import Cursor
 
@@ -197,11 +197,19 @@ def _event(cursor: Cursor, names: Names) -> Wait | Signal:
     return Wait(semaphore, parse_affine(cursor))
 
 
+def _after(cursor: Cursor, names: Names) -> After:
+    cursor.take()
+    stream = cursor.word("a stream")
+    cursor.expect("-")
+    return After(stream, cursor.integer())
+
+
 _MARKS: dict[str, Callable[[Cursor, Names], Any]] = {
     "%": _access,
     "#": _immediate,
     "$": _register,
     "!": _event,
+    "@": _after,
 }
 _WORDS: dict[str, Callable[[Cursor], Any]] = {
     "true": lambda _: True,

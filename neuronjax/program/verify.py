@@ -18,6 +18,7 @@ from neuronjax.program.rules import (
     dataflow,
     engines,
     memory,
+    neighbours,
     semaphores,
     shapes,
     structure,
@@ -120,6 +121,8 @@ RULES: tuple[Rule, ...] = (
     Rule("accumulation", accumulation.accumulation, "NKI ISA nc_matmul", "Set start and stop."),
     Rule("semaphores", semaphores.semaphores, _ARCH, "Match signals and waits."),
     Rule("deadlock", semaphores.deadlock, _ARCH, "Order the engines in one way."),
+    Rule("overlaps", neighbours.overlaps, _ARCH, "Let it begin when all before it is over."),
+    Rule("neighbours", neighbours.ordered, _ARCH, "Let it come after the stream."),
 )  # fmt: skip
 """Every other rule."""
 

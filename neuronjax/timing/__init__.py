@@ -7,7 +7,8 @@
   `collective`, `control`: the rule of every instruction; `table`: all of them by type.
 * `encoding`: a kernel as integers, with `overlaps`, which says what an engine waits for of its own;
   `simulate`: one kernel in time, loops jumped over.
-* `schedule`: whole programs: kernels, prefetch, collectives; `timeline`: the result.
+* `schedule`: whole programs; `clocks`, `state`: what kernels leave to those after;
+  `timeline`: the result.
 * `network`: collectives over the topology, also without a program.
 * `roofline`: lower bounds from the program alone.
 * `validation`: public measurements beside predictions.

@@ -93,7 +93,7 @@ CHOSEN: Mapping[str, tuple[str, ...]] = {
     ),
     "a part of a torus is a ring": ("all-gather-8 1 KiB", "all-gather-8 512 KiB"),
     "collectives of programs go round rings": ("M4 token", "M5 token", "M6 token"),
-    "what is lowered to which instructions, and weights loaded ahead; no number was fitted": (
+    "what is lowered to which instructions, and which kernels overlap; no number was fitted": (
         "M1", "M2", "M2 batch 8", "M3", "M3 batch 8", "M4 prefill", "M4 token", "M5 prefill",
         "M5 token", "M6 token", "M7", "M8", "M9",
     ),

@@ -16,6 +16,7 @@ from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction, Semaphore
 from neuronjax.program.program import If, Kernel, Loop, Node, While
+from neuronjax.program.streams import completing, on_core
 from neuronjax.program.walk import leaves
 from neuronjax.timing.cost import Cost
 from neuronjax.timing.overlaps import Relation, depends
@@ -90,6 +91,10 @@ class Leaf(NamedTuple):
     #: Leaves of the same engine whose results it reads, and how long before their end it may begin.
     depends: tuple[tuple[int, int], ...]
     part: int
+    #: The stream that it completes in, as an index of `Compiled.completing`.
+    stream: int
+    #: Streams that must have completed kernels before, and how many kernels back these begin.
+    after: tuple[tuple[str, int], ...]
 
 
 class Nest(NamedTuple):
@@ -110,8 +115,13 @@ class Compiled:
     """A kernel for the simulation. `streams` is its structural key."""
 
     streams: Streams
-    queues: int
-    collective_streams: int
+    #: DMA queues and streams of collectives, by their numbers here.
+    queues: tuple[int, ...]
+    collective_streams: tuple[int, ...]
+    #: What instructions complete in, as kernels after this one call it.
+    completing: tuple[str, ...]
+    #: All that its instructions come after.
+    after: tuple[tuple[str, int], ...]
     semaphores: int
     counters: int
     #: Parts of the kernel; 1 if it has none.
@@ -148,6 +158,7 @@ class _Compiler:
         self.semaphores: dict[Semaphore, int] = {}
         self.queues: dict[int, int] = {}
         self.streams: dict[int, int] = {}
+        self.completing: dict[str, int] = {}
         self.counters = 0
         self.issuers: set[int] = set()
         self.is_partial = False
@@ -250,6 +261,8 @@ class _Compiler:
             signals=tuple((self.semaphore(signal.semaphore), signal.by) for signal in node.signals),
             depends=before,
             part=node.part,
+            stream=self.completing.setdefault(completing(node), len(self.completing)),
+            after=tuple((after.stream, after.back) for after in node.after),
         )
 
     def semaphore(self, semaphore: Semaphore) -> int:
@@ -286,14 +299,24 @@ class _Compiler:
         )
 
 
-def compile_kernel(kernel: Kernel, platform: Platform, assumptions: Assumptions) -> Compiled:
-    """A kernel as the simulation wants it."""
+def compile_kernel(
+    kernel: Kernel, platform: Platform, assumptions: Assumptions, core: int = 0
+) -> Compiled:
+    """A kernel as the simulation wants it, on a physical core."""
     compiler = _Compiler(platform, assumptions)
     streams = compiler.nodes(kernel.body, {}, 1)
     return Compiled(
         streams=streams,
-        queues=len(compiler.queues),
-        collective_streams=len(compiler.streams),
+        queues=tuple(compiler.queues),
+        collective_streams=tuple(compiler.streams),
+        completing=tuple(on_core(name, core) for name in compiler.completing),
+        after=tuple(
+            dict.fromkeys(
+                (after.stream, after.back)
+                for instruction in compiler.instructions
+                for after in instruction.after
+            )
+        ),
         semaphores=len(compiler.semaphores),
         counters=compiler.counters,
         parts=max(1, len(kernel.parts)),

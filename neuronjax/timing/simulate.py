@@ -11,7 +11,9 @@ Loops: when all clocks advance by the same per trip, or per few trips, the rest 
 at once. Where clocks advance at different rates (an engine runs ahead of another one), the jump is
 tried, and taken back if the trips after it are different.
 
-Times are integers in ps: equal kernels take equal times, and steady states are exact.
+A kernel begins with what those before have left of their engines, queues and links: a `State`.
+Times are integers in ps: equal kernels that begin alike take equal times, and steady states are
+exact.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,9 +29,9 @@ from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.specs import Engine
 from neuronjax.timing.encoding import ENGINES, PS, Compiled, Leaf, Nest, Streams
 from neuronjax.timing.platform import Platform
+from neuronjax.timing.state import COUNT, LONG_AGO, REST, State
 
 _TENSOR = ENGINES.index(Engine.TENSOR)
-_COUNT = len(ENGINES)
 
 PERIODS = (1, 2, 3, 4)
 """Trips after which a loop may repeat itself; two slots give two."""
@@ -47,6 +49,9 @@ _GAPS = 16
 
 _KEPT = 1_024
 """Increments of a semaphore that are remembered."""
+
+NOTHING: Mapping[tuple[str, int], int] = {}
+"""No stream of a kernel before has anything left."""
 
 _HEAT_ONE = 4_096
 _HEAT_MOST = round(_HEAT_ONE / math.sqrt(2))
@@ -67,21 +72,21 @@ class Event(NamedTuple):
 class Simulated:
     """A kernel's times in ps; busy times by index of `ENGINES`."""
 
+    #: Its first start and its end, from where its `State` counts.
+    start: int
     duration: int
     busy: tuple[int, ...]
     #: Work on the DMA engines, as if all took part; and time that any transfer was under way.
     dma_busy: int
     dma_active: int
     collective_busy: int
-    #: Until the first, and from the last instruction that is neither transfer nor collective.
-    lead: int
-    tail: int
     #: Instructions that were simulated; loops jump over the others.
     simulated: int
     #: By part of the kernel: the end of its last instruction.
     ends: tuple[int, ...]
-    #: By outermost instruction or loop: the end of all so far, and their work on the DMA engines.
-    marks: tuple[tuple[int, int], ...]
+    #: What it leaves: the core, and the end of each of its `completing`.
+    left: State
+    completed: tuple[int, ...]
     #: Trips of loops without a steady state that were taken to be like those before them.
     averaged: int = 0
     events: tuple[Event, ...] = ()
@@ -155,13 +160,19 @@ class _Saved(NamedTuple):
     waiting: int
     tables: str | None
     heat: int
-    first_compute: int | None
 
 
 class Simulation:
     """The state of one kernel's simulation."""
 
-    def __init__(self, compiled: Compiled, platform: Platform, most_events: int = 0) -> None:
+    def __init__(
+        self,
+        compiled: Compiled,
+        platform: Platform,
+        most_events: int = 0,
+        state: State = REST,
+        completed: Mapping[tuple[str, int], int] = NOTHING,
+    ) -> None:
         calibration, timings = platform.calibration, platform.timings.engines
         self.compiled = compiled
         self.wake = round(calibration.wake_ns * PS)
@@ -171,63 +182,97 @@ class Simulation:
         #: reaches half.
         self.constant = timings.throttle_window_ns * PS / math.log(2)
         leaves = len(compiled.instructions)
-        queues, streams = compiled.queues, compiled.collective_streams
+        queues, streams = len(compiled.queues), len(compiled.collective_streams)
+        #: When streams have completed kernels before.
+        self.completed = completed
+        self.state = state
         # One flat list of times, so that a state can be compared and moved as one.
-        self.generators = _COUNT
-        self.queue_starts = self.generators + _COUNT
+        self.generators = COUNT
+        self.queue_starts = self.generators + COUNT
         self.queue_ends = self.queue_starts + queues
         self.streams = self.queue_ends + queues
         self.link = self.streams + streams
         self.free = self.link + 1
         self.end = self.free + 1
         self.active_end = self.end + 1
-        self.last_compute = self.active_end + 1
-        self.done = self.last_compute + 1
-        self.ends = self.done + leaves
+        self.done = self.active_end + 1
+        self.complete = self.done + leaves
+        self.ends = self.complete + len(compiled.completing)
         self.busy = self.ends + compiled.parts
-        self.dma_busy = self.busy + _COUNT
+        self.dma_busy = self.busy + COUNT
         self.dma_active = self.dma_busy + 1
         self.collective_busy = self.dma_active + 1
         self.t = [0] * (self.collective_busy + 1)
-        for queue in range(queues):
-            self.t[self.queue_starts + queue] = -(10**12)
-        self.gaps: list[tuple[int, int]] = []
+        self.t[self.done : self.complete] = [LONG_AGO] * leaves
+        self.begin(state)
+        self.gaps: list[tuple[int, int]] = list(state.gaps)
         self.semaphores = [_Semaphore() for _ in range(compiled.semaphores)]
-        self.pending: list[deque[_Pending]] = [deque() for _ in range(_COUNT)]
+        self.pending: list[deque[_Pending]] = [deque() for _ in range(COUNT)]
         self.waiting = 0
         self.signalled = False
-        self.tables: str | None = None
-        self.heat = 0
+        self.tables = state.tables
+        self.heat = state.heat
         self.counters = [0] * compiled.counters
-        self.first_compute: int | None = None
+        self.first: int | None = None
         self.simulated = self.averaged = 0
         self.events: list[Event] = []
         self.most_events = most_events
+
+    def begin(self, state: State) -> None:
+        """The clocks that kernels before have left."""
+        t = self.t
+        t[:COUNT] = state.engines
+        t[self.generators : self.queue_starts] = state.generators
+        known = {queue: (start, end) for queue, start, end in state.queues}
+        for at, queue in enumerate(self.compiled.queues):
+            start, end = known.get(queue, (LONG_AGO, 0))
+            t[self.queue_starts + at], t[self.queue_ends + at] = start, end
+        ends = dict(state.streams)
+        for at, stream in enumerate(self.compiled.collective_streams):
+            t[self.streams + at] = ends.get(stream, 0)
+        t[self.link], t[self.free], t[self.active_end] = state.link, state.dma, state.dma_end
+
+    def left(self) -> State:
+        """The state after the kernel, from where its own counts."""
+        t, state = self.t, self.state
+        queues = {queue: (start, end) for queue, start, end in state.queues}
+        for at, queue in enumerate(self.compiled.queues):
+            queues[queue] = t[self.queue_starts + at], t[self.queue_ends + at]
+        streams = dict(state.streams)
+        for at, stream in enumerate(self.compiled.collective_streams):
+            streams[stream] = t[self.streams + at]
+        return State(
+            engines=tuple(t[:COUNT]),
+            generators=tuple(t[self.generators : self.queue_starts]),
+            queues=tuple((queue, *times) for queue, times in sorted(queues.items())),
+            streams=tuple(sorted(streams.items())),
+            link=t[self.link],
+            dma=t[self.free],
+            gaps=tuple(self.open_gaps()),
+            dma_end=t[self.active_end],
+            tables=self.tables,
+            heat=self.heat,
+        )
 
     # Running
 
     def run(self) -> Simulated:
         """The whole kernel. MalformedProgramError: engines wait for each other for ever."""
         t = self.t
-        marks: list[tuple[int, int]] = []
-        for op in self.compiled.streams:
-            self.body((op,))
-            marks.append((t[self.end], t[self.dma_busy]))
+        self.body(self.compiled.streams)
         self.finish()
-        duration = max(t[self.end], t[self.free])
-        lead = duration if self.first_compute is None else self.first_compute
         return Simulated(
-            duration=duration,
-            busy=tuple(t[self.busy : self.busy + _COUNT]),
+            start=self.first or 0,
+            duration=max(t[self.end], t[self.free]) if self.compiled.queues else t[self.end],
+            busy=tuple(t[self.busy : self.busy + COUNT]),
             dma_busy=t[self.dma_busy],
             # A transfer in a gap before the last activity is only in the work.
             dma_active=max(t[self.dma_active], t[self.dma_busy]),
             collective_busy=t[self.collective_busy],
-            lead=lead,
-            tail=duration - t[self.last_compute] if self.first_compute is not None else 0,
             simulated=self.simulated,
             ends=tuple(t[self.ends : self.busy]),
-            marks=tuple(marks),
+            left=self.left(),
+            completed=tuple(t[self.complete : self.ends]),
             averaged=self.averaged,
             events=tuple(self.events),
         )
@@ -315,7 +360,13 @@ class Simulation:
             reached = t[self.done + before] - early + self.wake
             if reached > start:
                 start = reached
+        for after in leaf.after:
+            reached = self.completed.get(after, -self.wake) + self.wake
+            if reached > start:
+                start = reached
         self.simulated += 1
+        if self.first is None or start < self.first:
+            self.first = start
         duration = leaf.issue
         if leaf.tables is not None and leaf.tables != self.tables:
             self.tables = leaf.tables
@@ -332,10 +383,8 @@ class Simulation:
         else:
             end = issued + leaf.latency
             t[self.done + leaf.number] = end
-            if end > t[self.last_compute]:
-                t[self.last_compute] = end
-            if self.first_compute is None or start < self.first_compute:
-                self.first_compute = start
+        if end > t[self.complete + leaf.stream]:
+            t[self.complete + leaf.stream] = end
         if end > t[self.end]:
             t[self.end] = end
         if end > t[self.ends + leaf.part]:
@@ -394,9 +443,7 @@ class Simulation:
         t = self.t
         begin = max(ready, t[own])
         others = [
-            end
-            for end in range(self.queue_ends, self.queue_ends + self.compiled.queues)
-            if end != own and t[end] > begin
+            end for end in range(self.queue_ends, self.streams) if end != own and t[end] > begin
         ]
         fair = begin + (1 + len(others)) * work
         if fair >= served:
@@ -502,8 +549,7 @@ class Simulation:
         self.jump(now, before, periods)
         # Clocks at different rates have overtaken each other: the last one decides.
         t = self.t
-        computing = max(t[:_COUNT])
-        t[self.last_compute] = max(t[self.last_compute], computing)
+        computing = max(t[:COUNT])
         t[self.end] = max(t[self.end], computing, *t[self.queue_ends : self.link])
         return True
 
@@ -541,10 +587,14 @@ class Simulation:
         self.restore(saved)
         return 0
 
-    def snapshot(self) -> _Snapshot:
-        # No transfer will fill a gap before the clocks of the engines that start transfers.
+    def open_gaps(self) -> list[tuple[int, int]]:
+        """Idle times of the DMA engines that end after all engines that start transfers got there:
+        what a loop that is jumped over keeps."""
         alive = min([self.t[engine] for engine in self.compiled.issuers], default=0)
-        gaps = [time for gap in self.gaps if gap[1] > alive for time in gap]
+        return [gap for gap in self.gaps if gap[1] > alive]
+
+    def snapshot(self) -> _Snapshot:
+        gaps = [time for gap in self.open_gaps() for time in gap]
         recent = [time for known in self.semaphores for time in known.times[-4:]]
         shapes = tuple(len(known.times[-4:]) for known in self.semaphores)
         waits = tuple(
@@ -602,14 +652,12 @@ class Simulation:
             self.waiting,
             self.tables,
             self.heat,
-            self.first_compute,
         )
 
     def restore(self, saved: _Saved) -> None:
         self.t[:] = saved.times  # in place: callers hold the list
         self.gaps, self.semaphores, self.pending = saved.gaps, saved.semaphores, saved.pending
         self.waiting, self.tables, self.heat = saved.waiting, saved.tables, saved.heat
-        self.first_compute = saved.first_compute
 
 
 def _step(now: _Snapshot, before: _Snapshot) -> tuple[object, ...] | None:
@@ -657,6 +705,15 @@ def _is_uniform(now: _Snapshot, before: _Snapshot, clocks: int) -> bool:
     return all(step or now.times[at] <= slowest for at, step in enumerate(steps))
 
 
-def simulate(compiled: Compiled, platform: Platform, most_events: int = 0) -> Simulated:
-    """A kernel in time; the first `most_events` instructions and transfers are recorded."""
-    return Simulation(compiled, platform, most_events).run()
+def simulate(
+    compiled: Compiled,
+    platform: Platform,
+    most_events: int = 0,
+    state: State = REST,
+    completed: Mapping[tuple[str, int], int] = NOTHING,
+) -> Simulated:
+    """A kernel in time; the first `most_events` instructions and transfers are recorded.
+
+    `completed` says when streams have completed kernels before; others have long since.
+    """
+    return Simulation(compiled, platform, most_events, state, completed).run()

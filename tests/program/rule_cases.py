@@ -118,6 +118,15 @@ def beside(start: str) -> str:
     return split(*(f"dma_copy dst=%y[{to}; 1:8] src={source}" for to, source in copies))
 
 
+def near(after: str) -> str:
+    """Kernels that run at a time, the second of which stores where the first one may."""
+    return (
+        'kernel "n1" { dma_copy dst=%y[0; 1:8] src=%x[0; 1:8] }\n'
+        'kernel "n2" overlaps 1 { dma_copy queue=1 dst=%y[0; 1:8] src=%x[8; 1:8]'
+        f" after=({after}) }}"
+    )
+
+
 TILE = "sbuf %t : float32[1, 1]\n"
 ON_TILE = "memset dst=%t[0] value=#0"
 RESIDENT = "sbuf %o : float32[1, 1] @9000\n"
@@ -393,6 +402,9 @@ CASES = [
          "semaphore_event signals=(!s += 1)", semaphores=S),
     Case("semaphores", "semaphore_event signals=(!s += 1)\nsemaphore_event waits=(!s >= 1)",
          "semaphore_event signals=(!s += 0)\nsemaphore_event waits=(!s >= 0)", semaphores=S),
+    Case("neighbours", "", "", good_outer=near("@sync_queue0 - 1"), bad_outer=near("@sync - 1")),
+    Case("overlaps", "", "", good_outer=near("@sync_queue0 - 1"),
+         bad_outer=near("@sync_queue0 - 1, @vector - 2")),
     Case("deadlock", "semaphore_event signals=(!s += 1)\nsemaphore_event waits=(!s >= 1)",
          "semaphore_event waits=(!s >= 1)\nsemaphore_event signals=(!s += 1)", semaphores=S),
     Case("deadlock", "loop i in 3 { semaphore_event waits=(!t >= i) signals=(!s += 1)\n"

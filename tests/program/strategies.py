@@ -17,7 +17,7 @@ from neuronjax.machine.chips import CHIPS
 from neuronjax.program.affine import Affine, First, Last, affine
 from neuronjax.program.element_types import ELEMENT_TYPES
 from neuronjax.program.field_types import field_hints
-from neuronjax.program.instruction import Instruction, Semaphore, Signal, Wait
+from neuronjax.program.instruction import After, Instruction, Semaphore, Signal, Wait
 from neuronjax.program.operand import (
     Access,
     Buffer,
@@ -112,6 +112,7 @@ class Scope:
         known = st.sampled_from(self.registers)
         return {
             Access: self.access(),
+            After: st.builds(After, names, small),
             Affine: affines,
             Dim: dims,
             First: st.builds(First, st.lists(variables, max_size=2).map(tuple)),

@@ -1,8 +1,9 @@
-"""A kernel in time, by events: the other witness of `neuronjax.timing.simulate`.
+"""Kernels in time, by events: the other witness of `neuronjax.timing`.
 
-That goes through a kernel in program order and jumps over loops. This takes every instruction of
-every trip, in the order of time: an engine starts its next instruction at an event, transfers and
-collectives begin at events, and signals come at events. Costs are the same, the way is not.
+That goes through one kernel after the other in program order and jumps over loops. This takes every
+instruction of every trip of all kernels, in the order of time: an engine starts its next
+instruction at an event, of whichever kernel it is; transfers and collectives begin at events, and
+signals come at events. Costs are the same, the way is not.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from neuronjax.machine.specs import Engine
@@ -26,15 +27,16 @@ class Stalled(Exception):
 
 
 class Instruction(NamedTuple):
-    """A leaf in one trip: the counts that it waits for, and the runs whose results it reads."""
+    """A leaf of a kernel in one trip: the counts that it waits for, and the runs it reads."""
 
+    kernel: int
     leaf: Leaf
     waits: tuple[tuple[int, int], ...]
     reads: tuple[tuple[int, int], ...]
     run: int
 
 
-def unrolled(streams: Streams) -> Iterator[Instruction]:
+def unrolled(kernel: int, streams: Streams) -> Iterator[Instruction]:
     """All instructions in program order; runs are numbered by leaf."""
     runs: defaultdict[int, int] = defaultdict(int)
     counters: dict[int, int] = {}
@@ -53,31 +55,37 @@ def unrolled(streams: Streams) -> Iterator[Instruction]:
             # The last run of a leaf that comes before in program order.
             reads = tuple((before, runs[before]) for before, _ in op.depends if runs[before])
             runs[op.number] += 1
-            yield Instruction(op, waits, reads, runs[op.number])
+            yield Instruction(kernel, op, waits, reads, runs[op.number])
 
     yield from body(streams)
 
 
 class DiscreteEvents:
-    """One run of a kernel."""
+    """One run of kernels, each of which overlaps some of those before it, on one physical core."""
 
-    def __init__(self, compiled: Compiled, platform: Platform) -> None:
+    def __init__(self, kernels: Sequence[tuple[Compiled, int]], platform: Platform) -> None:
         calibration, timings = platform.calibration, platform.timings.engines
         self.wake = round(calibration.wake_ns * PS)
         self.table_load = round(calibration.activation_table_ns * PS)
         self.slow_share = timings.throttle_share
         self.constant = timings.throttle_window_ns * PS / math.log(2)
+        self.kernels = kernels
         self.programs: defaultdict[int, deque[Instruction]] = defaultdict(deque)
-        for each in unrolled(compiled.streams):
-            self.programs[each.leaf.engine].append(each)
+        #: By kernel and stream: instructions that are not done, and the end of the last one.
+        self.left: Counter[tuple[int, str]] = Counter()
+        self.ended: defaultdict[tuple[int, str], int] = defaultdict(int)
+        for kernel, (compiled, _) in enumerate(kernels):
+            for each in unrolled(kernel, compiled.streams):
+                self.programs[each.leaf.engine].append(each)
+                self.left[self.stream(each)] += 1
         self.events: list[tuple[int, int, Callable[[int], None]]] = []
         self.numbers = itertools.count()
         self.free: defaultdict[int, int] = defaultdict(int)
         self.scheduled: set[int] = set()
-        self.done: dict[tuple[int, int], int] = {}
-        self.reached: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.done: dict[tuple[int, int, int], int] = {}
+        self.reached: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         self.generators: defaultdict[int, int] = defaultdict(int)
-        self.queues: defaultdict[int, deque[tuple[Leaf, int]]] = defaultdict(deque)
+        self.queues: defaultdict[int, deque[tuple[Instruction, int]]] = defaultdict(deque)
         self.last_start: dict[int, int] = {}
         self.last_end: defaultdict[int, int] = defaultdict(int)
         self.streams: defaultdict[int, int] = defaultdict(int)
@@ -85,10 +93,13 @@ class DiscreteEvents:
         self.tables: str | None = None
         self.heat = 0
 
+    def stream(self, instruction: Instruction) -> tuple[int, str]:
+        compiled, _ = self.kernels[instruction.kernel]
+        return instruction.kernel, compiled.completing[instruction.leaf.stream]
+
     def duration(self) -> int:
         """The time of the last end, ps. Stalled: signals do not come."""
-        for engine in self.programs:
-            self.offer(engine)
+        self.offer_all()
         while self.events:
             time, _, act = heapq.heappop(self.events)
             act(time)
@@ -99,22 +110,45 @@ class DiscreteEvents:
     def at(self, time: int, act: Callable[[int], None]) -> None:
         heapq.heappush(self.events, (time, next(self.numbers), act))
 
+    def offer_all(self) -> None:
+        for engine in self.programs:
+            self.offer(engine)
+
+    def completed(self, kernel: int, stream: str | None) -> int | None:
+        """When a stream, or all, has completed the kernels up to one; None: not yet."""
+        if any(k <= kernel and stream in (None, name) for k, name in self.left):
+            return None
+        times = (t for (k, n), t in self.ended.items() if k <= kernel and stream in (None, n))
+        return max(times, default=0)
+
     def offer(self, engine: int) -> None:
         """Sets the start of an engine's next instruction, if all that it waits for has come."""
         if not self.programs[engine] or engine in self.scheduled:
             return
         head = self.programs[engine][0]
         start = self.free[engine]
+        over = self.completed(head.kernel - 1 - self.kernels[head.kernel][1], None)
+        if over is None:
+            return
+        start = max(start, over)
+        for stream, back in head.leaf.after:
+            when = self.completed(head.kernel - back, stream)
+            if when is None:
+                return
+            if any(k <= head.kernel - back and stream == name for k, name in self.ended):
+                start = max(start, when + self.wake)
         for semaphore, count in head.waits:
             if count > 0:
-                when = next((t for t, total in self.reached[semaphore] if total >= count), None)
+                reached = self.reached[head.kernel, semaphore]
+                when = next((t for t, total in reached if total >= count), None)
                 if when is None:
                     return
                 start = max(start, when + self.wake)
         early = dict(head.leaf.depends)
         for before, run in head.reads:
-            if (before, run) in self.done:
-                start = max(start, self.done[before, run] - early[before] + self.wake)
+            if (head.kernel, before, run) in self.done:
+                end = self.done[head.kernel, before, run]
+                start = max(start, end - early[before] + self.wake)
         self.scheduled.add(engine)
         self.at(start, lambda time: self.start(engine, time))
 
@@ -129,13 +163,13 @@ class DiscreteEvents:
             duration = self.throttled(duration, time - self.free[engine])
         issued = self.free[engine] = time + duration
         if leaf.transfer is not None:
-            self.trigger(leaf, issued)
+            self.trigger(instruction, issued)
         elif leaf.message is not None:
-            self.at(issued, lambda now: self.collective(leaf, now))
+            self.at(issued, lambda now: self.collective(instruction, now))
         else:
             end = issued + leaf.latency
-            self.done[leaf.number, instruction.run] = end
-            self.finish(leaf, end)
+            self.done[instruction.kernel, leaf.number, instruction.run] = end
+            self.finish(instruction, end)
         self.end = max(self.end, issued)
         self.offer(engine)
 
@@ -147,53 +181,60 @@ class DiscreteEvents:
         self.heat = min(round(4096 / math.sqrt(2)), round(4096 - (4096 - heat) * left))
         return duration
 
-    def trigger(self, leaf: Leaf, issued: int) -> None:
+    def trigger(self, instruction: Instruction, issued: int) -> None:
+        leaf = instruction.leaf
         asked = leaf.transfer
         assert asked is not None
         if asked.generator:
             issued = max(issued, self.generators[leaf.engine]) + asked.generator
             self.generators[leaf.engine] = issued
-        waiting = self.queues[asked.queue]
-        waiting.append((leaf, issued + asked.start))
+        queue = self.kernels[instruction.kernel][0].queues[asked.queue]
+        waiting = self.queues[queue]
+        waiting.append((instruction, issued + asked.start))
         if len(waiting) == 1:
-            self.next_of(asked.queue)
+            self.next_of(queue)
 
     def next_of(self, queue: int) -> None:
-        leaf, ready = self.queues[queue][0]
-        assert leaf.transfer is not None
+        instruction, ready = self.queues[queue][0]
+        asked = instruction.leaf.transfer
+        assert asked is not None
         if queue in self.last_start:
-            ready = max(ready, self.last_start[queue] + leaf.transfer.interval)
+            ready = max(ready, self.last_start[queue] + asked.interval)
         self.at(ready, lambda time: self.serve(queue, time))
 
     def serve(self, queue: int, ready: int) -> None:
         """The DMA engines serve who is ready first."""
-        leaf, _ = self.queues[queue].popleft()
-        asked = leaf.transfer
+        instruction, _ = self.queues[queue].popleft()
+        asked = instruction.leaf.transfer
         assert asked is not None
         start = max(ready, self.engines_free)
         self.engines_free = start + asked.work
         end = max(start + asked.work, start + asked.duration, self.last_end[queue])
         self.last_start[queue], self.last_end[queue] = start, end
-        self.finish(leaf, end + asked.completion)
+        self.finish(instruction, end + asked.completion)
         if self.queues[queue]:
             self.next_of(queue)
 
-    def collective(self, leaf: Leaf, issued: int) -> None:
-        asked = leaf.message
+    def collective(self, instruction: Instruction, issued: int) -> None:
+        asked = instruction.leaf.message
         assert asked is not None
-        start = max(issued, self.streams[asked.stream])
+        stream = self.kernels[instruction.kernel][0].collective_streams[asked.stream]
+        start = max(issued, self.streams[stream])
         end = max(start + asked.latency, self.link) + asked.wire
-        self.link = self.streams[asked.stream] = end
-        self.finish(leaf, end)
+        self.link = self.streams[stream] = end
+        self.finish(instruction, end)
 
-    def finish(self, leaf: Leaf, end: int) -> None:
+    def finish(self, instruction: Instruction, end: int) -> None:
         self.end = max(self.end, end)
-        if leaf.signals:
-            self.at(end, lambda time: self.signal(leaf, time))
+        self.at(end, lambda time: self.signal(instruction, time))
 
-    def signal(self, leaf: Leaf, time: int) -> None:
-        for semaphore, by in leaf.signals:
-            known = self.reached[semaphore]
+    def signal(self, instruction: Instruction, time: int) -> None:
+        key = self.stream(instruction)
+        self.ended[key] = time
+        self.left[key] -= 1
+        if not self.left[key]:
+            del self.left[key]
+        for semaphore, by in instruction.leaf.signals:
+            known = self.reached[instruction.kernel, semaphore]
             known.append((time, (known[-1][1] if known else 0) + by))
-        for engine in self.programs:
-            self.offer(engine)
+        self.offer_all()

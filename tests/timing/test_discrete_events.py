@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuronjax.program.program import Kernel, Program
+from neuronjax.program.program import Call, Kernel, Loop, Program
 from neuronjax.program.text import parse
 from neuronjax.program.walk import kernels
-from neuronjax.timing.encoding import Assumptions, Nest, Streams, compile_kernel
+from neuronjax.timing import schedule as scheduling
+from neuronjax.timing.encoding import PS, Assumptions, Compiled, Nest, Streams, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.simulate import simulate
 from tests.timing.discrete_event import DiscreteEvents
@@ -79,7 +81,7 @@ def test_both_witnesses_give_the_same_picosecond(case: str) -> None:
     compiled = compile_kernel(kernel, platform, Assumptions())
     if case.partition(":")[0] in COMPETING:
         compiled = replace(compiled, streams=_without_competition(compiled.streams))
-    happened = DiscreteEvents(compiled, platform).duration()
+    happened = DiscreteEvents([(compiled, 0)], platform).duration()
     assert happened == simulate(compiled, platform).duration
 
 
@@ -95,8 +97,61 @@ def test_both_agree_on_pipelines(trips: int, work: int, slots: int) -> None:
     for _, kernel in kernels(program):
         compiled = compile_kernel(kernel, platform, Assumptions())
         compiled = replace(compiled, streams=_without_competition(compiled.streams))
-        happened = DiscreteEvents(compiled, platform).duration()
+        happened = DiscreteEvents([(compiled, 0)], platform).duration()
         assert happened == simulate(compiled, platform).duration
+
+
+def _sequence(program: Program) -> list[Kernel] | None:
+    """The kernels of a program as they come; None: something decides about them, or splits them."""
+    functions = {function.name: function for function in program.functions}
+    kernels_of: list[Kernel] = []
+    for node in program.body:
+        body = functions[node.function].body if isinstance(node, Call) else (node,)
+        if isinstance(node, Loop) and isinstance(node.trips, int):
+            body = node.body * node.trips
+        if not all(isinstance(inner, Kernel) for inner in body):
+            return None
+        kernels_of += [inner for inner in body if isinstance(inner, Kernel)]
+    return kernels_of
+
+
+def _runs_of(kernel: Kernel, program: Program) -> int:
+    return _runs(compile_kernel(kernel, Platform.of(program), Assumptions()).streams)
+
+
+def _whole() -> dict[str, Program]:
+    programs = {case.partition(":")[0]: program for case, (program, _) in CASES.items()}
+    sequences = {name: _sequence(program) for name, program in programs.items()}
+    return {
+        name: programs[name]
+        for name, sequence in sorted(sequences.items())
+        if sequence
+        and len(sequence) > 1
+        and sum(_runs_of(kernel, programs[name]) for kernel in sequence) <= MOST_RUNS
+    }
+
+
+WHOLE = _whole()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_both_agree_about_whole_programs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that overlap: engines go on to the next one while others are at work."""
+    program = WHOLE[name]
+    platform = Platform.of(program)
+    sequence = _sequence(program)
+    assert sequence is not None
+
+    def compiled(kernel: Kernel, *given: Any) -> Compiled:
+        made = compile_kernel(kernel, *given)
+        return replace(made, streams=_without_competition(made.streams))
+
+    monkeypatch.setattr(scheduling, "compile_kernel", compiled)
+    codes = [(compiled(kernel, platform, Assumptions()), kernel.overlaps) for kernel in sequence]
+    timeline = scheduling.schedule(program, platform=platform)
+    happened = DiscreteEvents(codes, platform).duration()
+    simulated = round((timeline.total_ns - timeline.launch_ns) * PS)
+    assert abs(happened - simulated) <= 1  # transfers still take turns of a picosecond
 
 
 def test_there_are_many() -> None:

@@ -1,4 +1,4 @@
-"""Whole programs in time: kernels, prefetch, collectives, control, and what is counted."""
+"""Whole programs in time: kernels that overlap, collectives, control, and what is counted."""
 
 from __future__ import annotations
 
@@ -23,24 +23,30 @@ PROGRAMS = every()
 LAUNCH = CALIBRATION.prologue_ns[3] + CALIBRATION.epilogue_ns[3]
 
 
-def kernel(name: str, source: str, result: str, *, slot: int = 0) -> str:
-    """A kernel that doubles a [128, 2048] tensor."""
+def kernel(name: str, source: str, result: str, *, overlaps: int = 0, after: str = "") -> str:
+    """A kernel that doubles a [128, 2048] tensor; it loads `after` kernels that it overlaps."""
+    head = f" overlaps {overlaps}" if overlaps else ""
+    waits = f"after=({after})" if after else ""
     return f"""
-kernel "{name}" {{
+kernel "{name}"{head} {{
   semaphore !loaded
   semaphore !doubled
   sbuf %t : float32[128, 2048]
-  dma_copy dst=%t<0, 128>[0; 1:2048] src={source}[0; 2048:128, 1:2048] signals=(!loaded += 16)
+  dma_copy dst=%t<0, 128>[0; 1:2048] src={source}[0; 2048:128, 1:2048] signals=(!loaded += 16) {waits}
   tensor_scalar dst=%t<0, 128>[0; 1:2048] data=%t<0, 128>[0; 1:2048] op0=multiply operand0=#2.0 waits=(!loaded >= 16) signals=(!doubled += 1)
-  dma_copy queue=1 dst={result}[0; 2048:128, 1:2048] src=%t<0, 128>[0; 1:2048] waits=(!doubled >= 1)
+  dma_copy queue=1 dst={result}[0; 2048:128, 1:2048] src=%t<0, 128>[0; 1:2048] engine=gpsimd waits=(!doubled >= 1)
 }}
 """  # noqa: E501
 
 
-def collective(name: str, source: str, result: str, stream: int = 0) -> str:
+def collective(
+    name: str, source: str, result: str, stream: int = 0, *, overlaps: int = 0, after: str = ""
+) -> str:
+    head = f" overlaps {overlaps}" if overlaps else ""
+    waits = f" after=({after})" if after else ""
     return (
-        f'kernel "{name}" {{ all_reduce dsts=({result}[0; 2048:128, 1:2048])'
-        f" srcs=({source}[0; 2048:128, 1:2048]) groups=((0, 1, 2, 3)) stream={stream} }}"
+        f'kernel "{name}"{head} {{ all_reduce dsts=({result}[0; 2048:128, 1:2048])'
+        f" srcs=({source}[0; 2048:128, 1:2048]) groups=((0, 1, 2, 3)) stream={stream}{waits} }}"
     )
 
 
@@ -63,13 +69,33 @@ def total(*kernels: str, head: str = "", assumptions: Assumptions | None = None)
 ONE = total(kernel("one", "%a", "%b"))
 
 
-def test_what_reads_the_result_comes_after_the_store() -> None:
-    assert total(kernel("one", "%a", "%b"), kernel("two", "%b", "%c")) == pytest.approx(2 * ONE)
+STORED, SUMMED = "@gpsimd_queue1 - 1", "@sync_collectives0 - 1"
 
 
-def test_others_load_while_the_results_are_stored() -> None:
-    both = total(kernel("one", "%a", "%b"), kernel("two", "%c", "%d"))
+@pytest.mark.parametrize(
+    "second",
+    [
+        kernel("two", "%c", "%d"),
+        kernel("two", "%b", "%c"),
+        kernel("two", "%b", "%c", overlaps=1, after=STORED),
+    ],
+    ids=["rest", "rest and need", "come after"],
+)
+def test_kernels_begin_when_those_before_are_over(second: str) -> None:
+    assert total(kernel("one", "%a", "%b"), second) == pytest.approx(2 * ONE, rel=0.01)
+
+
+def test_others_load_while_results_are_computed_and_stored() -> None:
+    both = total(kernel("one", "%a", "%b"), kernel("two", "%c", "%d", overlaps=1))
     assert ONE + 1_000 < both < 2 * ONE - 2_000
+
+
+def test_no_more_kernels_run_at_a_time_than_overlap() -> None:
+    def times(overlaps: int) -> float:
+        kernels = (kernel(f"k{n}", "%a", f"%{'bcdefgh'[n]}", overlaps=overlaps) for n in range(7))
+        return total(*kernels)
+
+    assert times(3) < times(1) < times(0) == pytest.approx(7 * ONE)
 
 
 def test_collectives_run_beside_kernels_that_do_not_need_them() -> None:
@@ -79,22 +105,38 @@ def test_collectives_run_beside_kernels_that_do_not_need_them() -> None:
     reduced = collective_time("all_reduce", size, 4, machine, in_program=True).total_ns
     alone = total(collective("sum", "%a", "%b"))
     assert alone == pytest.approx(reduced, rel=0.01)
-    beside = total(collective("sum", "%a", "%b"), kernel("one", "%c", "%d"))
-    after = total(collective("sum", "%a", "%b"), kernel("one", "%b", "%d"))
-    assert beside == pytest.approx(alone)
-    assert after == pytest.approx(alone + ONE)
-
-
-def test_a_collective_does_not_overwrite_what_is_read() -> None:
-    assert total(kernel("one", "%a", "%b"), collective("sum", "%c", "%a")) > ONE
+    beside = total(collective("sum", "%a", "%b"), kernel("one", "%c", "%d", overlaps=1))
+    after = total(
+        collective("sum", "%a", "%b"), kernel("one", "%b", "%d", overlaps=1, after=SUMMED)
+    )
+    assert beside == pytest.approx(alone, rel=0.01)
+    assert after == pytest.approx(alone + ONE, rel=0.01)
 
 
 def test_streams_overlap_steps_but_share_links() -> None:
     one = total(collective("sum", "%a", "%b"))
-    same = total(collective("x", "%a", "%b"), collective("y", "%c", "%d"))
-    other = total(collective("x", "%a", "%b"), collective("y", "%c", "%d", stream=1))
+    same = total(collective("x", "%a", "%b"), collective("y", "%c", "%d", overlaps=1))
+    other = total(collective("x", "%a", "%b"), collective("y", "%c", "%d", stream=1, overlaps=1))
     assert same == pytest.approx(2 * one, rel=0.01)
     assert one < other < same
+
+
+def test_loops_of_kernels_that_overlap_reach_a_steady_state() -> None:
+    body = kernel("one", "%a", "%b", overlaps=2, after=STORED) + kernel(
+        "two", "%c", "%d", overlaps=2, after="@gpsimd_queue1 - 2"
+    )
+
+    def trips(count: int) -> Timeline:
+        return schedule(program(f"loop i in {count} {{ {body} }}"))
+
+    few, many = trips(8), trips(5_000)
+    assert many.total_ns == pytest.approx(
+        few.total_ns + 4_992 * (few.total_ns - trips(7).total_ns), rel=1e-9
+    )
+    assert many.kernels[0].runs == 5_000
+    assert sum(k.duration_ns * k.runs for k in many.kernels) == pytest.approx(
+        many.total_ns - many.launch_ns
+    )
 
 
 def test_loops_over_kernels_reach_a_steady_state() -> None:
@@ -197,39 +239,3 @@ def test_a_kernel_alone() -> None:
 def test_more_ranks_than_a_machine_has_are_on_several() -> None:
     platform = Platform.of(dataclasses.replace(golden()["all_reduce"], ranks=1_024))
     assert platform.machine == Machine.create("trn2-ultraserver", 2)
-
-
-def held_until(reader: str) -> Program:
-    """A tile takes most of SBUF until one of two instructions; then weights are multiplied."""
-    size, wide = 40_000, 16_384
-    return parse(
-        f"""
-program "p" target trainium2 lnc 1 {{
-hbm %weights : float32[128, {wide}] argument
-hbm %result : float32[128, {wide}] result
-kernel "first" {{
-  sbuf %large : float32[128, {size}]
-  sbuf %work : float32[128, 2048]
-  memset dst=%large<0, 128>[0; 1:{size}] value=#0.0
-  loop i in 200 {{
-    tensor_scalar dst=%work<0, 128>[0; 1:2048] data=%work<0, 128>[0; 1:2048] op0=add operand0=#1.0
-  }}
-  {"tensor_copy dst=%work<0, 128>[0; 1:1] src=%large<0, 128>[0; 1:1]" if reader == "late" else ""}
-}}
-kernel "second" {{
-  semaphore !loaded
-  semaphore !done
-  sbuf %t : float32[128, {wide}]
-  dma_copy dst=%t<0, 128>[0; 1:{wide}] src=%weights[0; {wide}:128, 1:{wide}] signals=(!loaded += 16)
-  tensor_scalar dst=%t<0, 128>[0; 1:{wide}] data=%t<0, 128>[0; 1:{wide}] op0=multiply operand0=#2.0 waits=(!loaded >= 16) signals=(!done += 1)
-  dma_copy queue=1 dst=%result[0; {wide}:128, 1:{wide}] src=%t<0, 128>[0; 1:{wide}] waits=(!done >= 1)
-}}
-}}"""  # noqa: E501
-    )
-
-
-def test_weights_are_loaded_ahead_into_what_tiles_leave_free() -> None:
-    early, late = schedule(held_until("early")), schedule(held_until("late"))
-    loads = early.dma_bytes / 2 / Platform.of(held_until("late"), None).hbm_bytes_per_ns
-    first, second = (each.kernels[1].duration_ns for each in (early, late))
-    assert first < second - 0.3 * loads

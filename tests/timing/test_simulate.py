@@ -35,8 +35,9 @@ def times(result: Simulated) -> tuple[object, ...]:
         result.dma_busy,
         result.dma_active,
         result.collective_busy,
-        result.lead,
-        result.tail,
+        result.start,
+        result.left,
+        result.completed,
     )
 
 

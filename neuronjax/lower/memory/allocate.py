@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neuronjax.errors import (
     DeviceMemoryError,
@@ -22,8 +22,10 @@ from neuronjax.errors import (
 from neuronjax.lower.memory.lifetimes import Life, lives, outermost, with_loops
 from neuronjax.lower.memory.occupancy import Lives, Timeline, meet, timeline
 from neuronjax.lower.memory.placement import Piece, Placed, place, place_sparingly
+from neuronjax.lower.write.overlaps import OVERLAPS
 from neuronjax.lower.write.rebuild import with_buffers
 from neuronjax.program.element_types import bytes_of
+from neuronjax.program.neighbours import back, sites
 from neuronjax.program.operand import Buffer, Kind, Memory
 from neuronjax.program.program import Kernel, Program
 from neuronjax.program.walk import kernels
@@ -63,11 +65,35 @@ def allocate(program: Program, *, check: bool = True) -> Program:
     if check:
         check_hbm(program, outer.values())
     seen: dict[int, dict[str, Buffer]] = {}
-    for _, kernel in kernels(program):
+    near = _near(program)
+    for kernel in (*near.kernels, *(kernel for _, kernel in kernels(program))):
         if id(kernel) not in seen:
             residents = _residents(kernel, program, outer, times)
-            seen[id(kernel)] = {tile.name: tile for tile in _tiles(kernel, program, residents)}
+            others = [seen[other] for other in near.beside.get(id(kernel), ()) if other in seen]
+            tiles = [tile for known in others for tile in known.values()]
+            placed = _tiles(kernel, program, residents, near=tiles)
+            seen[id(kernel)] = {tile.name: tile for tile in placed}
     return with_buffers(program, outer, seen)
+
+
+@dataclass(slots=True)
+class _Near:
+    """Kernels in the order of the program, and those that may run at the same time on its core."""
+
+    kernels: list[Kernel] = field(default_factory=list)
+    beside: dict[int, dict[int, None]] = field(default_factory=dict)
+
+
+def _near(program: Program) -> _Near:
+    near = _Near()
+    known = sites(program)
+    for site in known:
+        near.kernels += site.kernels
+        for number, _ in back(known, site, OVERLAPS):
+            for kernel, other in zip(site.kernels, known[number].kernels, strict=False):
+                near.beside.setdefault(id(kernel), {})[id(other)] = None
+                near.beside.setdefault(id(other), {})[id(kernel)] = None
+    return near
 
 
 def fits(kernel: Kernel, program: Program) -> bool:
@@ -222,9 +248,17 @@ def _is_held(buffer: Buffer, here: Lives, times: Timeline) -> bool:
 
 
 def _tiles(
-    kernel: Kernel, program: Program, residents: Sequence[Buffer], *, is_apart: bool = False
+    kernel: Kernel,
+    program: Program,
+    residents: Sequence[Buffer],
+    *,
+    is_apart: bool = False,
+    near: Sequence[Buffer] = (),
 ) -> Iterator[Buffer]:
-    """The kernel's tiles, with addresses; if `is_apart`, those of a roomy loop share none."""
+    """The kernel's tiles, with addresses; if `is_apart`, those of a roomy loop share none.
+
+    They stay off the tiles that are `near`, of kernels that may run at the same time, if they can.
+    """
     if all(buffer.address is not None for buffer in kernel.buffers):
         return
     used, loops = lives(kernel.body, kernel.buffers), outermost(kernel.body)
@@ -245,7 +279,8 @@ def _tiles(
             for group in groups
         ]
         try:
-            placed = list(_placed(apart, held, memory, program, where))
+            others = [tile for tile in near if tile.memory is memory]
+            placed = list(_placed(apart, held, memory, program, where, others))
         except OnChipMemoryError:
             if is_apart:
                 raise
@@ -271,17 +306,23 @@ def _roomy(
 
 
 def _placed(
-    groups: list[_Group], held: list[Buffer], memory: Memory, program: Program, where: str
+    groups: list[_Group],
+    held: list[Buffer],
+    memory: Memory,
+    program: Program,
+    where: str,
+    near: Sequence[Buffer] = (),
 ) -> Iterator[Buffer]:
-    """Groups with addresses in an on-chip memory; `held` is taken by others."""
+    """Groups with addresses in an on-chip memory; `held` is taken by others, `near` best not."""
     core = program.target.core
     spec = core.sbuf if memory is Memory.SBUF else core.psum
     fixed: Placed = [(buffer.address or 0, _piece(_Group([buffer], _FOREVER))) for buffer in held]
     fixed += [(group.address, _piece(group)) for group in groups if group.address is not None]
+    others = [(buffer.address or 0, _piece(_Group([buffer], _FOREVER))) for buffer in near]
     for units in _WAYS[memory]:
         new = [_spaced(group, units, spec.bank_bytes) for group in groups if group.address is None]
         pieces = [piece for _, piece in new]
-        addresses = place_sparingly(pieces, fixed, spec.usable_partition_bytes)
+        addresses = place_sparingly(pieces, fixed, spec.usable_partition_bytes, others)
         if addresses is not None:
             for (group, _), at in zip(new, addresses, strict=True):
                 yield from _at_address(group, at)

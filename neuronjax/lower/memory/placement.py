@@ -71,9 +71,17 @@ def place(pieces: Sequence[Piece], fixed: Placed, limit: int, *, reuse: bool) ->
     return _placed(pieces, fixed, limit, (reuse,))
 
 
-def place_sparingly(pieces: Sequence[Piece], fixed: Placed, limit: int) -> list[int] | None:
-    """Addresses for all pieces that share memory only as far as they must."""
-    alone = place(pieces, fixed, limit, reuse=False) if _may_fit(pieces, limit) else None
+def place_sparingly(
+    pieces: Sequence[Piece], fixed: Placed, limit: int, near: Sequence[tuple[int, Piece]] = ()
+) -> list[int] | None:
+    """Addresses for all pieces that share memory only as far as they must.
+
+    Pieces that fit side by side stay off those that are `near`, the greatest first.
+    """
+    alone = None
+    if _may_fit(pieces, limit):
+        alone = _placed(pieces, fixed, limit, (False,), near) if near else None
+        alone = alone or place(pieces, fixed, limit, reuse=False)
     return (
         alone
         or _placed(pieces, fixed, limit, (False, True))  # the greatest alone as long as they fit
@@ -90,19 +98,30 @@ def _may_fit(pieces: Sequence[Piece], limit: int) -> bool:
 
 
 def _placed(
-    pieces: Sequence[Piece], fixed: Placed, limit: int, ways: tuple[bool, ...]
+    pieces: Sequence[Piece],
+    fixed: Placed,
+    limit: int,
+    ways: tuple[bool, ...],
+    near: Sequence[tuple[int, Piece]] = (),
 ) -> list[int] | None:
-    """Addresses, each in the first of the ways (with reuse or not) that has room for it."""
+    """Addresses, each in the first of the ways (with reuse or not) that has room for it.
+
+    Before these, room is looked for that is not `near` either.
+    """
     table = _Table(fixed, len(pieces))
+    apart = _Table([*fixed, *near], len(pieces)) if near else None
     addresses = [0] * len(pieces)
     for index in sorted(range(len(pieces)), key=lambda at: -pieces[at].size):
         piece = pieces[index]
         gaps = (_gap(table.taken(piece, reuse=reuse), piece, limit) for reuse in ways)
-        at = next((gap for gap in gaps if gap is not None), None)
+        at = None if apart is None else _gap(apart.taken(piece, reuse=False), piece, limit)
+        at = next((gap for gap in gaps if gap is not None), None) if at is None else at
         if at is None:
             return None
         addresses[index] = at
         table.add(at, piece)
+        if apart is not None:
+            apart.add(at, piece)
     return addresses
 
 

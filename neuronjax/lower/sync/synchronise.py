@@ -10,7 +10,7 @@ An engine goes on while a DMA transfer or a collective that it has started runs.
 addresses count as read until the transfer is over.
 
 Conditions and loops whose trips registers decide have no such counts: `segments` puts them about
-kernels before, and kernels are separated by barriers.
+kernels before. What orders kernels that run at a time comes afterwards (`overlapping`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,85 @@
+"""Loads that wait for kernels before hold up no loads that need not.
+
+An engine starts transfers in order. The Sync engine starts loads, so one of what a kernel before
+has still to store would keep weights behind it from being loaded ahead. Such loads are started by
+the engine that starts stores: those of the kernel before it has started by then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TypeGuard
+
+from neuronjax.lower.write.rebuild import rebuilt, same
+from neuronjax.machine.specs import Engine
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.neighbours import Neighbours
+from neuronjax.program.operand import Access, Memory
+from neuronjax.program.program import Kernel, Node, Program
+from neuronjax.program.walk import leaves
+
+STORES = Engine.GPSIMD
+
+
+def ahead(program: Program) -> Program:
+    """The program with such loads on another engine. Call it between `allocate` and semaphores."""
+    late: dict[int, set[str]] = {}
+    for (kernel, _), names in Neighbours(program).stored(1).items():
+        late.setdefault(kernel, set()).update(names)
+    finished: dict[int, Node] = {}
+
+    def change(node: Node) -> Node | None:
+        if not isinstance(node, Kernel):
+            return None
+        if id(node) not in finished:
+            finished[id(node)] = _changed(node, late.get(id(node), set()))
+        return finished[id(node)]
+
+    functions = tuple(
+        dataclasses.replace(function, body=rebuilt(function.body, change))
+        for function in program.functions
+    )
+    return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
+
+
+def _changed(kernel: Kernel, late: set[str]) -> Kernel:
+    """A kernel whose loads of buffers `late` are on the other engine, as long as that has nothing
+    else to do and there are loads to be had before."""
+    if not late or not any(_is_early(leaf, late) for leaf in leaves(kernel.body)):
+        return kernel
+    body: list[Node] = []
+    is_free = True
+    for node in kernel.body:
+        is_free = is_free and not _is_busy([node])
+        if is_free and _is_load(node) and not _is_early(node, late):
+            body.append(dataclasses.replace(node, engine=STORES))
+        else:
+            body.append(node)
+    return dataclasses.replace(kernel, body=same(kernel.body, body))
+
+
+def _is_busy(nodes: Iterable[Node]) -> bool:
+    return any(leaf.engine is STORES for leaf in leaves(nodes))
+
+
+def _is_load(node: Node) -> TypeGuard[DmaCopy]:
+    return (
+        isinstance(node, DmaCopy)
+        and node.engine is Engine.SYNC
+        and node.src.memory is Memory.HBM
+        and not node.src.registers
+    )
+
+
+def _is_early(node: Node, late: set[str]) -> bool:
+    """Whether it is a load of nothing that a kernel before may still store."""
+    return (
+        isinstance(node, Instruction)
+        and node.engine is Engine.SYNC
+        and any(isinstance(operand, Access) for operand in node.reads())
+        and not any(
+            operand.buffer.name in late for operand in node.reads() if isinstance(operand, Access)
+        )
+    )

@@ -1,0 +1,78 @@
+"""Kernels that begin while those before them run.
+
+Engines go on to the next kernel when they are through with one: its loads run while results of the
+one before are computed and stored. What instructions touch that a kernel before may still use, they
+touch after the streams that use it (`program.neighbours`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from neuronjax.lower.write.overlaps import OVERLAPS
+from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.program.control import Host
+from neuronjax.program.instruction import After, Instruction
+from neuronjax.program.neighbours import Neighbours, outside_registers
+from neuronjax.program.program import Kernel, Node, Program
+from neuronjax.program.walk import children, control_register, leaves
+
+
+def overlapping(program: Program) -> Program:
+    """The program with kernels that overlap those before. Call it when all has addresses.
+
+    Kernels that read registers set by others, or call the host, begin when all is over.
+    """
+    needed: dict[int, list[tuple[After, ...]]] = {}
+    neighbours = Neighbours(program)
+    for kernel, core, conflicts in neighbours.conflicts(OVERLAPS):
+        after = neighbours.needed(kernel, core, conflicts)
+        known = needed.get(id(kernel))
+        needed[id(kernel)] = (
+            after if known is None else [_both(*pair) for pair in zip(known, after, strict=True)]
+        )
+    finished: dict[int, Node] = {}
+
+    def change(node: Node) -> Node | None:
+        if not isinstance(node, Kernel):
+            return None
+        if id(node) not in finished:
+            finished[id(node)] = _changed(node, needed[id(node)]) if id(node) in needed else node
+        return finished[id(node)]
+
+    functions = tuple(
+        dataclasses.replace(function, body=rebuilt(function.body, change))
+        for function in program.functions
+    )
+    return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
+
+
+def _both(one: tuple[After, ...], other: tuple[After, ...]) -> tuple[After, ...]:
+    nearest: dict[str, int] = {}
+    for after in (*one, *other):
+        nearest[after.stream] = min(after.back, nearest.get(after.stream, after.back))
+    return tuple(After(*entry) for entry in sorted(nearest.items()))
+
+
+def _changed(kernel: Kernel, needed: list[tuple[After, ...]]) -> Kernel:
+    if not _may_overlap(kernel):
+        return kernel
+    wanted = iter(needed)
+
+    def change(node: Node) -> Node | None:
+        if not isinstance(node, Instruction):
+            return None
+        after = next(wanted)
+        return dataclasses.replace(node, after=after) if after else node
+
+    return dataclasses.replace(kernel, body=rebuilt(kernel.body, change), overlaps=OVERLAPS)
+
+
+def _may_overlap(kernel: Kernel) -> bool:
+    calls = any(isinstance(instruction, Host) for instruction in leaves(kernel.body))
+    return not calls and not outside_registers(kernel) and _static(kernel.body)
+
+
+def _static(nodes: tuple[Node, ...]) -> bool:
+    """Whether no register decides about a loop."""
+    return all(control_register(node) is None and _static(children(node)) for node in nodes)
