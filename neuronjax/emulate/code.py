@@ -19,7 +19,7 @@ from neuronjax.emulate.window import Watcher, Window
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Operand, Register
 from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, Split, While
-from neuronjax.program.streams import completing, on_core
+from neuronjax.program.streams import completing, is_static, on_core
 from neuronjax.program.walk import Place, within
 
 
@@ -84,12 +84,17 @@ class IfCode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCode:
-    """A kernel; `fresh` are its own tiles, which are uninitialised when it starts."""
+    """A kernel; `fresh` are its own tiles, which are uninitialised when it starts.
+
+    `streams` are the instructions by the stream that they complete in, each with how often it runs;
+    None: a register decides.
+    """
 
     kernel: Kernel
     path: str
     body: tuple[Code, ...]
     fresh: tuple[tuple[Buffer, Location], ...]
+    streams: Mapping[str, tuple[tuple[Step, int], ...]] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,7 +219,8 @@ class Builder:
         fresh = tuple(
             (buffer, inner[buffer.name]) for buffer in node.buffers if buffer.name not in aliased
         )
-        return KernelCode(node, place.path, body, fresh)
+        streams = _streams(body) if is_static(node.body) else None
+        return KernelCode(node, place.path, body, fresh, streams)
 
     def _call(self, node: Call, place: Place, frame: Frame, locations: Locations) -> CallCode:
         function = next(
@@ -228,6 +234,21 @@ class Builder:
             },
         }
         return CallCode(self._nodes(function.body, place, frame, bound))
+
+
+def _streams(body: tuple[Code, ...]) -> Mapping[str, tuple[tuple[Step, int], ...]]:
+    """The steps of each stream in the order of the text, and how often they run."""
+    streams: dict[str, list[tuple[Step, int]]] = {}
+
+    def add(codes: tuple[Code, ...], times: int) -> None:
+        for code in codes:
+            if isinstance(code, Step):
+                streams.setdefault(code.stream, []).append((code, times))
+            elif isinstance(code, LoopCode):
+                add(code.body, times * code.trips([]))
+
+    add(body, 1)
+    return {name: tuple(steps) for name, steps in streams.items()}
 
 
 def _registers(operands: Callable[[], Iterable[Operand]], frame: Frame) -> tuple[int, ...]:

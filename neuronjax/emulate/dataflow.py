@@ -36,6 +36,7 @@ from neuronjax.emulate.hooks import Hooks
 from neuronjax.emulate.instruction_reader import Reader
 from neuronjax.emulate.races import Clock, join
 from neuronjax.errors import DeadlockError
+from neuronjax.program.instruction import After
 
 
 class Choice(Protocol):
@@ -111,23 +112,26 @@ class Flight:
         if not self.groups and self.ended:
             self._rest()
 
-    def is_complete(self, stream: str, number: int) -> bool:
-        """Whether a stream has completed the kernels up to one."""
+    def is_complete(self, after: After, number: int) -> bool:
+        """Whether all is complete that an instruction of a kernel comes after."""
+        last = number - after.back
         return all(
-            kernel.has_completed(stream)
+            kernel.has_completed(after.stream, after.left if kernel.number == last else 0)
             for group in self.groups
             for kernel in group
-            if kernel.number <= number
+            if kernel.number <= last
         )
 
-    def seen(self, stream: str, number: int) -> Clock:
-        """What has been seen when a stream has completed the kernels up to one."""
+    def seen(self, after: After, number: int) -> Clock:
+        """What has been seen when all is complete that an instruction of a kernel comes after."""
+        last = number - after.back
         ended = (group for _, group in reversed(self.ended))
         for group in (*reversed(self.groups), *ended):
             for kernel in group:
-                if kernel.number <= number and stream in kernel.last:
-                    event = kernel.last[stream]
-                    return {**event.clock, event.stream: event.number}
+                if kernel.number <= last:
+                    event = kernel.end(after.stream, after.left if kernel.number == last else 0)
+                    if event is not None:
+                        return {**event.clock, event.stream: event.number}
         return {}
 
     def _advance(self) -> bool:

@@ -8,12 +8,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from neuronjax.emulate.code import Step
 from neuronjax.emulate.fabric import Fabric
 from neuronjax.emulate.hooks import Hooks
 from neuronjax.emulate.instruction_reader import Entry, Reader
 from neuronjax.emulate.races import Clock, Event, Races, join
 from neuronjax.emulate.semaphore import Counter
 from neuronjax.emulate.streams import may_go, meets_on_engine, queue_of
+from neuronjax.program.instruction import After
 
 LOOKAHEAD = 256
 """Reading ahead stops at this many waiting instructions, as long as any of them can run."""
@@ -37,6 +39,9 @@ class Kernel:
     semaphores: dict[str, Counter] = field(default_factory=dict)
     #: Instructions that have been read and are not done, by the stream that they complete in.
     waiting: Tally[str] = field(default_factory=Tally)
+    #: How often instructions are done, and the last event of each.
+    done: Tally[Step] = field(default_factory=Tally)
+    ends: dict[Step, Event] = field(default_factory=dict)
     #: The last event of each stream, and the numbers of all events.
     last: dict[str, Event] = field(default_factory=dict)
     events: list[int] = field(default_factory=list)
@@ -46,9 +51,24 @@ class Kernel:
         """Whether everything has executed."""
         return self.reader.is_done and not self.waiting
 
-    def has_completed(self, stream: str) -> bool:
-        """Whether a stream has nothing of it left."""
-        return self.reader.is_done and stream not in self.waiting
+    def has_completed(self, stream: str, left: int) -> bool:
+        """Whether a stream has at most its last `left` instructions of it left."""
+        streams = self.reader.code.streams
+        if streams is None:
+            return self.reader.is_done and stream not in self.waiting
+        steps = streams.get(stream, ())
+        if len(steps) <= left:
+            return True
+        step, times = steps[len(steps) - 1 - left]
+        return self.done[step] == times
+
+    def end(self, stream: str, left: int) -> Event | None:
+        """The last event of a stream but its last `left` instructions; None: there is none."""
+        streams = self.reader.code.streams
+        if streams is None:
+            return self.last.get(stream)
+        steps = streams.get(stream, ())
+        return None if len(steps) <= left else self.ends[steps[len(steps) - 1 - left][0]]
 
     def semaphore(self, name: str) -> Counter:
         return self.semaphores.setdefault(name, Counter())
@@ -57,7 +77,8 @@ class Kernel:
         """That an instruction is done."""
         assert entry.event is not None
         stream = entry.step.stream
-        self.last[stream] = entry.event
+        self.done[entry.step] += 1
+        self.last[stream] = self.ends[entry.step] = entry.event
         self.events.append(entry.event.number)
         self.waiting[stream] -= 1
         if not self.waiting[stream]:
@@ -67,12 +88,12 @@ class Kernel:
 class Before(Protocol):
     """What is known of kernels before one, on all physical cores."""
 
-    def is_complete(self, stream: str, number: int) -> bool:
-        """Whether a stream has completed the kernels up to one."""
+    def is_complete(self, after: After, number: int) -> bool:
+        """Whether all is complete that an instruction of a kernel comes after."""
         ...
 
-    def seen(self, stream: str, number: int) -> Clock:
-        """What has been seen when a stream has completed the kernels up to one."""
+    def seen(self, after: After, number: int) -> Clock:
+        """What has been seen when all is complete that an instruction of a kernel comes after."""
         ...
 
 
@@ -149,8 +170,7 @@ class Core:
                 for name, count in entry.step.waits
             )
             and all(
-                before.is_complete(after.stream, kernel.number - after.back)
-                for after in entry.step.instruction.after
+                before.is_complete(after, kernel.number) for after in entry.step.instruction.after
             )
         )
 
@@ -178,7 +198,7 @@ class Core:
         for name, count in entry.step.waits:
             join(clock, entry.kernel.semaphore(name).seen(count(entry.values)))
         for after in entry.step.instruction.after:
-            join(clock, before.seen(after.stream, entry.kernel.number - after.back))
+            join(clock, before.seen(after, entry.kernel.number))
         for place, writer in entry.writers.items():
             entry.values[place] = writer.values[place]
         self._check_registers(entry, engine, clock)
@@ -307,7 +327,7 @@ def _describe(entry: Entry, before: Before) -> str:
     streams = [
         f"{after.stream} of kernels before"
         for after in step.instruction.after
-        if not before.is_complete(after.stream, kernel.number - after.back)
+        if not before.is_complete(after, kernel.number)
     ]
     waits = ", ".join((*counts, *streams))
     registers = [place for place, writer in entry.writers.items() if not writer.is_done]

@@ -85,10 +85,15 @@ class After:
     `stream` is an engine (``vector``), what an engine has started on a DMA queue (``sync_queue0``)
     or on a stream of collectives (``sync_collectives0``), with ``core1_`` before it if it is of the
     second physical core. `back` 1: all kernels before this one; 2: all but the last of them.
+
+    Of the last of these kernels, the last `left` instructions of the stream need not be complete,
+    as its text has them: an instruction in loops is complete with its last run. Where a register
+    decides what a kernel runs, all of it is waited for.
     """
 
     stream: str
     back: int = 1
+    left: int = 0
 
     def __post_init__(self) -> None:
         check_name(self.stream)

@@ -2,13 +2,15 @@
 
 Kernels run in the order of the program; which ones come before a kernel, and how many kernels back,
 follows from loops and calls. Conflicts are those of whole buffers: areas of memory that two kernels
-touch, at least one of them writing.
+touch, at least one of them writing. What a kernel's stream does with a buffer is over with the last
+of its instructions there that touches it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,12 +27,29 @@ from neuronjax.program.program import (
     Split,
     While,
 )
-from neuronjax.program.streams import completing, on_core, starting
+from neuronjax.program.streams import completing, is_static, on_core, starting
 from neuronjax.program.walk import leaves
 
-Conflicts = dict[tuple[int, bool], dict[str, int]]
-"""By number of a buffer, and whether it is written: streams of kernels before that must have
-completed, and how many kernels back."""
+
+class Moment(NamedTuple):
+    """In a stream of kernels before, as `After` has it: a smaller one comes later."""
+
+    back: int
+    left: int
+
+
+NEVER = Moment(1 << 30, 0)
+"""Before all others."""
+
+
+def moment(after: After) -> Moment:
+    """What of its stream an instruction waits for."""
+    return Moment(after.back, after.left)
+
+
+Conflicts = dict[tuple[int, bool], dict[str, Moment]]
+"""By number of a buffer, and whether it is written: until when in streams of kernels before others
+touch it."""
 _APART = 1 << 48
 """Bytes between buffers that have no addresses."""
 
@@ -126,17 +145,17 @@ class Touched:
     stream: str
     uses: tuple[tuple[int, bool], ...]
 
-    def comes_after(self, conflicts: Conflicts, core: int) -> dict[str, int]:
-        """Streams that it conflicts with, on a physical core, and how many kernels back.
+    def comes_after(self, conflicts: Conflicts, core: int) -> dict[str, Moment]:
+        """Streams that it conflicts with, on a physical core, and until when.
 
         Its own, and its engine, are in order anyway.
         """
         in_order = on_core(self.engine, core), on_core(self.stream, core)
-        nearest: dict[str, int] = {}
+        nearest: dict[str, Moment] = {}
         for use in self.uses:
-            for stream, distance in conflicts.get(use, {}).items():
+            for stream, until in conflicts.get(use, {}).items():
                 if stream not in in_order:
-                    nearest[stream] = min(distance, nearest.get(stream, distance))
+                    nearest[stream] = min(until, nearest.get(stream, NEVER))
         return nearest
 
 
@@ -148,9 +167,11 @@ class Footprint:
     own: frozenset[str] = frozenset()
     instructions: list[Touched] = field(default_factory=list)
     streams: list[str] = field(default_factory=list)
-    #: [buffer, stream]: whether the stream reads, or writes, the buffer.
-    reads: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), bool))
-    writes: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), bool))
+    #: [stream]: how many instructions it has.
+    lengths: list[int] = field(default_factory=list)
+    #: [buffer, stream]: after how many of them it has read, or written, the buffer; 0: never.
+    reads: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), int))
+    writes: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), int))
 
 
 def outside_registers(kernel: Kernel) -> set[str]:
@@ -183,12 +204,18 @@ def footprint(kernel: Kernel) -> Footprint:
         streams.setdefault(stream, len(streams))
         made.instructions.append(Touched(instruction, starting(instruction), stream, tuple(uses)))
     made.streams = list(streams)
-    made.reads = np.zeros((len(numbers), len(streams)), bool)
-    made.writes = np.zeros((len(numbers), len(streams)), bool)
+    made.lengths = [0] * len(streams)
+    made.reads = np.zeros((len(numbers), len(streams)), int)
+    made.writes = np.zeros((len(numbers), len(streams)), int)
     for touched in made.instructions:
+        stream_number = streams[touched.stream]
+        made.lengths[stream_number] += 1
         for number, is_write in touched.uses:
             side = made.writes if is_write else made.reads
-            side[number, streams[touched.stream]] = True
+            side[number, stream_number] = made.lengths[stream_number]
+    if not is_static(kernel.body):
+        for side in (made.reads, made.writes):
+            side[:] = np.where(side > 0, made.lengths, 0)
     return made
 
 
@@ -223,17 +250,17 @@ class Neighbours:
 
     def needed(self, kernel: Kernel, core: int, own: Conflicts) -> list[tuple[After, ...]]:
         """What each instruction of a kernel comes after, beside those on its engine before it."""
-        known: dict[str, dict[str, int]] = {}
+        known: dict[str, dict[str, Moment]] = {}
         needed = []
         for touched in self.footprint(kernel).instructions:
             seen = known.setdefault(touched.engine, {})
             wanted = {
-                stream: distance
-                for stream, distance in touched.comes_after(own, core).items()
-                if seen.get(stream, distance + 1) > distance
+                stream: until
+                for stream, until in touched.comes_after(own, core).items()
+                if seen.get(stream, NEVER) > until
             }
             seen.update(wanted)
-            needed.append(tuple(After(*entry) for entry in sorted(wanted.items())))
+            needed.append(tuple(After(stream, *until) for stream, until in sorted(wanted.items())))
         return needed
 
     def stored(self, most: int) -> dict[tuple[int, int], set[str]]:
@@ -248,7 +275,7 @@ class Neighbours:
                     other = self.sites[number]
                     for at, before in enumerate(other.kernels):
                         meets = _meets(self._area(site, core), self._area(other, at))
-                        written = meets @ self.footprint(before).writes.any(axis=1)
+                        written = meets @ (self.footprint(before).writes > 0).any(axis=1)
                         names.update(
                             buffer.name
                             for buffer, is_written in zip(seen, written, strict=True)
@@ -264,20 +291,21 @@ class Neighbours:
         other: Site,
         distance: int,
     ) -> None:
-        """Notes which streams of another site a kernel's reads and writes of buffers wait for."""
+        """Notes what in streams of another site a kernel's reads and writes of buffers wait for."""
         mine = self._area(site, core)
         for at, kernel in enumerate(other.kernels):
             meets = _meets(mine, self._area(other, at))
             if not meets.any():
                 continue
             theirs = self.footprint(kernel)
-            after_read = meets @ theirs.writes
-            after_write = after_read | (meets @ theirs.reads)
+            after_read = _last(meets, theirs.writes)
+            after_write = np.maximum(after_read, _last(meets, theirs.reads))
             for is_write, waits in ((False, after_read), (True, after_write)):
                 for number, stream in np.argwhere(waits).tolist():
                     streams = own.setdefault((number, is_write), {})
                     name = on_core(theirs.streams[stream], at)
-                    streams[name] = min(distance, streams.get(name, distance))
+                    until = Moment(distance, theirs.lengths[stream] - int(waits[number, stream]))
+                    streams[name] = min(until, streams.get(name, NEVER))
 
     def _area(self, site: Site, core: int) -> np.ndarray:
         """Memory, first and last byte, first and last partition of a kernel's buffers."""
@@ -307,6 +335,12 @@ class Neighbours:
             start = _APART * (1 + self._homes.setdefault(home, len(self._homes)))
         lanes = (buffer.partition, buffer.partition + buffer.partitions)
         return memory, start, start + buffer.extent, *lanes
+
+
+def _last(meets: np.ndarray, sides: np.ndarray) -> np.ndarray:
+    """[mine, stream]: after how many instructions a stream is through with what meets it."""
+    columns = [np.where(meets, side, 0).max(axis=1, initial=0) for side in sides.T]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(meets), 0), int)
 
 
 def _meets(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:

@@ -182,13 +182,19 @@ def _immediate(number: Immediate) -> str:
     return f"#{number.value!r}" + (f" as {number.element_type.name}" if number.element_type else "")
 
 
+def print_after(after: After) -> str:
+    """What an instruction comes after."""
+    left = f" but {after.left}" if after.left else ""
+    return f"@{after.stream} - {after.back}{left}"
+
+
 def _tuple(values: tuple[Any, ...]) -> str:
     return f"({', '.join(map(_value, values))})"
 
 
 _PRINTERS: dict[type, Callable[[Any], str]] = {
     Access: print_access,
-    After: lambda after: f"@{after.stream} - {after.back}",
+    After: print_after,
     Affine: _affine,
     Dim: _dim,
     First: lambda flag: f"first({', '.join(flag.variables)})",

@@ -6,9 +6,13 @@ engine on one DMA queue, or on one stream of collectives, complete in order.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
+from neuronjax.program.program import Loop, Node
+from neuronjax.program.walk import children, control_register
 
 HOST = "host"
 
@@ -27,6 +31,16 @@ def completing(instruction: Instruction) -> str:
     if isinstance(instruction, CollectiveInstruction):
         return f"{starter}_collectives{instruction.stream}"
     return starter
+
+
+def is_static(nodes: Iterable[Node]) -> bool:
+    """Whether no register decides what runs, and every instruction does."""
+    return all(
+        control_register(node) is None
+        and not (isinstance(node, Loop) and node.trips == 0)
+        and is_static(children(node))
+        for node in nodes
+    )
 
 
 def on_core(stream: str, core: int) -> str:

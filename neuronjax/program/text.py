@@ -18,7 +18,8 @@ partitions are left out at slot 0, partition 0 and one partition. Offsets, slots
 counts are affine: ``128*i + 5``; an offset may begin with a register, ``64*$row + 5``. Constants
 are ``#1.0``. Fields at their defaults are left out. Flags are ``true``, ``first(k)``, ``last(k)``.
 ``kernel "next" overlaps 1 { … }`` begins while the kernel before it runs, and
-``after=(@vector - 1)`` waits for what that has for the Vector engine.
+``after=(@vector - 1)`` waits for what that has for the Vector engine, ``after=(@vector - 1 but 3)``
+for all but its last three instructions there.
 ``split "double" { … }`` encloses kernels that physical cores run concurrently. Comments begin with
 ``//``.
 """

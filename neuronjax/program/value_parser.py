@@ -201,7 +201,8 @@ def _after(cursor: Cursor, names: Names) -> After:
     cursor.take()
     stream = cursor.word("a stream")
     cursor.expect("-")
-    return After(stream, cursor.integer())
+    back = cursor.integer()
+    return After(stream, back, cursor.integer() if cursor.accept("but") else 0)
 
 
 _MARKS: dict[str, Callable[[Cursor, Names], Any]] = {

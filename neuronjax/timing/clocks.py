@@ -5,9 +5,11 @@ Times are ps from the start of the first kernel.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Sequence
 
+from neuronjax.program.instruction import After
 from neuronjax.program.program import Program, Split
 from neuronjax.program.walk import kernels, walk
 from neuronjax.timing.encoding import Compiled
@@ -34,10 +36,10 @@ class Clocks:
         self.window = window
         self.end = 0
         self.cores: dict[int, State] = {}
-        #: By kernel, newest last: when it and all before it are over, and those of their streams
-        #: that were not over with the kernels that it does not overlap.
+        #: By kernel, newest last: when it and all before it are over; and for streams that were not
+        #: over with the kernels that it does not overlap, when 0, 1, … of its instructions were.
         self.ends: deque[int] = deque(maxlen=window + 1)
-        self.streams: deque[dict[str, int]] = deque(maxlen=window + 1)
+        self.streams: deque[dict[str, tuple[int, ...]]] = deque(maxlen=window + 1)
 
     def begin(self, overlaps: int) -> int:
         """When a kernel may begin that overlaps so many."""
@@ -54,9 +56,12 @@ class Clocks:
         """A physical core as a kernel sees it that begins at `begin`."""
         return self.cores.get(core, REST).since(begin, self.interval)
 
-    def completed(self, stream: str, back: int) -> int:
-        """When a stream has completed all kernels but the `back` - 1 last ones."""
-        return self.streams[-back].get(stream, LONG_AGO) if len(self.streams) >= back else LONG_AGO
+    def completed(self, after: After) -> int:
+        """When all is complete that an instruction comes after."""
+        if len(self.streams) < after.back:
+            return LONG_AGO
+        times = self.streams[-after.back].get(after.stream, (LONG_AGO,))
+        return times[max(0, len(times) - 1 - after.left)]
 
     def note(
         self,
@@ -67,17 +72,17 @@ class Clocks:
     ) -> None:
         """That kernels run beside each other, which are over at `end`."""
         since = begin - self.wake
-        streams = {name: time for name, time in self._recent().items() if time > since}
+        recent = self.streams[-1] if self.streams else {}
+        streams = {name: times[-1:] for name, times in recent.items() if times[-1] > since}
         for core, ((code, _), result) in enumerate(zip(compiled, results, strict=True)):
             self.cores[core] = result.left.later(begin)
-            for name, time in zip(code.completing, result.completed, strict=True):
-                streams[name] = max(streams.get(name, LONG_AGO), begin + time)
+            for name, own in zip(code.completing, result.completed, strict=True):
+                times = (*streams.get(name, (LONG_AGO,)), *(begin + time for time in own))
+                reached = tuple(itertools.accumulate(times, max))
+                streams[name] = reached if code.is_static else reached[-1:]
         self.end = max(self.end, end)
         self.ends.append(self.end)
         self.streams.append(streams)
-
-    def _recent(self) -> dict[str, int]:
-        return self.streams[-1] if self.streams else {}
 
     def signature(self) -> object:
         """What the times of all kernels after depend on, apart from when they begin."""
@@ -87,8 +92,12 @@ class Clocks:
             begin - self.end,
             tuple(end - self.end for end in self.ends),
             tuple(
-                tuple(sorted((name, time - begin) for name, time in times.items() if time > since))
-                for times in self.streams
+                tuple(
+                    (name, tuple(time - begin if time > since else None for time in times))
+                    for name, times in sorted(streams.items())
+                    if times[-1] > since
+                )
+                for streams in self.streams
             ),
             tuple((core, self.state(core, begin)) for core in sorted(self.cores)),
         )
@@ -99,6 +108,9 @@ class Clocks:
         self.cores = {core: state.later(time) for core, state in self.cores.items()}
         self.ends = deque((end + time for end in self.ends), self.window + 1)
         self.streams = deque(
-            ({name: at + time for name, at in times.items()} for times in self.streams),
+            (
+                {name: tuple(at + time for at in times) for name, times in streams.items()}
+                for streams in self.streams
+            ),
             self.window + 1,
         )

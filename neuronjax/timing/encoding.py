@@ -14,9 +14,9 @@ from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import Affine
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.dma import DmaInstruction
-from neuronjax.program.instruction import Instruction, Semaphore
+from neuronjax.program.instruction import After, Instruction, Semaphore
 from neuronjax.program.program import If, Kernel, Loop, Node, While
-from neuronjax.program.streams import completing, on_core
+from neuronjax.program.streams import completing, is_static, on_core
 from neuronjax.program.walk import leaves
 from neuronjax.timing.cost import Cost
 from neuronjax.timing.overlaps import Relation, depends
@@ -93,8 +93,7 @@ class Leaf(NamedTuple):
     part: int
     #: The stream that it completes in, as an index of `Compiled.completing`.
     stream: int
-    #: Streams that must have completed kernels before, and how many kernels back these begin.
-    after: tuple[tuple[str, int], ...]
+    after: tuple[After, ...]
 
 
 class Nest(NamedTuple):
@@ -118,10 +117,13 @@ class Compiled:
     #: DMA queues and streams of collectives, by their numbers here.
     queues: tuple[int, ...]
     collective_streams: tuple[int, ...]
-    #: What instructions complete in, as kernels after this one call it.
+    #: What instructions complete in, as kernels after this one call it, and the leaves in each.
     completing: tuple[str, ...]
+    orders: tuple[tuple[int, ...], ...]
+    #: Whether no register decides what runs.
+    is_static: bool
     #: All that its instructions come after.
-    after: tuple[tuple[str, int], ...]
+    after: tuple[After, ...]
     semaphores: int
     counters: int
     #: Parts of the kernel; 1 if it has none.
@@ -159,6 +161,7 @@ class _Compiler:
         self.queues: dict[int, int] = {}
         self.streams: dict[int, int] = {}
         self.completing: dict[str, int] = {}
+        self.orders: list[list[int]] = []
         self.counters = 0
         self.issuers: set[int] = set()
         self.is_partial = False
@@ -229,6 +232,8 @@ class _Compiler:
         """
         relations: list[tuple[int, int]] = []
         for number in before:
+            if self.costs[number].transfer is not None or self.costs[number].message is not None:
+                continue  # a semaphore says when it is done
             relation = depends(self.instructions[index], self.instructions[number], variable)
             if relation is Relation.AFTER:
                 relations.append((number, 0))
@@ -249,6 +254,10 @@ class _Compiler:
         recent = self.recent.setdefault(engine, [])
         before = self.depends(index, recent[-_NEAR:], None)
         recent.append(index)
+        stream = self.completing.setdefault(completing(node), len(self.completing))
+        if stream == len(self.orders):
+            self.orders.append([])
+        self.orders[stream].append(index)
         return Leaf(
             number=index,
             engine=engine,
@@ -261,8 +270,8 @@ class _Compiler:
             signals=tuple((self.semaphore(signal.semaphore), signal.by) for signal in node.signals),
             depends=before,
             part=node.part,
-            stream=self.completing.setdefault(completing(node), len(self.completing)),
-            after=tuple((after.stream, after.back) for after in node.after),
+            stream=stream,
+            after=node.after,
         )
 
     def semaphore(self, semaphore: Semaphore) -> int:
@@ -310,11 +319,11 @@ def compile_kernel(
         queues=tuple(compiler.queues),
         collective_streams=tuple(compiler.streams),
         completing=tuple(on_core(name, core) for name in compiler.completing),
+        orders=tuple(map(tuple, compiler.orders)),
+        is_static=is_static(kernel.body),
         after=tuple(
             dict.fromkeys(
-                (after.stream, after.back)
-                for instruction in compiler.instructions
-                for after in instruction.after
+                after for instruction in compiler.instructions for after in instruction.after
             )
         ),
         semaphores=len(compiler.semaphores),

@@ -180,7 +180,7 @@ class _Scheduler:
             completed = {
                 key: time
                 for key in streams.after
-                if (time := self.clocks.completed(*key) - begin) > -self.wake
+                if (time := self.clocks.completed(key) - begin) > -self.wake
             }
             known = (number, state, *completed.items())
             if known not in self.results:
@@ -220,7 +220,7 @@ class _Scheduler:
             streams = compile_kernel(kernel, self.platform, self.assumptions, core)
             key = (
                 streams.streams, streams.queues, streams.collective_streams, streams.completing,
-                streams.is_partial, streams.parts,
+                streams.is_partial, streams.is_static, streams.parts,
             )  # fmt: skip
             number = self.numbers.setdefault(key, len(self.numbers))
             known = self.compiled[id(kernel), core] = streams, number

@@ -18,6 +18,7 @@ exact.
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -27,6 +28,7 @@ from typing import NamedTuple
 
 from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.specs import Engine
+from neuronjax.program.instruction import After
 from neuronjax.timing.encoding import ENGINES, PS, Compiled, Leaf, Nest, Streams
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.state import COUNT, LONG_AGO, REST, State
@@ -50,7 +52,7 @@ _GAPS = 16
 _KEPT = 1_024
 """Increments of a semaphore that are remembered."""
 
-NOTHING: Mapping[tuple[str, int], int] = {}
+NOTHING: Mapping[After, int] = {}
 """No stream of a kernel before has anything left."""
 
 _HEAT_ONE = 4_096
@@ -84,9 +86,10 @@ class Simulated:
     simulated: int
     #: By part of the kernel: the end of its last instruction.
     ends: tuple[int, ...]
-    #: What it leaves: the core, and the end of each of its `completing`.
+    #: What it leaves: the core; and for each of its `completing`, by number of its instructions,
+    #: when so many are done.
     left: State
-    completed: tuple[int, ...]
+    completed: tuple[tuple[int, ...], ...]
     #: Trips of loops without a steady state that were taken to be like those before them.
     averaged: int = 0
     events: tuple[Event, ...] = ()
@@ -171,7 +174,7 @@ class Simulation:
         platform: Platform,
         most_events: int = 0,
         state: State = REST,
-        completed: Mapping[tuple[str, int], int] = NOTHING,
+        completed: Mapping[After, int] = NOTHING,
     ) -> None:
         calibration, timings = platform.calibration, platform.timings.engines
         self.compiled = compiled
@@ -196,14 +199,13 @@ class Simulation:
         self.end = self.free + 1
         self.active_end = self.end + 1
         self.done = self.active_end + 1
-        self.complete = self.done + leaves
-        self.ends = self.complete + len(compiled.completing)
+        self.ends = self.done + leaves
         self.busy = self.ends + compiled.parts
         self.dma_busy = self.busy + COUNT
         self.dma_active = self.dma_busy + 1
         self.collective_busy = self.dma_active + 1
         self.t = [0] * (self.collective_busy + 1)
-        self.t[self.done : self.complete] = [LONG_AGO] * leaves
+        self.t[self.done : self.ends] = [LONG_AGO] * leaves
         self.begin(state)
         self.gaps: list[tuple[int, int]] = list(state.gaps)
         self.semaphores = [_Semaphore() for _ in range(compiled.semaphores)]
@@ -272,7 +274,10 @@ class Simulation:
             simulated=self.simulated,
             ends=tuple(t[self.ends : self.busy]),
             left=self.left(),
-            completed=tuple(t[self.complete : self.ends]),
+            completed=tuple(
+                tuple(itertools.accumulate((t[self.done + leaf] for leaf in order), max))
+                for order in self.compiled.orders
+            ),
             averaged=self.averaged,
             events=tuple(self.events),
         )
@@ -382,9 +387,7 @@ class Simulation:
             end = self.message(leaf, issued)
         else:
             end = issued + leaf.latency
-            t[self.done + leaf.number] = end
-        if end > t[self.complete + leaf.stream]:
-            t[self.complete + leaf.stream] = end
+        t[self.done + leaf.number] = end
         if end > t[self.end]:
             t[self.end] = end
         if end > t[self.ends + leaf.part]:
@@ -710,7 +713,7 @@ def simulate(
     platform: Platform,
     most_events: int = 0,
     state: State = REST,
-    completed: Mapping[tuple[str, int], int] = NOTHING,
+    completed: Mapping[After, int] = NOTHING,
 ) -> Simulated:
     """A kernel in time; the first `most_events` instructions and transfers are recorded.
 

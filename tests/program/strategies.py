@@ -112,7 +112,7 @@ class Scope:
         known = st.sampled_from(self.registers)
         return {
             Access: self.access(),
-            After: st.builds(After, names, small),
+            After: st.builds(After, names, small, small),
             Affine: affines,
             Dim: dims,
             First: st.builds(First, st.lists(variables, max_size=2).map(tuple)),

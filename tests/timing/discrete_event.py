@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from neuronjax.machine.specs import Engine
+from neuronjax.program.instruction import After
 from neuronjax.timing.encoding import ENGINES, PS, Compiled, Leaf, Nest, Streams
 from neuronjax.timing.platform import Platform
 
@@ -71,13 +72,13 @@ class DiscreteEvents:
         self.constant = timings.throttle_window_ns * PS / math.log(2)
         self.kernels = kernels
         self.programs: defaultdict[int, deque[Instruction]] = defaultdict(deque)
-        #: By kernel and stream: instructions that are not done, and the end of the last one.
-        self.left: Counter[tuple[int, str]] = Counter()
-        self.ended: defaultdict[tuple[int, str], int] = defaultdict(int)
+        #: By kernel and leaf: runs that are not done, and the end of the last one.
+        self.left: Counter[tuple[int, int]] = Counter()
+        self.ended: dict[tuple[int, int], int] = {}
         for kernel, (compiled, _) in enumerate(kernels):
             for each in unrolled(kernel, compiled.streams):
                 self.programs[each.leaf.engine].append(each)
-                self.left[self.stream(each)] += 1
+                self.left[kernel, each.leaf.number] += 1
         self.events: list[tuple[int, int, Callable[[int], None]]] = []
         self.numbers = itertools.count()
         self.free: defaultdict[int, int] = defaultdict(int)
@@ -92,10 +93,6 @@ class DiscreteEvents:
         self.engines_free = self.link = self.end = 0
         self.tables: str | None = None
         self.heat = 0
-
-    def stream(self, instruction: Instruction) -> tuple[int, str]:
-        compiled, _ = self.kernels[instruction.kernel]
-        return instruction.kernel, compiled.completing[instruction.leaf.stream]
 
     def duration(self) -> int:
         """The time of the last end, ps. Stalled: signals do not come."""
@@ -114,12 +111,25 @@ class DiscreteEvents:
         for engine in self.programs:
             self.offer(engine)
 
-    def completed(self, kernel: int, stream: str | None) -> int | None:
-        """When a stream, or all, has completed the kernels up to one; None: not yet."""
-        if any(k <= kernel and stream in (None, name) for k, name in self.left):
+    def over(self, last: int) -> int | None:
+        """When the kernels up to one are over; None: not yet."""
+        if any(kernel <= last for kernel, _ in self.left):
             return None
-        times = (t for (k, n), t in self.ended.items() if k <= kernel and stream in (None, n))
-        return max(times, default=0)
+        return max((time for (kernel, _), time in self.ended.items() if kernel <= last), default=0)
+
+    def completed(self, kernel: int, after: After) -> int | None:
+        """When all is complete that an instruction of a kernel comes after; None: not yet."""
+        last = kernel - after.back
+        leaves = []
+        for number in range(last + 1):
+            compiled, _ = self.kernels[number]
+            for stream, order in zip(compiled.completing, compiled.orders, strict=True):
+                if stream == after.stream:
+                    end = len(order) - (after.left if number == last else 0)
+                    leaves += [(number, leaf) for leaf in order[: max(0, end)]]
+        if any(leaf in self.left for leaf in leaves):
+            return None
+        return max((self.ended[leaf] for leaf in leaves), default=-self.wake)
 
     def offer(self, engine: int) -> None:
         """Sets the start of an engine's next instruction, if all that it waits for has come."""
@@ -127,16 +137,15 @@ class DiscreteEvents:
             return
         head = self.programs[engine][0]
         start = self.free[engine]
-        over = self.completed(head.kernel - 1 - self.kernels[head.kernel][1], None)
+        over = self.over(head.kernel - 1 - self.kernels[head.kernel][1])
         if over is None:
             return
         start = max(start, over)
-        for stream, back in head.leaf.after:
-            when = self.completed(head.kernel - back, stream)
+        for after in head.leaf.after:
+            when = self.completed(head.kernel, after)
             if when is None:
                 return
-            if any(k <= head.kernel - back and stream == name for k, name in self.ended):
-                start = max(start, when + self.wake)
+            start = max(start, when + self.wake)
         for semaphore, count in head.waits:
             if count > 0:
                 reached = self.reached[head.kernel, semaphore]
@@ -229,7 +238,7 @@ class DiscreteEvents:
         self.at(end, lambda time: self.signal(instruction, time))
 
     def signal(self, instruction: Instruction, time: int) -> None:
-        key = self.stream(instruction)
+        key = instruction.kernel, instruction.leaf.number
         self.ended[key] = time
         self.left[key] -= 1
         if not self.left[key]:

@@ -13,9 +13,16 @@ from neuronjax.lower.write.overlaps import OVERLAPS
 from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.program.control import Host
 from neuronjax.program.instruction import After, Instruction
-from neuronjax.program.neighbours import Neighbours, outside_registers
+from neuronjax.program.neighbours import (
+    NEVER,
+    Moment,
+    Neighbours,
+    moment,
+    outside_registers,
+)
 from neuronjax.program.program import Kernel, Node, Program
-from neuronjax.program.walk import children, control_register, leaves
+from neuronjax.program.streams import is_static
+from neuronjax.program.walk import leaves
 
 
 def overlapping(program: Program) -> Program:
@@ -48,10 +55,10 @@ def overlapping(program: Program) -> Program:
 
 
 def _both(one: tuple[After, ...], other: tuple[After, ...]) -> tuple[After, ...]:
-    nearest: dict[str, int] = {}
+    nearest: dict[str, Moment] = {}
     for after in (*one, *other):
-        nearest[after.stream] = min(after.back, nearest.get(after.stream, after.back))
-    return tuple(After(*entry) for entry in sorted(nearest.items()))
+        nearest[after.stream] = min(moment(after), nearest.get(after.stream, NEVER))
+    return tuple(After(stream, *wanted) for stream, wanted in sorted(nearest.items()))
 
 
 def _changed(kernel: Kernel, needed: list[tuple[After, ...]]) -> Kernel:
@@ -70,9 +77,4 @@ def _changed(kernel: Kernel, needed: list[tuple[After, ...]]) -> Kernel:
 
 def _may_overlap(kernel: Kernel) -> bool:
     calls = any(isinstance(instruction, Host) for instruction in leaves(kernel.body))
-    return not calls and not outside_registers(kernel) and _static(kernel.body)
-
-
-def _static(nodes: tuple[Node, ...]) -> bool:
-    """Whether no register decides about a loop."""
-    return all(control_register(node) is None and _static(children(node)) for node in nodes)
+    return not calls and not outside_registers(kernel) and is_static(kernel.body)

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neuronjax.program.neighbours import Neighbours, outside_registers
+from neuronjax.program.instruction import After
+from neuronjax.program.neighbours import (
+    NEVER,
+    Moment,
+    Neighbours,
+    moment,
+    outside_registers,
+)
+from neuronjax.program.printer import print_after
 from neuronjax.program.program import Program, Split
 from neuronjax.program.rules.site import Violation
 from neuronjax.program.walk import instructions, kernels, walk
@@ -28,6 +36,8 @@ def overlaps(program: Program) -> Iterator[Violation]:
             if not 1 <= after.back <= most:
                 actual = f"@{after.stream} - {after.back} in a kernel that overlaps {most}"
                 yield Violation(place.path, actual, f"1 to {most}")
+            if after.left < 0:
+                yield Violation(place.path, f"@{after.stream} but {after.left}", "at least 0")
     for place, node in walk(program):
         if isinstance(node, Split) and len({kernel.overlaps for kernel in node.kernels}) > 1:
             yield Violation(place.path, "kernels that overlap different numbers", "one number")
@@ -41,15 +51,16 @@ def ordered(program: Program) -> Iterator[Violation]:
     paths = {id(kernel): place.path for place, kernel in kernels(program)}
     neighbours = Neighbours(program)
     for kernel, core, conflicts in neighbours.conflicts(most):
-        known: dict[str, dict[str, int]] = {}
+        known: dict[str, dict[str, Moment]] = {}
         for position, touched in enumerate(neighbours.footprint(kernel).instructions):
             seen = known.setdefault(touched.engine, {})
             for after in touched.instruction.after:
-                seen[after.stream] = min(after.back, seen.get(after.stream, after.back))
-            for stream, back in touched.comes_after(conflicts, core).items():
-                if back <= kernel.overlaps and seen.get(stream, back + 1) > back:
+                seen[after.stream] = min(moment(after), seen.get(after.stream, NEVER))
+            for stream, wanted in touched.comes_after(conflicts, core).items():
+                if wanted.back <= kernel.overlaps and seen.get(stream, NEVER) > wanted:
                     actual = (
                         f"instruction {position}, {touched.instruction.mnemonic}, touches what"
-                        f" {stream} does {back} kernels before"
+                        f" {stream} does {wanted.back} kernels before"
                     )
-                    yield Violation(paths[id(kernel)], actual, f"after=(@{stream} - {back})")
+                    text = print_after(After(stream, *wanted))
+                    yield Violation(paths[id(kernel)], actual, f"after=({text})")
