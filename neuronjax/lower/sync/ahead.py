@@ -13,11 +13,13 @@ from typing import TypeGuard
 
 from neuronjax.lower.write.rebuild import rebuilt, same
 from neuronjax.machine.specs import Engine
-from neuronjax.program.dma import DmaCopy
+from neuronjax.program.dma import DmaCopy, DmaInstruction
+from neuronjax.program.gpsimd_engine import Iota
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.neighbours import Neighbours
 from neuronjax.program.operand import Access, Memory
 from neuronjax.program.program import Kernel, Node, Program
+from neuronjax.program.vector_engine import Memset
 from neuronjax.program.walk import leaves
 
 STORES = Engine.GPSIMD
@@ -45,8 +47,8 @@ def ahead(program: Program) -> Program:
 
 
 def _changed(kernel: Kernel, late: set[str]) -> Kernel:
-    """A kernel whose loads of buffers `late` are on the other engine, as long as that has nothing
-    else to do and there are loads to be had before."""
+    """A kernel whose loads of buffers `late` are on the other engine, as long as that has filled
+    tiles at most and there are loads to be had before."""
     if not late or not any(_is_early(leaf, late) for leaf in leaves(kernel.body)):
         return kernel
     body: list[Node] = []
@@ -54,14 +56,36 @@ def _changed(kernel: Kernel, late: set[str]) -> Kernel:
     for node in kernel.body:
         is_free = is_free and not _is_busy([node])
         if is_free and _is_load(node) and not _is_early(node, late):
-            body.append(dataclasses.replace(node, engine=STORES))
+            body.append(dataclasses.replace(node, engine=STORES, queue=node.queue | 1))
         else:
             body.append(node)
-    return dataclasses.replace(kernel, body=same(kernel.body, body))
+    return dataclasses.replace(kernel, body=_with_lanes(same(kernel.body, body)))
+
+
+def _with_lanes(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Nodes whose copies on the chip use queues that no loads use."""
+    if not any(_is_on_chip(leaf) for leaf in leaves(nodes)):
+        return nodes
+
+    def change(node: Node) -> Node | None:
+        if not isinstance(node, Instruction):
+            return None
+        if not isinstance(node, DmaInstruction) or node.engine is not Engine.SYNC:
+            return node
+        queue = node.queue // 4 * 4 + (2 if _is_on_chip(node) else 0)
+        return node if queue == node.queue else dataclasses.replace(node, queue=queue)
+
+    return rebuilt(nodes, change)
+
+
+def _is_on_chip(node: Node) -> bool:
+    return isinstance(node, DmaCopy) and Memory.HBM not in (node.src.memory, node.dst.memory)
 
 
 def _is_busy(nodes: Iterable[Node]) -> bool:
-    return any(leaf.engine is STORES for leaf in leaves(nodes))
+    return any(
+        leaf.engine is STORES and not isinstance(leaf, Memset | Iota) for leaf in leaves(nodes)
+    )
 
 
 def _is_load(node: Node) -> TypeGuard[DmaCopy]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from neuronjax.lower.sync.twins import twinned
 from neuronjax.lower.write.overlaps import OVERLAPS
 from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.program.control import Host
@@ -30,6 +31,7 @@ def overlapping(program: Program) -> Program:
 
     Kernels that read registers set by others, or call the host, begin when all is over.
     """
+    program = twinned(program)
     needed: dict[int, list[tuple[After, ...]]] = {}
     neighbours = Neighbours(program)
     for kernel, core, conflicts in neighbours.conflicts(OVERLAPS):
