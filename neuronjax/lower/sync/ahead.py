@@ -3,6 +3,9 @@
 An engine starts transfers in order. The Sync engine starts loads, so one of what a kernel before
 has still to store would keep weights behind it from being loaded ahead. Such loads are started by
 the engine that starts stores: those of the kernel before it has started by then.
+
+A queue serves transfers in order. Late loads are on queues of stores, and copies on the chip, which
+wait for results, are on queues without loads: weights that are loaded ahead are long.
 """
 
 from __future__ import annotations
@@ -59,10 +62,10 @@ def _changed(kernel: Kernel, late: set[str]) -> Kernel:
             body.append(dataclasses.replace(node, engine=STORES, queue=node.queue | 1))
         else:
             body.append(node)
-    return dataclasses.replace(kernel, body=_with_lanes(same(kernel.body, body)))
+    return dataclasses.replace(kernel, body=_apart(same(kernel.body, body)))
 
 
-def _with_lanes(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+def _apart(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """Nodes whose copies on the chip use queues that no loads use."""
     if not any(_is_on_chip(leaf) for leaf in leaves(nodes)):
         return nodes

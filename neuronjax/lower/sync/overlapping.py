@@ -38,7 +38,7 @@ def overlapping(program: Program) -> Program:
         after = neighbours.needed(kernel, core, conflicts)
         known = needed.get(id(kernel))
         needed[id(kernel)] = (
-            after if known is None else [_both(*pair) for pair in zip(known, after, strict=True)]
+            after if known is None else [_merged(*pair) for pair in zip(known, after, strict=True)]
         )
     finished: dict[int, Node] = {}
 
@@ -56,9 +56,10 @@ def overlapping(program: Program) -> Program:
     return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
 
 
-def _both(one: tuple[After, ...], other: tuple[After, ...]) -> tuple[After, ...]:
+def _merged(here: tuple[After, ...], there: tuple[After, ...]) -> tuple[After, ...]:
+    """What an instruction comes after that has to do so at two places."""
     nearest: dict[str, Moment] = {}
-    for after in (*one, *other):
+    for after in (*here, *there):
         nearest[after.stream] = min(moment(after), nearest.get(after.stream, NEVER))
     return tuple(After(stream, *wanted) for stream, wanted in sorted(nearest.items()))
 
