@@ -82,8 +82,36 @@ LOOP = parse(
     )
     + "\n}\n}"
 )
-PROGRAMS = {"apart": APART, "stored": STORED, "same tile": SAME_TILE, "loop": LOOP}
-RESULTS = {"apart": (2 * X, 2 * X), "same tile": (2 * X, 2 * X)}
+PART = parse("""
+program "p" target trainium2 lnc 1 {
+  hbm %x : float32[64] argument @0
+  hbm %y : float32[64] result @256
+  hbm %z : float32[64] result @512
+  kernel "y" overlaps 1 {
+    semaphore !loaded
+    semaphore !made
+    sbuf %a : float32[1, 64] @0
+    sbuf %b : float32[1, 64] @256
+    dma_copy dst=%a[0; 1:64] src=%x[0; 1:64] signals=(!loaded += 16)
+    tensor_scalar dst=%b[0; 1:64] data=%a[0; 1:64] op0=multiply operand0=#2.0 \
+waits=(!loaded >= 16)
+    tensor_scalar dst=%b[0; 1:64] data=%b[0; 1:64] op0=multiply operand0=#1.0 signals=(!made += 1)
+    dma_copy queue=1 dst=%y[0; 1:64] src=%b[0; 1:64] engine=gpsimd waits=(!made >= 1)
+  }
+  kernel "z" overlaps 1 {
+    semaphore !loaded
+    semaphore !made
+    sbuf %c : float32[1, 64] @0
+    sbuf %d : float32[1, 64] @512
+    dma_copy dst=%c[0; 1:64] src=%x[0; 1:64] signals=(!loaded += 16) after=(@vector - 1 but 1)
+    tensor_scalar dst=%d[0; 1:64] data=%c[0; 1:64] op0=multiply operand0=#2.0 \
+waits=(!loaded >= 16) signals=(!made += 1) after=(@sync_queue0 - 1)
+    dma_copy queue=1 dst=%z[0; 1:64] src=%d[0; 1:64] engine=gpsimd waits=(!made >= 1)
+  }
+}""")
+"""The second kernel fills the first one's tile once the first of two instructions is done."""
+PROGRAMS = {"apart": APART, "stored": STORED, "same tile": SAME_TILE, "loop": LOOP, "part": PART}
+RESULTS = dict.fromkeys(("apart", "same tile", "part"), (2 * X, 2 * X))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -120,18 +148,25 @@ def mutants() -> Iterator[tuple[str, Program]]:
             for after in leaf.after:
                 yield (
                     f"{name}: {position % 3} without {after.stream}",
-                    _without(whole, position, after),
+                    _changed(whole, position, after, ()),
+                )
+                less = dataclasses.replace(after, left=after.left + 1)
+                yield (
+                    f"{name}: {position % 3} with less of {after.stream}",
+                    _changed(whole, position, after, (less,)),
                 )
 
 
-def _without(whole: Program, position: int, dropped: After) -> Program:
+def _changed(whole: Program, position: int, old: After, new: tuple[After, ...]) -> Program:
     numbers = itertools.count()
 
     def change(node: Node) -> Node | None:
         if not isinstance(node, Instruction):
             return None
-        kept = tuple(after for after in node.after if after != dropped)
-        return dataclasses.replace(node, after=kept) if next(numbers) == position else node
+        if next(numbers) != position:
+            return node
+        kept = tuple(after for after in node.after if after != old)
+        return dataclasses.replace(node, after=(*kept, *new))
 
     return dataclasses.replace(whole, body=rebuilt(whole.body, change))
 
@@ -152,7 +187,10 @@ def is_reported(mutant: Program, order: DataflowOrder) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", [name for name in MUTANTS if "0 without gpsimd" in name])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in MUTANTS if "0 without gpsimd" in name or "part: 1 with less" in name],
+)
 def test_an_order_shows_that_a_load_is_too_early(name: str) -> None:
     assert any(is_reported(MUTANTS[name], order) for order in ORDERS)
 

@@ -17,12 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuronjax.program.program import Call, Kernel, Loop, Program
+from neuronjax.program.text import format as format_program
 from neuronjax.program.text import parse
 from neuronjax.program.walk import kernels
 from neuronjax.timing import schedule as scheduling
 from neuronjax.timing.encoding import PS, Assumptions, Compiled, Nest, Streams, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.simulate import simulate
+from tests.emulate.test_overlaps import PART
 from tests.timing.discrete_event import DiscreteEvents
 from tests.timing.programs import every, pipeline
 
@@ -131,7 +133,11 @@ def _whole() -> dict[str, Program]:
     }
 
 
-WHOLE = _whole()
+PARTS = {
+    f"after all but {left}": parse(format_program(PART).replace("but 1", f"but {left}"))
+    for left in range(3)
+}
+WHOLE = _whole() | PARTS
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -152,6 +158,12 @@ def test_both_agree_about_whole_programs(name: str, monkeypatch: pytest.MonkeyPa
     happened = DiscreteEvents(codes, platform).duration()
     simulated = round((timeline.total_ns - timeline.launch_ns) * PS)
     assert abs(happened - simulated) <= 1  # transfers still take turns of a picosecond
+
+
+def test_a_kernel_that_waits_for_less_ends_earlier() -> None:
+    times = [scheduling.schedule(program).total_ns for program in PARTS.values()]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > times[1] > times[2]
 
 
 def test_there_are_many() -> None:
