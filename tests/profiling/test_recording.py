@@ -43,7 +43,9 @@ def test_kernels_have_lines_and_lie_within_the_run() -> None:
         next(row for row in Path(recorded.__file__).read_text().splitlines() if "# LINE" in row)
     )  # fmt: skip
     step = next(each for each in recorded.profile().programs if each.name == "jit_step")
-    assert any(kernel.source == f"{recorded.__file__}:{line + 1}" for kernel in step.kernels)
+    lines = {part.source for kernel in step.kernels for part in kernel.parts}
+    assert f"{recorded.__file__}:{line + 1}" in lines
+    assert {kernel.source for kernel in step.kernels} <= lines
     assert len({kernel.path for kernel in step.kernels}) == len(step.kernels)
     for kernel in step.kernels:
         assert 0 <= kernel.start_ns <= kernel.end_ns <= step.total_ns + 1e-6

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.program.program import Call, Function, Kernel, Loop, Node, Program
@@ -45,9 +45,9 @@ def _free(name: str, taken: set[str]) -> str:
     return next(free for free in names if free not in taken)
 
 
-def _repeated(nodes: Iterable[Node]) -> Iterator[str]:
+def _repeated(nodes: tuple[Node, ...]) -> Iterator[str]:
     """Functions that are called right after themselves."""
-    for before, node in itertools.pairwise((None, *nodes)):
+    for before, node in zip((None, *nodes), nodes, strict=False):
         if isinstance(node, Loop):
             yield from _repeated(node.body)
         elif isinstance(node, Call) and _is_call_of(before, node.function):
@@ -60,7 +60,7 @@ def _is_call_of(node: Node | None, function: str) -> bool:
 
 def _with_twins(nodes: tuple[Node, ...], twins: dict[str, str]) -> tuple[Node, ...]:
     changed: list[Node] = []
-    for before, node in itertools.pairwise((None, *nodes)):
+    for before, node in zip((None, *nodes), nodes, strict=False):
         if isinstance(node, Loop):
             changed.append(dataclasses.replace(node, body=_with_twins(node.body, twins)))
         elif isinstance(node, Call) and _is_call_of(before, node.function):
