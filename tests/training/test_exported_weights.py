@@ -105,8 +105,12 @@ def test_a_run_as_safetensors(tmp_path: Path, name: str) -> None:
     run = config(directory, steps=2, learning_rate=0.1, warmup_steps=0)
     run = replace(run, parallelism=Parallelism(**case.parallelism))  # type: ignore[arg-type]
 
+    def keep(parameters: Parameters, step: int) -> None:
+        del step
+        kept.append(parameters)
+
     def make_job() -> Job:
-        jobs.append(replace(case.make(tmp_path, run), finish=kept.append))
+        jobs.append(replace(case.make(tmp_path, run), finish=keep))
         return jobs[0]
 
     assert run_job(make_job, run) == 0
