@@ -2,8 +2,11 @@
 
 Python runs signal handlers between the bytecodes of the main thread, so also inside a PJRT callback
 written in Python. A KeyboardInterrupt raised there could only become a PJRT error, and JAX aborts
-the process when a getter fails. The handler therefore looks where it interrupted: inside a callback
-it asks to be called again a little later, anywhere else it does what Python always does.
+the process when a getter fails. The handler therefore looks where it interrupted. Outside callbacks
+it does what Python always does. Inside, it has the function that called into C traced, as debuggers
+do, and raises the interrupt there with the next line: a loop of calls may leave callbacks for
+microseconds only, too short for another signal to meet. While a debugger or a coverage tool traces,
+the handler asks to be called again a little later instead.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import _thread
 import queue
 import signal
+import sys
 import threading
 import time
 from types import CodeType, FrameType
@@ -19,27 +23,53 @@ from typing import Any
 RETRY_SECONDS = 0.002
 
 
-def install(callback_codes: frozenset[CodeType]) -> bool:
-    """Installs the handler in place of Python's own; a handler set by the user stays.
+class Interrupts:
+    """The handler that holds interrupts back, to be installed in place of Python's own.
 
-    ``callback_codes`` are the code objects of functions that C calls. False if it must be called
-    again: only the main thread can install handlers.
+    ``callback_codes`` are the code objects of functions that C calls.
     """
-    if threading.current_thread() is not threading.main_thread():
-        return False
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+
+    def __init__(self, callback_codes: frozenset[CodeType]) -> None:
+        self._codes = callback_codes
+        self._held: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put may interrupt itself
+        self._presses: threading.Thread | None = None
+        self.raised = False
+        """Whether one has become a KeyboardInterrupt since this was last set to False."""
+
+    def install(self) -> bool:
+        """Installs the handler; one that the user set stays. False if it must be called again: only
+        the main thread can install handlers."""
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return True
+        if self._presses is None:
+            self._presses = threading.Thread(
+                target=_repeat, args=(self._held,), name="neuronjax-ctrl-c", daemon=True
+            )
+            self._presses.start()
+        signal.signal(signal.SIGINT, self._handle)
         return True
-    held: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put may interrupt itself
-    threading.Thread(target=_repeat, args=(held,), name="neuronjax-ctrl-c", daemon=True).start()
 
-    def handle(number: int, frame: FrameType | None) -> Any:
-        if not _inside(frame, callback_codes):
+    def _handle(self, number: int, frame: FrameType | None) -> Any:
+        inside, caller = _caller(frame, self._codes)
+        if not inside:
+            self.raised = True
             return signal.default_int_handler(number, frame)
-        held.put(None)
-        return None
+        if sys.gettrace() is _no_trace:
+            return None  # an earlier one will be raised
+        if caller is None or sys.gettrace() is not None:
+            self._held.put(None)
+            return None
 
-    signal.signal(signal.SIGINT, handle)
-    return True
+        def interrupt(frame: FrameType, event: str, argument: Any) -> None:
+            sys.settrace(None)
+            caller.f_trace = None
+            self._handle(number, frame)
+
+        caller.f_trace = interrupt
+        sys.settrace(_no_trace)
+        return None
 
 
 def _repeat(held: queue.SimpleQueue[None]) -> None:
@@ -50,9 +80,15 @@ def _repeat(held: queue.SimpleQueue[None]) -> None:
         _thread.interrupt_main()
 
 
-def _inside(frame: FrameType | None, codes: frozenset[CodeType]) -> bool:
+def _no_trace(frame: FrameType, event: str, argument: Any) -> None:
+    """Traces no function that begins."""
+
+
+def _caller(frame: FrameType | None, codes: frozenset[CodeType]) -> tuple[bool, FrameType | None]:
+    """Whether ``frame`` is inside a function of ``codes``, and what called the outermost one."""
+    inside, caller = False, None
     while frame is not None:
         if frame.f_code in codes:
-            return True
+            inside, caller = True, frame.f_back
         frame = frame.f_back
-    return False
+    return inside, caller

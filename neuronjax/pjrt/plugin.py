@@ -12,8 +12,10 @@ from typing import Any
 
 from neuronjax import options
 from neuronjax.jaxlib_api import coordinator, platforms
-from neuronjax.pjrt import interrupt, lowering
+from neuronjax.pjrt import lowering
 from neuronjax.pjrt.fork import refuse_work
+from neuronjax.pjrt.interrupt import Interrupts
+from neuronjax.pjrt.notebook import watch_cells
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table
 
@@ -57,12 +59,17 @@ def start() -> Table:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
             platforms.load(capsule(table))
             _tables.append(table)
-            hold_interrupts = partial(interrupt.install, table.codes)
-            if not hold_interrupts():
-                table.plugin.first_run = hold_interrupts
+            interrupts = Interrupts(table.codes)
+            if not interrupts.install():
+                table.plugin.first_run = interrupts.install
+            watch_cells(interrupts, partial(_num_pending, table.plugin))
             os.register_at_fork(after_in_child=partial(refuse_work, table))
             _prepare_end(table)
         return _tables[0]
+
+
+def _num_pending(plugin: Plugin) -> int:
+    return sum(len(state.client.waiters) for state in plugin.clients)
 
 
 def _prepare_end(table: Table) -> None:

@@ -69,10 +69,25 @@ class Waiters:
     def __init__(self, stress: Stress | None = None) -> None:
         self._pool = ThreadPoolExecutor(_MOST_WAITING, thread_name_prefix="neuronjax-waiter")
         self._stress = stress
+        self._pending = 0
+        self._counting = threading.Lock()
+
+    def __len__(self) -> int:
+        """The number of jobs that have not ended."""
+        return self._pending
 
     def submit(self, job: Callable[[], None]) -> None:
         """Runs ``job`` on a thread of its own; ``job`` must not raise."""
+        self._count(1)
         try:
-            self._pool.submit(job if self._stress is None else self._stress.delayed(job))
+            self._pool.submit(self._run, job if self._stress is None else self._stress.delayed(job))
         except RuntimeError:  # the interpreter is shutting down
-            job()
+            self._run(job)
+
+    def _run(self, job: Callable[[], None]) -> None:
+        job()
+        self._count(-1)
+
+    def _count(self, difference: int) -> None:
+        with self._counting:
+            self._pending += difference

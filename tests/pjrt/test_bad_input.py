@@ -254,6 +254,11 @@ LONG_STEPS = {
         "f = jax.jit(lambda x: jax.lax.fori_loop(0, 60, lambda i, v: jnp.tanh(v @ v), x)); f(x)",
         "f(x).block_until_ready()",
     ),
+    "long steps that nobody waits for": (
+        "x = jnp.ones((256, 256));"
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 60, lambda i, v: jnp.tanh(v @ v), x)); f(x)",
+        "x = f(x)",
+    ),
     "many short steps": ("x = jnp.ones(4); f = jax.jit(lambda x: x + 1); f(x)", "x = f(x)"),
     "many sharded steps": (
         "rows = jax.NamedSharding(jax.make_mesh((8,), ('x',)), jax.P('x'));"
