@@ -45,8 +45,10 @@ def _tell_what_runs(num_pending: Callable[[], int]) -> None:
     end = time.monotonic() + PATIENCE_SECONDS
     while num_pending():
         if time.monotonic() > end:
-            one = num_pending() == 1
-            runs, verb, pronoun = ("a run", "goes on", "it") if one else ("runs", "go on", "them")
+            several = num_pending() > 1
+            runs, verb, pronoun = (
+                ("runs", "go on", "them") if several else ("a run", "goes on", "it")
+            )
             print(STILL_RUNNING.format(runs=runs, verb=verb, pronoun=pronoun), file=sys.stderr)
             return
         time.sleep(_POLL_SECONDS)
