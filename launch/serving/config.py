@@ -68,6 +68,9 @@ class EngineConfig:
     disaggregated_prefill: bool = setting(
         False, "Of two copies of the model (--mesh=data=2) the first computes prompts alone."
     )
+    disable_hybrid_kv_cache_manager: bool = setting(
+        False, "Layers that see a window of the text keep all its blocks, as the others do."
+    )
     prefix_caching: bool = setting(True, "Texts with the same beginning share its blocks.")
     async_scheduling: bool = setting(
         True, "The host plans a step while the device is at the one before."

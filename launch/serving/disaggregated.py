@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from launch.serving.answering import Deliver, Load
+from launch.serving.cache.blocks import Prefix
+from launch.serving.cache.prefixes import Key
 from launch.serving.engine import Engine, Runner
 from launch.serving.errors import ServingError
 from launch.serving.replicas import total_load
@@ -119,10 +121,10 @@ class Disaggregated:
     def _go_on(self, request: Request, output: Output) -> None:
         text = [*request.prompt, *output.tokens]
         root = root_of(request)
-        blocks = self._prefill.known_blocks(text, root)
-        if blocks:
-            values = self._runners[0].read_blocks(blocks)
-            self._decode.between_steps(lambda: self._lay_down(text, root, len(blocks), values))
+        known = self._prefill.known_blocks(text, root)
+        if known.length:
+            values = self._runners[0].read_blocks(known.blocks)
+            self._decode.between_steps(lambda: self._lay_down(text, root, known, values))
         self._decode.submit(
             replace(
                 request,
@@ -132,9 +134,9 @@ class Disaggregated:
             )
         )
 
-    def _lay_down(self, text: Sequence[int], root: int, count: int, values: Any) -> None:
+    def _lay_down(self, text: Sequence[int], root: Key, known: Prefix, values: Any) -> None:
         """In the second engine's thread. Where there is no room the prompt is computed again."""
-        places = self._decode.adopt_blocks(text, root, count)
+        places = self._decode.adopt_blocks(text, root, known)
         if places is not None:
             self._runners[1].write_blocks(places, values)
-            self.moved_blocks += count
+            self.moved_blocks += len(places)

@@ -17,6 +17,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from launch.serving.answering import Deliver, Load
+from launch.serving.cache.blocks import SCRATCH, Prefix
+from launch.serving.cache.prefixes import Key, text_keys
 from launch.serving.device_clock import DeviceClock
 from launch.serving.errors import OverloadedError, RequestError, ServingError
 from launch.serving.requests import FinishReason, Logprobs, Output, Request, Times
@@ -132,27 +134,35 @@ class Engine:
 
     def cached(self, request: Request) -> int:
         """How many tokens of a prompt lie in the cache at the moment."""
-        root, pools = root_of(request), self._scheduler.pools
-        known = max(len(pool.prefix(request.prompt, root)) for pool in pools)
+        keys = self._keys(request.prompt, root_of(request))
+        known = max(pool.prefix(keys).length for pool in self._scheduler.pools)
         return known * self.limits.block_size
 
-    def known_blocks(self, text: Items[int], root: int) -> list[int]:
-        """The blocks that hold the beginning of a text below a root; they stay what they are until
-        the next step is planned. Of an engine with one group of slots."""
+    def known_blocks(self, text: Items[int], root: Key) -> Prefix:
+        """What holds the beginning of a text below a root; it stays what it is until the next step
+        is planned. Of an engine with one group of slots."""
         (pool,) = self._scheduler.pools
-        return [entry.block for entry in pool.prefix(text, root)]
+        return pool.prefix(self._keys(text, root))
 
-    def adopt_blocks(self, text: Items[int], root: int, count: int) -> list[int] | None:
-        """Blocks that are taken to hold the first `count` blocks of a text from now on; None if
-        there is no room. Of an engine with one group of slots, for its thread."""
-        (pool,), size = self._scheduler.pools, self.limits.block_size
-        blocks = pool.allocate(count)
+    def adopt_blocks(self, text: Items[int], root: Key, prefix: Prefix) -> list[int] | None:
+        """Blocks that are taken to hold from now on what those of `prefix` hold in another engine,
+        in the order of `Prefix.blocks`; None if there is no room. Of an engine with one group of
+        slots, for its thread."""
+        (pool,) = self._scheduler.pools
+        blocks = pool.allocate(len(prefix.blocks))
         if blocks is None:
             return None
-        for place, block in enumerate(blocks):
-            root = pool.publish(root, tuple(text[place * size : (place + 1) * size]), block)
-        pool.release(blocks)
+        keys, left = self._keys(text, root), iter(blocks)
+        for group, table in enumerate(prefix.tables):
+            for key, theirs in zip(keys, table, strict=False):
+                if theirs != SCRATCH:
+                    pool.publish(group, key, next(left))
+        pool.release(reversed(blocks))
         return blocks
+
+    def _keys(self, text: Items[int], root: Key) -> list[Key]:
+        """Of the blocks of a text that others may have computed: its last token is to be seen."""
+        return text_keys(text[:-1], self.limits.block_size, root)
 
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
         """Ends a request early, if it is under way; nothing more is delivered for it."""

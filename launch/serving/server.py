@@ -27,7 +27,7 @@ from launch.serving.http.generation import LanguageModel
 from launch.serving.model_choice import ModelChoice
 from launch.serving.replicas import Replicas
 from launch.serving.runner.runner import Runner
-from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits
+from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits, layer_groups
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.serving.speculation.config import read_speculative_config
 from launch.serving.speculation.make import make_proposer
@@ -63,7 +63,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     mesh = next(iter(writer.model.parameters.values())).sharding.mesh
     dtype = cache_dtype(config, writer.model.parameters)
     limits = choose_limits(config, description, mesh, dtype)
-    _say_limits(limits, block_bytes(description, limits.block_size, mesh, dtype))
+    _say_limits(limits, block_bytes(config, description, mesh, dtype))
     served, stacks = writer.model, None
     if config.enable_lora or config.lora_modules:
         stacks = Stacks.of(served, config.max_loras, config.max_lora_rank)
@@ -79,6 +79,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
             cache_dtype=dtype,
             proposer=make_proposer(config, writer, mesh_text, limits),
             cache_split=cache_split(own_mesh),
+            cache_groups=layer_groups(config, description),
             timed=config.clock == "device",
         )
         for own_mesh, parameters in copies(served.parameters, count)
@@ -194,7 +195,8 @@ def _say_limits(limits: SchedulerLimits, bytes_per_block: int) -> None:
     buckets = limits.buckets
     say(
         f"cache: {limits.blocks} blocks of {limits.block_size} tokens"
-        f"{f' for {limits.groups} groups' if limits.groups > 1 else ''}, "
+        f"{f' for {limits.groups} groups' if limits.groups > 1 else ''}"
+        f"{f', {len(limits.windows)} tables of layers' if len(limits.windows) > 1 else ''}, "
         f"{limits.blocks_of_group * bytes_per_block / 2**20:.1f} MiB on each device; "
         f"texts of up to {limits.longest} tokens, {limits.slots} at once"
     )

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import ArrayLike, DTypeLike
 
+from models.decoder.cache_groups import CacheGroups
 from models.decoder.config import DecoderConfig
 from models.errors import InputError
 from models.layers.attention import Attention, CacheType
@@ -23,7 +24,7 @@ from models.layers.masks import Chunks, Reach, Visibility, causal_mask, segment_
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.moe import MoE
 from models.layers.norms import LayerNorm, RMSNorm
-from models.layers.paged_cache import PagedCache, Pages, Rows, last_outputs
+from models.layers.paged_cache import PagedCache, Pages, Rows, last_outputs, seen
 from models.layers.rotary import Rotary, Turn, turn
 from models.layers.temperature import Temperature
 from models.parallel.context import ContextParallel
@@ -117,16 +118,18 @@ class Decoder(nnx.Module):
     With `context`, None at first, several cores share the positions of whole texts, which lie in
     its order. `vocabulary_axes`, () at first, are mesh axes whose cores have the logits of a part
     of the vocabulary each. With `cache_split`, None at first, they have a part of paged caches
-    each.
+    each. `cache_groups`, one group at first, says which layers have a block table of their own.
     """
 
     context: ContextParallel | None
     cache_split: PagedSplit | None
+    cache_groups: CacheGroups
     vocabulary_axes: tuple[str, ...]
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
         self.context = self.cache_split = None
+        self.cache_groups = CacheGroups.single(config.num_layers)
         self.vocabulary_axes = ()
 
         rows = config.vocab_size + config.vocab_padding
@@ -282,18 +285,30 @@ class Decoder(nnx.Module):
 
         Texts must not outgrow the first of `config.boundaries`.
         """
-        block_size = pages[0].keys.shape[1]
-        slots = rows.positions(tokens.shape[1])
-        key_slots = self._key_slots(rows.tables.shape[1], block_size)
-        masks = {w: causal_mask(slots, key_slots, window=w) for w in self._windows()}
+        block_size, length = pages[0].keys.shape[1], tokens.shape[1]
+        slots = rows.positions(length)
+        of_groups = self.cache_groups.rows(rows)
+        views = {
+            (group, reach): seen(of_groups[group], reach, length, block_size)
+            for group, reach in zip(self.cache_groups.groups, self._reaches, strict=True)
+        }
+        masks = {}
+        for (_, reach), view in views.items():
+            keys = self._key_slots(view.rows.tables.shape[1], block_size)
+            if view.rows.tables.shape != of_groups[0].tables.shape:
+                keys = keys + view.start[:, None]
+            masks[reach] = causal_mask(slots, keys, window=reach)
         where = Positions(masks, self._turns(slots, None), slots)
-        caches = [
-            self._paged_cache(layer, rows, block.cache_scales)
-            for layer, block in zip(pages, self.blocks, strict=True)
-        ]
-        x, extended = self._blocks(self.embed(tokens, where), caches, where, rows.starts)
+        x, pages = self.embed(tokens, where), list(pages)
+        for block, group, place in zip(
+            self.blocks, self.cache_groups.groups, self.cache_groups.places, strict=True
+        ):
+            of_layer = views[group, block.window].rows
+            cache = self._paged_cache(pages[place], of_layer, block.cache_scales)
+            x, cache = block(x, where, cache, rows.starts)
+            pages[place] = cache.pages
         x = self.norm(x)
-        return x if whole else last_outputs(x, rows), [layer.pages for layer in extended]
+        return x if whole else last_outputs(x, rows), pages
 
     def _key_slots(self, blocks: int, block_size: int) -> jax.Array:
         if self.cache_split is not None:
@@ -314,12 +329,12 @@ class Decoder(nnx.Module):
     def init_pages(
         self, blocks: int, block_size: int, dtype: DTypeLike | None = None
     ) -> list[Pages]:
-        """Empty pages, one entry per block of the model; in the model's dtype unless told
-        otherwise."""
+        """Empty pages, one entry per layer of the largest cache group; in the model's dtype unless
+        told otherwise."""
         config = self.config
         heads = (config.num_kv_heads, config.head_dim)
         empty = Pages.empty(blocks, block_size, *heads, dtype or config.dtype)
-        return [empty for _ in range(config.num_layers)]
+        return [empty for _ in range(self.cache_groups.size)]
 
     def _blocks(
         self,
@@ -365,8 +380,12 @@ class Decoder(nnx.Module):
             for window in self._windows()
         }
 
+    @property
+    def _reaches(self) -> list[Reach]:
+        return [self.config.window(layer) for layer in range(self.config.num_layers)]
+
     def _windows(self) -> set[Reach]:
-        return {self.config.window(layer) for layer in range(self.config.num_layers)}
+        return set(self._reaches)
 
     def _turns(self, places: jax.Array, text_length: ArrayLike | None) -> dict[Rotary, Turn]:
         of_layers = (self.config.layer_rotary(layer) for layer in range(self.config.num_layers))

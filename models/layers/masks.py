@@ -22,6 +22,10 @@ class Chunks:
         chunks = jnp.atleast_2d(places // self.size)
         return chunks if segments is None else segments * (-(-length // self.size)) + chunks
 
+    def first(self, places: jax.Array) -> jax.Array:
+        """The first position that each of these places sees."""
+        return places // self.size * self.size
+
     def mask(self, query_places: jax.Array, key_places: jax.Array) -> jax.Array:
         """True where both are in one chunk: places [..., T] and [..., S] -> [..., T, S]."""
         keys = (key_places // self.size)[..., None, :]
@@ -31,6 +35,20 @@ class Chunks:
 Reach = int | Chunks | None
 """How far before it a query sees: a window of so many positions, itself included; its chunk; or
 the whole text."""
+
+
+def first_seen(reach: Reach, places: jax.Array) -> jax.Array:
+    """The first position that each of these places sees."""
+    if reach is None:
+        return jnp.zeros_like(places)
+    if isinstance(reach, Chunks):
+        return reach.first(places)
+    return jnp.maximum(places - (reach - 1), 0)
+
+
+def most_seen(reach: int | Chunks, length: int) -> int:
+    """How many positions in a row `length` tokens see at most, themselves included."""
+    return (reach.size if isinstance(reach, Chunks) else reach) - 1 + length
 
 
 class Visibility(NamedTuple):
@@ -55,16 +73,16 @@ def causal_mask(
 ) -> jax.Array:
     """mask[t, s] = key_slots[s] <= query_slots[t], and within the reach of `window`.
 
-    query_slots [T], key_slots [S] -> [T, S]; with query_slots of each row [B, T], with pad [B], the
-    number of unused slots at the beginning of each row, or with segments [B, T], where T = S,
-    [B, T, S].
+    query_slots [T], key_slots [S] -> [T, S]; with slots of each row [B, T] and [S] or [B, S], with
+    pad [B], the number of unused slots at the beginning of each row, or with segments [B, T], where
+    T = S, [B, T, S].
     """
-    mask = key_slots <= query_slots[..., None]
+    mask = key_slots[..., None, :] <= query_slots[..., None]
     if isinstance(window, Chunks):
         before = 0 if pad is None else pad[:, None]
         mask = mask & window.mask(query_slots - before, key_slots - before)
     elif window is not None:
-        mask &= key_slots > query_slots[..., None] - window
+        mask &= key_slots[..., None, :] > query_slots[..., None] - window
     if pad is not None:
         mask = mask & (key_slots >= pad[:, None])[:, None, :]
     return mask if segments is None else mask & segment_mask(segments)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from models.layers.cache import KVCache
+from models.layers.masks import Reach, first_seen, most_seen
 
 SCRATCH_BLOCK = 0
 
@@ -45,6 +46,29 @@ class Rows(NamedTuple):
     def positions(self, length: int) -> jax.Array:
         """The positions of `length` new tokens, int32 [R, length]."""
         return self.starts[:, None] + jnp.arange(length, dtype=jnp.int32)
+
+
+class Seen(NamedTuple):
+    """The part of the rows' tables that new tokens see."""
+
+    rows: Rows  # whose positions count from the first of these blocks
+    start: jax.Array  # int32 [R]: the position of that block's first slot
+
+
+def seen(rows: Rows, reach: Reach, length: int, block_size: int) -> Seen:
+    """What `length` new tokens of each row see in layers of this reach: all blocks, or so many that
+    they hold every key within it. Tables have no other blocks then, so that those may go."""
+    blocks = rows.tables.shape[1]
+    # So many positions in a row touch one block more than they fill, wherever they begin.
+    needed = blocks if reach is None else (most_seen(reach, length) - 2) // block_size + 2
+    if needed >= blocks:
+        return Seen(rows, jnp.zeros_like(rows.starts))
+    first = first_seen(reach, rows.starts) // block_size
+    # Behind the end of a table stands its last block again: positions that no query sees.
+    columns = jnp.minimum(first[:, None] + jnp.arange(needed, dtype=jnp.int32), blocks - 1)
+    start = first * block_size
+    tables = jnp.take_along_axis(rows.tables, columns, axis=1)
+    return Seen(Rows(tables, rows.starts - start, rows.counts), start)
 
 
 def last_outputs(x: jax.Array, rows: Rows) -> jax.Array:

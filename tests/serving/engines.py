@@ -16,6 +16,7 @@ from launch.serving.runner.runner import Runner
 from launch.serving.scheduler.buckets import Buckets
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.serving.speculation.proposer import Proposer
+from models.decoder.cache_groups import CacheGroups
 from models.decoder.config import DecoderConfig
 from models.parameters import Parameters, axis_names_of
 from models.sharding import parameter_shardings
@@ -43,6 +44,7 @@ class Model:
         proposer: Proposer | None = None,
         *,
         timed: bool = False,
+        cache_groups: CacheGroups | None = None,
     ) -> Runner:
         return Runner(
             self.graph,
@@ -52,6 +54,7 @@ class Model:
             vocab_size=self.config.vocab_size,
             proposer=proposer,
             timed=timed,
+            cache_groups=cache_groups,
         )
 
 

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from launch.serving.config import EngineConfig
 from launch.serving.engine import Engine
 from launch.serving.errors import OverloadedError, RequestError, ServingError
 from launch.serving.requests import Request, SamplingParameters
+from launch.serving.runner.sizes import layer_windows
+from models.decoder.cache_groups import CacheGroups, reaches_within
 from tests.models.test_decoder import run
 from tests.serving.engines import (
     GREEDY,
@@ -76,6 +79,26 @@ def test_no_schedule_changes_an_answer(
     with Engine(runner, limits, clients.deliver, steps_ahead=ahead) as engine:
         answers = ask(engine, clients, requests)
     greedy_tokens(model, requests, answers)
+
+
+def test_layers_that_see_a_part_of_the_text() -> None:
+    """Texts whose early blocks have gone to others meanwhile, in a cache that is too small for all
+    of them: answers are those of whole texts, and nothing is left of them."""
+    kinds = {"sliding_window": 6, "sliding_layers": (0,), "attention_chunk_size": 8}
+    model = tiny_model(jax.devices("neuron")[:1], num_layers=3, chunked_layers=(1,), **kinds)
+    groups = CacheGroups.by_reach(reaches_within(model.config, LIMITS.context))
+    windows = layer_windows(EngineConfig(), model.config, LIMITS.context)
+    assert len(windows) == groups.count
+    limits = replace(LIMITS, blocks=groups.count * 22, windows=windows)
+    runner = model.runner(limits, cache_groups=groups)
+    clients = Clients()
+    requests = random_requests(16, 5, VOCABULARY)
+    with Engine(runner, limits, clients.deliver) as engine:
+        answers = ask(engine, clients, requests)
+        load = engine.load()
+    greedy_tokens(model, requests, answers)
+    assert load.counters.prefix_hits > 0
+    assert load.blocks_held == 0
 
 
 FULL = SamplingParameters(

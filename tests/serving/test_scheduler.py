@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from launch.serving.cache.windows import WHOLE, KeyWindow
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.scheduler.buckets import Buckets, powers
 from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
@@ -58,9 +59,23 @@ def drive(scheduler: Scheduler, depth: int = 1, device: TokenDevice | None = Non
 
 prompts = st.lists(st.integers(0, 1), min_size=1, max_size=14)  # few tokens: prefixes meet
 requests = st.tuples(prompts, st.integers(1, 10), st.integers(0, 2), st.booleans())
+partial = st.builds(KeyWindow, st.integers(1, 9), st.booleans())
+windows = st.lists(st.one_of(st.just(WHOLE), partial), min_size=1, max_size=3).map(tuple)
 
 
-@settings(max_examples=300)
+def most_blocks(limits: SchedulerLimits, length: int) -> int:
+    """How many blocks a text may hold: of layers that see a window those alone that it and a piece
+    of a prompt touch."""
+    size, blocks = limits.block_size, 0
+    filled = -(-limits.buckets.chunk // size)
+    for window in limits.windows:
+        whole = -(-(length + limits.guesses) // size)
+        partial = whole if window.size is None else -(-(window.size - 1) // size) + filled + 1
+        blocks += min(whole, partial)
+    return blocks
+
+
+@settings(max_examples=200)
 @given(
     arrivals=st.lists(st.tuples(st.integers(0, 6), requests), min_size=1, max_size=14),
     cancels=st.lists(st.tuples(st.integers(0, 13), st.integers(0, 30)), max_size=3),
@@ -70,6 +85,7 @@ requests = st.tuples(prompts, st.integers(1, 10), st.integers(0, 2), st.booleans
     patience=st.integers(1, 4),
     guesses=st.integers(0, 4),
     groups=st.integers(1, 3),
+    windows=windows,
 )
 def test_each_answer_is_the_answer_alone(
     arrivals: list,
@@ -80,11 +96,14 @@ def test_each_answer_is_the_answer_alone(
     patience: int,
     guesses: int,
     groups: int,
+    windows: tuple[KeyWindow, ...],
 ) -> None:
+    blocks *= len(windows)
     scheduler = Scheduler(
         replace(
             LIMITS,
             blocks=groups * blocks,
+            windows=windows,
             buckets=in_groups(BUCKETS, groups),
             groups=groups,
             prefix_caching=prefix_caching,
@@ -94,7 +113,7 @@ def test_each_answer_is_the_answer_alone(
     )
     device = TokenDevice(scheduler)
     waits = [wait for wait, _ in arrivals]
-    expected = [answer(prompt, count) for _, (prompt, count, _, _) in arrivals]
+    expected = [answer(prompt, count, windows) for _, (prompt, count, _, _) in arrivals]
     sequences = [
         sequence(prompt, count, priority=priority, one_by_one=one_by_one, speculates=one_by_one)
         for _, (prompt, count, priority, one_by_one) in arrivals
@@ -117,6 +136,11 @@ def test_each_answer_is_the_answer_alone(
         elif under_way:
             scheduler.complete(*under_way.popleft())
         assert all(pool.held <= blocks for pool in scheduler.pools)
+        for each in filter(None, scheduler.slots.sequences):
+            held_by_one = sum(block > 0 for table in each.tables for block in table)
+            assert held_by_one <= most_blocks(
+                scheduler.limits, int(scheduler.slots.length[each.slot])
+            )
     for each, tokens in zip(sequences, expected, strict=True):
         if each.finished == "cancelled":
             assert list(each.answer) == tokens[: len(each.answer)]
@@ -135,6 +159,36 @@ def test_a_common_beginning_is_computed_once() -> None:
     # Eight tokens are whole blocks; the last prompt finds that of the second, too.
     assert scheduler.counters.prefix_hits == 8 + 10
     assert scheduler.counters.prefix_queries == 10 + 10 + 11
+
+
+def test_layers_that_see_a_window_give_their_blocks_back() -> None:
+    """Three groups of layers of blocks of two tokens: one sees all, two the last four tokens."""
+    limits = replace(LIMITS, blocks=40, windows=(WHOLE, KeyWindow(4), KeyWindow(4, is_chunk=True)))
+    scheduler = Scheduler(limits)
+    prompt = [1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1, 1, 1]
+    first = sequence(prompt, 8)
+    scheduler.submit(first)
+    device, most = TokenDevice(scheduler), 0
+    while not scheduler.is_idle:
+        step = scheduler.plan()
+        assert step is not None
+        scheduler.complete(step, device.run(step))
+        counts = [sum(block > 0 for block in table) for table in first.tables]
+        most = max([most, *counts[1:]])
+        if len(first.tokens) == 21 and counts:
+            # The last block was taken for position 18, which looks back to 15, or to 16.
+            assert counts == [10, 3, 2]
+    assert most == 2 + 4  # the window, and a piece of the prompt
+    assert list(first.answer) == answer(prompt, 8, limits.windows)
+    # What was given back is known until its place is needed.
+    again = sequence([*prompt[:9], 1], 2)
+    scheduler.submit(again)
+    drive(scheduler, device=device)
+    assert again.cached_tokens == 8
+    assert list(again.answer) == answer([*prompt[:9], 1], 2, limits.windows)
+    # A text of 24 tokens holds twelve blocks where all is seen, and six where a window is.
+    assert [replace(limits, blocks=count).longest for count in (23, 24)] == [22, 24]
+    assert replace(LIMITS, blocks=6, windows=(KeyWindow(4),)).longest == 24
 
 
 def test_a_stop_token_ends_an_answer_with_steps_under_way() -> None:

@@ -1,29 +1,31 @@
 """A device whose cache holds the tokens themselves: the next token is a function of all that a row
-reads through its block table, so that a wrong block, slot or order gives a wrong answer."""
+reads through its block tables, so that a wrong block, slot or order gives a wrong answer."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from launch.serving.cache.windows import WHOLE, KeyWindow
 from launch.serving.scheduler.scheduler import Scheduler
 from launch.serving.scheduler.steps import Step
 
 VOCABULARY = 11
 
 
-def next_token(text: Sequence[int]) -> int:
-    """The token after a text."""
+def next_token(seen: Sequence[Sequence[int]]) -> int:
+    """The token after a text of which each group of layers sees so much."""
     value = 7
-    for token in text:
-        value = (value * 31 + token + 1) % 1_000_003
+    for tokens in seen:
+        for token in tokens:
+            value = (value * 31 + token + 1) % 1_000_003
     return value % VOCABULARY
 
 
-def answer(prompt: Sequence[int], count: int) -> list[int]:
+def answer(prompt: Sequence[int], count: int, windows: Sequence[KeyWindow] = (WHOLE,)) -> list[int]:
     """The definition of an answer: one text, alone."""
     text = list(prompt)
     for _ in range(count):
-        text.append(next_token(text))
+        text.append(next_token([text[window.first(len(text) - 1) :] for window in windows]))
     return text[len(prompt) :]
 
 
@@ -33,6 +35,7 @@ class TokenDevice:
     def __init__(self, scheduler: Scheduler) -> None:
         self._slots = scheduler.slots
         self._size = scheduler.limits.block_size
+        self._windows = scheduler.limits.windows
         self._groups = scheduler.limits.groups
         self._blocks = scheduler.limits.blocks_of_group + 1
         self._cache = np.full((self._groups * self._blocks, self._size), -1)
@@ -46,7 +49,6 @@ class TokenDevice:
             return self._check(step)
         assert step.counts.max() <= step.bucket.tokens
         drawn = np.full(len(step.slots), -1, np.int32)
-        texts = []
         for row, sequence in enumerate(step.sequences):
             start, count = int(step.starts[row]), int(step.counts[row])
             assert 0 < start + count <= step.bucket.blocks * self._size
@@ -55,24 +57,41 @@ class TokenDevice:
             else:
                 new = sequence.tokens[start : start + count]
             assert len(new) == count
-            table = self._table(step, row)
             for position, token in enumerate(new, start):
-                self._cache[table[position // self._size], position % self._size] = token
-            texts.append((table, start + count))
-        for row, (table, end) in enumerate(texts):  # all rows write before any reads
+                self._write(step, row, position, token)
+        for row in range(len(step.slots)):  # all rows write before any reads
+            # Every new token looks back as far as its layers see.
+            for position in range(int(step.starts[row]), int(step.starts[row] + step.counts[row])):
+                following = self._next_token(step, row, position)
             if step.samples[row]:
-                text = self._cache[table].reshape(-1)[:end].tolist()
-                assert -1 not in text
-                drawn[row] = self._drawn[step.slots[row]] = next_token(text)
+                drawn[row] = self._drawn[step.slots[row]] = following
         return drawn
 
-    def _table(self, step: Step, row: int) -> np.ndarray:
-        """The blocks of a row: those of the group that the row belongs to."""
+    def _tables(self, step: Step, row: int) -> np.ndarray:
+        """The blocks of a row for each group of layers: those of the group of slots that the row
+        belongs to."""
         group = int(step.rows[row]) // (step.bucket.rows // self._groups)
-        blocks = self._slots.tables[step.slots[row], : step.bucket.blocks]
+        blocks = self._slots.tables[step.slots[row], :, : step.bucket.blocks]
         assert (blocks < self._blocks).all()
-        table: np.ndarray = group * self._blocks + blocks
-        return table
+        tables: np.ndarray = group * self._blocks + blocks
+        return tables
+
+    def _write(self, step: Step, row: int, position: int, token: int) -> None:
+        blocks = self._tables(step, row)[:, position // self._size]
+        assert (blocks % self._blocks).all(), "what is written to the scratch block is lost"
+        assert len(set(blocks.tolist())) == len(blocks), "layers of two groups share a block"
+        self._cache[blocks, position % self._size] = token
+
+    def _next_token(self, step: Step, row: int, position: int) -> int:
+        """What follows the token at this position."""
+        seen = []
+        for window, table in zip(self._windows, self._tables(step, row), strict=True):
+            first = window.first(position)
+            assert (table[first // self._size : position // self._size + 1] % self._blocks).all()
+            text = self._cache[table].reshape(-1)[first : position + 1].tolist()
+            assert -1 not in text
+            seen.append(text)
+        return next_token(seen)
 
     def _check(self, step: Step) -> np.ndarray:
         drawn = np.full((len(step.slots), step.bucket.tokens), -1, np.int32)
@@ -80,21 +99,17 @@ class TokenDevice:
             start, count = int(step.starts[row]), int(step.counts[row])
             assert start == len(sequence.tokens) - 1
             assert 0 < start + count <= step.bucket.blocks * self._size
-            table = self._table(step, row)
             token = sequence.tokens[start]
             for place in range(count):
                 position = start + place
-                block = table[position // self._size]
-                assert block % self._blocks
-                self._cache[block, position % self._size] = token
-                text = self._cache[table].reshape(-1)[: position + 1].tolist()
-                drawn[row, place] = self._drawn[step.slots[row]] = next_token(text)
+                self._write(step, row, position, token)
+                drawn[row, place] = self._next_token(step, row, position)
+                self._drawn[step.slots[row]] = drawn[row, place]
                 guess = (drawn[row, place] + (position % 3 == 0)) % VOCABULARY
                 if guess != drawn[row, place]:
                     # What follows a wrong guess is in the cache, too.
                     for later in range(position + 1, start + count):
-                        block = table[later // self._size]
-                        self._cache[block, later % self._size] = guess
+                        self._write(step, row, later, guess)
                     break
                 token = guess
         return drawn

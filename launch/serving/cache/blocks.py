@@ -1,19 +1,40 @@
 """Who holds which block of the paged cache."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from launch.serving.cache.prefixes import ROOT, Entry, PrefixIndex
+from launch.serving.cache.prefixes import Key, PrefixIndex
+from launch.serving.cache.windows import WHOLE, KeyWindow
 
 SCRATCH = 0  # the block that padding writes to; it is never given to anybody
 
 
-class BlockPool:
-    """Blocks 1 … `blocks`, counted by holder. What nobody holds is kept for texts with the same
-    beginning until its place is needed, the longest unused first."""
+class Prefix(NamedTuple):
+    """What the cache holds of a text's beginning."""
 
-    def __init__(self, blocks: int, block_size: int, *, reuse: bool) -> None:
-        self.blocks, self.block_size = blocks, block_size
+    length: int  # whole blocks of text
+    tables: list[list[int]]  # of each group of layers: `length` blocks, scratch where none is needed
+
+    @property
+    def blocks(self) -> list[int]:
+        """All of them but scratch."""
+        return [block for table in self.tables for block in table if block != SCRATCH]
+
+
+class BlockPool:
+    """Blocks 1 … `blocks`, counted by holder, for any group of layers. What nobody holds is kept
+    for texts with the same beginning until its place is needed, the longest unused first."""
+
+    def __init__(
+        self,
+        blocks: int,
+        block_size: int,
+        *,
+        reuse: bool,
+        windows: Sequence[KeyWindow] = (WHOLE,),
+    ) -> None:
+        self.blocks, self.block_size, self._windows = blocks, block_size, windows
         self._reuse = reuse
         self._holders = [0] * (blocks + 1)
         self._unused = list(range(blocks, 0, -1))
@@ -41,24 +62,32 @@ class BlockPool:
             return None
         return [self._take() for _ in range(count)]
 
-    def prefix(self, tokens: Sequence[int], root: int = ROOT) -> list[Entry]:
-        """The blocks that hold the beginning of a text, as far as whole blocks of it are known
-        below `root`.
-
-        The last token is never among them: the model must see it to say what follows. Nobody holds
-        the blocks for that: see `hold`.
-        """
-        entries: list[Entry] = []
-        if not self._reuse:
-            return entries
-        parent, size = root, self.block_size
-        for start in range(0, len(tokens) - size, size):
-            entry = self._index.find(parent, tokens[start : start + size])
-            if entry is None:
+    def prefix(self, keys: Sequence[Key]) -> Prefix:
+        """The longest beginning of a text, given the keys of its blocks, of which every group of
+        layers has what it will look at. Nobody holds the blocks for that: see `hold`."""
+        groups = range(len(self._windows))
+        whole = [group for group in groups if self._windows[group].size is None]
+        partial = [group for group in groups if self._windows[group].size is not None]
+        runs = dict.fromkeys(partial, 0)  # blocks in a row that are known, up to this one
+        count = 0
+        for end, key in enumerate(keys if self._reuse else (), 1):
+            if any(self._index.find(group, key) is None for group in whole):
                 break
-            entries.append(entry)
-            parent = entry.node
-        return entries
+            for group in partial:
+                known = self._index.find(group, key) is not None
+                runs[group] = runs[group] + 1 if known else 0
+            if all(runs[group] >= end - self.first_seen(group, end) for group in partial):
+                count = end
+        return Prefix(count, [self._table(group, keys[:count]) for group in groups])
+
+    def first_seen(self, group: int, blocks: int) -> int:
+        """The first block that a group's layers look at after so many blocks of text."""
+        return self._windows[group].first(blocks * self.block_size) // self.block_size
+
+    def _table(self, group: int, keys: Sequence[Key]) -> list[int]:
+        first = self.first_seen(group, len(keys))
+        blocks = (self._index.find(group, key) for key in keys[first:])
+        return [SCRATCH] * first + [block for block in blocks if block is not None]
 
     def hold(self, blocks: Sequence[int]) -> None:
         """One holder more of each block."""
@@ -71,9 +100,9 @@ class BlockPool:
         """How many of these blocks nobody holds."""
         return sum(self._holders[block] == 0 for block in blocks)
 
-    def release(self, blocks: Sequence[int]) -> None:
-        """One holder less of each block of a text; its end will be overwritten first."""
-        for block in reversed(blocks):
+    def release(self, blocks: Iterable[int]) -> None:
+        """One holder less of each block; the first ones will be overwritten first."""
+        for block in blocks:
             self._holders[block] -= 1
             if self._holders[block] == 0:
                 if block in self._index:
@@ -81,9 +110,10 @@ class BlockPool:
                 else:
                     self._unused.append(block)
 
-    def publish(self, parent: int, tokens: Sequence[int], block: int) -> int:
-        """Lets texts with this beginning use a full block; returns its node, for the next block."""
-        return self._index.add(parent, tokens, block).node if self._reuse else ROOT
+    def publish(self, group: int, key: Key, block: int) -> None:
+        """Lets texts with this beginning use a full block of a group of layers."""
+        if self._reuse:
+            self._index.add(group, key, block)
 
     def forget(self) -> None:
         """No text may use what others have computed, for instance because weights changed."""

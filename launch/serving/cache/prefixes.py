@@ -1,67 +1,63 @@
-"""Which block holds which part of which text: a tree of blocks, each a child of the one before."""
+"""Which block holds which part of which text."""
 
+import hashlib
+from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
 
-ROOT = 0
+Key = bytes
+"""Of a block of a text: a digest of all tokens up to its end."""
+
+ROOT: Key = b""
 
 
-def adapter_root(number: int) -> int:
+def adapter_root(number: int) -> Key:
     """The root of texts that an adapter reads: its keys and values are no other's."""
-    return -number
+    return f"adapter {number}".encode()
 
 
-class Entry(NamedTuple):
-    """A block and its place in the tree."""
+def text_keys(tokens: Sequence[int], block_size: int, parent: Key, first: int = 0) -> list[Key]:
+    """The keys of the whole blocks of a text from that block on; `parent` is the key of the block
+    before it, or a root.
 
-    block: int
-    node: int  # number of this place: the parent of the block after it
+    SHA-256: nobody knows two texts with the same digest.
+    """
+    keys = []
+    for start in range(first * block_size, len(tokens) - block_size + 1, block_size):
+        text = array("q", tokens[start : start + block_size]).tobytes()
+        parent = hashlib.sha256(parent + text).digest()
+        keys.append(parent)
+    return keys
 
 
 class PrefixIndex:
-    """Finds the block that follows a given prefix and holds given tokens.
-
-    Keys are the tokens themselves, so that no two texts are ever mistaken for each other. A block
-    that is forgotten makes those after it unreachable: they are the first to be forgotten anyway,
-    because the end of a text is given back before its beginning.
-    """
+    """Finds the block of a group of layers that has a key."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[int, tuple[int, ...]], Entry] = {}
-        self._keys: dict[int, tuple[int, tuple[int, ...]]] = {}  # by block
-        self._nodes = ROOT
+        self._blocks: dict[tuple[int, Key], int] = {}
+        self._keys: dict[int, tuple[int, Key]] = {}  # by block
 
     def __contains__(self, block: int) -> bool:
         return block in self._keys
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._blocks)
 
-    def find(self, parent: int, tokens: Sequence[int]) -> Entry | None:
-        """The block with these tokens after the prefix `parent`, if there is one."""
-        return self._entries.get((parent, tuple(tokens)))
+    def find(self, group: int, key: Key) -> int | None:
+        """The block with this key, if there is one."""
+        return self._blocks.get((group, key))
 
-    def add(self, parent: int, tokens: Sequence[int], block: int) -> Entry:
-        """Notes that `block` holds these tokens after the prefix `parent`.
-
-        If another block does already, its entry is returned and `block` stays unknown.
-        """
-        key = (parent, tuple(tokens))
-        known = self._entries.get(key)
-        if known is not None:
-            return known
-        self._nodes += 1
-        entry = self._entries[key] = Entry(block, self._nodes)
-        self._keys[block] = key
-        return entry
+    def add(self, group: int, key: Key, block: int) -> None:
+        """Notes what `block` holds. If another block does already, this one stays unknown."""
+        if self._blocks.setdefault((group, key), block) == block:
+            self._keys[block] = group, key
 
     def forget(self, block: int) -> None:
         """The content of `block` is about to be overwritten."""
         key = self._keys.pop(block, None)
         if key is not None:
-            del self._entries[key]
+            del self._blocks[key]
 
     def clear(self) -> None:
         """Forgets everything."""
-        self._entries.clear()
+        self._blocks.clear()
         self._keys.clear()

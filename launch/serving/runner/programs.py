@@ -57,7 +57,10 @@ class Programs:
         state: SamplerState,
         guesses: int = 0,
         whole_outputs: bool = False,
+        tables: int = 1,
     ) -> None:
+        """A row has so many block tables."""
+        self._tables = tables
         self._graph, self._parameters, self._buckets = graph, parameters, buckets
         self._guesses, self._whole_outputs = guesses, whole_outputs
         self._vocab_size, self._context = vocab_size, context
@@ -127,7 +130,7 @@ class Programs:
         return self._draw(VARIANTS[variant], rows)
 
     def _forward(self, bucket: Bucket) -> Any:
-        width = HEADER + bucket.tokens + bucket.blocks
+        width = HEADER + bucket.tokens + self._tables * bucket.blocks
         pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
         program = jax.jit(
             partial(forward, self._graph, bucket.tokens, self._whole_outputs),
@@ -151,13 +154,13 @@ class Programs:
         return program.lower(
             shapes_of(self._parameters),
             self._pages,
-            self._array((bucket.rows, HEADER + 1 + bucket.blocks), np.int32),
+            self._array((bucket.rows, HEADER + 1 + self._tables * bucket.blocks), np.int32),
             self._array((bucket.rows, self._guesses), np.int32),
         ).compile()
 
     def _move(self, key: str) -> Any:
         pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
-        places = self._array((self._buckets.blocks[-1],), np.int32)
+        places = self._array((self._tables * self._buckets.blocks[-1],), np.int32)
         if key == READ:
             return jax.jit(read_blocks, out_shardings=pages).lower(self._pages, places).compile()
         values = jax.tree.map(

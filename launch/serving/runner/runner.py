@@ -22,6 +22,7 @@ from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Step
 from launch.serving.speculation.proposer import Proposer, accepted
+from models.decoder.cache_groups import CacheGroups, with_cache_groups
 from models.parallel.paged_split import PagedSplit, with_paged_split
 
 
@@ -75,9 +76,13 @@ class Runner:
         cache_dtype: str | None = None,
         proposer: Proposer | None = None,
         cache_split: PagedSplit | None = None,
+        cache_groups: CacheGroups | None = None,
         timed: bool = False,
     ) -> None:
-        """With `timed`, results say what steps take on the device."""
+        """With `timed`, results say what steps take on the device. `cache_groups` are those of the
+        limits' windows; without any all layers share a table."""
+        if cache_groups is not None:
+            graph = with_cache_groups(graph, parameters, cache_groups)
         if cache_split is not None:
             graph = with_paged_split(graph, parameters, cache_split)
         self._proposer = proposer
@@ -109,6 +114,7 @@ class Runner:
             state=self._state,
             guesses=limits.guesses,
             whole_outputs=proposer is not None and proposer.reads_all_outputs,
+            tables=len(limits.windows),
         )
 
     def warm_up(
@@ -146,7 +152,8 @@ class Runner:
 
     def _padded(self, blocks: Items[int]) -> np.ndarray:
         """As many as a text may have; the rest is the scratch block."""
-        padded = np.zeros(self._limits.buckets.blocks[-1], np.int32)
+        most = self._limits.buckets.blocks[-1] * len(self._limits.windows)
+        padded = np.zeros(most, np.int32)
         padded[: len(blocks)] = blocks
         return padded
 
@@ -234,12 +241,14 @@ class Runner:
 
     def _inputs(self, step: Step, slots: Slots) -> np.ndarray:
         bucket, rows = step.bucket, step.rows
-        inputs = np.zeros((bucket.rows, HEADER + bucket.tokens + bucket.blocks), np.int32)
+        width = HEADER + bucket.tokens + slots.tables.shape[1] * bucket.blocks
+        inputs = np.zeros((bucket.rows, width), np.int32)
         inputs[:, 2] = self._settings.padding
         adapters = self._settings.adapter[step.slots]
         head = (step.starts, step.counts, step.slots, step.on_device, adapters)
         inputs[rows, :HEADER] = np.stack(head, axis=1)
-        inputs[rows, HEADER + bucket.tokens :] = slots.tables[step.slots, : bucket.blocks]
+        tables = slots.tables[step.slots, :, : bucket.blocks]
+        inputs[rows, HEADER + bucket.tokens :] = tables.reshape(len(rows), -1)
         for index in np.flatnonzero(~step.on_device).tolist():
             start, count = int(step.starts[index]), int(step.counts[index])
             tokens = step.sequences[index].tokens[start : start + count]

@@ -7,11 +7,14 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from launch.serving.cache.windows import KeyWindow, blocks_of_text
 from launch.serving.config import CACHE_DTYPES, EngineConfig, sizes
 from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Buckets, powers
 from launch.serving.scheduler.scheduler import SchedulerLimits
 from launch.serving.speculation.config import read_speculative_config
+from models.decoder.cache_groups import CacheGroups, reaches_within
+from models.layers.masks import Chunks, Reach
 from models.parallel.cache_split import CacheSplit
 
 FACTOR = 4  # between the sizes of neighbouring buckets, if none are given
@@ -26,20 +29,46 @@ def choose_limits(
     """
     context = _context(config, model)
     size = config.block_size
-    per_text = -(-context // size)
     speculation = read_speculative_config(config.speculative_config)
-    bytes_per_block = block_bytes(model, size, mesh, cache_dtype)
+    guesses = 0 if speculation is None else speculation.num_speculative_tokens
+    buckets = choose_buckets(config, context)
+    windows = layer_windows(config, model, context)
+    per_text = sum(blocks_of_text(windows, context, max(buckets.chunk, 1 + guesses), size))
+    bytes_per_block = block_bytes(config, model, mesh, cache_dtype)
     groups = config.attention_data_parallel_size
     return SchedulerLimits(
         context=context,
         blocks=groups * _blocks_of_group(config, mesh, per_text, bytes_per_block),
         block_size=size,
-        buckets=choose_buckets(config, context),
+        buckets=buckets,
         prefix_caching=config.prefix_caching,
         prefills_per_decode=config.prefills_per_decode,
-        guesses=0 if speculation is None else speculation.num_speculative_tokens,
+        guesses=guesses,
         groups=groups,
+        windows=windows,
     )
+
+
+def layer_groups(config: EngineConfig, model: Any) -> CacheGroups:
+    """Which layers of a model share a block table: all, if blocks are to be kept."""
+    speculation = read_speculative_config(config.speculative_config)
+    # What guesses by a cache of its own looks at all blocks.
+    keeps = speculation is not None and speculation.method in ("draft_model", "eagle")
+    if config.disable_hybrid_kv_cache_manager or keeps:
+        return CacheGroups.single(model.num_layers)
+    return CacheGroups.by_reach(reaches_within(model, _context(config, model)))
+
+
+def layer_windows(config: EngineConfig, model: Any, context: int) -> tuple[KeyWindow, ...]:
+    """What the layers of each group look at."""
+    groups, reaches = layer_groups(config, model), reaches_within(model, context)
+    return tuple(map(_window, groups.of_groups(reaches)))
+
+
+def _window(reach: Reach) -> KeyWindow:
+    if isinstance(reach, Chunks):
+        return KeyWindow(reach.size, is_chunk=True)
+    return KeyWindow(reach)
 
 
 def choose_buckets(config: EngineConfig, context: int) -> Buckets:
@@ -78,12 +107,14 @@ def _context(config: EngineConfig, model: Any) -> int:
     return context
 
 
-def block_bytes(model: Any, block_size: int, mesh: Mesh, cache_dtype: str | None = None) -> int:
-    """Bytes of a block on one device: keys and values of all layers."""
+def block_bytes(
+    config: EngineConfig, model: Any, mesh: Mesh, cache_dtype: str | None = None
+) -> int:
+    """Bytes of a block on one device: keys and values of the layers of a group."""
     width = model.num_kv_heads // mesh.shape.get("model", 1) * model.head_dim
-    block_size = block_size // mesh.shape.get(CacheSplit.axis, 1)
+    block_size = config.block_size // mesh.shape.get(CacheSplit.axis, 1)
     itemsize = jax.numpy.dtype(cache_dtype or model.dtype).itemsize
-    return 2 * model.num_layers * block_size * width * itemsize
+    return 2 * layer_groups(config, model).size * block_size * width * itemsize
 
 
 def cache_dtype(config: EngineConfig, parameters: Iterable[str]) -> str | None:

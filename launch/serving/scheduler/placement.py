@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Iterator
 from collections.abc import Sequence as Items
+from itertools import zip_longest
 
 import numpy as np
 
-from launch.serving.cache.blocks import BlockPool
+from launch.serving.cache.blocks import SCRATCH, BlockPool, Prefix
+from launch.serving.cache.windows import KeyWindow, blocks_of_text
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Counters
@@ -16,10 +18,20 @@ class Placement:
     """The batch and the queue before it. Each group of slots has a pool."""
 
     def __init__(
-        self, slots: Slots, pools: Items[BlockPool], waiting: Waiting, counters: Counters
+        self,
+        slots: Slots,
+        pools: Items[BlockPool],
+        waiting: Waiting,
+        counters: Counters,
+        *,
+        windows: Items[KeyWindow],
+        chunk: int,
     ) -> None:
+        """`windows` of each group of layers; a step computes up to `chunk` tokens of a text."""
         self.slots, self.pools, self.waiting = slots, pools, waiting
         self._size = pools[0].block_size
+        self._windows, self._chunk = windows, chunk
+        self._partial = [i for i, window in enumerate(windows) if window.size is not None]
         self._counters = counters
         # Who did not fit, and in which state: nobody asks again before something has changed.
         self._refused: list[tuple[int, int, int, int] | None] = [None] * len(pools)
@@ -42,21 +54,29 @@ class Placement:
         self.waiting.pop()
         return self._enter(sequence, group)
 
-    def grow(self, short: np.ndarray) -> bool:
-        """Gives each of these slots one block more. False: somebody lost the slot for that."""
+    def fill(self, where: np.ndarray, ends: np.ndarray) -> bool:
+        """Gives those of these slots that lack any the blocks for texts of up to `ends` tokens [n],
+        and takes away what no layer will look at again. False: somebody lost the slot for that."""
         unharmed = True
-        for slot in sorted(short.tolist(), key=self.rank):
+        lacking = self.lacking(where, ends)
+        where, ends = where[lacking], ends[lacking]
+        pairs = zip(where.tolist(), ends.tolist(), strict=True)
+        for slot, end in sorted(pairs, key=lambda pair: self.rank(pair[0])):
             group = self.slots.group(slot)
             while self.slots.sequences[slot] is not None:
-                blocks = self.pools[group].allocate(1)
-                if blocks is not None:
-                    self._extend(slot, blocks)
+                self._drop_passed(slot)
+                if self._extend_to(slot, -(-end // self._size)):
                     break
                 victim = self.slots.last((), group)
                 assert victim is not None
                 self.preempt(victim)
                 unharmed = False
         return unharmed
+
+    def lacking(self, where: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Which of these slots have no blocks yet for texts of up to `ends` tokens, bool [n]."""
+        lack: np.ndarray = self.slots.capacity[where] < ends
+        return lack
 
     def could_admit(self) -> bool:
         """Whether the sequence that waits first has a slot, or can take one from another."""
@@ -70,15 +90,10 @@ class Placement:
             or self._sequence(victim).priority > first.priority
         )
 
-    def blocks_short(self, where: np.ndarray, tokens: int) -> np.ndarray:
-        """How many blocks each of these slots lacks for so many more tokens, int [n]."""
-        needed = -(-(self.slots.computed[where] + tokens) // self._size)
-        short: np.ndarray = np.maximum(needed - self.slots.capacity[where] // self._size, 0)
-        return short
-
     def have_blocks(self, where: np.ndarray, tokens: int) -> bool:
         """Whether there are blocks for so many more tokens of each of these slots."""
-        short = self.blocks_short(where, tokens)
+        ends = -(-(self.slots.computed[where] + tokens) // self._size)
+        short = np.maximum(ends[:, None] - self.slots.last_blocks[where], 0).sum(axis=1)
         needed = [0] * len(self.pools)
         for index in short.nonzero()[0].tolist():
             needed[self.slots.group(int(where[index]))] += int(short[index])
@@ -86,12 +101,16 @@ class Placement:
 
     def extend_by(self, where: np.ndarray, tokens: int) -> None:
         """Gives these slots the blocks for so many more tokens; there are enough."""
-        short = self.blocks_short(where, tokens)
-        for index in short.nonzero()[0].tolist():
-            slot = int(where[index])
-            blocks = self.pools[self.slots.group(slot)].allocate(int(short[index]))
-            assert blocks is not None
-            self._extend(slot, blocks)
+        ends = self.slots.computed[where] + tokens
+        for index in self.lacking(where, ends).nonzero()[0].tolist():
+            enough = self._extend_to(int(where[index]), -(-int(ends[index]) // self._size))
+            assert enough
+
+    def drop_passed(self, where: np.ndarray) -> None:
+        """Takes the blocks away from these slots that no layer will look at again."""
+        if self._partial:
+            for slot in where.tolist():
+                self._drop_passed(slot)
 
     def preempt(self, slot: int) -> None:
         """Sends a sequence back to the queue; it will be computed again."""
@@ -103,8 +122,11 @@ class Placement:
     def leave(self, slot: int) -> Sequence:
         """Takes slot and blocks away from a sequence."""
         sequence = self.slots.leave(slot)
-        self.pools[self.slots.group(slot)].release(sequence.blocks)
-        sequence.blocks.clear()
+        # The end of a text goes first: its beginning is of more use to others.
+        places = reversed(list(zip_longest(*sequence.tables, fillvalue=SCRATCH)))
+        blocks = (block for place in places for block in place if block != SCRATCH)
+        self.pools[self.slots.group(slot)].release(blocks)
+        sequence.tables.clear()
         return sequence
 
     def publish(self, places: np.ndarray, known: np.ndarray) -> None:
@@ -114,9 +136,11 @@ class Placement:
         for index in (full > slots.published[places]).nonzero()[0].tolist():
             slot = int(places[index])
             sequence, pool = self._sequence(slot), self.pools[slots.group(slot)]
-            for place in range(sequence.published, int(full[index])):
-                tokens = sequence.tokens[place * size : (place + 1) * size]
-                sequence.node = pool.publish(sequence.node, tokens, sequence.blocks[place])
+            keys = sequence.keys(int(full[index]), size)
+            for place in range(sequence.published, len(keys)):
+                for layers, table in enumerate(sequence.tables):
+                    if table[place] != SCRATCH:
+                        pool.publish(layers, keys[place], table[place])
             sequence.published = slots.published[slot] = int(full[index])
 
     def rank(self, slot: int) -> tuple[int, int]:
@@ -131,8 +155,8 @@ class Placement:
         left = self.slots.tokens_left()
 
         def work(group: int) -> tuple[int, int]:
-            known = self.pools[group].prefix(sequence.tokens, sequence.root)
-            return left[group] - len(known) * self._size, self.slots.used_of(group)
+            known = self._known(sequence, group).length
+            return left[group] - known * self._size, self.slots.used_of(group)
 
         return sorted(groups, key=work)
 
@@ -164,39 +188,72 @@ class Placement:
         return fits
 
     def _has_blocks_for(self, sequence: Sequence, group: int) -> bool:
-        pool = self.pools[group]
-        known = pool.prefix(sequence.tokens, sequence.root)
-        unheld = pool.count_unheld([entry.block for entry in known])
+        pool, known = self.pools[group], self._known(sequence, group)
         reserve = self.slots.used_of(group)
-        free = pool.available - unheld
-        return free >= self._needed(sequence) - len(known) + min(reserve, free // 8)
+        free = pool.available - pool.count_unheld(known.blocks)
+        return free >= sum(self._needed(sequence, known)) + min(reserve, free // 8)
 
-    def _needed(self, sequence: Sequence) -> int:
-        return -(-len(sequence.tokens) // self._size)
+    def _known(self, sequence: Sequence, group: int) -> Prefix:
+        """What the cache of a group of slots holds of a text. Its last token is never among that:
+        the model must see it to say what follows."""
+        count = (len(sequence.tokens) - 1) // self._size
+        return self.pools[group].prefix(sequence.keys(count, self._size))
+
+    def _needed(self, sequence: Sequence, known: Prefix) -> list[int]:
+        """How many blocks a sequence gets with its slot, for each group of layers: those of the
+        whole text, or as many as it will hold at once."""
+        length, pool = len(sequence.tokens), self.pools[0]
+        held = blocks_of_text(self._windows, length, self._chunk, self._size)
+        whole = -(-length // self._size)
+        ends = (
+            min(pool.first_seen(layers, known.length) + most, whole)
+            for layers, most in enumerate(held)
+        )
+        return [max(end - known.length, 0) for end in ends]
 
     def _enter(self, sequence: Sequence, group: int) -> int:
-        pool = self.pools[group]
-        known = pool.prefix(sequence.tokens, sequence.root)
-        blocks = [entry.block for entry in known]
-        pool.hold(blocks)
-        more = pool.allocate(self._needed(sequence) - len(blocks))
-        assert more is not None
-        computed = len(blocks) * self._size
-        sequence.blocks, sequence.published = blocks, len(known)
-        sequence.node = known[-1].node if known else sequence.root
+        pool, known = self.pools[group], self._known(sequence, group)
+        pool.hold(known.blocks)
+        computed = known.length * self._size
+        sequence.tables = [list(table) for table in known.tables]
+        sequence.published = known.length
         if not sequence.preemptions:
             sequence.cached_tokens = computed
         self._counters.prefix_queries += len(sequence.tokens)
         self._counters.prefix_hits += computed
         slot = self.slots.enter(sequence, computed, group)
-        self._extend(slot, more)
+        for layers, count in enumerate(self._needed(sequence, known)):
+            more = pool.allocate(count)
+            assert more is not None
+            sequence.tables[layers].extend(more)
+            self.slots.first_blocks[slot, layers] = pool.first_seen(layers, known.length)
+        self.slots.show_blocks(slot, self._size)
         return slot
 
-    def _extend(self, slot: int, blocks: list[int]) -> None:
-        sequence = self._sequence(slot)
-        first = 0 if self.slots.capacity[slot] == 0 else len(sequence.blocks)
-        sequence.blocks.extend(blocks)
-        self.slots.show_blocks(slot, first, self._size)
+    def _extend_to(self, slot: int, end: int) -> bool:
+        """Gives a slot the blocks up to this place of its tables, if there are enough."""
+        tables = self._sequence(slot).tables
+        short = [max(end - len(table), 0) for table in tables]
+        blocks = self.pools[self.slots.group(slot)].allocate(sum(short))
+        if blocks is None:
+            return False
+        for table, count in zip(tables, short, strict=True):
+            table.extend(blocks[:count])
+            del blocks[:count]
+        self.slots.show_blocks(slot, self._size)
+        return True
+
+    def _drop_passed(self, slot: int) -> None:
+        slots, pool = self.slots, self.pools[self.slots.group(slot)]
+        for layers in self._partial:
+            first = self._windows[layers].first(int(slots.computed[slot])) // self._size
+            before = int(slots.first_blocks[slot, layers])
+            if first > before:
+                table = self._sequence(slot).tables[layers]
+                pool.release(table[before:first])
+                table[before:first] = [SCRATCH] * (first - before)
+                slots.tables[slot, layers, before:first] = SCRATCH
+                slots.first_blocks[slot, layers] = first
 
     def _sequence(self, slot: int) -> Sequence:
         sequence = self.slots.sequences[slot]

@@ -10,12 +10,14 @@ never in one step with sequences that decode; of the two, prompts go first, but 
 lowest rank gives its own back, and is computed again later (preemption by recomputation).
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from launch.serving.cache.blocks import BlockPool
+from launch.serving.cache.windows import WHOLE, KeyWindow, blocks_of_text
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.requests import FinishReason
 from launch.serving.scheduler.buckets import Bucket, Buckets
@@ -38,6 +40,7 @@ class SchedulerLimits:
     prefills_per_decode: int = 4  # steps of prompts in a row while others could decode
     guesses: int = 0  # tokens after the next one that a step checks, if they are guessed
     groups: int = 1  # of slots, each with rows and a part of the blocks of its own
+    windows: tuple[KeyWindow, ...] = (WHOLE,)  # of the groups of layers, each with a block table
 
     def __post_init__(self) -> None:
         reach = self.buckets.blocks[-1] * self.block_size
@@ -69,7 +72,21 @@ class SchedulerLimits:
     @property
     def longest(self) -> int:
         """The longest text that context and cache hold, in tokens."""
-        return min(self.context, self.blocks_of_group * self.block_size)
+        return min(self.context, self._most_blocks() * self.block_size)
+
+    def blocks_held(self, length: int) -> int:
+        """How many blocks a text of that length holds at once, at most."""
+        chunk = max(self.buckets.chunk, 1 + self.guesses)
+        return sum(blocks_of_text(self.windows, length, chunk, self.block_size))
+
+    def _most_blocks(self) -> int:
+        """How many blocks of text the cache holds of one text alone."""
+
+        def held(blocks: int) -> int:
+            return self.blocks_held(blocks * self.block_size)
+
+        counts = range(-(-self.context // self.block_size) + 1)
+        return bisect_right(counts, self.blocks_of_group, key=held) - 1
 
     def check(self, prompt_length: int, max_tokens: int) -> None:
         """Raises RequestError for a request that could never be computed."""
@@ -99,13 +116,27 @@ class Scheduler:
         self._worth_guessing = worth_guessing
         self._guessed = False  # the last step of decoding was one with guesses
         self.counters = Counters(accepted_by_position=(0,) * limits.guesses)
-        self.slots = Slots(limits.slots, limits.buckets.blocks[-1], limits.groups)
+        self.slots = Slots(
+            limits.slots, limits.buckets.blocks[-1], limits.groups, len(limits.windows)
+        )
         self.pools = [
-            BlockPool(limits.blocks_of_group, limits.block_size, reuse=limits.prefix_caching)
+            BlockPool(
+                limits.blocks_of_group,
+                limits.block_size,
+                reuse=limits.prefix_caching,
+                windows=limits.windows,
+            )
             for _ in range(limits.groups)
         ]
         self._waiting = Waiting()
-        self._placement = Placement(self.slots, self.pools, self._waiting, self.counters)
+        self._placement = Placement(
+            self.slots,
+            self.pools,
+            self._waiting,
+            self.counters,
+            windows=limits.windows,
+            chunk=max(limits.buckets.chunk, 1 + limits.guesses),
+        )
         self._arrivals = 0
         self._prefills = 0  # in a row
 
@@ -223,6 +254,7 @@ class Scheduler:
         self.counters.decode_steps += times
         self.counters.generation_tokens += times * len(where)
         self._placement.publish(where, slots.length[where] - slots.pending[where])
+        self._placement.drop_passed(where)
 
     def _settle(
         self, counts: np.ndarray, places: np.ndarray, drawn: list[list[int]]
@@ -243,8 +275,7 @@ class Scheduler:
 
     def _plan_decode(self, ready: np.ndarray) -> Step | None:
         slots = self.slots
-        short = ready[slots.computed[ready] >= slots.capacity[ready]]
-        if short.size and not self._placement.grow(short):
+        if not self._placement.fill(ready, slots.computed[ready] + 1):
             ready = slots.decodable()  # some have lost their places
         if not ready.size:
             return None
@@ -304,9 +335,14 @@ class Scheduler:
                 most = buckets.rows_of(width) // slots.groups
         if not chosen:
             return None
-        self.counters.prefill_steps += 1
         where = np.array(chosen if slots.groups == 1 else sorted(chosen))
         counts = np.minimum(slots.length[where] - slots.computed[where], width)
+        if not self._placement.fill(where, slots.computed[where] + counts):
+            left = slots.limit[where] > 0  # some have lost their places
+            where, counts = where[left], counts[left]
+            if not where.size:
+                return None
+        self.counters.prefill_steps += 1
         blocks = self._blocks(slots.computed[where] + counts)
         return self._step(buckets.prefill(self._rows_for(where), width, blocks), where, counts)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
-from launch.serving.cache.prefixes import ROOT, adapter_root
+from launch.serving.cache.prefixes import ROOT, Key, adapter_root, text_keys
 from launch.serving.requests import FinishReason, Request
 
 
@@ -27,10 +27,10 @@ class Sequence:
     request: Request | None = None
     prompt_length: int = field(init=False)
     slot: int | None = None  # None = it waits
-    blocks: list[int] = field(default_factory=list)
+    tables: list[list[int]] = field(default_factory=list)  # blocks, of each group of layers
     published: int = 0  # its first blocks that others may use
-    root: int = ROOT  # of the prefixes that it may share: those of the same adapter
-    node: int = ROOT  # of the last of them
+    root: Key = ROOT  # of the prefixes that it may share: those of the same adapter
+    _keys: list[Key] = field(default_factory=list)  # of its first blocks
     cached_tokens: int = 0  # found in the cache when it first got a slot
     preemptions: int = 0
     finished: FinishReason | None = None
@@ -63,12 +63,21 @@ class Sequence:
         """The lower one goes first."""
         return self.priority, self.number
 
+    def keys(self, count: int, block_size: int) -> list[Key]:
+        """Of the first `count` blocks, whose tokens are known."""
+        there = len(self._keys)
+        if there < count:
+            parent = self._keys[-1] if self._keys else self.root
+            text = self.tokens[: count * block_size]
+            self._keys.extend(text_keys(text, block_size, parent, there))
+        return self._keys[:count]
+
     @property
     def answer(self) -> Items[int]:
         """The tokens that were made."""
         return self.tokens[self.prompt_length :]
 
 
-def root_of(request: Request) -> int:
-    """The node of the prefix tree below which a request's text stands."""
+def root_of(request: Request) -> Key:
+    """What the keys of a request's text begin with."""
     return ROOT if request.adapter is None else adapter_root(request.adapter.number)

@@ -11,7 +11,11 @@ class Slots:
     """Places 0 … count - 1 of sequences, and what planning asks of all of them at once. Neighbours
     form `groups` of equal size."""
 
-    def __init__(self, count: int, blocks_per_sequence: int, groups: int = 1) -> None:
+    def __init__(
+        self, count: int, blocks_per_sequence: int, groups: int = 1, tables: int = 1
+    ) -> None:
+        """Sequences have so many block tables each."""
+
         def zeros(dtype: type = np.int32) -> np.ndarray:
             return np.zeros(count, dtype)
 
@@ -29,7 +33,9 @@ class Slots:
         self.number = zeros(np.int64)  # of the sequence: its place in the order of arrival
         self.priority = zeros(np.int64)
         self.has_stops = zeros(np.bool_)  # tokens may end it before its limit
-        self.tables = np.zeros((count, blocks_per_sequence), np.int32)
+        self.tables = np.zeros((count, tables, blocks_per_sequence), np.int32)
+        self.first_blocks = np.zeros((count, tables), np.int32)  # those before have been given back
+        self.last_blocks = np.zeros((count, tables), np.int32)  # those from here on are lacking
         self.groups, self._per_group = groups, count // groups
         self._free = [
             list(range(first + self._per_group - 1, first - 1, -1))
@@ -85,6 +91,7 @@ class Slots:
         self.pending[slot] = 0
         self.computed[slot] = computed
         self.capacity[slot] = 0
+        self.first_blocks[slot] = self.last_blocks[slot] = 0
         self.limit[slot] = sequence.limit
         self.published[slot] = sequence.published
         self.prefilling[slot] = len(sequence.tokens) - computed > 1
@@ -108,12 +115,15 @@ class Slots:
         self._free[self.group(slot)].append(slot)
         return sequence
 
-    def show_blocks(self, slot: int, first: int, block_size: int) -> None:
-        """Notes the blocks of a sequence from the index `first` on."""
+    def show_blocks(self, slot: int, block_size: int) -> None:
+        """Notes the blocks that a sequence has got at the ends of its tables."""
         sequence = self.sequences[slot]
         assert sequence is not None
-        self.tables[slot, first : len(sequence.blocks)] = sequence.blocks[first:]
-        self.capacity[slot] = len(sequence.blocks) * block_size
+        for index, table in enumerate(sequence.tables):
+            first = self.last_blocks[slot, index]
+            self.tables[slot, index, first : len(table)] = table[first:]
+            self.last_blocks[slot, index] = len(table)
+        self.capacity[slot] = self.last_blocks[slot].min() * block_size
 
     def last(self, protected: Collection[int], group: int | None = None) -> int | None:
         """The slot of the sequence with the lowest rank, of a group or of all, but for those that
