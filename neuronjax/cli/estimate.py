@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import jax
 
@@ -36,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mesh", help="sizes by axis, such as data=4,model=8 (default: one core)")
     parser.add_argument("--batch", type=whole(1))
     parser.add_argument("--dtype")
+    parser.add_argument(
+        "--roofline", type=Path, metavar="FILE", help="an SVG of the step under its roofline"
+    )
     parser.add_argument("--flags", help="of the compiler (default: NEURON_CC_FLAGS)")
 
 
@@ -62,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         batch=arguments.batch,
         dtype=arguments.dtype,
     )
+    if arguments.roofline:
+        arguments.roofline.write_text(estimate.roofline_svg())
     print(estimate if arguments.format == "text" else estimate.to_json())
     return FITS if estimate.fits else DOES_NOT_FIT
 

@@ -3,10 +3,11 @@ page in which the picture and its table point at each other."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from neuronjax.planning import drawing
+from neuronjax.planning.drawing import LogScale
 from neuronjax.planning.sweep import Point, Sweep
 
 _WIDTH, _HEIGHT = 900, 560
@@ -14,42 +15,21 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 230, 40, 60
 _COLOURS = ("#1f6feb", "#d1453b", "#2a9d57", "#8e44ad", "#e08a00", "#0f8b8d", "#6b7280", "#b0287a")
 
 
-class _Scale:
-    """A logarithmic axis from values to pixels, with a margin around the values."""
-
-    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
-        low, high = math.log10(min(values)), math.log10(max(values))
-        margin = max(0.05 * (high - low), 0.08)
-        self.low, self.high = low - margin, high + margin
-        self.start, self.end = start, end
-
-    def at(self, value: float) -> float:
-        share = (math.log10(value) - self.low) / (self.high - self.low)
-        return self.start + share * (self.end - self.start)
-
-    def ticks(self) -> Iterator[float]:
-        """1, 2 and 5 of every decade; all digits where the axis is short."""
-        short = self.high - self.low < 0.7
-        for decade in range(math.floor(self.low), math.ceil(self.high)):
-            for digit in range(1, 10) if short else (1, 2, 5):
-                if self.low <= math.log10(digit) + decade <= self.high:
-                    yield digit * 10.0**decade
-
-
 def svg(sweep: Sweep) -> str:
     """The picture; without a point that has an estimate it says so."""
     points = [point for point in sweep.points if point.estimate and point.cost > 0]
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        'font-family="sans-serif" font-size="12">'
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>'
-    )
-    title = _text(_LEFT, 24, sweep.workload, size=15)
+    head = drawing.head(_WIDTH, _HEIGHT)
+    title = drawing.text(_LEFT, 24, sweep.workload, size=15)
     if not points:
-        return f"{head}{title}{_text(_LEFT, 80, 'nothing could be estimated')}</svg>\n"
-    x = _Scale([point.time_ns / 1e6 for point in points], _LEFT, _WIDTH - _RIGHT)
-    y = _Scale([point.cost for point in points], _HEIGHT - _BOTTOM, _TOP)
-    parts = [head, title, *_axes(x, y, sweep.cost_unit), _front(sweep.front, x, y)]
+        return f"{head}{title}{drawing.text(_LEFT, 80, 'nothing could be estimated')}</svg>\n"
+    x = LogScale([point.time_ns / 1e6 for point in points], _LEFT, _WIDTH - _RIGHT)
+    y = LogScale([point.cost for point in points], _HEIGHT - _BOTTOM, _TOP)
+    parts = [
+        head,
+        title,
+        *drawing.axes(x, y, "step time, ms", sweep.cost_unit),
+        _front(sweep.front, x, y),
+    ]
     targets = list(dict.fromkeys(point.target for point in points))
     colours = {name: _COLOURS[at % len(_COLOURS)] for at, name in enumerate(targets)}
     parts += [_dot(point, x, y, colours[point.target]) for point in points]
@@ -58,31 +38,12 @@ def svg(sweep: Sweep) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _axes(x: _Scale, y: _Scale, unit: str) -> Iterator[str]:
-    bottom, right = y.start, x.end
-    for tick in x.ticks():
-        at = x.at(tick)
-        yield f'<path d="M{at:.1f} {bottom}V{y.end}" stroke="#e5e7eb"/>'
-        yield _text(at, bottom + 18, f"{tick:g}", anchor="middle")
-    for tick in y.ticks():
-        at = y.at(tick)
-        yield f'<path d="M{x.start} {at:.1f}H{right}" stroke="#e5e7eb"/>'
-        yield _text(x.start - 8, at + 4, f"{tick:g}", anchor="end")
-    yield f'<path d="M{x.start} {y.end}V{bottom}H{right}" stroke="#111827" fill="none"/>'
-    yield _text((x.start + right) / 2, bottom + 42, "step time, ms", anchor="middle")
-    middle = (bottom + y.end) / 2
-    yield (
-        f'<text transform="translate(22 {middle}) rotate(-90)" text-anchor="middle">'
-        f"{escape(unit)}</text>"
-    )
-
-
-def _front(front: Sequence[Point], x: _Scale, y: _Scale) -> str:
+def _front(front: Sequence[Point], x: LogScale, y: LogScale) -> str:
     places = " ".join(f"{x.at(p.time_ns / 1e6):.1f},{y.at(p.cost):.1f}" for p in front)
     return f'<polyline points="{places}" fill="none" stroke="#9ca3af" stroke-dasharray="5 4"/>'
 
 
-def _labels(front: Sequence[Point], x: _Scale, y: _Scale) -> Iterator[str]:
+def _labels(front: Sequence[Point], x: LogScale, y: LogScale) -> Iterator[str]:
     """Mesh and batch of the points on the front, but for those that would lie on each other."""
     reached: list[tuple[float, float]] = []
     for point in front:
@@ -90,7 +51,7 @@ def _labels(front: Sequence[Point], x: _Scale, y: _Scale) -> Iterator[str]:
         words = point.label.removeprefix(point.target).strip()
         if words and all(abs(top - other) > 13 or abs(left - at) > 150 for at, other in reached):
             reached.append((left, top))
-            yield _text(left, top, words)
+            yield drawing.text(left, top, words)
 
 
 def html(sweep: Sweep) -> str:
@@ -137,7 +98,7 @@ _SCRIPT = """for (const one of document.querySelectorAll("[data-point]"))
     });"""
 
 
-def _dot(point: Point, x: _Scale, y: _Scale, colour: str) -> str:
+def _dot(point: Point, x: LogScale, y: LogScale, colour: str) -> str:
     """Hollow where it does not fit; its description appears under the mouse."""
     fill = colour if point.usable else "white"
     note = f"{point.label}: {point.time_ns / 1e6:.3f} ms, {point.cost:.4g}"
@@ -153,16 +114,9 @@ def _legend(colours: dict[str, str]) -> Iterator[str]:
     for row, (name, colour) in enumerate(colours.items()):
         at = _TOP + 20 * row + 10
         yield f'<circle cx="{left}" cy="{at}" r="5" fill="{colour}"/>'
-        yield _text(left + 12, at + 4, name)
+        yield drawing.text(left + 12, at + 4, name)
     at = _TOP + 20 * len(colours) + 14
     yield f'<circle cx="{left}" cy="{at}" r="5" fill="white" stroke="#111827"/>'
-    yield _text(left + 12, at + 4, "does not fit the memory")
+    yield drawing.text(left + 12, at + 4, "does not fit the memory")
     yield f'<path d="M{left - 6} {at + 20}h14" stroke="#9ca3af" stroke-dasharray="5 4"/>'
-    yield _text(left + 12, at + 24, "none is faster and cheaper")
-
-
-def _text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 12) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">'
-        f"{escape(words)}</text>"
-    )
+    yield drawing.text(left + 12, at + 24, "none is faster and cheaper")

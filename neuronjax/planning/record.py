@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from neuronjax.display import Displayed
-from neuronjax.planning import table
+from neuronjax.planning import roofline_plot, table
 from neuronjax.planning.traffic import Traffic
 
 MILLION = 1_000_000
@@ -123,13 +123,18 @@ class Estimate(Displayed):
         return min(100.0, 100 * intensity / (self.max_flops / self.max_hbm_bandwidth))
 
     @property
-    def roofline_ns(self) -> float:
-        """The least time of a step: its arithmetic in bfloat16, or each argument read and each
-        result written once."""
-        essential = sum(
+    def essential_bytes(self) -> int:
+        """HBM traffic of a step that reads each argument and writes each result once."""
+        return sum(
             nbytes for kind, nbytes in self.memory.items() if kind not in ("scratch", "reserved")
         )
-        return 1e9 * max(self.model_flops / self.max_flops, essential / self.max_hbm_bandwidth)
+
+    @property
+    def roofline_ns(self) -> float:
+        """The least time of a step: its arithmetic in bfloat16, or its essential traffic."""
+        return 1e9 * max(
+            self.model_flops / self.max_flops, self.essential_bytes / self.max_hbm_bandwidth
+        )
 
     @property
     def bottleneck(self) -> str:
@@ -217,5 +222,13 @@ class Estimate(Displayed):
         """One object; times in ns, sizes in bytes."""
         return json.dumps(self.as_dict(), indent=2)
 
+    def roofline_svg(self) -> str:
+        """The step under the roofline of its core, as a picture."""
+        return roofline_plot.svg(self)
+
     def __str__(self) -> str:
         return table.text(self)
+
+    def _repr_html_(self) -> str:
+        """The table, and the picture below it."""
+        return f'{super()._repr_html_()}<div style="max-width: 640px">{self.roofline_svg()}</div>'

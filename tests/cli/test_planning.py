@@ -25,15 +25,18 @@ def out(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  #
     return run
 
 
-def test_estimate(out) -> None:  # type: ignore[no-untyped-def]
+def test_estimate(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    picture = tmp_path / "roofline.svg"
     code, text, _ = out(
-        "estimate", STACK, "--target=trn2.3xlarge", "--mesh=model=4", "--batch=64", "--price=3"
-    )
+        "estimate", STACK, "--target=trn2.3xlarge", "--mesh=model=4", "--batch=64", "--price=3",
+        f"--roofline={picture}",
+    )  # fmt: skip
     assert code == 0
     assert "trn2.3xlarge" in text
     assert "mesh model=4" in text
     assert "8 layers on the line through 3 and 4" in text
     assert "1 M tokens" in text
+    assert picture.read_text().startswith("<svg")
 
 
 def test_estimate_json_layers_and_settings(out) -> None:  # type: ignore[no-untyped-def]

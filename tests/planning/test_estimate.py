@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from xml.etree import ElementTree
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
@@ -108,6 +111,25 @@ def test_text_and_json(found: Estimate) -> None:
     assert record["model_flops"] == found.model_flops
     assert record["mfu_estimated_percent"] == found.mfu_estimated_percent
     assert set(record) >= {field.name for field in dataclasses.fields(Estimate)}
+
+
+def test_the_roofline_as_a_picture(found: Estimate) -> None:
+    """The step lies below the roof at its intensity, and says its rate: products over time."""
+    picture = ElementTree.fromstring(found.roofline_svg())
+    space = "{http://www.w3.org/2000/svg}"
+    step, least = picture.findall(f"{space}circle")
+    texts = [str(element.text) for element in picture.iter(f"{space}text")]
+    rate = 2 * 512 * 1024 * 512 / found.step_ns / 1e3
+    assert f"the step: {rate:.3g} ({found.mfu_estimated_percent:.1f} %)" in texts
+    (roof,) = (path for path in picture.iter(f"{space}path") if path.get("stroke-width") == "2")
+    begin, ridge, end = re.fullmatch(r"M(\S+ \S+)L(\S+ \S+)H(\S+)", roof.get("d", "")).groups()  # type: ignore[union-attr]
+    across, up = zip(*((float(n) for n in place.split()) for place in (begin, ridge)), strict=True)
+    across, up = (*across, float(end)), (*up, up[-1])
+    for dot, tolerance in ((step, 0.0), (least, 0.1)):
+        x, y = float(dot.get("cx", "")), float(dot.get("cy", ""))
+        assert y >= np.interp(x, across, up) - tolerance
+    nothing = neuronjax.estimate(jnp.sin, bf16(8, 8), target="trn2.3xlarge").roofline_svg()
+    assert "the step has no matrix products" in nothing
 
 
 def test_donation_and_paths() -> None:
