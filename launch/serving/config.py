@@ -25,6 +25,9 @@ class EngineConfig:
     max_model_len: int | None = setting(
         None, "Longest text, in tokens; default: the model's context.", lowest=2
     )
+    max_source_len: int | None = setting(
+        None, "Longest text that an encoder reads, in tokens; default: the model's.", lowest=1
+    )
     max_num_seqs: int = setting(16, "Sequences in a batch.", lowest=1)
     max_num_batched_tokens: int = setting(
         512, "Tokens of a step that computes prompts, padding included.", lowest=2

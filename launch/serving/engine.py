@@ -130,7 +130,7 @@ class Engine:
 
     def check(self, request: Request) -> None:
         """Raises RequestError for a request that could never be computed."""
-        self.limits.check(len(request.prompt), request.max_tokens)
+        self.limits.check_request(request)
 
     def cached(self, request: Request) -> int:
         """How many tokens of a prompt lie in the cache at the moment."""

@@ -74,15 +74,25 @@ class Grammars:
         self, directory: Path | None, vocab_size: int, stop_tokens: Sequence[int] = ()
     ) -> None:
         self._vocab_size = vocab_size
+        self._refusal = ""
         stored = None if directory is None else read_tokenizer(directory)
-        if stored is not None:
-            ends = list(stop_tokens) or None
-            self._tokenizer = LLTokenizer(stored.to_str(), n_vocab=vocab_size, eos_token=ends)
-        else:
+        if stored is None:
             self._tokenizer = LLTokenizer(TokenizerWrapper(_Bytes()))
+            return
+        ends = list(stop_tokens) or None
+        try:
+            self._tokenizer = LLTokenizer(stored.to_str(), n_vocab=vocab_size, eos_token=ends)
+        except ValueError as error:  # everything but grammars works with such a tokenizer
+            self._refusal = str(error).strip().splitlines()[0]
 
     def start(self, grammar: str) -> Grammar:
-        """For an answer that begins. Raises RequestError for a text that is no grammar."""
+        """For an answer that begins. Raises RequestError for a text that is no grammar, or if the
+        model's tokenizer is of a kind that llguidance does not know."""
+        if self._refusal:
+            raise RequestError(
+                f"answers of a form are not possible with this model's tokenizer: {self._refusal}",
+                "response_format",
+            )
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
         if matcher.is_error():
             reason = matcher.get_error().strip().splitlines()[0]

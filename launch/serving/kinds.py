@@ -19,6 +19,7 @@ from launch.serving.media.speech import speech_model
 from launch.serving.model_choice import ModelChoice
 from launch.serving.pooling.site import pooled_model
 from launch.serving.server import language_model
+from launch.serving.text_to_text import text_to_text_model
 from launch.tasks.table import made_for
 from models.diffusion.kinds import TEXT_TO_IMAGE
 from models.sentences.config import is_sentence_directory
@@ -27,6 +28,7 @@ Open = Callable[[ModelChoice], AbstractContextManager[Backend]]
 
 RUNNERS: Mapping[str, Open] = {
     "generate": language_model,
+    "text2text": text_to_text_model,
     "pooling": pooled_model,
     "transcription": speech_model,
     "images": image_model,
@@ -35,6 +37,7 @@ RUNNERS: Mapping[str, Open] = {
 # By the task of the model's architecture.
 KINDS: Mapping[str, str] = {
     "text-generation": "generate",
+    "text2text-generation": "text2text",
     "feature-extraction": "pooling",
     "text-classification": "pooling",
     "automatic-speech-recognition": "transcription",

@@ -108,7 +108,7 @@ class Request:
     """One text to continue."""
 
     id: str
-    prompt: Sequence[int]  # tokens
+    prompt: Sequence[int]  # tokens; for encoder-decoders, what every answer begins with
     max_tokens: int  # of the answer
     sampling: SamplingParameters = field(default_factory=SamplingParameters)
     stop_tokens: frozenset[int] = frozenset()  # the answer ends with any of them
@@ -117,6 +117,12 @@ class Request:
     grammar: Grammar | None = None
     adapter: Adapter | None = None
     answered: int = 0  # tokens at the end of the prompt that are the answer's first ones
+    source: Sequence[int] = ()  # tokens that an encoder reads
+
+    @property
+    def tokens_read(self) -> int:
+        """How many tokens the client has sent."""
+        return len(self.source or self.prompt)
 
     @property
     def can_speculate(self) -> bool:

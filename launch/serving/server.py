@@ -1,7 +1,7 @@
 """A language model behind an engine, from its files on."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ class Loaded(NamedTuple):
     runners: list[Runner]  # one for each copy of the model
     limits: SchedulerLimits
     files: Path  # directory with the tokenizer and the chat template, if there are any
+    opening: Sequence[int] = ()  # of every answer, if an encoder reads the prompts
 
 
 def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: EngineConfig) -> Loaded:
@@ -63,7 +64,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     mesh = next(iter(writer.model.parameters.values())).sharding.mesh
     dtype = cache_dtype(config, writer.model.parameters)
     limits = choose_limits(config, description, mesh, dtype)
-    _say_limits(limits, block_bytes(config, description, mesh, dtype))
+    say_limits(limits, block_bytes(config, description, mesh, dtype))
     served, stacks = writer.model, None
     if config.enable_lora or config.lora_modules:
         stacks = Stacks.of(served, config.max_loras, config.max_lora_rank)
@@ -84,16 +85,22 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
         )
         for own_mesh, parameters in copies(served.parameters, count)
     ]
-    programs = runners[0].programs
-    keys = programs.first_keys if config.warm_up == "needed" else programs.keys
-    with progress("programs", total=len(keys) * count) as bar:
-        for runner in runners:
-            runner.warm_up(keys, lambda key: bar.update())
-    if config.clock == "device":
-        programs.seconds(keys[0])  # a platform that does not simulate is told now
+    warm_up(runners, config)
     return Loaded(
         writer, stacks, adapters, runners, limits, checkpoint_dir if model is None else model
     )
+
+
+def warm_up(runners: Sequence[Runner], config: EngineConfig) -> None:
+    """Compiles what is needed before the first request. Raises ServingError if steps are to be
+    timed on a platform that does not simulate them."""
+    programs = runners[0].programs
+    keys = programs.first_keys if config.warm_up == "needed" else programs.keys
+    with progress("programs", total=len(keys) * len(runners)) as bar:
+        for runner in runners:
+            runner.warm_up(keys, lambda key: bar.update())
+    if config.clock == "device":
+        programs.seconds(keys[0])
 
 
 @contextmanager
@@ -113,6 +120,7 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         created=int(time.time()),
         max_adapters=0 if loaded.stacks is None else config.max_loras,
         adapters=config.adapters(),
+        opening=loaded.opening,
     )
     grammars = Grammars(loaded.files, vocab_size, stop_tokens)
     make = partial(make_engine, loaded, config)
@@ -122,8 +130,15 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
 
 @contextmanager
 def language_model(choice: ModelChoice) -> Iterator[Backend]:
-    """A language model behind an engine; other programs are compiled meanwhile."""
+    """A language model behind an engine."""
     loaded = load(choice.checkpoint_dir, choice.model, choice.mesh, choice.engine)
+    with served(loaded, choice) as backend:
+        yield backend
+
+
+@contextmanager
+def served(loaded: Loaded, choice: ModelChoice) -> Iterator[Backend]:
+    """A model that is loaded, behind an engine; other programs are compiled meanwhile."""
     with ExitStack() as stack:
         for runner in loaded.runners:
             programs = runner.programs
@@ -191,7 +206,8 @@ def _adapters_of(loaded: Loaded) -> Callable[[Answering], AdapterHost] | None:
     return partial(AdapterHost, loaded.stacks, loaded.runners[0])
 
 
-def _say_limits(limits: SchedulerLimits, bytes_per_block: int) -> None:
+def say_limits(limits: SchedulerLimits, bytes_per_block: int) -> None:
+    """Tells what there is room for."""
     buckets = limits.buckets
     say(
         f"cache: {limits.blocks} blocks of {limits.block_size} tokens"

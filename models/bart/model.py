@@ -11,9 +11,10 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from models.bart.config import BartConfig
+from models.layers.attention import CacheType
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding, check_length
-from models.layers.encoder_decoder import EncoderDecoder, Slots, Source, TargetCache, look
+from models.layers.encoder_decoder import CacheShape, EncoderDecoder, Slots, Source, look
 from models.layers.masks import padding_mask
 
 POSITION_OFFSET = 2
@@ -36,9 +37,9 @@ class Block(nnx.Module):
         mask: jax.Array | None,
         *,
         source: tuple[KVCache, jax.Array | None] | None = None,
-        cache: KVCache | None = None,
+        cache: CacheType,
         start: ArrayLike = 0,
-    ) -> tuple[jax.Array, KVCache | None]:
+    ) -> tuple[jax.Array, CacheType]:
         """x [B, T, D], mask as in `dot_product_attention` -> [B, T, D], and the updated cache."""
         attended, cache = self.attention(x, mask, cache=cache, start=start)
         x = self.attention_norm(x + attended)
@@ -96,7 +97,7 @@ class Bart(nnx.Module, EncoderDecoder):
         mask = None if real is None else padding_mask(real)
         x = self.encoder.begin(self._words(tokens), jnp.arange(tokens.shape[1]))
         for block in self.encoder.blocks:
-            x, _ = block(x, mask)
+            x, _ = block(x, mask, cache=None)
         return x
 
     def __call__(
@@ -107,23 +108,27 @@ class Bart(nnx.Module, EncoderDecoder):
         source [B, S]; real [B, S] is False at its padding. Raises InputError if a text is too long.
         """
         check_length(tokens.shape[1], self.config.max_seq_len)
-        return self.after(self._look(source, real), tokens)
+        return self.after(self.look_at(source=source, real=real), tokens)
 
-    def init_cache(
-        self, batch: int, length: int, *, source: jax.Array, real: jax.Array | None = None
-    ) -> TargetCache:
-        """A cache of `length` slots for the targets of `batch` sources [B, S]."""
-        config = self.config
-        heads = config.num_decoder_heads
-        empty = KVCache.empty(batch, length, heads, config.dim // heads, config.dtype)
-        return TargetCache(self._look(source, real), [empty for _ in self.decoder.blocks])
+    @property
+    def cache_shape(self) -> CacheShape:
+        """See `EncoderDecoder`."""
+        config, heads = self.config, self.config.num_decoder_heads
+        return CacheShape(
+            config.num_decoder_layers,
+            heads,
+            config.dim // heads,
+            config.dtype,
+            config.max_seq_len,
+        )
 
     def _words(self, tokens: jax.Array) -> jax.Array:
         x = self.embedding(tokens, self.config.dtype)
         scale = self.config.dim**0.5 if self.config.scale_embedding else 1.0
         return x * jnp.asarray(scale, x.dtype)
 
-    def _look(self, source: jax.Array, real: jax.Array | None) -> Source:
+    def look_at(self, *, source: jax.Array, real: jax.Array | None = None) -> Source:
+        """Of sources [B, S]; real [B, S] is False at padding."""
         mask = None if real is None else padding_mask(real)
         attention = (block.cross_attention for block in self.decoder.blocks)
         return look(attention, self.encode(source, real), mask)
@@ -132,13 +137,13 @@ class Bart(nnx.Module, EncoderDecoder):
         self,
         tokens: jax.Array,
         source: Source,
-        caches: Sequence[KVCache | None],
+        caches: Sequence[CacheType],
         where: Slots,
         start: ArrayLike,
-    ) -> tuple[jax.Array, list[KVCache | None]]:
+    ) -> tuple[jax.Array, list[CacheType]]:
         """See `EncoderDecoder`."""
         x = self.decoder.begin(self._words(tokens), where.places)
-        extended = []
+        extended: list[CacheType] = []
         for block, memory, cache in zip(self.decoder.blocks, source.memories, caches, strict=True):
             x, cache = block(x, where.mask, source=(memory, source.mask), cache=cache, start=start)
             extended.append(cache)

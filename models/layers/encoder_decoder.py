@@ -1,20 +1,21 @@
 """What encoder-decoders share: a decoder that looks at a source, token by token or at once.
 
 Axis names: B texts, S source positions, T target tokens, K cache slots, D model width,
-V vocabulary.
+V vocabulary; of servers R rows, L the longest source, P places of sources.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
-from models.layers.attention import Attention
+from models.layers.attention import Attention, CacheType
 from models.layers.cache import KVCache
-from models.layers.masks import causal_mask
+from models.layers.masks import causal_mask, padding_mask
+from models.layers.paged_cache import PagedCache, Pages, Rows, last_outputs
 
 
 class Source(NamedTuple):
@@ -32,8 +33,49 @@ class TargetCache(NamedTuple):
     layers: Sequence[KVCache]
 
 
+class SourcePlaces(NamedTuple):
+    """Sources that stay while their targets grow: keys and values [P, L, K, H] by decoder block,
+    and how many positions of each are text, int32 [P]."""
+
+    memories: Sequence[KVCache]
+    lengths: jax.Array
+
+    def of(self, places: jax.Array) -> Source:
+        """The sources in these places int32 [R]."""
+        memories = [KVCache(m.keys[places], m.values[places]) for m in self.memories]
+        positions = jnp.arange(self.memories[0].keys.shape[1])
+        return Source(memories, padding_mask(positions < self.lengths[places][:, None]))
+
+    def put(self, places: jax.Array, source: Source, lengths: jax.Array) -> "SourcePlaces":
+        """With the sources of so many tokens, int32 [B], in places int32 [B]."""
+        memories = [
+            KVCache(
+                *(kept.at[places, : new.shape[1]].set(new) for kept, new in zip(*pair, strict=True))
+            )
+            for pair in zip(self.memories, source.memories, strict=True)
+        ]
+        return SourcePlaces(memories, self.lengths.at[places].set(lengths))
+
+
+class TargetPages(NamedTuple):
+    """What a server keeps of its texts: pages of the targets by decoder block, and sources."""
+
+    layers: Sequence[Pages]
+    sources: SourcePlaces
+
+
+class CacheShape(NamedTuple):
+    """Of a decoder's keys and values."""
+
+    layers: int
+    heads: int
+    head_dim: int
+    dtype: str
+    longest: int | None = None  # text, in tokens; None: the model sets no limit
+
+
 class Slots(NamedTuple):
-    """Where target tokens are: slots of the cache, [T]; places in their texts, [T] or [B, T],
+    """Where target tokens are: slots of the cache and places in their texts, [T] or [B, T], places
     below 0 at padding; and what each sees, [T, K] or [B, T, K]."""
 
     slots: jax.Array
@@ -52,20 +94,69 @@ def look(
 class EncoderDecoder(ABC):
     """Next-token logits of a target text after a source."""
 
+    @property
+    @abstractmethod
+    def cache_shape(self) -> CacheShape:
+        """Of what it keeps of a target."""
+
+    @abstractmethod
+    def look_at(self, *args: Any, **inputs: Any) -> Source:
+        """What the decoder looks at, made of the encoder's inputs."""
+
     @abstractmethod
     def decode(
         self,
         tokens: jax.Array,
         source: Source,
-        caches: Sequence[KVCache | None],
+        caches: Sequence[CacheType],
         where: Slots,
         start: ArrayLike,
-    ) -> tuple[jax.Array, list[KVCache | None]]:
+    ) -> tuple[jax.Array, list[CacheType]]:
         """The decoder's output [B, T, D] of tokens [B, T], and the caches."""
 
     @abstractmethod
     def logits(self, x: jax.Array) -> jax.Array:
         """x [B, T, D] -> FP32 [B, T, V]."""
+
+    def init_cache(self, batch: int, length: int, **inputs: jax.Array) -> TargetCache:
+        """A cache of `length` slots for the targets of `batch` sources, inputs as of `look_at`."""
+        shape = self.cache_shape
+        empty = KVCache.empty(batch, length, shape.heads, shape.head_dim, shape.dtype)
+        return TargetCache(self.look_at(**inputs), [empty] * shape.layers)
+
+    def init_pages(
+        self, blocks: int, block_size: int, dtype: DTypeLike | None = None
+    ) -> list[Pages]:
+        """Empty pages of targets, one entry per decoder block; in the model's dtype unless told
+        otherwise."""
+        shape = self.cache_shape
+        empty = Pages.empty(blocks, block_size, shape.heads, shape.head_dim, dtype or shape.dtype)
+        return [empty] * shape.layers
+
+    def init_sources(self, places: int, length: int) -> SourcePlaces:
+        """So many places for sources of up to `length` positions."""
+        shape = self.cache_shape
+        empty = KVCache.empty(places, length, shape.heads, shape.head_dim, shape.dtype)
+        return SourcePlaces([empty] * shape.layers, jnp.zeros(places, jnp.int32))
+
+    def extend_pages(
+        self, tokens: jax.Array, pages: TargetPages, rows: Rows, *, whole: bool = False
+    ) -> tuple[jax.Array, TargetPages]:
+        """The output [R, D] after the last new token of every row, tokens [R, T], and the pages
+        with the new tokens added; with `whole` the outputs [R, T, D] after every token. Each row
+        looks at the source in its place, `rows.places`."""
+        assert rows.places is not None
+        slots = rows.positions(tokens.shape[1])
+        keys = jnp.arange(rows.tables.shape[1] * pages.layers[0].keys.shape[1])
+        where = Slots(slots, slots, causal_mask(slots, keys))
+        caches = [PagedCache(layer, rows) for layer in pages.layers]
+        x, caches = self.decode(tokens, pages.sources.of(rows.places), caches, where, rows.starts)
+        pages = pages._replace(layers=[cache.pages for cache in caches])
+        return x if whole else last_outputs(x, rows), pages
+
+    def logits_of(self, x: jax.Array) -> jax.Array:
+        """Logits [R, V] in FP32 of outputs [R, D]."""
+        return self.logits(x[:, None])[:, 0]
 
     def after(self, source: Source, tokens: jax.Array) -> jax.Array:
         """Logits [B, T, V] after each of whole targets, tokens [B, T]."""
@@ -92,5 +183,4 @@ class EncoderDecoder(ABC):
         x, layers = self.decode(tokens, cache.source, cache.layers, where, start)
         if last is not None:
             x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
-        written = [layer for layer in layers if layer is not None]
-        return self.logits(x), TargetCache(cache.source, written)
+        return self.logits(x), TargetCache(cache.source, layers)

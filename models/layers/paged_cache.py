@@ -42,6 +42,7 @@ class Rows(NamedTuple):
     tables: jax.Array  # int32 [R, C]: the blocks of each row; what it does not need is the scratch
     starts: jax.Array  # int32 [R]: the position of its first new token
     counts: jax.Array  # int32 [R]: how many of its T tokens are text; 0 = the row is padding
+    places: jax.Array | None = None  # int32 [R]: where encoder-decoders have its source
 
     def positions(self, length: int) -> jax.Array:
         """The positions of `length` new tokens, int32 [R, length]."""

@@ -51,14 +51,15 @@ class RelativeBias(nnx.Module):
         )
 
     def __call__(self, query_slots: jax.Array, key_slots: jax.Array) -> jax.Array:
-        """The bias [N, T, S], FP32, of queries in slots [T] and keys in slots [S]."""
+        """The bias [N, T, S], FP32, of queries in slots [T] and keys in slots [S]; with slots of
+        each row [B, T], [B, N, T, S]."""
         buckets = buckets_of_distances(
             self.num_buckets, self.max_distance, bidirectional=self.bidirectional
         )
         by_distance = self.table[...].astype(jnp.float32)[buckets]  # [2 · max_distance + 1, N]
-        distances = key_slots[None, :] - query_slots[:, None]
+        distances = key_slots - query_slots[..., None]
         places = jnp.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
-        return by_distance[places].transpose(2, 0, 1)
+        return jnp.moveaxis(by_distance[places], -1, -3)
 
 
 def places_in_window(height: int, width: int, *, class_token: bool) -> np.ndarray:

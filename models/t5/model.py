@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import ArrayLike
 
-from models.layers.attention import Attention
+from models.layers.attention import Attention, CacheType
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding
-from models.layers.encoder_decoder import EncoderDecoder, Slots, Source, TargetCache, look
+from models.layers.encoder_decoder import CacheShape, EncoderDecoder, Slots, Source, look
 from models.layers.masks import padding_mask
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.norms import RMSNorm
@@ -38,9 +38,9 @@ class Block(nnx.Module):
         bias: jax.Array,
         *,
         source: tuple[KVCache, jax.Array | None] | None = None,
-        cache: KVCache | None = None,
+        cache: CacheType,
         start: ArrayLike = 0,
-    ) -> tuple[jax.Array, KVCache | None]:
+    ) -> tuple[jax.Array, CacheType]:
         attended, cache = self.attention(
             self.attention_norm(x), mask, cache=cache, start=start, bias=bias
         )
@@ -85,7 +85,7 @@ class Reader(nnx.Module):
         bias = self.encoder.relative(slots, slots)
         x = self.embedding(tokens, self.config.dtype)
         for block in self.encoder.blocks:
-            x, _ = block(x, mask, bias)
+            x, _ = block(x, mask, bias, cache=None)
         return self.encoder.norm(x)
 
 
@@ -116,22 +116,18 @@ class T5(Reader, EncoderDecoder):
 
         source [B, S]; real [B, S] is False at its padding.
         """
-        return self.after(self._look(source, real), tokens)
+        return self.after(self.look_at(source=source, real=real), tokens)
 
-    def init_cache(
-        self,
-        batch: int,
-        length: int,
-        *,
-        source: jax.Array,
-        real: jax.Array | None = None,
-    ) -> TargetCache:
-        """A cache of `length` slots for the targets of `batch` sources [B, S]."""
+    @property
+    def cache_shape(self) -> CacheShape:
+        """See `EncoderDecoder`."""
         config = self.config
-        empty = KVCache.empty(batch, length, config.num_heads, config.head_dim, config.dtype)
-        return TargetCache(self._look(source, real), [empty for _ in self.decoder.blocks])
+        return CacheShape(
+            config.num_decoder_layers, config.num_heads, config.head_dim, config.dtype
+        )
 
-    def _look(self, source: jax.Array, real: jax.Array | None) -> Source:
+    def look_at(self, *, source: jax.Array, real: jax.Array | None = None) -> Source:
+        """Of sources [B, S]; real [B, S] is False at padding."""
         mask = None if real is None else padding_mask(real)
         attention = (block.cross_attention for block in self.decoder.blocks)
         return look(attention, self.encode(source, real), mask)
@@ -140,15 +136,15 @@ class T5(Reader, EncoderDecoder):
         self,
         tokens: jax.Array,
         source: Source,
-        caches: Sequence[KVCache | None],
+        caches: Sequence[CacheType],
         where: Slots,
         start: ArrayLike,
-    ) -> tuple[jax.Array, list[KVCache | None]]:
+    ) -> tuple[jax.Array, list[CacheType]]:
         """See `EncoderDecoder`."""
         mask = where.mask
         bias = self.decoder.relative(where.slots, jnp.arange(mask.shape[-1]))
         x = self.embedding(tokens, self.config.dtype)
-        extended = []
+        extended: list[CacheType] = []
         for block, memory, cache in zip(self.decoder.blocks, source.memories, caches, strict=True):
             x, cache = block(x, mask, bias, source=(memory, source.mask), cache=cache, start=start)
             extended.append(cache)

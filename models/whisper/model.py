@@ -13,11 +13,12 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from models.errors import InputError
+from models.layers.attention import CacheType
 from models.layers.blocks import Block
 from models.layers.cache import KVCache
 from models.layers.convolution import Conv
 from models.layers.embedding import Embedding, check_length
-from models.layers.encoder_decoder import EncoderDecoder, Slots, Source, TargetCache, look
+from models.layers.encoder_decoder import CacheShape, EncoderDecoder, Slots, Source, look
 from models.whisper.config import WhisperConfig
 
 _LONGEST_PERIOD = 10_000.0  # of the encoder's positions, in radians
@@ -87,9 +88,9 @@ class DecoderBlock(nnx.Module):
         x: jax.Array,
         sound: KVCache,
         mask: jax.Array,
-        cache: KVCache | None,
+        cache: CacheType,
         start: ArrayLike,
-    ) -> tuple[jax.Array, KVCache | None]:
+    ) -> tuple[jax.Array, CacheType]:
         attended, cache = self.attention(self.attention_norm(x), mask, cache=cache, start=start)
         x = x + attended
         x = x + self.cross_attention.attend(self.cross_attention_norm(x), sound, None)
@@ -123,15 +124,15 @@ class Decoder(nnx.Module):
         self,
         tokens: jax.Array,
         sound: Source,
-        caches: Sequence[KVCache | None],
+        caches: Sequence[CacheType],
         where: Slots,
         start: ArrayLike,
-    ) -> tuple[jax.Array, list[KVCache | None]]:
+    ) -> tuple[jax.Array, list[CacheType]]:
         """The output [B, T, D], normed, and the caches."""
         positions = jnp.take(self.positions[...], jnp.maximum(where.places, 0), 0, mode="clip")
         x = self.embedding(tokens, self.config.dtype)
         x = x + positions.astype(x.dtype)
-        extended = []
+        extended: list[CacheType] = []
         for block, heard, cache in zip(self.blocks, sound.memories, caches, strict=True):
             x, cache = block(x, heard, where.mask, cache, start)
             extended.append(cache)
@@ -152,23 +153,24 @@ class Whisper(nnx.Module, EncoderDecoder):
         Raises InputError if T is too long.
         """
         check_length(tokens.shape[1], self.config.max_seq_len)
-        return self.after(self._listen(features), tokens)
+        return self.after(self.look_at(features=features), tokens)
 
-    def init_cache(self, batch: int, length: int, *, features: jax.Array) -> TargetCache:
-        """An empty cache of `length` slots for `batch` texts about features [B, F, M]."""
-        config = self.config
-        heads = config.decoder_heads
-        empty = KVCache.empty(batch, length, heads, config.dim // heads, config.dtype)
-        return TargetCache(self._listen(features), [empty] * config.decoder_layers)
+    @property
+    def cache_shape(self) -> CacheShape:
+        """See `EncoderDecoder`."""
+        config, heads = self.config, self.config.decoder_heads
+        return CacheShape(
+            config.decoder_layers, heads, config.dim // heads, config.dtype, config.max_seq_len
+        )
 
     def decode(
         self,
         tokens: jax.Array,
         source: Source,
-        caches: Sequence[KVCache | None],
+        caches: Sequence[CacheType],
         where: Slots,
         start: ArrayLike,
-    ) -> tuple[jax.Array, list[KVCache | None]]:
+    ) -> tuple[jax.Array, list[CacheType]]:
         """See `EncoderDecoder`."""
         return self.decoder(tokens, source, caches, where, start)
 
@@ -176,7 +178,8 @@ class Whisper(nnx.Module, EncoderDecoder):
         """See `EncoderDecoder`."""
         return self.decoder.embedding.logits(x)
 
-    def _listen(self, features: jax.Array) -> Source:
+    def look_at(self, *, features: jax.Array) -> Source:
+        """Of features [B, F, M]."""
         attention = (block.cross_attention for block in self.decoder.blocks)
         return look(attention, self.encoder(features), None)
 

@@ -14,9 +14,7 @@ class Prefix(NamedTuple):
     """What the cache holds of a text's beginning."""
 
     length: int  # whole blocks of text
-    tables: list[
-        list[int]
-    ]  # of each group of layers: `length` blocks, scratch where none is needed
+    tables: list[list[int]]  # `length` blocks for each group of layers; scratch = not needed
 
     @property
     def blocks(self) -> list[int]:

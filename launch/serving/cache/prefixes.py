@@ -15,6 +15,12 @@ def adapter_root(number: int) -> Key:
     return f"adapter {number}".encode()
 
 
+def source_root(tokens: Sequence[int]) -> Key:
+    """The root of texts that look at a source: what is kept of them is made of it."""
+    (root,) = text_keys(tokens, len(tokens), b"source")
+    return root
+
+
 def text_keys(tokens: Sequence[int], block_size: int, parent: Key, first: int = 0) -> list[Key]:
     """The keys of the whole blocks of a text from that block on; `parent` is the key of the block
     before it, or a root.

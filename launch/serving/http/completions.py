@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.serving.answers import TokenLogprob
@@ -37,6 +37,8 @@ class Completion:
         if logprobs is not None and not 0 <= logprobs <= MOST_LOGPROBS:
             raise body.fail("logprobs", f"a number from 0 to {MOST_LOGPROBS}")
         echo = body.flag("echo")
+        if echo and served.opening:
+            raise RequestError("the answer does not go on with the prompt: leave echo out", "echo")
         if echo and logprobs is not None:
             raise RequestError("echo together with logprobs is not supported", "echo")
         wanted = read_wanted(
@@ -49,20 +51,20 @@ class Completion:
         prompts = [_tokens(served, prompt) for prompt in _prompts(body)]
         texts = [_text(served, tokens) if echo else "" for tokens in prompts]
         request_id = f"cmpl-{served.service.new_id()}"
-        return cls(
-            served,
-            choice,
-            request_id,
-            wanted,
-            wanted.requests(
-                prompts,
-                served.longest,
-                served.service.new_id,
-                read_structure(body),
-                choice.adapter,
-            ),
-            [text for text in texts for _ in range(wanted.n)],
+        requests = wanted.requests(
+            [served.opening or tokens for tokens in prompts],
+            served.longest,
+            served.service.new_id,
+            read_structure(body),
+            choice.adapter,
         )
+        if served.opening:
+            requests = [
+                replace(request, source=prompts[index // wanted.n])
+                for index, request in enumerate(requests)
+            ]
+        texts = [text for text in texts for _ in range(wanted.n)]
+        return cls(served, choice, request_id, wanted, requests, texts)
 
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
@@ -108,7 +110,7 @@ class Completion:
 
     def _usage(self) -> Usage:
         step = self.wanted.n
-        return Usage(prompt=sum(len(request.prompt) for request in self.requests[::step]))
+        return Usage(prompt=sum(request.tokens_read for request in self.requests[::step]))
 
     def _head(self) -> dict[str, Any]:
         return {

@@ -31,6 +31,7 @@ class Served:
     vocab_size: int
     stop_tokens: Sequence[int]
     created: int  # Unix time of the start
+    opening: Sequence[int] = ()  # of every answer, if the prompt is a source that an encoder reads
 
     @property
     def longest(self) -> int:
@@ -54,7 +55,7 @@ class Served:
     ) -> AsyncGenerator[tuple[int, Piece], None]:
         """(index of the request, piece) as they come; measured. Raises HTTPError if the device
         fails."""
-        timers = [self.metrics.begin(len(request.prompt)) for request in requests]
+        timers = [self.metrics.begin(request.tokens_read) for request in requests]
         answers = self.service.answer(requests, stops)
         try:
             async for index, piece in answers:

@@ -33,14 +33,14 @@ class LanguageModel:
     created: int  # Unix time of the start
     max_adapters: int = 0  # places for adapters
     adapters: Mapping[str, Path] | None = None  # those that lie in the first places
+    opening: Sequence[int] = ()  # of every answer, if an encoder reads the prompts
 
     def open(self, link: Link) -> Site:
         """What is shown of a language model."""
         served = self._served(link)
-        endpoints = {
-            "/v1/completions": Endpoint(partial(Completion.read, served)),
-            "/v1/chat/completions": Endpoint(partial(Chat.read, served)),
-        }
+        endpoints = {"/v1/completions": Endpoint(partial(Completion.read, served))}
+        if not self.opening:
+            endpoints["/v1/chat/completions"] = Endpoint(partial(Chat.read, served))
         if self.max_adapters:
             endpoints |= adapter_endpoints(served.service)
         return Site(
@@ -67,6 +67,7 @@ class LanguageModel:
             vocab_size=self.vocab_size,
             stop_tokens=self.stop_tokens,
             created=self.created,
+            opening=self.opening,
         )
 
 

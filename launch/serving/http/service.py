@@ -60,7 +60,7 @@ class Service:
         self, requests: Sequence[Request], stops: Sequence[str]
     ) -> AsyncGenerator[tuple[int, Piece], None]:
         for request in requests:
-            self.limits.check(len(request.prompt), request.max_tokens)
+            self.limits.check_request(request)
         mailbox = Mailbox()
         places = {request.id: index for index, request in enumerate(requests)}
         answers = [Answer(self.tokenizer, stops, request.stop_tokens) for request in requests]

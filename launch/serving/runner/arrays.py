@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from models.layers.encoder_decoder import EncoderDecoder, TargetPages
 from models.layers.low_rank import choose_adapters
 from models.layers.paged_cache import Pages, Rows, last_outputs
 from models.parallel.paged_split import PagedSplit
@@ -26,7 +27,7 @@ class PagedDecoder(Protocol):
 
     def extend_pages(
         self, tokens: jax.Array, pages: Any, rows: Rows, *, whole: bool = False
-    ) -> tuple[jax.Array, list[Pages]]:
+    ) -> tuple[jax.Array, Any]:
         """The output [R, D] after the last new token of every row, or those after all of them
         [R, T, D], and the extended pages."""
 
@@ -42,10 +43,10 @@ def forward(
     tokens_per_row: int,
     whole: bool,
     parameters: Mapping[str, jax.Array],
-    pages: list[Pages],
+    pages: Any,
     last: jax.Array,
     inputs: jax.Array,
-) -> tuple[jax.Array, jax.Array, list[Pages]]:
+) -> tuple[jax.Array, jax.Array, Any]:
     """Logits [R, V] and the model's output [R, D] after each row, and the pages with its tokens;
     with `whole` the outputs [R, T, D] after every token.
 
@@ -63,7 +64,7 @@ def new_tokens(inputs: jax.Array, tokens_per_row: int, last: jax.Array) -> tuple
     start, count, slot, on_device, _ = inputs[:, :HEADER].T
     tokens, tables = jnp.split(inputs[:, HEADER:], [tokens_per_row], axis=1)
     tokens = jnp.where((on_device == 1)[:, None], last[slot][:, None], tokens)
-    return tokens, Rows(tables, start, count)
+    return tokens, Rows(tables, start, count, slot)
 
 
 def forward_guesses(
@@ -102,18 +103,42 @@ def make_pages(
     block_size: int,
     dtype: str | None = None,
     split: PagedSplit | None = None,
+    sources: tuple[int, int] | None = None,
 ) -> Any:
     """Empty pages on the mesh, in the model's dtype unless another is given; key-value heads are
-    split over its axis `model` unless told otherwise."""
+    split over its axis `model` unless told otherwise. `sources`: how many there are beside them,
+    and how many positions the longest has."""
     heads = "model" if "model" in mesh.axis_names else None
     whole = PartitionSpec(None, None, heads, None)
     sharding = NamedSharding(mesh, whole if split is None else split.pages)
 
     def empty() -> Any:
         model: PagedDecoder = merge(graph, parameters)
-        return model.init_pages(blocks, block_size, dtype)
+        pages = model.init_pages(blocks, block_size, dtype)
+        if sources is None:
+            return pages
+        assert isinstance(model, EncoderDecoder)
+        return TargetPages(pages, model.init_sources(*sources))
 
-    return jax.jit(empty, out_shardings=sharding)()
+    replicated = NamedSharding(mesh, PartitionSpec())
+    shardings = jax.tree.map(
+        lambda leaf: sharding if leaf.ndim == len(whole) else replicated, jax.eval_shape(empty)
+    )
+    return jax.jit(empty, out_shardings=shardings)()
+
+
+def read_source(
+    graph: nnx.GraphDef[Any],
+    parameters: Mapping[str, jax.Array],
+    pages: TargetPages,
+    inputs: jax.Array,
+) -> TargetPages:
+    """The pages with a source in its place. inputs int32 [2 + S]: the place, how many tokens are
+    text, and the tokens."""
+    model: EncoderDecoder = merge(graph, parameters)
+    place, length, tokens = inputs[:1], inputs[1:2], inputs[None, 2:]
+    source = model.look_at(source=tokens, real=jnp.arange(tokens.shape[1]) < length[:, None])
+    return pages._replace(sources=pages.sources.put(place, source, length))
 
 
 def read_blocks(pages: Any, blocks: jax.Array) -> Any:

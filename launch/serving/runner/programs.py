@@ -3,7 +3,7 @@
 Axis names: R rows, S slots, V vocabulary.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from launch.serving.runner.arrays import (
     forward,
     forward_guesses,
     read_blocks,
+    read_source,
     shapes_of,
     write_blocks,
 )
@@ -28,7 +29,6 @@ from launch.serving.sampling.state import SamplerState, enter
 from launch.serving.sampling.variants import PLAIN, STATELESS, VARIANTS, Variant
 from launch.serving.scheduler.buckets import Bucket, Buckets
 from launch.simulated import device_time
-from models.layers.paged_cache import Pages
 
 
 class Guesses(NamedTuple):
@@ -39,6 +39,12 @@ class Guesses(NamedTuple):
 
 READ, WRITE = "read blocks", "write blocks"
 """Keys of the programs that move blocks between caches; compiled when they are needed."""
+
+
+class SourceLength(NamedTuple):
+    """The key of the program that reads sources of up to so many tokens."""
+
+    tokens: int
 
 
 class Programs:
@@ -53,14 +59,15 @@ class Programs:
         *,
         vocab_size: int,
         context: int,
-        pages: list[Pages],
+        pages: Any,
         state: SamplerState,
         guesses: int = 0,
         whole_outputs: bool = False,
         tables: int = 1,
+        sources: Sequence[int] = (),
     ) -> None:
-        """A row has so many block tables."""
-        self._tables = tables
+        """A row has so many block tables; an encoder reads sources of these lengths."""
+        self._tables, self._sources = tables, [SourceLength(length) for length in sources]
         self._graph, self._parameters, self._buckets = graph, parameters, buckets
         self._guesses, self._whole_outputs = guesses, whole_outputs
         self._vocab_size, self._context = vocab_size, context
@@ -74,7 +81,7 @@ class Programs:
         """What there is to compile: buckets, with guesses and without, (variant, rows), "enter"."""
         rows = sorted({*self._buckets.decode_rows, *self._buckets.prefill_rows})
         drawn = [(variant, r) for variant in range(len(VARIANTS)) for r in rows]
-        keys = [*self._buckets, *drawn, "enter"]
+        keys = [*self._buckets, *drawn, *self._sources, "enter"]
         if not self._guesses:
             return keys
         width = 1 + self._guesses
@@ -93,11 +100,19 @@ class Programs:
         rows = buckets.rows_of(buckets.chunk)
         prefill = buckets.prefill(rows, buckets.chunk, buckets.blocks[-1])
         rows_drawn = sorted({decode.rows, prefill.rows})
-        return [prefill, decode, *((variant, r) for r in rows_drawn for variant in PLAIN)]
+        plain = ((variant, r) for r in rows_drawn for variant in PLAIN)
+        return [prefill, decode, *self._sources[-1:], *plain]
 
     def ready(self, bucket: Bucket) -> Bucket:
         """The bucket, or, as long as it is about to be compiled, the smallest that does, too."""
         return self.compiled.instead(bucket, lambda: self._buckets.larger(bucket))
+
+    def for_source(self, length: int) -> SourceLength:
+        """The key of the smallest program for a source, or, as long as that is about to be
+        compiled, of the smallest that does, too."""
+        fitting = [key for key in self._sources if key.tokens >= length]
+        key: SourceLength = self.compiled.instead(fitting[0], lambda: fitting)
+        return key
 
     def get(self, key: Any) -> Any:
         """The compiled program of a key."""
@@ -122,6 +137,8 @@ class Programs:
             return self._forward(key)
         if isinstance(key, Guesses):
             return self._check(key.bucket)
+        if isinstance(key, SourceLength):
+            return self._read_source(key.tokens)
         if key == "enter":
             return self._enter()
         if key in (READ, WRITE):
@@ -157,6 +174,14 @@ class Programs:
             self._array((bucket.rows, HEADER + 1 + self._tables * bucket.blocks), np.int32),
             self._array((bucket.rows, self._guesses), np.int32),
         ).compile()
+
+    def _read_source(self, tokens: int) -> Any:
+        pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
+        inputs = self._array((2 + tokens,), np.int32)
+        read = jax.jit(
+            partial(read_source, self._graph), donate_argnums=1, out_shardings=pages
+        ).lower(shapes_of(self._parameters), self._pages, inputs)
+        return read.compile()
 
     def _move(self, key: str) -> Any:
         pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)

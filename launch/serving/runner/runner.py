@@ -97,6 +97,7 @@ class Runner:
             limits.block_size,
             cache_dtype,
             cache_split,
+            (limits.slots + 1, limits.sources[-1]) if limits.sources else None,
         )
         replicated = NamedSharding(mesh, PartitionSpec())
         self._state = jax.jit(
@@ -115,6 +116,7 @@ class Runner:
             guesses=limits.guesses,
             whole_outputs=proposer is not None and proposer.reads_all_outputs,
             tables=len(limits.windows),
+            sources=limits.sources,
         )
 
     def warm_up(
@@ -211,6 +213,15 @@ class Runner:
                 self._state = self._program("enter")(
                     self._state, np.array(place, np.int32), text, *biases(sequence.request)
                 )
+            if sequence.request.source:
+                self._read_source(slot, sequence.request.source)
+
+    def _read_source(self, slot: int, source: Items[int]) -> None:
+        """Lays down what the decoder will look at."""
+        key = self.programs.for_source(len(source))
+        inputs = np.zeros(2 + key.tokens, np.int32)
+        inputs[:2], inputs[2 : 2 + len(source)] = (slot, len(source)), source
+        self._pages = self._program(key)(self._parameters, self._pages, inputs)
 
     def _check(self, step: Step, slots: Slots) -> CheckedResult:
         """A step with guesses: what the model draws in their places."""

@@ -21,9 +21,15 @@ FACTOR = 4  # between the sizes of neighbouring buckets, if none are given
 
 
 def choose_limits(
-    config: EngineConfig, model: Any, mesh: Mesh, cache_dtype: str | None = None
+    config: EngineConfig,
+    model: Any,
+    mesh: Mesh,
+    cache_dtype: str | None = None,
+    *,
+    reserved: int = 0,
 ) -> SchedulerLimits:
-    """What there is room for, with a model of this config on this mesh.
+    """What there is room for, with a model of this config on this mesh, beside so many bytes that
+    are reserved on each device.
 
     Raises ServingError if settings contradict each other or the cache does not fit the memory.
     """
@@ -38,7 +44,7 @@ def choose_limits(
     groups = config.attention_data_parallel_size
     return SchedulerLimits(
         context=context,
-        blocks=groups * _blocks_of_group(config, mesh, per_text, bytes_per_block),
+        blocks=groups * _blocks_of_group(config, mesh, per_text, bytes_per_block, reserved),
         block_size=size,
         buckets=buckets,
         prefix_caching=config.prefix_caching,
@@ -124,7 +130,9 @@ def cache_dtype(config: EngineConfig, parameters: Iterable[str]) -> str | None:
     return CACHE_DTYPES[name]
 
 
-def _blocks_of_group(config: EngineConfig, mesh: Mesh, per_text: int, size: int) -> int:
+def _blocks_of_group(
+    config: EngineConfig, mesh: Mesh, per_text: int, size: int, reserved: int
+) -> int:
     groups = config.attention_data_parallel_size
     if config.num_blocks is None:
         wanted, least = -(-config.max_num_seqs // groups) * per_text, per_text
@@ -138,6 +146,7 @@ def _blocks_of_group(config: EngineConfig, mesh: Mesh, per_text: int, size: int)
     free = _free_bytes(mesh)
     if free is None:
         return wanted
+    free -= reserved
     room = int(config.memory_share * free) // size - 1  # a block is of padding
     if room < least:
         raise ServingError(

@@ -19,7 +19,7 @@ import numpy as np
 from launch.serving.cache.blocks import BlockPool
 from launch.serving.cache.windows import WHOLE, KeyWindow, blocks_of_text
 from launch.serving.errors import RequestError, ServingError
-from launch.serving.requests import FinishReason
+from launch.serving.requests import FinishReason, Request
 from launch.serving.scheduler.buckets import Bucket, Buckets
 from launch.serving.scheduler.placement import Placement
 from launch.serving.scheduler.sequences import Sequence
@@ -41,6 +41,7 @@ class SchedulerLimits:
     guesses: int = 0  # tokens after the next one that a step checks, if they are guessed
     groups: int = 1  # of slots, each with rows and a part of the blocks of its own
     windows: tuple[KeyWindow, ...] = (WHOLE,)  # of the groups of layers, each with a block table
+    sources: tuple[int, ...] = ()  # lengths of sources that an encoder reads, ascending
 
     def __post_init__(self) -> None:
         reach = self.buckets.blocks[-1] * self.block_size
@@ -87,6 +88,19 @@ class SchedulerLimits:
 
         counts = range(-(-self.context // self.block_size) + 1)
         return bisect_right(counts, self.blocks_of_group, key=held) - 1
+
+    def check_request(self, request: Request) -> None:
+        """Raises RequestError for a request that could never be computed."""
+        self.check(len(request.prompt), request.max_tokens)
+        length, longest = len(request.source), max(self.sources, default=0)
+        if length > longest:
+            raise RequestError(
+                f"the prompt has {length} tokens, but the encoder reads at most {longest}. "
+                "Shorten it.",
+                "prompt",
+            )
+        if longest and not length:
+            raise RequestError("the prompt is empty: give at least one token", "prompt")
 
     def check(self, prompt_length: int, max_tokens: int) -> None:
         """Raises RequestError for a request that could never be computed."""

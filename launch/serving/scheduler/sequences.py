@@ -4,7 +4,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
-from launch.serving.cache.prefixes import ROOT, Key, adapter_root, text_keys
+from launch.serving.cache.prefixes import ROOT, Key, adapter_root, source_root, text_keys
 from launch.serving.requests import FinishReason, Request
 
 
@@ -80,4 +80,6 @@ class Sequence:
 
 def root_of(request: Request) -> Key:
     """What the keys of a request's text begin with."""
+    if request.source:
+        return source_root(request.source)
     return ROOT if request.adapter is None else adapter_root(request.adapter.number)
