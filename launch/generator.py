@@ -1,12 +1,13 @@
 """Text from a run's checkpoint or from a Hugging Face directory."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from launch import checkpoints, draws
 from launch.errors import CheckpointError, DataError, ModelError
@@ -16,6 +17,7 @@ from launch.meshes import choose_mesh, parameter_shardings
 from launch.program import say
 from launch.settings import from_flags
 from launch.source import TASK, from_path
+from launch.stops import StopFinder
 from launch.text import Tokenizer, find_tokenizer
 from launch.training.precision import PrecisionSettings
 from models.generate import generate
@@ -49,10 +51,11 @@ def generate_text(
     """
     model, tokenizer, generation = writer
     wanted = generation.resolve(given or {}, otherwise)
+    stops = generation.stop_strings(given or {})
     tokens = tokenizer.encode(prompt, marks=True)
     if not tokens.size:
         raise DataError("the prompt is empty: give at least one character to continue")
-    stream = tokenizer.stream()
+    text = _Text(tokenizer, stops)
     is_single = wanted.sequences == 1
     if is_single:
         sys.stdout.write(prompt)
@@ -64,15 +67,17 @@ def generate_text(
         boundaries=model.config.boundaries,
         key=draws.key(seed),
         restart=True,
-        on_tokens=(lambda piece: _write(stream.feed(piece[0]))) if is_single else None,
+        on_tokens=(lambda piece: text.write(piece[0])) if is_single else None,
         **wanted._asdict(),
     )
     if is_single:
-        _write(stream.finish() + "\n")
+        text.finish()
         return
-    for text in texts:
-        stream = tokenizer.stream()
-        _write(prompt + stream.feed(text) + stream.finish() + "\n")
+    for tokens in texts:
+        sys.stdout.write(prompt)
+        text = _Text(tokenizer, stops)
+        text.write(tokens)
+        text.finish()
 
 
 def load_run(directory: Path, mesh_text: str | None) -> Writer:
@@ -146,6 +151,22 @@ def load_directory(
     return Writer(model, source.tokenizer, read_generation(directory, source.model.fields))
 
 
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+class _Text:
+    """A text on its way to standard output, up to a stop string."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
+        self._stream, self._finder = tokenizer.stream(), StopFinder(stops)
+
+    def write(self, tokens: np.ndarray) -> bool:
+        """Writes what is complete with the next tokens [n]. True: nothing more belongs to it."""
+        if not self._finder.has_stopped:
+            sys.stdout.write(self._finder.feed(self._stream.feed(tokens)))
+            sys.stdout.flush()
+        return self._finder.has_stopped
+
+    def finish(self) -> None:
+        """Writes what is left, and ends the line."""
+        if not self._finder.has_stopped:
+            sys.stdout.write(self._finder.feed(self._stream.finish()))
+        sys.stdout.write(self._finder.finish() + "\n")
+        sys.stdout.flush()

@@ -18,6 +18,9 @@ _FIELDS = (
     "top_p",
     "min_p",
     "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop_strings",
     "no_repeat_ngram_size",
     "num_beams",
     "length_penalty",
@@ -57,6 +60,13 @@ def define(temperature: float, max_new_tokens: int) -> None:
         None,
         f"Divides positive logits of tokens that the text holds; {_FILE}.",
         lower_bound=1e-6,
+    )
+    flags.DEFINE_float(
+        "presence_penalty", None, f"Subtracted from logits of tokens that were made; {_FILE}."
+    )
+    flags.DEFINE_float("frequency_penalty", None, f"The same for each time; {_FILE}.")
+    flags.DEFINE_multi_string(
+        "stop_strings", None, f"A text that ends the answer; several flags name several; {_FILE}."
     )
     flags.DEFINE_integer(
         "no_repeat_ngram_size",

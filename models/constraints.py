@@ -30,6 +30,9 @@ class Constraints:
     forced_last: tuple[int, ...] = ()  # one of these is the last that there is room for
     suppressed: tuple[int, ...] = ()  # never made
     first_suppressed: tuple[int, ...] = ()  # not made as the first new token
+    # Subtracted from the logits of tokens that were made: once, and for each time.
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.repetition_penalty > 0:
@@ -43,7 +46,12 @@ class Constraints:
     @property
     def look_back(self) -> bool:
         """Whether they depend on the text so far."""
-        return self.repetition_penalty != 1 or self.no_repeat_ngram > 0
+        return self.repetition_penalty != 1 or self.no_repeat_ngram > 0 or self.discourages
+
+    @property
+    def discourages(self) -> bool:
+        """Whether they count the tokens that were made."""
+        return self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
 class Text(NamedTuple):
@@ -74,6 +82,9 @@ def constrained(
     logits = logits.astype(jnp.float32)
     if text is not None and rules.repetition_penalty != 1:
         logits = penalised(logits, held(text, logits.shape[1]), rules.repetition_penalty)
+    if text is not None and rules.discourages:
+        counts = made_counts(text, number, logits.shape[1])
+        logits = discouraged(logits, counts, rules.presence_penalty, rules.frequency_penalty)
     if text is not None and rules.no_repeat_ngram:
         logits = without_repeats(logits, text, rules.no_repeat_ngram)
     is_first = jnp.asarray(number.made) == 0
@@ -100,6 +111,23 @@ def penalised(logits: jax.Array, seen: jax.Array, penalty: ArrayLike) -> jax.Arr
     penalty: one for all rows, or of each [B, 1].
     """
     return jnp.where(seen, jnp.where(logits < 0, logits * penalty, logits / penalty), logits)
+
+
+def made_counts(text: Text, number: Number, vocab_size: int) -> jax.Array:
+    """How often each token is among a row's new ones, int32 [B, V]."""
+    count, slots = text.tokens.shape
+    is_new = text.is_text() & (jnp.arange(slots) >= text.end - jnp.asarray(number.made))
+    rows = jnp.arange(count)[:, None]
+    zeros = jnp.zeros((count, vocab_size), jnp.int32)
+    return zeros.at[rows, text.tokens].add(is_new.astype(jnp.int32))
+
+
+def discouraged(
+    logits: jax.Array, counts: jax.Array, presence: ArrayLike, frequency: ArrayLike
+) -> jax.Array:
+    """OpenAI's penalties of tokens that were made so often, [B, V]: one for all rows, or of each
+    [B, 1]."""
+    return logits - frequency * counts - presence * (counts > 0)
 
 
 def without_repeats(logits: jax.Array, text: Text, length: int) -> jax.Array:

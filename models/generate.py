@@ -45,7 +45,7 @@ def generate(
     boundaries: Sequence[int] = (),
     restart: bool = False,
     inputs: Mapping[str, np.ndarray] | None = None,
-    on_tokens: Callable[[np.ndarray], None] | None = None,
+    on_tokens: Callable[[np.ndarray], object] | None = None,
 ) -> np.ndarray:
     """New tokens int32 [B · sequences, n] after prompt int32 [B, T], n ≤ max_new_tokens.
 
@@ -62,7 +62,8 @@ def generate(
       restart: when the context is full, its second half becomes the new prompt. Without it a text
         that would outgrow the context is refused.
       inputs: what an encoder-decoder's `init_cache` takes.
-      on_tokens: receives each new piece [B · sequences, m] as soon as it is there.
+      on_tokens: receives each new piece [B · sequences, m] as soon as it is there. What is true
+        ends the texts: they were long enough.
 
     Raises GenerationError if a prompt is empty, has tokens outside the vocabulary or is longer than
     the context, or the text would be; or for several sequences of one likeliest text, and for beams
@@ -129,9 +130,8 @@ def generate(
         ended = all_ended[:, count - 1]
         position, room = position + count, room - count
         text = np.concatenate([text, piece], axis=1)
-        if on_tokens is not None:
-            on_tokens(piece)
-        if finished.size:
+        is_enough = on_tokens is not None and on_tokens(piece)
+        if finished.size or is_enough:
             break
     return text[:, first_new:]
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from launch.serving.requests import FinishReason, Logprobs, Output, Times
+from launch.stops import StopFinder
 from launch.text import Tokenizer
 
 
@@ -25,39 +26,6 @@ class Piece(NamedTuple):
     cached_tokens: int = 0
     error: str = ""
     times: Times | None = None
-
-
-class StopFinder:
-    """Text up to the first stop string; holds back what may be the beginning of one."""
-
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = stops
-        self._held = ""
-        self.has_stopped = False
-
-    def feed(self, text: str) -> str:
-        """What is certain not to belong to a stop string."""
-        if not self._stops:
-            return text
-        text = self._held + text
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        if places:
-            self.has_stopped, self._held = True, ""
-            return text[: min(places)]
-        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
-
-    def finish(self) -> str:
-        """What was held back when no more text comes."""
-        text, self._held = self._held, ""
-        return text
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of the text begin the stop string."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
 
 
 class Answer:

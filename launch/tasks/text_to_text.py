@@ -6,6 +6,7 @@ import numpy as np
 
 from launch import draws
 from launch.errors import DataError
+from launch.stops import StopFinder
 from launch.tasks.task import Request, Task
 from launch.tasks.text_reader import open_reader
 from models.generate import generate
@@ -18,9 +19,9 @@ def _run(request: Request) -> None:
     if not source.size:
         raise DataError("--input is empty: give at least one character")
     model = reader.model
-    wanted = read_generation(request.directory, model.fields).resolve(
-        request.given, request.generation, start=1
-    )
+    generation = read_generation(request.directory, model.fields)
+    wanted = generation.resolve(request.given, request.generation, start=1)
+    stops = generation.stop_strings(request.given)
     tokens = generate(
         model.graph,
         model.parameters,
@@ -32,7 +33,9 @@ def _run(request: Request) -> None:
         **wanted._asdict(),
     )
     for text in tokens:
-        sys.stdout.write(reader.tokenizer.decode(text.tolist()) + "\n")
+        finder = StopFinder(stops)
+        decoded = finder.feed(reader.tokenizer.decode(text.tolist()))
+        sys.stdout.write(decoded + finder.finish() + "\n")
 
 
 TASK = Task(

@@ -1,7 +1,7 @@
 """How a checkpoint says that text is made: generation_config.json, else config.json."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,10 +60,21 @@ class GenerationFields(NamedTuple):
                 forced_last=_tokens(fields, "forced_eos_token_id"),
                 suppressed=_tokens(fields, "suppress_tokens"),
                 first_suppressed=_tokens(fields, "begin_suppress_tokens"),
+                presence_penalty=fields.number("presence_penalty", 0.0),
+                frequency_penalty=fields.number("frequency_penalty", 0.0),
             ),
             beams,
             fields.positive("num_return_sequences", 1),
         )
+
+    def stop_strings(self, given: Mapping[str, Any]) -> Sequence[str]:
+        """Texts that end what is made, and are no part of it. Raises ConfigError for others."""
+        fields = Fields({**self.values, **given}, self.where)
+        value = fields.values.get("stop_strings") or []
+        texts: list[str] = [value] if isinstance(value, str) else value
+        if not all(isinstance(text, str) and text for text in texts):
+            raise fields.fail("stop_strings", "a text or a list of them is needed")
+        return texts
 
 
 def read_generation(directory: Path, fields: Fields) -> GenerationFields:

@@ -1,6 +1,7 @@
 """The programs on Hugging Face directories: train, generate, run, convert."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,14 @@ def trained(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def text_of(writer: object, capsys: pytest.CaptureFixture[str], prompt: str = "the ") -> str:
+def text_of(
+    writer: object,
+    capsys: pytest.CaptureFixture[str],
+    prompt: str = "the ",
+    given: Mapping[str, Any] | None = None,
+) -> str:
     capsys.readouterr()
-    generate_text(writer, prompt=prompt, otherwise=GREEDY, seed=0)  # type: ignore[arg-type]
+    generate_text(writer, prompt=prompt, otherwise=GREEDY, given=given, seed=0)  # type: ignore[arg-type]
     return capsys.readouterr().out
 
 
@@ -76,7 +82,11 @@ def test_random_weights_of_a_config_json(tmp_path: Path) -> None:
 def test_a_trained_run_writes_text(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = load_run(trained, "data=1,model=2")
     assert writer.generation.ending == Ending(stop_tokens=(0,))
-    assert text_of(writer, capsys).startswith("the ")
+    text = text_of(writer, capsys)
+    assert text.startswith("the ")
+    stop = text[8:10]
+    cut = text_of(writer, capsys, given={"stop_strings": [stop]})
+    assert cut == text[: text.index(stop, 4)] + "\n"
 
 
 def test_generation_depends_on_neither_mesh_nor_layout(

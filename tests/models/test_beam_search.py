@@ -75,6 +75,13 @@ def test_repetitions_cost_whatever_the_sign() -> None:
     np.testing.assert_array_equal(got[1], [2, -2, 2, -2, 2, -2, 2, -8])
 
 
+def test_new_tokens_cost_as_openai_says() -> None:
+    """Of five tokens the last three were made: 2 twice and 4."""
+    rules = Constraints(presence_penalty=0.5, frequency_penalty=0.25)
+    got = ruled(rules, [[1, 7, 2, 4, 2]], made=3)
+    np.testing.assert_array_equal(got[0], [2, -2, 1, -2, 1.25, -2, 2, -2])
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 20])
 def test_so_many_tokens_in_a_row_stand_once(length: int) -> None:
     texts = [[1, 3, 2, 2, 1, 2, 1, 2, 1], [4], [6, 6, 6], [2, 1]]

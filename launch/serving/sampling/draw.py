@@ -12,7 +12,7 @@ from launch.serving.requests import MOST_LOGPROBS
 from launch.serving.sampling.noise import gumbel
 from launch.serving.sampling.state import SamplerState
 from launch.serving.sampling.variants import Variant
-from models.constraints import penalised
+from models.constraints import discouraged, penalised
 
 FLOATS = (
     "temperature",
@@ -110,9 +110,8 @@ def _penalised(logits: jax.Array, state: SamplerState, settings: Settings) -> ja
     """Repetition first, then the others as OpenAI describes them."""
     repetition = settings.column("repetition_penalty")
     logits = penalised(logits, state.seen[settings.slots], repetition)
-    counts = state.counts[settings.slots]
-    logits = logits - settings.column("frequency_penalty") * counts
-    return logits - settings.column("presence_penalty") * (counts > 0)
+    presence, frequency = map(settings.column, ("presence_penalty", "frequency_penalty"))
+    return discouraged(logits, state.counts[settings.slots], presence, frequency)
 
 
 def _random(variant: Variant, logits: jax.Array, settings: Settings) -> jax.Array:
