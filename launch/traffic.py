@@ -16,7 +16,7 @@ from launch.serving.config import CACHE_DTYPES, EngineConfig
 from launch.serving.copies import with_split_cache
 from launch.serving.errors import ServingError
 from launch.serving.runner.sizes import choose_buckets
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.virtual.report import Objective, knee, summarise, table, write
 from launch.serving.virtual.simulation import simulate
 from launch.serving.virtual.summary import Summary

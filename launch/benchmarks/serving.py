@@ -31,7 +31,8 @@ from launch.serving.listener import bind
 from launch.serving.runner.arrays import HEADER
 from launch.serving.runner.runner import Runner
 from launch.serving.scheduler.buckets import Bucket, Buckets
-from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
+from launch.serving.scheduler.scheduler import Scheduler
 from launch.serving.scheduler.sequences import Sequence as Text
 from launch.source import byte_level
 from models.decoder.config import DecoderConfig

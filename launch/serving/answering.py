@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 from launch.serving.requests import FinishReason, Output, Request
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.steps import Counters
 
 Deliver = Callable[[Sequence[Output]], None]

@@ -19,7 +19,7 @@ from launch.serving.engine import Engine, Runner
 from launch.serving.errors import ServingError
 from launch.serving.replicas import total_load
 from launch.serving.requests import FinishReason, Output, Request
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.sequences import root_of
 
 

@@ -23,7 +23,8 @@ from launch.serving.device_clock import DeviceClock
 from launch.serving.errors import OverloadedError, RequestError, ServingError
 from launch.serving.requests import FinishReason, Logprobs, Output, Request, Times
 from launch.serving.sampling.draw import Drawn
-from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
+from launch.serving.scheduler.scheduler import Scheduler
 from launch.serving.scheduler.sequences import Sequence, root_of
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Step
@@ -156,7 +157,7 @@ class Engine:
         for group, table in enumerate(prefix.tables):
             for key, theirs in zip(keys, table, strict=False):
                 if theirs != SCRATCH:
-                    pool.publish(group, key, next(left))
+                    pool.publish(group, [(key, next(left))])
         pool.release(reversed(blocks))
         return blocks
 

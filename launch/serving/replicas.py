@@ -10,7 +10,7 @@ from launch.serving.answering import Deliver, Load
 from launch.serving.engine import Engine, Runner
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.requests import FinishReason, Output, Request
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.steps import Counters
 
 

@@ -28,7 +28,7 @@ from launch.serving.model_choice import ModelChoice
 from launch.serving.replicas import Replicas
 from launch.serving.runner.runner import Runner
 from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits, layer_groups
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.speculation.config import read_speculative_config
 from launch.serving.speculation.make import make_proposer
 

@@ -20,7 +20,7 @@ from launch.serving.model_choice import ModelChoice
 from launch.serving.runner.runner import Runner
 from launch.serving.runner.sizes import block_bytes, choose_limits
 from launch.serving.scheduler.buckets import powers
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.server import Loaded, check_clock, say_limits, served, warm_up
 from launch.text import find_tokenizer
 from models.layers.encoder_decoder import CacheShape, EncoderDecoder

@@ -14,7 +14,7 @@ from launch.serving.engine import Engine
 from launch.serving.requests import Logprobs, Output, Request, SamplingParameters
 from launch.serving.runner.runner import Runner
 from launch.serving.scheduler.buckets import Buckets
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.speculation.proposer import Proposer
 from models.decoder.cache_groups import CacheGroups
 from models.decoder.config import DecoderConfig

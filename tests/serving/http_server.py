@@ -24,7 +24,7 @@ from launch.serving.http.generation import LanguageModel
 from launch.serving.http.tasks import Serve
 from launch.serving.listener import bind
 from launch.serving.scheduler.buckets import Buckets
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from tests.serving.engines import Model, tiny_model
 
 NAME, CONTEXT = "tiny", 160

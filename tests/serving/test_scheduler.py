@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from launch.serving.cache.windows import WHOLE, KeyWindow
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.scheduler.buckets import Buckets, powers
-from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
+from launch.serving.scheduler.scheduler import Scheduler
 from launch.serving.scheduler.sequences import Sequence
 from tests.serving.token_device import VOCABULARY, TokenDevice, answer
 

@@ -11,7 +11,7 @@ import pytest
 
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.scheduler.buckets import Bucket, Buckets
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.virtual.curves import curves
 from launch.serving.virtual.latencies import Latencies
 from launch.serving.virtual.report import Objective, knee, summarise, table, write

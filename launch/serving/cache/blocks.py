@@ -110,10 +110,11 @@ class BlockPool:
                 else:
                     self._unused.append(block)
 
-    def publish(self, group: int, key: Key, block: int) -> None:
-        """Lets texts with this beginning use a full block of a group of layers."""
+    def publish(self, group: int, pairs: Iterable[tuple[Key, int]]) -> None:
+        """Lets texts with these keys use these blocks of a group of layers, which are full."""
         if self._reuse:
-            self._index.add(group, key, block)
+            for key, block in pairs:
+                self._index.add(group, key, block)
 
     def forget(self) -> None:
         """No text may use what others have computed, for instance because weights changed."""

@@ -1,8 +1,8 @@
 """Which block holds which part of which text."""
 
-import hashlib
 from array import array
 from collections.abc import Sequence
+from hashlib import sha256
 
 Key = bytes
 """Of a block of a text: a digest of all tokens up to its end."""
@@ -21,16 +21,16 @@ def source_root(tokens: Sequence[int]) -> Key:
     return root
 
 
-def text_keys(tokens: Sequence[int], block_size: int, parent: Key, first: int = 0) -> list[Key]:
-    """The keys of the whole blocks of a text from that block on; `parent` is the key of the block
-    before it, or a root.
+def text_keys(tokens: Sequence[int], block_size: int, parent: Key) -> list[Key]:
+    """The keys of the whole blocks of a text; `parent` is the key of the block before, or a root.
 
     SHA-256: nobody knows two texts with the same digest.
     """
+    numbers = array("i", tokens)
+    text, width = numbers.tobytes(), block_size * numbers.itemsize
     keys = []
-    for start in range(first * block_size, len(tokens) - block_size + 1, block_size):
-        text = array("q", tokens[start : start + block_size]).tobytes()
-        parent = hashlib.sha256(parent + text).digest()
+    for start in range(0, len(text) - width + 1, width):
+        parent = sha256(parent + text[start : start + width]).digest()
         keys.append(parent)
     return keys
 

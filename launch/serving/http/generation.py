@@ -16,7 +16,7 @@ from launch.serving.http.link import Link
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.service import Service
 from launch.serving.http.site import Endpoint, Site, model_entry
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.text import find_tokenizer
 
 

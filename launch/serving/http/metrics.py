@@ -17,7 +17,7 @@ from prometheus_client.utils import floatToGoString
 
 from launch.serving.answering import Load
 from launch.serving.answers import Piece
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 
 SECONDS = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,

@@ -12,7 +12,7 @@ from launch.serving.errors import ServingError
 from launch.serving.http.link import Link, Mailbox
 from launch.serving.messages import AskLoad, Cancel, CheckAdapter, PutAdapter, Submit
 from launch.serving.requests import FinishReason, Request
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.text import Tokenizer
 
 

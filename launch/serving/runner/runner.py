@@ -17,7 +17,7 @@ from launch.serving.sampling.draw import Drawn, Settings
 from launch.serving.sampling.slot_settings import SlotSettings, biases
 from launch.serving.sampling.state import SamplerState
 from launch.serving.sampling.variants import VARIANTS
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Step

@@ -11,7 +11,7 @@ from launch.serving.cache.windows import KeyWindow, blocks_of_text
 from launch.serving.config import CACHE_DTYPES, EngineConfig, sizes
 from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Buckets, powers
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.speculation.config import read_speculative_config
 from models.decoder.cache_groups import CacheGroups, reaches_within
 from models.layers.masks import Chunks, Reach

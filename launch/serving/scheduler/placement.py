@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from collections.abc import Sequence as Items
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class Placement:
         and takes away what no layer will look at again. False: somebody lost the slot for that."""
         unharmed = True
         lacking = self.lacking(where, ends)
+        if not lacking.any():
+            return True
         where, ends = where[lacking], ends[lacking]
         pairs = zip(where.tolist(), ends.tolist(), strict=True)
         for slot, end in sorted(pairs, key=lambda pair: self.rank(pair[0])):
@@ -93,7 +95,8 @@ class Placement:
     def have_blocks(self, where: np.ndarray, tokens: int) -> bool:
         """Whether there are blocks for so many more tokens of each of these slots."""
         ends = -(-(self.slots.computed[where] + tokens) // self._size)
-        short = np.maximum(ends[:, None] - self.slots.last_blocks[where], 0).sum(axis=1)
+        short = np.maximum(ends[:, None] - self.slots.last_blocks[where], 0)
+        short = short[:, 0] if short.shape[1] == 1 else short.sum(axis=1)
         needed = [0] * len(self.pools)
         for index in short.nonzero()[0].tolist():
             needed[self.slots.group(int(where[index]))] += int(short[index])
@@ -137,10 +140,10 @@ class Placement:
             slot = int(places[index])
             sequence, pool = self._sequence(slot), self.pools[slots.group(slot)]
             keys = sequence.keys(int(full[index]), size)
-            for place in range(sequence.published, len(keys)):
-                for layers, table in enumerate(sequence.tables):
-                    if table[place] != SCRATCH:
-                        pool.publish(layers, keys[place], table[place])
+            first = sequence.published
+            for layers, table in enumerate(sequence.tables):
+                pairs = zip(keys[first:], table[first : len(keys)], strict=True)
+                pool.publish(layers, [pair for pair in pairs if pair[1] != SCRATCH])
             sequence.published = slots.published[slot] = int(full[index])
 
     def rank(self, slot: int) -> tuple[int, int]:
@@ -237,9 +240,9 @@ class Placement:
         blocks = self.pools[self.slots.group(slot)].allocate(sum(short))
         if blocks is None:
             return False
+        left = iter(blocks)
         for table, count in zip(tables, short, strict=True):
-            table.extend(blocks[:count])
-            del blocks[:count]
+            table.extend(islice(left, count))
         self.slots.show_blocks(slot, self._size)
         return True
 

@@ -68,9 +68,9 @@ class Sequence:
         there = len(self._keys)
         if there < count:
             parent = self._keys[-1] if self._keys else self.root
-            text = self.tokens[: count * block_size]
-            self._keys.extend(text_keys(text, block_size, parent, there))
-        return self._keys[:count]
+            text = self.tokens[there * block_size : count * block_size]
+            self._keys.extend(text_keys(text, block_size, parent))
+        return self._keys if len(self._keys) == count else self._keys[:count]
 
     @property
     def answer(self) -> Items[int]:

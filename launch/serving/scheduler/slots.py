@@ -120,10 +120,11 @@ class Slots:
         sequence = self.sequences[slot]
         assert sequence is not None
         for index, table in enumerate(sequence.tables):
-            first = self.last_blocks[slot, index]
-            self.tables[slot, index, first : len(table)] = table[first:]
-            self.last_blocks[slot, index] = len(table)
-        self.capacity[slot] = self.last_blocks[slot].min() * block_size
+            first, end = int(self.last_blocks[slot, index]), len(table)
+            if end > first:
+                self.tables[slot, index, first:end] = table[first:]
+                self.last_blocks[slot, index] = end
+        self.capacity[slot] = min(map(len, sequence.tables)) * block_size
 
     def last(self, protected: Collection[int], group: int | None = None) -> int | None:
         """The slot of the sequence with the lowest rank, of a group or of all, but for those that

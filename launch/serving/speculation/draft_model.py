@@ -18,7 +18,7 @@ from launch.serving.runner.arrays import HEADER, forward, make_pages, shapes_of
 from launch.serving.sampling.draw import Settings, settings_shapes, stateless_draw
 from launch.serving.sampling.variants import SAMPLED
 from launch.serving.scheduler.buckets import Bucket
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.steps import Step
 from models.layers.paged_cache import Rows

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from launch.serving.runner.arrays import HEADER, make_pages, new_tokens
 from launch.serving.sampling.draw import Settings, stateless_draw
 from launch.serving.sampling.variants import SAMPLED
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.steps import Step
 from models.layers.paged_cache import Pages, Rows, places

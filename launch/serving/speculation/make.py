@@ -5,7 +5,7 @@ from functools import partial
 from launch.generator import Writer, load_directory, load_run
 from launch.serving.config import EngineConfig
 from launch.serving.errors import ServingError
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.speculation.config import read_speculative_config
 from launch.serving.speculation.draft_model import DraftModel
 from launch.serving.speculation.eagle import EagleProposer

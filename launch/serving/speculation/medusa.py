@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.errors import ServingError
 from launch.serving.sampling.draw import Settings
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.steps import Step
 from models.errors import WeightsError

@@ -1,7 +1,5 @@
 """Many latencies in little memory."""
 
-import math
-
 import numpy as np
 
 _LOWEST, _HIGHEST = 1e-6, 1e5  # seconds; what lies beyond counts as these
@@ -30,10 +28,8 @@ class Latencies:
     def _counts(self) -> np.ndarray:
         """Per bin, of all that were added."""
         if self._new:
-            seconds = np.concatenate(self._new)
+            bins = _bins_of(np.concatenate(self._new))
             self._new.clear()
-            scale = np.log10(np.clip(seconds, _LOWEST, _HIGHEST) / _LOWEST)
-            bins = np.rint(scale * _PER_DECADE).astype(np.int64)
             self._bins += np.bincount(bins, minlength=len(self._bins))
         return self._bins
 
@@ -43,10 +39,9 @@ class Latencies:
         if len(self._new) == _AT_ONCE:
             self._counts()
 
-    def add_many(self, seconds: float, count: int) -> None:
-        """Adds the same latency so many times."""
-        clipped = min(max(seconds, _LOWEST), _HIGHEST)
-        self._bins[round(math.log10(clipped / _LOWEST) * _PER_DECADE)] += count
+    def add_many(self, seconds: np.ndarray, count: int) -> None:
+        """Adds each of these latencies [n] so many times."""
+        np.add.at(self._bins, _bins_of(seconds), count)
 
     def quantile(self, share: float) -> float:
         """The smallest latency that so many are not above; NaN without any."""
@@ -55,3 +50,9 @@ class Latencies:
             return float("nan")
         index = np.searchsorted(totals, share * totals[-1])
         return float(_LOWEST * 10 ** (index / _PER_DECADE))
+
+
+def _bins_of(seconds: np.ndarray) -> np.ndarray:
+    scale = np.log10(np.clip(seconds, _LOWEST, _HIGHEST) / _LOWEST)
+    bins: np.ndarray = np.rint(scale * _PER_DECADE).astype(np.int64)
+    return bins

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from launch.serving.scheduler.buckets import Bucket
-from launch.serving.scheduler.scheduler import Scheduler, SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
+from launch.serving.scheduler.scheduler import Scheduler
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.steps import Counters, Step
 from launch.serving.virtual.latencies import Latencies
@@ -176,8 +177,7 @@ class _Simulation:
         ends = np.array([end for _, end in under_way] + later[1:].tolist())
         completed = ends[:times]
         self._between.add(completed[0] - self._latest[numbers])
-        for gap in np.diff(completed).tolist():
-            self._between.add_many(gap, len(numbers))
+        self._between.add_many(np.diff(completed), len(numbers))
         self._latest[numbers] = completed[-1]
         self._scheduler.repeat(newest, times)
         under_way.clear()

@@ -12,7 +12,7 @@ from typing import Any
 from launch.quantisation.settings import WEIGHTS
 from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Bucket
-from launch.serving.scheduler.scheduler import SchedulerLimits
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.settings import setting
 
 NARROW = ("weights", "cache_dtype")
