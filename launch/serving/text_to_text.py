@@ -117,8 +117,13 @@ def check(config: EngineConfig) -> None:
 def opening(model: Pretrained, generation: GenerationFields) -> list[int]:
     """What every target begins with: the start token, and the first one if it is forced."""
     wanted = generation.resolve({}, Generation(Sampling(), 1), start=1)
-    forced = wanted.constraints.forced_first
-    return [model.config.start_token, *([] if forced is None else [forced])]
+    rules = wanted.constraints
+    if wanted.beams or rules.no_repeat_ngram or rules.min_new_tokens:
+        say(
+            f"{generation.where} asks for beams, blocked repetitions or a least length: "
+            "python -m launch.run has them, answers of a server are drawn token by token"
+        )
+    return [model.config.start_token, *([] if rules.forced_first is None else [rules.forced_first])]
 
 
 def _limits(config: EngineConfig, model: Pretrained, mesh: Mesh) -> SchedulerLimits:
